@@ -46,7 +46,7 @@ from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.flight import Flight, Gate
+from pettingllms_trainers.rollout.flight import Flight, Gate, Voyage
 from pettingllms_trainers.rollout.playing import play_episodes
 from pettingllms_trainers.rollout.settings import RolloutSettings, episode_specs
 from pettingllms_trainers.runs.tree_json import tree_to_json
@@ -205,9 +205,9 @@ def played_at_once(config: Config, env: Game, size: int, num_threads: int = 0) -
         updater=None,
     )
     pool = PolicyPool(policies={"writer": policy}, roles={"writer": "writer"})
-    gate, flight = Gate(), Flight(step=0, memory={}, records={})
+    gate, flight = Gate(), Flight(step=0, version=0, memory={}, records={})
     settings = RolloutSettings(
-        sampling={"writer": SamplingSettings()}, answering=partial(gate.answer, flight)
+        sampling={"writer": SamplingSettings()}, answering=Voyage(flight, gate).answer
     )
     specs = episode_specs(seed=0, step=0, first_level=0, num_levels=size)
     episodes, strategy = LocalEpisodes(env, num_threads), config.algorithm.strategy(Moment())

@@ -21,7 +21,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.learning.groups import ScoredDecisions, score_decisions, training_groups
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.flight import at_once
+from pettingllms_trainers.rollout.flight import Gate, Voyage
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.rollout.settings import episode_specs
 from pettingllms_trainers.stopping import StopRequest
@@ -166,8 +166,10 @@ class Ours:
         """Take a train step; return what its phases took and how many tokens it saw."""
 
         def rollout() -> tuple[list[RolloutTree], ScoredDecisions]:
-            flight = self._sampler.begun(step)
-            trees = self._runner.run(self._sampler.rollouts(flight, at_once)).trees
+            gate = Gate()
+            gate.open(step)
+            voyage = Voyage(self._sampler.begun(step, step), gate)
+            trees = self._runner.run(self._sampler.rollouts(voyage)).trees
             return trees, score_decisions(trees, self._estimator)
 
         def update() -> UpdateStats:

@@ -56,7 +56,18 @@ def test_one_process_is_all_there_is():
 
 EXCHANGE = """
 import json, os, sys, torch
+from concurrent.futures import ThreadPoolExecutor
 from pettingllms_trainers.ranks import joined_ranks
+
+def in_two_threads(ranks):  # in another order on each rank
+    apart, name = ranks.apart(), str(ranks.rank)
+    with ThreadPoolExecutor(1) as thread:
+        if ranks.is_main:
+            there = thread.submit(apart.gather, [f"there {name}"])
+        here = ranks.gather([f"here {name}"])
+        if not ranks.is_main:
+            there = thread.submit(apart.gather, [f"there {name}"])
+        return here, there.result()
 
 with joined_ranks() as ranks:
     tensors = [torch.full((2,), float(ranks.rank)), torch.tensor(1.0)]
@@ -69,6 +80,7 @@ with joined_ranks() as ranks:
         "any": [ranks.any(ranks.rank == 1), ranks.any(False)],
         "broadcast": ranks.broadcast({"from": ranks.rank}),
         "sums": [tensor.tolist() for tensor in tensors],
+        "apart": in_two_threads(ranks),
     }
     ranks.barrier()
     with open(f"{sys.argv[1]}/{ranks.rank}.json", "w") as file:
@@ -91,6 +103,7 @@ def test_processes_exchange_values_and_see_their_own_gpu_only(tmp_path, monkeypa
             "any": [True, False],
             "broadcast": {"from": 0},
             "sums": [[1.0, 1.0], 2.0],
+            "apart": [["here 0", "here 1"], ["there 0", "there 1"]],
         }
 
 

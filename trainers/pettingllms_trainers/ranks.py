@@ -76,6 +76,10 @@ class Ranks:
     def add(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by their sums over all ranks, equal on all."""
 
+    def apart(self) -> Ranks:
+        """Return the same ranks for another thread, whose exchanges have an order of their own."""
+        return self
+
 
 class TorchRanks(Ranks):
     """One of several processes that `torch.distributed` connects.
@@ -125,6 +129,12 @@ class TorchRanks(Ranks):
             ]
             for work in works:
                 work.wait()
+
+    def apart(self) -> Ranks:
+        """See `Ranks.apart`."""
+        ranks = self._torch.get_process_group_ranks(self._group)
+        group = self._torch.new_group(ranks, timeout=_TIMEOUT, backend="gloo")
+        return TorchRanks(group, self.local_rank)
 
     @contextlib.contextmanager
     def _connected(self) -> Generator[None]:

@@ -183,11 +183,6 @@ ENDPOINT = "endpoints = ['http://localhost:8000/']"
             "",
             r"rollout.max_staleness = 1 learns from tokens of older weights.*set it above 0",
         ),
-        (
-            "[rollout]\nmax_staleness = 2\n[algorithm]\nname = 'value'\n",
-            "",
-            r"max_staleness = 2 keeps episodes in flight.*'value'\): set 0 or 1",
-        ),
         ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"'judge', and .roles. has no such: cal"),
         ("[rollout.per_role.echo]\ntop_p = 1\n", "", r"unknown key 'rollout.per_role.echo.top_p'"),
     ],

@@ -3,12 +3,15 @@
 import asyncio
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.errors import ConfigError, RolloutError
+from pettingllms_trainers.errors import RolloutError
+from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
@@ -32,7 +35,39 @@ num_candidates = 2
 num_levels = 1
 """
 SERVERS = ["--engine.kind", "vllm_server", "--policies.team.endpoints", "http://127.0.0.1:8000"]
-TWO = type("Two", (Ranks,), {"size": 2})
+REFILLS = ["--rollout.max-refills=2", "--rollout.min-groups=3"]
+
+
+class Pair(Ranks):
+    """One of two processes, which are threads here."""
+
+    size = 2
+
+    def __init__(self, rank, shared=None):
+        self.rank = rank
+        self.shared = shared or (threading.Barrier(2, timeout=20), [None, None], {})
+
+    def gather(self, share):
+        barrier, shares, _ = self.shared
+        shares[self.rank] = list(share)
+        barrier.wait()
+        found = [list(one) for one in shares]
+        barrier.wait()
+        longest = max(map(len, found))
+        return [one[index] for index in range(longest) for one in found if index < len(one)]
+
+    def any(self, is_true):
+        return any(self.gather([is_true]))
+
+    def barrier(self):
+        self.gather([])
+
+    def apart(self):
+        *_, others = self.shared
+        return Pair(self.rank, others.setdefault("apart", Pair(0).shared))
+
+    def broadcast(self, value):
+        return self.gather([value])[0]
 
 
 class World:
@@ -40,14 +75,16 @@ class World:
 
     def __init__(self, pools, env, path, flags=(), ranks=None):
         self.config = load_config(path, flags)
-        self.has_copy = self.config.engine.has_copy
+        self.has_copy, self.ranks = self.config.engine.has_copy, ranks
         self.num_updates = self.pushed = 0
         self.threads, self.may_write = [], threading.Event()
         self.may_write.set()
         self.stop, self.runner = StopRequest(), asyncio.Runner()
         pool, engines = pools(self.write)
         self.calls = engines["shared"].calls
-        pool = replace(pool, roles={"caller": "shared", "echo": "shared"})
+        policies = {"shared": replace(pool.policies["shared"], updater=self)}
+        own = (ranks or Ranks()).apart()
+        pool = PolicyPool(policies=policies, roles=dict.fromkeys(pool.roles, "shared"), ranks=own)
         episodes = LocalEpisodes(env)
         played = TrainingEnvironment(
             config=self.config.env[0], roles=pool.roles, episodes=[episodes]
@@ -64,6 +101,30 @@ class World:
         assert self.may_write.wait(10)
         self.threads.append(threading.current_thread())
         return "99" if "called=None" not in prompt and seed % 4 == 0 else str(self.version)
+
+    def values(self, prompts):
+        """V, of which every update makes another one."""
+        return [derive_seed(self.num_updates, *prompt) % 100 for prompt in prompts]
+
+    def checkpoint(self, folder, step):
+        rollouts = self.rollouts
+        return save_checkpoint(
+            folder,
+            {},
+            step=step,
+            num_levels_used=rollouts.num_levels_used,
+            flights=rollouts.flights,
+            memory=rollouts.memory,
+            records=rollouts.records,
+            config_hash="abc",
+            keep=1,
+            ranks=self.ranks,
+        )
+
+    def resume(self, folder, step):
+        found = load_checkpoint(folder, config_hash="abc")
+        self.num_updates = self.pushed = step
+        self.rollouts.restore(found.num_levels_used, found.flights, found.memory, found.records)
 
     def learn(self, step, holds=""):
         """Take a train step; the update waits for rollouts, or rollouts for the update."""
@@ -146,47 +207,34 @@ def test_levels_and_chance_of_a_step_do_not_depend_on_what_is_in_flight(world, k
         assert [t.episode for t in one.trees] == [t.episode for t in other.trees]
 
 
-@pytest.mark.parametrize("refills", [[], ["--rollout.max-refills=2", "--rollout.min-groups=3"]])
+@pytest.mark.parametrize("flags", [[], REFILLS, ["--algorithm.name=value"]])
 @pytest.mark.parametrize(("k", "killed"), [(1, 2), (3, 1), (3, 2), (3, 5)])
-def test_a_resumed_run_is_the_same_run(world, tmp_path, k, killed, refills):
+def test_a_resumed_run_is_the_same_run(world, tmp_path, k, killed, flags):
     """What is in flight is played again from the answers in the checkpoint, and goes on."""
-    whole = world(k, *refills)
-    samples = [whole.learn(step) for step in range(killed)]
-    rollouts = whole.rollouts
-    save_checkpoint(
-        tmp_path / "checkpoints",
-        {},
-        step=killed,
-        num_levels_used=rollouts.num_levels_used,
-        flights=rollouts.flights,
-        memory=rollouts.memory,
-        records=rollouts.records,
-        config_hash="abc",
-        keep=1,
-    )
+    whole = world(k, *flags)
+    for step in range(killed):
+        whole.learn(step)
+    whole.checkpoint(tmp_path / "checkpoints", killed)
     num_calls = len(whole.calls)
     samples = whole.run(killed)
-    found = load_checkpoint(tmp_path / "checkpoints", config_hash="abc")
-    resumed = world(k, *refills)
-    resumed.num_updates = resumed.pushed = killed
-    resumed.rollouts.restore(found.num_levels_used, found.flights, found.memory, found.records)
+    resumed = world(k, *flags)
+    resumed.resume(tmp_path / "checkpoints", killed)
     again = resumed.run(killed)
     assert [one.trees for one in again] == [one.trees for one in samples]
     assert resumed.calls == whole.calls[num_calls:], "nothing is asked twice, nor in another order"
-    assert resumed.rollouts.num_levels_used == rollouts.num_levels_used
+    assert resumed.rollouts.num_levels_used == whole.rollouts.num_levels_used
 
 
 def test_only_engines_elsewhere_play_beside_the_update(world):
     main = threading.current_thread()
-    for flags, ranks, is_beside in (
-        ([], None, False),
-        (SERVERS, None, True),
-        (["--engine.kind=vllm"], None, True),
-        ([*SERVERS, "--algorithm.name=value"], None, False),
-        ([*SERVERS, "--ray.enabled"], None, True),
-        (SERVERS, TWO(), False),
+    for flags, is_beside in (
+        ([], False),
+        (SERVERS, True),
+        (["--engine.kind=vllm"], True),
+        ([*SERVERS, "--algorithm.name=value"], False),
+        ([*SERVERS, "--ray.enabled"], True),
     ):
-        one = world(1, *flags, ranks=ranks)
+        one = world(1, *flags)
         assert one.rollouts._overlaps == is_beside
         if not one.config.algorithm.critic:
             one.learn(0)
@@ -194,9 +242,71 @@ def test_only_engines_elsewhere_play_beside_the_update(world):
             assert (one.threads[-1] is not main) == is_beside
 
 
-def test_several_processes_cannot_keep_episodes_in_flight(world):
-    with pytest.raises(ConfigError, match=r"max_staleness = 2 .* 2 processes .* set 0 or 1"):
-        world(2, ranks=TWO())
+def both(calls):
+    """Return what two calls give that wait for each other."""
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(lambda call: call(), calls))
+
+
+@pytest.mark.parametrize("flags", [[], SERVERS, [*SERVERS, *REFILLS]])
+@pytest.mark.parametrize("k", [1, 3])
+def test_several_processes_play_their_own_levels_and_learn_from_all(world, tmp_path, k, flags):
+    """Also beside the update, which has exchanges of its own; a checkpoint has what all asked."""
+    flags = [*flags, "--rollout.num-levels=5"]
+    first = Pair(0)
+    pair = [world(k, *flags, ranks=one) for one in (first, Pair(1, first.shared))]
+    begun = both([lambda one=one: [one.learn(step) for step in range(3)] for one in pair])
+    both([lambda one=one: one.checkpoint(tmp_path / "checkpoints", 3) for one in pair])
+    samples, others = both([lambda one=one: one.run(3) for one in pair])
+    assert [one.trees for one in samples] == [one.trees for one in others]
+    found = ages([*begun[0], *samples])
+    assert max(map(max, found)) == k
+    for one in [*begun[0], *samples]:
+        assert len(one.trees) + one.num_stale == 5 * (1 + one.num_refills)
+        episodes = [tree.episode for tree in one.trees]
+        assert episodes == sorted(set(episodes)), "in the order of one process"
+    again = Pair(0)
+    resumed = [world(k, *flags, ranks=one) for one in (again, Pair(1, again.shared))]
+    for one in resumed:
+        one.resume(tmp_path / "checkpoints", 3)
+    found, _ = both([lambda one=one: one.run(3) for one in resumed])
+    if not pair[0].has_copy:  # else what has which age depends on timing
+        assert [one.trees for one in found] == [one.trees for one in samples]
+
+
+@pytest.fixture
+def stragglers(echo_env):
+    """Return an environment in which one level of four takes 30 turns, and the others one."""
+
+    class Uneven(type(echo_env())):
+        def _act(self, state, agent, action):
+            found = super()._act(state, agent, action)
+            num = 30 if state.base % 8 < 2 else 1
+            is_over = len(found.state.results) == num
+            return found._replace(terminated=is_over, success=is_over)
+
+    return Uneven(max_turns=40)
+
+
+def test_a_step_does_not_wait_for_what_later_ones_have_overtaken(world, stragglers, tmp_path):
+    flags = ["--rollout.num-levels=8"]
+    waiting = world(1, *flags, env=stragglers)
+    assert [len(one.trees) for one in waiting.run()] == [8] * 7
+    flying = world(2, *flags, env=stragglers)
+    samples = [flying.learn(step) for step in range(4)]
+    flying.checkpoint(tmp_path / "checkpoints", 4)
+    samples += flying.run(4)
+    assert sum(one.num_stale for one in samples) > 0
+    assert len(flying.calls) < len(waiting.calls)
+    for one, other in zip(samples, world(0, *flags, env=stragglers).run(), strict=True):
+        assert one.num_stale == 8 - len(one.trees)
+        kept = {tree.episode for tree in one.trees}
+        assert kept >= {t.episode for t in other.trees if len(t.decisions) == 2}
+    assert max(map(max, ages(samples))) == 2
+    resumed = world(2, *flags, env=stragglers)
+    resumed.resume(tmp_path / "checkpoints", 4)
+    again = [(one.trees, one.num_stale) for one in resumed.run(4)]
+    assert again == [(one.trees, one.num_stale) for one in samples[4:]]
 
 
 def test_a_signal_gives_up_what_is_played_now_and_keeps_what_is_in_flight(world):

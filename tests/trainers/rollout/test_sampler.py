@@ -17,7 +17,7 @@ from pettingllms_trainers.rollout.curriculum import StageRecord
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import LocalEpisodes, local_episodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.flight import at_once
+from pettingllms_trainers.rollout.flight import Gate, Voyage
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.stopping import StopRequest
 
@@ -69,8 +69,10 @@ def sampler(echo_env, scripted_pool, tmp_path):
 
 def played(sampler, step):
     """Return the rollouts of a train step, and how many levels they took."""
-    before, flight = sampler.num_levels_used, sampler.begun(step)
-    found = asyncio.run(sampler.rollouts(flight, at_once, may_stop=True))
+    before, gate = sampler.num_levels_used, Gate()
+    gate.open(step)
+    voyage = Voyage(sampler.begun(step, step), gate)
+    found = asyncio.run(sampler.rollouts(voyage, may_stop=True))
     return found, sampler.num_levels_used - before
 
 

@@ -111,15 +111,18 @@ trees = st.builds(
 )
 
 
-samples = st.builds(Sample, st.lists(trees, max_size=2), st.integers(0), numbers, numbers)
+counts = st.integers(0)
+samples = st.builds(Sample, st.lists(trees, max_size=2), counts, counts, numbers, numbers)
 answers = st.builds(Answered, st.lists(completions, max_size=2), st.none() | st.integers(0))
 flights = st.builds(
     Flight,
-    step=st.integers(0),
+    step=counts,
+    version=counts,
     memory=st.dictionaries(st.text(), numbers),
     records=st.dictionaries(st.text(), st.lists(st.builds(StageRecord, numbers, numbers))),
     first_levels=st.lists(st.integers(0)),
     answers=st.dictionaries(st.text(), answers, max_size=2),
+    values=st.dictionaries(st.text(), numbers, max_size=2),
     sample=st.none() | samples,
 )
 
@@ -133,7 +136,7 @@ def test_rollouts_in_flight_come_back_exactly(tmp_path_factory, found):
 
 
 def test_rollouts_of_another_form_are_refused(tmp_path):
-    flight = Flight(step=3, memory={}, records={})
+    flight = Flight(step=3, version=1, memory={}, records={})
     path = save(tmp_path, 3, flights=[flight]) / "rollouts.json"
     assert load_checkpoint(tmp_path, config_hash="abc").flights == [flight]
     path.write_text(path.read_text() + " ")
@@ -192,7 +195,7 @@ def test_overwritten_bytes_are_found(tmp_path):
 @given(st.data())
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_flipped_bit_of_any_file_is_refused(tmp_path, data):
-    folder = save(tmp_path, 5, flights=[Flight(step=5, memory={}, records={})])
+    folder = save(tmp_path, 5, flights=[Flight(step=5, version=4, memory={}, records={})])
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = data.draw(st.sampled_from(files))
     whole = path.read_bytes()

@@ -48,9 +48,9 @@ class RolloutConfig(Section):
     max_staleness: int = Field(default=0, ge=0)
     """k: the rollouts of the next k train steps are played while the policies learn, so that tokens
     are up to k updates old, and are weighted accordingly (loss.importance_cap). A step takes as
-    long as the longer of both where engines compute elsewhere (vLLM), and above 1 long episodes are
-    waited for less; the model that learns cannot generate meanwhile. 0: rollouts by the newest
-    weights."""
+    long as the longer of both where engines compute elsewhere (vLLM). Above 1 long episodes are
+    waited for less, and stragglers that would get older are dropped. The model that learns cannot
+    generate meanwhile. 0: rollouts by the newest weights."""
     env_threads: int = Field(default=0, ge=0)
     """Threads that step environments while engines generate: for environments that run programs or
     verifiers. 0: none. With threads, what engines compute together depends on timing, so that a run

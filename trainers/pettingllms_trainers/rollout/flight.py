@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pettingllms_trainers.rollout.curriculum import Records
 from pettingllms_trainers.types import RolloutTree, TokenCompletion
+
+_ResultT = TypeVar("_ResultT")
 
 _TURNS = 4
 """Turns of the event loop without a request after which all that can ask have asked; as for
@@ -38,13 +40,28 @@ async def at_once(_: Sequence[Any], ask: Ask) -> Answered:
     return Answered(await ask())
 
 
+AskV = Callable[[], Awaitable[float]]
+"""Evaluates V of a prompt."""
+
+
+Valuing = Callable[[Sequence[Any], AskV], Awaitable[float]]
+"""As `Answering`, for V."""
+
+
+async def value_at_once(_: Sequence[Any], ask: AskV) -> float:
+    """Ask now: the `Valuing` outside training."""
+    return await ask()
+
+
 class Sample(NamedTuple):
     """The rollouts of a train step."""
 
     trees: list[RolloutTree]
-    """One per episode."""
+    """One per episode, without those that were given up."""
     num_refills: int
     """Rounds of further levels among them."""
+    num_stale: int = 0
+    """Episodes that were given up: by the next train step they would have been too old."""
     rollout_s: float = 0.0
     """Wall time in which they were in flight and engines could generate."""
     generate_s: float = 0.0
@@ -61,6 +78,8 @@ class Flight:
 
     step: int
     """From 0."""
+    version: int
+    """Train steps that the policies had taken when they began."""
     memory: Mapping[str, Any]
     """What the algorithm remembered when they began."""
     records: Records
@@ -69,6 +88,8 @@ class Flight:
     """Level cursor at the beginning of each round of levels so far."""
     answers: dict[str, Answered] = field(default_factory=dict[str, Answered])
     """What was answered, until all is played."""
+    values: dict[str, float] = field(default_factory=dict[str, float])
+    """What V said, likewise."""
     sample: Sample | None = None
     """What was played, when it is over."""
     rollout_s: float = 0.0
@@ -88,24 +109,46 @@ class Gate:
     def __init__(self) -> None:
         self._version: int | None = None
         self._waiting: list[tuple[tuple[int, str], asyncio.Future[int]]] = []
-        self._asking: set[asyncio.Future[list[TokenCompletion]]] = set()
+        self._asking: set[asyncio.Future[Any]] = set()
         self._num_asked = 0
 
     async def answer(self, flight: Flight, asked: Sequence[Any], ask: Ask) -> Answered:
         """Return the answer to a request of a flight, which notes it; see `Answering`."""
-        key = hashlib.blake2b(repr(asked).encode(errors="surrogatepass"), digest_size=16)
+
+        async def versioned(version: int) -> Answered:
+            return Answered(await ask(), version)
+
+        return await self._once((flight.step, asked), flight.answers, versioned)
+
+    async def value(self, flight: Flight, asked: Sequence[Any], ask: AskV) -> float:
+        """Return V for a flight, which notes it: the next update changes V; see `Valuing`."""
+
+        async def valued(_: int) -> float:
+            return await ask()
+
+        return await self._once((flight.step, asked), flight.values, valued)
+
+    async def _once(
+        self,
+        asked: tuple[int, Sequence[Any]],
+        known: dict[str, _ResultT],
+        ask: Callable[[int], Coroutine[Any, Any, _ResultT]],
+    ) -> _ResultT:
+        """Return what is known, or ask with the present weights."""
+        step, content = asked
+        key = hashlib.blake2b(repr(content).encode(errors="surrogatepass"), digest_size=16)
         name = key.hexdigest()
         self._num_asked += 1
-        if name not in flight.answers:
-            version = await self._pass((flight.step, name))
-            request = asyncio.ensure_future(ask())
+        if name not in known:
+            version = await self._pass((step, name))
+            request = asyncio.ensure_future(ask(version))
             self._asking.add(request)
             try:
-                flight.answers[name] = Answered(await request, version)
+                known[name] = await request
             finally:
                 self._asking.discard(request)
                 request.cancel()
-        return flight.answers[name]
+        return known[name]
 
     async def _pass(self, order: tuple[int, str]) -> int:
         if self._version is not None:
@@ -141,3 +184,53 @@ class Gate:
             num_known = self._num_asked
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
+
+
+class Voyage:
+    """A flight while it is played: what its episodes ask, and which levels are over.
+
+    Args:
+        flight: What is played.
+        gate: Where its episodes ask.
+        told: Called whenever a level is over.
+    """
+
+    def __init__(self, flight: Flight, gate: Gate, told: Callable[[], None] = lambda: None) -> None:
+        self.flight, self._gate, self._told = flight, gate, told
+        self.num_played = 0
+        """Levels of this process that are over."""
+        self.is_left = False
+        """Whether the others were given up."""
+        self.is_first = asyncio.Event()
+        """Set when its train step comes next."""
+        self._playing: set[asyncio.Task[list[RolloutTree]]] = set()
+
+    async def answer(self, asked: Sequence[Any], ask: Ask) -> Answered:
+        """See `Answering`."""
+        return await self._gate.answer(self.flight, asked, ask)
+
+    async def value(self, asked: Sequence[Any], ask: AskV) -> float:
+        """See `Valuing`."""
+        return await self._gate.value(self.flight, asked, ask)
+
+    async def played(self, level: Coroutine[Any, Any, list[RolloutTree]]) -> list[RolloutTree]:
+        """Return the trees of a level; none if it is given up."""
+        task = asyncio.ensure_future(level)
+        self._playing.add(task)
+        try:
+            trees = await task
+        except asyncio.CancelledError:
+            if self.is_left:
+                return []
+            raise
+        finally:
+            self._playing.discard(task)
+        self.num_played += 1
+        self._told()
+        return trees
+
+    def leave(self) -> None:
+        """Give up the levels that are not over."""
+        self.is_left = True
+        for task in self._playing:
+            task.cancel()

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.algorithm import Moment
-from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.curriculum import Records, with_episodes
-from pettingllms_trainers.rollout.flight import Flight, Gate, Sample
+from pettingllms_trainers.rollout.flight import Flight, Gate, Sample, Voyage
 from pettingllms_trainers.rollout.sampler import Sampler
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree
@@ -29,11 +28,15 @@ class TrainingRollouts:
     policies learn. They are played until those of the very next step are complete, and as long as
     the update takes. Then engines get new weights, with which the others go on. So the rollouts of
     train step n begin with the weights of step n - k and end with those of step n - 1 at the
-    latest: no token is older than k, and nothing has to be thrown away. With k = 1 all tokens are
-    drawn from the weights before the update, whatever the timing.
+    latest: no token is older than k. With k = 1 all tokens are drawn from the weights before the
+    update, whatever the timing.
 
-    Where the model that learns also generates, and with several ranks, the rollouts are played
-    before the update, and no time is saved.
+    Above 1 a train step does not wait for stragglers. As soon as the rollouts of a later step,
+    which began an update later, have as many levels complete, the missing ones are given up: by the
+    next step they would be older than k.
+
+    Where the model that learns also generates, the rollouts are played before the update, and no
+    time is saved. Several ranks play their own levels, and exchange them when their step comes.
 
     Args:
         sampler: Plays rollouts.
@@ -42,13 +45,11 @@ class TrainingRollouts:
         runner: Runs the rollouts; one event loop, in which they stay between two train steps.
         ranks: The processes of the run; None for this one alone.
 
-    Raises:
-        ConfigError: Several ranks would have to agree on what is in flight.
-
     Source:
         Bounded staleness and weights that change within an episode are those of AReaL (arXiv
-        2505.24298, section 4). Changed: an answer is not interrupted; levels belong to a train step
-        before they are played, so that those that are solved sooner are not learnt sooner.
+        2505.24298, section 4), which learns from what is complete first and drops what is too old.
+        Changed: an answer is not interrupted; levels belong to a train step before they are played,
+        so that those that are solved sooner are not learnt sooner; only stragglers are dropped.
     """
 
     def __init__(
@@ -60,19 +61,15 @@ class TrainingRollouts:
         ranks: Ranks | None = None,
     ) -> None:
         self._sampler, self._config, self._stop = sampler, config, stop
-        self._runner, self._gate = runner, Gate()
+        self._runner, self._gate, self._ranks = runner, Gate(), ranks or Ranks()
         self._most = config.rollout.max_staleness
-        num_ranks = (ranks or Ranks()).size
-        if self._most > 1 and num_ranks > 1:
-            raise ConfigError(
-                f"rollout.max_staleness = {self._most} keeps episodes in flight, which "
-                f"{num_ranks} processes cannot agree on: set 0 or 1, or let one process learn "
-                'beside servers (engine.kind = "vllm_server")'
-            )
-        self._overlaps = config.plays_beside_updates and num_ranks == 1
+        self._overlaps = config.plays_beside_updates
         self.flights: list[Flight] = []
         """What has begun and is not learnt yet, by train step; a checkpoint must keep it."""
         self._tasks: dict[int, asyncio.Task[Sample]] = {}
+        self._voyages: dict[int, Voyage] = {}
+        self._is_due = False
+        """Whether the policies wait for the first of the flights."""
 
     @property
     def num_levels_used(self) -> int:
@@ -121,7 +118,7 @@ class TrainingRollouts:
         """
         num_levels_used, is_new = self.num_levels_used, not self.flights
         if is_new:
-            self.flights.append(self._sampler.begun(step))
+            self.flights.append(self._sampler.begun(step, step))
             self._runner.run(self._play(step))
         flight = self.flights.pop(0)
         if is_new and self._stop.is_wanted():
@@ -142,7 +139,7 @@ class TrainingRollouts:
         """
         first = self.flights[-1].step + 1 if self.flights else step + 1
         last = min(step + self._most, self._config.num_steps - 1)
-        self.flights += map(self._sampler.begun, range(first, last + 1))
+        self.flights += [self._sampler.begun(later, step) for later in range(first, last + 1)]
         if not self.flights:
             yield
         elif self._overlaps:
@@ -154,6 +151,7 @@ class TrainingRollouts:
                 finally:
                     is_updated.set()
                 played.result()
+            self._ranks.barrier()  # engines that they share get new weights now
         else:
             if self.flights[0].sample is None:
                 self._runner.run(self._play(step))
@@ -166,13 +164,21 @@ class TrainingRollouts:
         self._begin(is_on_policy=version == first.step)
         if version != first.step:  # else nothing waits, and nothing was played before
             await self._gate.settled()
+        updated = None
+        if is_updated is None:
+            self._come_due()
+        else:
+            updated = asyncio.ensure_future(asyncio.to_thread(is_updated.wait))
+            updated.add_done_callback(lambda _: self._come_due())
         self._gate.open(version)
         if first.sample is None:
+            self._voyages[first.step].is_first.set()
             await asyncio.wait([self._tasks[first.step]])
         first.rollout_s += time.perf_counter() - started
-        if is_updated is not None:
-            await asyncio.to_thread(is_updated.wait)
+        if updated is not None:
+            await updated
         await self._gate.close()
+        self._is_due = False
         first.generate_s = self._sampler.take_generate_s()
         for flight in self.flights:
             if flight is not first:
@@ -183,8 +189,9 @@ class TrainingRollouts:
         """Let all flights play that do not yet; those of a checkpoint catch up."""
         for flight in self.flights:
             if flight.sample is None and flight.step not in self._tasks:
-                answering = partial(self._gate.answer, flight)
-                play = self._sampler.rollouts(flight, answering, may_stop=is_on_policy)
+                voyage = Voyage(flight, self._gate, self._leave_stragglers)
+                self._voyages[flight.step] = voyage
+                play = self._sampler.rollouts(voyage, may_stop=is_on_policy)
                 self._tasks[flight.step] = asyncio.ensure_future(play)
                 # Of several that fail, one is raised; asyncio would write about the others.
                 self._tasks[flight.step].add_done_callback(lambda t: t.cancelled() or t.exception())
@@ -196,5 +203,27 @@ class TrainingRollouts:
             RolloutError: More rollouts or candidates failed than allowed.
         """
         if flight.step in self._tasks and self._tasks[flight.step].done():
+            del self._voyages[flight.step]
             flight.sample = self._tasks.pop(flight.step).result()
             flight.answers.clear()
+            flight.values.clear()
+
+    def _come_due(self) -> None:
+        self._is_due = True
+        self._leave_stragglers()
+
+    def _leave_stragglers(self) -> None:
+        """Give up levels of the first flight if one that began later has as many complete."""
+        first = self.flights[0]
+        own = self._voyages.get(first.step)
+        if not self._is_due or own is None or not own.num_played:
+            return
+        if first.step + 1 - first.version <= self._most:
+            return  # not too old by the next train step
+        others = [flight for flight in self.flights if flight.version > first.version]
+        if any(self._num_played(flight) >= own.num_played for flight in others):
+            own.leave()
+
+    def _num_played(self, flight: Flight) -> float:
+        own = self._voyages.get(flight.step)
+        return math.inf if own is None else own.num_played

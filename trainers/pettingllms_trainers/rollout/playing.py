@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
 
 from pettingllms_trainers.config.algorithm import Strategy
 from pettingllms_trainers.policies.pool import PolicyPool
@@ -17,6 +17,12 @@ from pettingllms_trainers.rollout.together import together
 from pettingllms_trainers.types import RolloutStatus, RolloutTree
 
 _Level = tuple[Strategy, Sequence[Player]]
+
+_Playing = Coroutine[Any, Any, list[RolloutTree]]
+
+
+def _to_its_end(level: _Playing) -> _Playing:
+    return level
 
 
 class Play(NamedTuple):
@@ -61,7 +67,7 @@ async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) ->
     Args:
         plays: Episodes of each environment; their ids are different.
         failures: Counts and logs what fails.
-        ranks: The processes that play together.
+        ranks: The processes that play together. Collective.
 
     Returns:
         One tree per episode, in order; a failed one has its status and cause.
@@ -69,18 +75,53 @@ async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) ->
     Raises:
         RolloutError: More trees or candidates failed than allowed.
     """
+    return joined(await play_share(plays, failures, ranks), failures, ranks)
+
+
+class Share(NamedTuple):
+    """What one rank has played."""
+
+    trees: list[list[RolloutTree]]
+    """By level."""
+    candidates: list[Candidates]
+    """Of each environment."""
+
+
+async def play_share(
+    plays: Sequence[Play],
+    failures: FailureLog,
+    ranks: Ranks,
+    keep: Callable[[_Playing], _Playing] = _to_its_end,
+) -> Share:
+    """Play this rank's levels of all environments at once; waits for no other rank.
+
+    Args:
+        plays: See `play_all`.
+        failures: See `play_all`.
+        ranks: See `play_all`.
+        keep: Plays a level, whose trees it gives: none of one that it gives up.
+    """
     candidates = [Candidates(play.episodes, play.pool, play.settings, failures) for play in plays]
     levels = [
         (play.strategy, [Player(own, spec) for spec in specs])
         for play, own in zip(plays, candidates, strict=True)
         for specs in _of_levels(play.specs, play.strategy.num_together)
     ]
-    # Levels of all environments in one call: each engine batches what is asked at one moment.
-    trees = await _play_levels(levels, ranks)
+    # A level is not divided: in some strategies its episodes wait for each other.
+    own = ranks.share(levels)
+    return Share(await together(keep(_play(*level)) for level in own), candidates)
+
+
+def joined(share: Share, failures: FailureLog, ranks: Ranks) -> list[RolloutTree]:
+    """Return the trees of all ranks; see `play_all`."""
+    # Gathered in the order in which they were shared: trees are those of one process alone.
+    trees = [tree for trees in ranks.gather(share.trees) for tree in trees]
     failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
     # Checked at the end and over all ranks: all of them stop, or none does.
     failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
-    counts = ranks.gather([(own.num_dropped, own.num_asked, own.drop_cause) for own in candidates])
+    counts = ranks.gather(
+        [(own.num_dropped, own.num_asked, own.drop_cause) for own in share.candidates]
+    )
     num_dropped = sum(count[0] for count in counts)
     num_candidates = sum(count[1] for count in counts)
     cause = next((cause for *_, cause in counts if cause), "")
@@ -90,14 +131,6 @@ async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) ->
 
 def _of_levels(specs: Sequence[RolloutSpec], num: int) -> list[Sequence[RolloutSpec]]:
     return [specs[first : first + num] for first in range(0, len(specs), num)]
-
-
-async def _play_levels(levels: Sequence[_Level], ranks: Ranks) -> list[RolloutTree]:
-    """Return the trees of all levels, in order; each rank plays its share of the levels."""
-    # A level is not divided: in some strategies its episodes wait for each other.
-    played = await together(_play(*level) for level in ranks.share(levels))
-    # Gathered in the order in which they were shared: trees are those of one process alone.
-    return [tree for trees in ranks.gather(played) for tree in trees]
 
 
 async def _play(strategy: Strategy, players: Sequence[Player]) -> list[RolloutTree]:

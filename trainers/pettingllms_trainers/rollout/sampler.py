@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.config.algorithm import Moment
@@ -17,10 +18,10 @@ from pettingllms_trainers.rollout.apportionment import level_counts
 from pettingllms_trainers.rollout.curriculum import Records, StageRecord, stage_shares
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.flight import Answering, Flight, Sample
+from pettingllms_trainers.rollout.flight import Flight, Sample, Voyage
 from pettingllms_trainers.rollout.judging.episodes import JudgedEpisodes
 from pettingllms_trainers.rollout.judging.rewards import Rewards
-from pettingllms_trainers.rollout.playing import Play, play_all
+from pettingllms_trainers.rollout.playing import Play, Share, joined, play_share
 from pettingllms_trainers.rollout.scaled import ScaledEpisodes
 from pettingllms_trainers.rollout.settings import RolloutSettings, episode_specs
 from pettingllms_trainers.stopping import StopRequest
@@ -47,6 +48,12 @@ class TrainingEnvironment:
         episodes, scale = self.episodes[stage], self.config.reward_scale
         scaled = episodes if scale == 1 else ScaledEpisodes(episodes, scale)
         return JudgedEpisodes(scaled, self.rewards, self.name) if self.rewards.rewards else scaled
+
+
+class _Played(NamedTuple):
+    trees: list[RolloutTree]
+    num_begun: int
+    """Episodes, with those that were given up."""
 
 
 class Sampler:
@@ -83,21 +90,23 @@ class Sampler:
         }
         """How the stages of curricula have been played. Whoever learns replaces it."""
 
-    def begun(self, step: int) -> Flight:
-        """Return the rollouts of a train step, from 0, which begin with what is known now."""
-        return Flight(step=step, memory=self.memory, records=self.records)
+    def begun(self, step: int, version: int) -> Flight:
+        """Return the rollouts of a train step, which begin with what is known now.
 
-    async def rollouts(
-        self, flight: Flight, answering: Answering, *, may_stop: bool = False
-    ) -> Sample:
+        Args:
+            step: From 0.
+            version: Train steps that the policies have taken.
+        """
+        return Flight(step=step, version=version, memory=self.memory, records=self.records)
+
+    async def rollouts(self, voyage: Voyage, *, may_stop: bool = False) -> Sample:
         """Play the rollouts of a train step; equal for equal answers and levels used before.
 
         Rounds of further levels are played as long as the configuration wants more groups that
         have something to teach.
 
         Args:
-            flight: Says which; notes what is played.
-            answering: Asks the policies.
+            voyage: Says which; notes what is played.
             may_stop: Whether the sample ends early when a signal asks to stop. It must be given up
                 then, so that a resumed run draws all of it again.
 
@@ -108,24 +117,26 @@ class Sampler:
         Raises:
             RolloutError: More rollouts or candidates failed than allowed.
         """
-        trees = await self._round(flight, 0, answering)
-        num_refills = 0
-        while num_refills < self._config.rollout.max_refills and not self._has_enough(
-            trees, flight
+        flight, num_refills, played = voyage.flight, 0, await self._round(voyage, 0)
+        while (
+            num_refills < self._config.rollout.max_refills
+            and not voyage.is_left
+            and not self._has_enough(played.trees, flight)
         ):
             if may_stop and self._stop.is_wanted():
                 break
             num_refills += 1
-            trees += await self._round(flight, num_refills, answering)
-        return Sample(trees, num_refills)
+            found = await self._round(voyage, num_refills)
+            played = _Played(played.trees + found.trees, played.num_begun + found.num_begun)
+        return Sample(played.trees, num_refills, played.num_begun - len(played.trees))
 
     def take_generate_s(self) -> float:
         """Return the wall time spent in the engines since the last call."""
         return self._pool.take_generate_s()
 
-    async def _round(self, flight: Flight, index: int, answering: Answering) -> list[RolloutTree]:
+    async def _round(self, voyage: Voyage, index: int) -> _Played:
         """Play the levels of a round; those of all environments at once."""
-        num, step = self._config.rollout.num_levels, flight.step
+        flight, num, step = voyage.flight, self._config.rollout.num_levels, voyage.flight.step
         if index == len(flight.first_levels):
             flight.first_levels.append(self.num_levels_used)
             self.num_levels_used += num
@@ -155,21 +166,31 @@ class Sampler:
                     num_trajectories=self._config.algorithm.episodes_per_level,
                     num_played=index * num + last - count,
                 ),
-                self._settings(env, stage, step, answering),
+                self._settings(env, stage, voyage),
                 self._config.algorithm.strategy(moment),
             )
             for (env, stage, _), count, last in zip(arms, counts, accumulate(counts), strict=True)
         ]
-        return await play_all(plays, self._failures, self._pool.ranks)
+        share = await play_share(plays, self._failures, self._pool.ranks, voyage.played)
+        return _Played(await self._joined(share, voyage), sum(len(play.specs) for play in plays))
+
+    async def _joined(self, share: Share, voyage: Voyage) -> list[RolloutTree]:
+        ranks = self._pool.ranks
+        if ranks.size == 1:
+            return joined(share, self._failures, ranks)
+        # Ranks exchange what they have in the same order: that of the train steps.
+        await voyage.is_first.wait()
+        if self._config.plays_beside_updates:  # other flights go on while this one waits
+            return await asyncio.to_thread(joined, share, self._failures, ranks)
+        return joined(share, self._failures, ranks)
 
     def _shares(self, env: TrainingEnvironment, records: Records) -> list[float]:
         return stage_shares(records[env.name], env.config.curriculum_floor)
 
-    def _settings(
-        self, env: TrainingEnvironment, stage: int, step: int, answering: Answering
-    ) -> RolloutSettings:
+    def _settings(self, env: TrainingEnvironment, stage: int, voyage: Voyage) -> RolloutSettings:
         algorithm, names = self._config.algorithm, {r: qualified(env.name, r) for r in env.roles}
-        trained = env.roles if self._config.updates.branch_frozen else self._trained(env, step)
+        is_all, step = self._config.updates.branch_frozen, voyage.flight.step
+        trained = env.roles if is_all else self._trained(env, step)
         return RolloutSettings(
             env=env.name,
             stage=stage,
@@ -177,7 +198,8 @@ class Sampler:
                 role: sampling_of(self._config.rollout, name) for role, name in names.items()
             },
             branching_roles=tuple(role for role in trained if algorithm.branches(names[role])),
-            answering=answering,
+            answering=voyage.answer,
+            valuing=voyage.value,
         )
 
     def _trained(self, env: TrainingEnvironment, step: int) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.rollout.flight import Answering, at_once
+from pettingllms_trainers.rollout.flight import Answering, Valuing, at_once, value_at_once
 from pettingllms_trainers.types import SamplingSettings
 
 
@@ -25,6 +25,8 @@ class RolloutSettings:
     """Roles whose decisions branch; None: all."""
     answering: Answering = at_once
     """Asks the policies."""
+    valuing: Valuing = value_at_once
+    """Asks V."""
 
     def branches(self, role: str) -> bool:
         """Return whether decisions of a role may have more than one candidate."""

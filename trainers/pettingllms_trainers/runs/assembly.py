@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.pool import PolicyPool
@@ -63,7 +64,9 @@ def build_trainer(
     for env, own in zip(environments, episodes, strict=True):
         first = sum(len(one.specs) for one in held_out)
         held_out.append(HeldOutSet(env, own.held_out, config, failures, runner, first))
-    sampler = Sampler(training, pool, config, failures, stop)
+    # Beside an update ranks exchange rollouts and gradients at the same time.
+    ranks = pool.ranks.apart() if config.plays_beside_updates else pool.ranks
+    sampler = Sampler(training, replace(pool, ranks=ranks), config, failures, stop)
     return Trainer(
         config=config,
         pool=pool,

@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.curriculum import Records, StageRecord
 from pettingllms_trainers.rollout.flight import Flight
 
-_FORMAT = 8
+_FORMAT = 9
 _MANIFEST = "checkpoint.json"
 _SEAL = "checkpoint.sha256"
 """Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it."""
@@ -97,6 +97,7 @@ def save_checkpoint(
         for name, policy in policies.items():
             policy.save_state(partial / folders[name])
         ranks.barrier()
+        flights = _of_all(flights, ranks)
         if ranks.is_main:
             if flights:
                 (partial / _FLIGHTS).write_text(_flights_text(flights), encoding="utf-8")
@@ -170,6 +171,17 @@ def load_checkpoint(
 
 _FLIGHT = TypeAdapter(list[Flight])
 _RECORDS = TypeAdapter(dict[str, list[StageRecord]])
+
+
+def _of_all(flights: Sequence[Flight], ranks: Ranks) -> list[Flight]:
+    """Return the flights with what all ranks were answered: each asks for its own levels."""
+    found = list(flights)
+    for known in ranks.gather([[(flight.answers, flight.values) for flight in flights]]):
+        found = [
+            replace(flight, answers=flight.answers | answers, values=flight.values | values)
+            for flight, (answers, values) in zip(found, known, strict=True)
+        ]
+    return found
 
 
 def _flights_text(flights: Sequence[Flight]) -> str:

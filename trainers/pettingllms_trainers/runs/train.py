@@ -168,6 +168,7 @@ class Trainer:
         metrics = self._learn(step + 1, sample)
         return metrics | {
             "rollout/num_refills": sample.num_refills,
+            "rollout/num_stale_episodes": sample.num_stale,
             **phase_metrics(self.config, step),
             **curriculum_metrics(sample.trees, self.rollouts.records),
             **judged_metrics(sample.trees),

@@ -54,11 +54,6 @@ def _check_staleness(config: ConfigData) -> None:
             "loss.importance_cap "
             '= 0 does not account for; set it above 0, or loss.old_logprobs = "engine"'
         )
-    if most > 1 and config.algorithm.critic is not None:
-        raise ValueError(
-            f"rollout.max_staleness = {most} keeps episodes in flight, to which every update of V "
-            f"would give other values (algorithm.name = {config.algorithm.name!r}): set 0 or 1"
-        )
 
 
 def _check_lora(config: ConfigData) -> None:

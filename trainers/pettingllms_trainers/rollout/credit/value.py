@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from pettingllms import role_of
 from pettingllms_trainers.policies.fixed import FixedPolicy
@@ -35,12 +36,17 @@ class ByValue:
     ) -> Values:
         """Return the discounted V of the prompts that the branches lead to."""
         states = await candidates.episodes.successors(episode)
-        found = await asyncio.gather(*(self._value(candidates, state) for state in states))
+        found = await asyncio.gather(
+            *(self._value(candidates, state, (seed, index)) for index, state in enumerate(states))
+        )
         return Values(tuple(found))
 
-    async def _value(self, candidates: Candidates, state: EpisodeState) -> float:
+    async def _value(
+        self, candidates: Candidates, state: EpisodeState, asked: tuple[int, int]
+    ) -> float:
         if state.is_over:
             return 0.0
         policy = candidates.pool.for_role(role_of(state.agent))
         assert not isinstance(policy, FixedPolicy), "the configuration refuses fixed policies"
-        return self._gamma * await policy.values.of(policy.encode(state.messages))
+        ask = partial(policy.values.of, policy.encode(state.messages))
+        return self._gamma * await candidates.settings.valuing(("V", *asked), ask)

@@ -67,6 +67,10 @@ _ROLLOUT: Mapping[str, Metric[_Rollouts]] = {
         "weights drew them; 0 without rollout.max_staleness."
     ),
     "max_age": Metric("Age of the oldest of these tokens."),
+    "num_stale_episodes": Metric(
+        "Episodes that were given up, since by the next train step they would have been older than "
+        "rollout.max_staleness; they are in no other figure."
+    ),
     "num_continuation_tokens": Metric(
         "Those of continuations among them.",
         lambda s: sum(tree.num_continuation_tokens for tree in s.trees),
