@@ -5,9 +5,10 @@
     python benchmarks/study.py tiny          # 8 hours
 
 Rows, ways and seeds are in `benchmarks/credit_study/rows.toml`. A layer's cells are computed one
-after another, in one thread, by one commit: what differs from it must be committed first, and a
-result file of another commit is not added to. A copy of the repository that nobody changes
-(`git worktree add PATH`) with `--output` outside of it keeps the study apart from other work.
+after another, in one thread, and all layers by one commit: what differs from it must be committed
+first, and result files of another commit are neither added to nor read. A copy of the repository
+that nobody changes (`git worktree add PATH`), with `--results` outside of it, keeps the study apart
+from other work.
 """
 
 from __future__ import annotations
@@ -27,16 +28,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).with_name("rivals")))
 
-from credit_study.rows import LAYERS, SELECTION, Cell, cells_of, compute, read_table
+from credit_study.rows import LAYERS, Cell, cells_of, compute, read_table
 
 from pettingllms_trainers.files import write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = {
-    "selection": SELECTION,
-    "exact": ROOT / "benchmarks" / "results" / "credit_exact.json",
-    "tiny": ROOT / "benchmarks" / "results" / "credit_tiny.json",
-}
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 class Study:
@@ -82,12 +79,12 @@ class Study:
         write_atomically(self._path, f'{{\n{text},\n"cells": {{\n{cells}\n}}\n}}\n')
 
 
-def clean_commit(root: Path, output: Path) -> str:
+def clean_commit(root: Path, results: Sequence[Path]) -> str:
     """Return the commit of a working tree.
 
     Args:
         root: The working tree.
-        output: The file that may differ from it.
+        results: Files that may differ from it.
 
     Raises:
         SystemExit: The tree differs from its commit, so that nobody could compute the cells again.
@@ -97,16 +94,15 @@ def clean_commit(root: Path, output: Path) -> str:
         command = ["git", "-C", str(root), *words]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    allowed = output.resolve()
-    changed = [
-        line
-        for line in git("status", "--porcelain", "--untracked-files=all").splitlines()
-        if (root / line[3:]).resolve() != allowed
+    found = [
+        line[3:] for line in git("status", "--porcelain", "--untracked-files=all").splitlines()
     ]
+    allowed = [path.resolve() for path in results]
+    changed = [name for name in found if (root / name).resolve() not in allowed]
     if changed:
         raise SystemExit(
-            f"{root} differs from its commit ({', '.join(line[3:] for line in changed[:3])}); "
-            "commit or stash, or run the study in `git worktree add PATH`"
+            f"{root} differs from its commit ({', '.join(changed[:3])}); commit or stash, or run "
+            "the study in a copy of the repository: git worktree add PATH"
         )
     return git("rev-parse", "HEAD").strip()
 
@@ -145,16 +141,19 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a layer of the study."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("layer", choices=LAYERS)
-    parser.add_argument(
-        "--output", type=Path, help="result file; that of the repository if left out"
-    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the result files")
     parser.add_argument("--only", default="", help="cells whose key contains this text")
     parser.add_argument("--anew", action="store_true", help="drop the cells that are there")
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = "1"
-    output = options.output or RESULTS[options.layer]
-    study = Study(output, options.layer, clean_commit(ROOT, output), options.anew)
-    cells = [cell for cell in cells_of(read_table(), options.layer) if options.only in cell.key]
+    paths = {layer: options.results / f"credit_{layer}.json" for layer in LAYERS}
+    commit = clean_commit(ROOT, [*paths.values()])
+    study = Study(paths[options.layer], options.layer, commit, options.anew)
+    chosen = {}
+    if options.layer == "exact":
+        chosen = Study(paths["selection"], "selection", commit, begins_anew=False).cells
+    cells = cells_of(read_table(), options.layer, chosen)
+    cells = [cell for cell in cells if options.only in cell.key]
     with tempfile.TemporaryDirectory(prefix="credit-study-") as shared:
         return bool(run(study, cells, Path(shared)))
 

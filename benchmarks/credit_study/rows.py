@@ -11,8 +11,6 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 TABLE = Path(__file__).with_name("rows.toml")
-SELECTION = Path(__file__).with_name("selection.json")
-"""The result of the layer `selection`, from which the exact layer takes its learning rates."""
 Table = Mapping[str, Any]
 Cells = Mapping[str, Mapping[str, Any]]
 
@@ -31,11 +29,6 @@ class Cell(NamedTuple):
 def read_table(path: Path = TABLE) -> dict[str, Any]:
     """Return the table of the study."""
     return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
-def read_cells(path: Path) -> Cells:
-    """Return key -> result of a result file; nothing if there is none."""
-    return json.loads(path.read_text(encoding="utf-8"))["cells"] if path.is_file() else {}
 
 
 def ways_of(section: Table, row: Table) -> list[str]:
@@ -90,7 +83,7 @@ def best_rate(table: Table, chosen: Cells, row: Table, way: str) -> float:
         missing = [key for key in keys if key not in chosen]
         if missing:
             raise LookupError(
-                f"{SELECTION.name} has no {missing[0]}; run: python benchmarks/study.py selection"
+                f"no result of {missing[0]}; run first: python benchmarks/study.py selection"
             )
         return fmean(
             fmean(chosen[f"selection|{name}|{way}|{rate:g}|{seed}"]["success"].values())
@@ -122,10 +115,16 @@ def tiny(table: Table) -> Iterator[Cell]:
                 yield Cell(f"tiny|{row['name']}|{way}|{seed}", "training", arguments)
 
 
-def cells_of(table: Table, layer: str) -> Sequence[Cell]:
-    """Return all cells of a layer, in the order in which they are computed."""
+def cells_of(table: Table, layer: str, chosen: Cells) -> Sequence[Cell]:
+    """Return all cells of a layer, in the order in which they are computed.
+
+    Args:
+        table: The table of the study.
+        layer: A layer.
+        chosen: Results of `selection`, for the exact layer.
+    """
     if layer == "exact":
-        return [*exact(table, read_cells(SELECTION))]
+        return [*exact(table, chosen)]
     return [*{"selection": selection, "tiny": tiny}[layer](table)]
 
 

@@ -34,7 +34,7 @@ TABLE = rows.read_table()
 
 
 def tiny_cells():
-    return {cell.key: cell for cell in rows.cells_of(TABLE, "tiny")}
+    return {cell.key: cell for cell in rows.tiny(TABLE)}
 
 
 def chosen(rate=3.0):
@@ -62,7 +62,7 @@ def test_rates_are_those_that_were_best_in_the_selection():
         if "rate" in cell.arguments
     }
     assert found == {10.0}
-    with pytest.raises(LookupError, match=r"selection.json has no selection\|.*study.py selection"):
+    with pytest.raises(LookupError, match=r"no result of selection\|.*study.py selection"):
         [*rows.exact(TABLE, {})]
 
 
@@ -98,11 +98,11 @@ def test_a_working_tree_that_differs_from_its_commit_is_refused(tmp_path):
     git("add", "code.py")
     git("commit", "-m", "one")
     result.write_text("{}")
-    commit = study.clean_commit(tmp_path, result)
+    commit = study.clean_commit(tmp_path, [result])
     assert len(commit) == 40
     (tmp_path / "code.py").write_text("2")
     with pytest.raises(SystemExit, match=r"differs from its commit \(code.py\)"):
-        study.clean_commit(tmp_path, result)
+        study.clean_commit(tmp_path, [result])
 
 
 def test_a_layer_goes_on_where_it_stopped_and_keeps_to_its_commit(tmp_path, capsys):
