@@ -69,6 +69,7 @@ TINY = (
     "math",
     "panel",
     "queens",
+    "relay",
     "search",
     "sokoban",
     "sudoku",

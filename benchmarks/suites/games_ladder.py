@@ -30,6 +30,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "Panel": ("panel_v0", {}),
     "Dining": ("dining_v0", {}),
     "Fireworks": ("fireworks_v0", {}),
+    "Relay": ("relay_v0", {}),
 }
 
 

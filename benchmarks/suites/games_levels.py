@@ -28,12 +28,13 @@ RULES = {
     "panel_v0": "guess",
     "plan_path_v0": "greedy",
     "queens_v0": "greedy",
+    "relay_v0": "greedy",
     "search_v0": "question",
     "sokoban_v0": "greedy",
     "sudoku_v0": "greedy",
 }
 """Game -> the scripted policy that plays by a simple rule."""
-TEAMS = ("dining_v0", "fireworks_v0", "panel_v0", "search_v0")
+TEAMS = ("dining_v0", "fireworks_v0", "panel_v0", "relay_v0", "search_v0")
 """Games that no agent can play alone."""
 LENGTHS = {
     "blocksworld_v0": "shortest",

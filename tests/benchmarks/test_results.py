@@ -77,6 +77,7 @@ def test_a_team_learns_from_tokens_of_every_recorded_age():
         "math",
         "panel",
         "queens",
+        "relay",
         "search",
         "sokoban",
         "sudoku",

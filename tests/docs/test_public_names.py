@@ -20,6 +20,7 @@ GAMES = (
     "panel",
     "plan_path",
     "queens",
+    "relay",
     "search",
     "sokoban",
     "sudoku",

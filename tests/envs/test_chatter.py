@@ -24,6 +24,7 @@ from pettingllms_envs.panel.text import (
     read_moderator,
 )
 from pettingllms_envs.plan_path.calls import HelperCall, read_call
+from pettingllms_envs.relay import RelayEnv
 from pettingllms_envs.search import SearchEnv
 from pettingllms_envs.sokoban.calls import read_calls as read_sokoban_calls
 from pettingllms_envs.sudoku.calls import read_calls as read_sudoku_calls
@@ -183,6 +184,13 @@ CARDS = st.integers(0, 4).map(Play) | st.integers(0, 4).map(Discard)
 HINTS = st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda pair: Hint(*pair)) | st.tuples(
     st.integers(0, 4), st.integers(1, 5)
 ).map(lambda pair: Hint(pair[0], None, pair[1]))
+RELAYED = RelayEnv()
+RELAYED.reset(seed=0)
+RELAYED.step("#### hello")
+LETTERS = RELAYED.state().level.builder_letters
+CELLS = st.tuples(*[st.sampled_from(cells) for cells in (LETTERS, "abcd", "1234")]).map(
+    lambda cell: "{} {}{}".format(*cell)
+)
 SEARCHED = SearchEnv()
 SEARCHED.reset(seed=0)
 SEARCHED.step("#### town")
@@ -198,6 +206,10 @@ PHRASES = {
     ),
     "moderator": (FLOORS | SUMS, lambda text, is_marked: read_moderator(text, 3, is_marked)),
     "expert": (STATEMENTS, lambda text, is_marked: read_expert(text, "f", is_marked)),
+    "rectangles": (
+        CELLS.map(lambda cell: (cell, RELAYED.parse("builder_0", f"#### {cell}"))),
+        lambda text, is_marked: RELAYED.parse("builder_0", text),
+    ),
     "answers": (
         st.sampled_from(TITLES).map(lambda title: (title, title)),
         lambda text, is_marked: SEARCHED.parse("answerer_0", text),

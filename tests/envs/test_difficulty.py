@@ -26,6 +26,7 @@ RULES = {
     "dining_v0": ("ordered", "random"),
     "fireworks_v0": ("conventions", "greedy", "random"),
     "panel_v0": ("guess", "random"),
+    "relay_v0": ("greedy", "random"),
     "search_v0": ("guess", "random"),
 }
 

@@ -39,6 +39,11 @@ VARIANTS = {
     ],
     "math_ensemble_v0": [{}, {"reasoners": 1, "tools": 0, "max_turns": 3}],
     "panel_v0": [{}, {"level": "expert", "observation_mode": "delta", "alpha": 0.5}],
+    "relay_v0": [
+        {},
+        {"level": "hard", "observation_mode": "delta", "alpha": 0.5},
+        {"level": "moonshot"},
+    ],
     "search_v0": [
         {},
         {"style": "letters", "documents": 12, "observation_mode": "delta"},

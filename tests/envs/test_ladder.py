@@ -55,6 +55,7 @@ PLANNING = [
 DINING = [{}, {"level": "easy"}, {"level": "medium"}, {"max_turns": 6}]
 SEARCH = [{}, {"level": "easy"}, {"level": "hard"}, {"style": "letters", "documents": 12}]
 FIREWORKS = [{}, {"level": "medium"}, {"level": "hard"}]
+RELAY = [{}, {"level": "medium"}, {"level": "hard"}]
 PANEL = [{}, {"level": "easy"}, {"level": "hard"}]
 FEW = [  # slow: many agents, large levels, or a sandbox
     *((game, {"team": "single", "level": "expert"}) for game in ("blocksworld_v0", "queens_v0")),
@@ -79,6 +80,7 @@ CASES = [
     *[("dining_v0", kwargs, 60) for kwargs in DINING],
     *[("search_v0", kwargs, 60) for kwargs in SEARCH],
     *[("fireworks_v0", kwargs, 60) for kwargs in FIREWORKS],
+    *[("relay_v0", kwargs, 60) for kwargs in RELAY],
     *[("panel_v0", kwargs, 60) for kwargs in PANEL],
     *[("queens_v0", kwargs, 60) for kwargs in PLANNING],
     *[(env_id, kwargs, 12) for env_id, kwargs in FEW],

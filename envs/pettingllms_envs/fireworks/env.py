@@ -145,7 +145,7 @@ def potential(state: FireworksState) -> float:
 
 
 class FireworksEnv(TextEnv[FireworksState]):
-    """Build stacks of cards; everybody sees all hands but the own.
+    """Build stacks of cards; nobody sees the own hand.
 
     ## Task
 

@@ -16,6 +16,8 @@ from pettingllms_envs.panel.text import GiveFloor, Statement
 from pettingllms_envs.plan_path import PlanPathEnv
 from pettingllms_envs.plan_path.rules import maze_of
 from pettingllms_envs.queens import QueensEnv
+from pettingllms_envs.relay import RelayEnv
+from pettingllms_envs.relay.text import Build
 from pettingllms_envs.search import SearchEnv
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sudoku import SudokuEnv
@@ -23,7 +25,7 @@ from pettingllms_envs.sudoku import SudokuEnv
 SINGLE = {"team": "single"}
 GAMES = [
     *((game, SINGLE) for game in (BlocksworldEnv, PlanPathEnv, QueensEnv, SokobanEnv, SudokuEnv)),
-    *((game, {}) for game in (DiningEnv, FireworksEnv, PanelEnv, SearchEnv)),
+    *((game, {}) for game in (DiningEnv, FireworksEnv, PanelEnv, RelayEnv, SearchEnv)),
 ]
 
 
@@ -192,6 +194,14 @@ def pays_discards(state, action, done):
     return 0.2 * (isinstance(action, Discard) and done.local == 0)
 
 
+def pays_messages(state, action, done):
+    return 0.4 * isinstance(action, str)
+
+
+def pays_painting(state, action, done):
+    return 0.2 * (isinstance(action, Build) and done.local == 0)
+
+
 @pytest.mark.parametrize(
     ("game", "bonus", "message"),
     [
@@ -199,6 +209,8 @@ def pays_discards(state, action, done):
         (DiningEnv, pays_forks_that_are_taken, "earns philosopher_. .* without solving"),
         (FireworksEnv, pays_hints, "without solving anything"),
         (FireworksEnv, pays_discards, "then the oracle's solution earns"),
+        (RelayEnv, pays_messages, "then the oracle's solution earns"),
+        (RelayEnv, pays_painting, "then the oracle's solution earns"),
         (SearchEnv, pays_documents_that_are_not_needed, "then the oracle's solution earns"),
         (SearchEnv, pays_searches_without_a_cost, "then the oracle's solution earns"),
         (PanelEnv, pays_statements_again, "then the oracle's solution earns"),
