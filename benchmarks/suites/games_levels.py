@@ -23,7 +23,7 @@ from pettingllms.testing.play import Actor, scripted_actor
 
 RULES = {
     "blocksworld_v0": "greedy",
-    "dining_v0": "greedy",
+    "dining_v0": "alternate",
     "fireworks_v0": "conventions",
     "panel_v0": "guess",
     "plan_path_v0": "greedy",

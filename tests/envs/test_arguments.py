@@ -36,7 +36,6 @@ PARAMETERS = [
 OPTIONS = [(env_id, name) for env_id in IDS for name in ("level", "family", "problem")]
 LEVELS = {
     "blocksworld_v0": ["AB C -> CBA"],
-    "dining_v0": ["1 0 0 / 0 . ."],
     "queens_v0": ["Q...\n...F\nQ...\n..Q."],
     "plan_path_v0": ["P.G"],
     "search_v0": ['{"question": "q", "answers": ["x"], "documents": [{"title": "a", "text": ""}]}'],

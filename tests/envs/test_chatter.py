@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pettingllms.transition import ParseError
 from pettingllms_envs.dining.rules import CHOICES
-from pettingllms_envs.dining.text import read_choice
+from pettingllms_envs.dining.text import Move, read_move
 from pettingllms_envs.fireworks.rules import Discard, Hint, Play, Rules
 from pettingllms_envs.fireworks.text import action_text, read_action
 from pettingllms_envs.grid import moves_json, read_moves
@@ -197,8 +197,8 @@ SEARCHED.step("#### town")
 TITLES = [document.title for document in SEARCHED.state().task.documents]
 PHRASES = {
     "choices": (
-        st.sampled_from(CHOICES).map(lambda choice: (choice, choice)),
-        lambda text, is_marked: read_choice(text),
+        st.sampled_from(CHOICES).map(lambda choice: (choice, Move(choice))),
+        lambda text, is_marked: read_move(text),
     ),
     "cards and hints": (
         (CARDS | HINTS).map(lambda action: (action_text(action), action)),

@@ -23,7 +23,7 @@ CASES = [
     for k in range(len(pettingllms.spec(env_id).load().levels))
 ]
 RULES = {
-    "dining_v0": ("ordered", "random"),
+    "dining_v0": ("alternate", "greedy", "random"),
     "fireworks_v0": ("conventions", "greedy", "random"),
     "panel_v0": ("guess", "random"),
     "relay_v0": ("greedy", "random"),

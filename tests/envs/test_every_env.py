@@ -20,7 +20,10 @@ PLANNING = [
 ]
 VARIANTS = {
     "blocksworld_v0": PLANNING,
-    "dining_v0": [{}, {"philosophers": 4, "observation_mode": "delta", "alpha": 0.5}],
+    "dining_v0": [
+        {"philosophers": 4, "meals": 2},
+        {"observation_mode": "delta", "alpha": 0.5, "sight": 1},
+    ],
     "fireworks_v0": [
         {},
         {"level": "hard", "observation_mode": "delta", "alpha": 0.5},

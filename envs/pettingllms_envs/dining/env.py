@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
@@ -18,112 +18,52 @@ from pettingllms.prompts import (
     meanings,
     resolve_prompts,
 )
+from pettingllms.state import to_jsonable
 from pettingllms.transition import ParseError, Transition
 from pettingllms_envs.dining.generator import Level, Request, generate
-from pettingllms_envs.dining.policies import choice_of
+from pettingllms_envs.dining.policies import choice_of, talk
+from pettingllms_envs.dining.prompts import LIMITS, PROMPT, DiningState, placeholders, seat_of
 from pettingllms_envs.dining.rules import (
+    MAX_SIGHT,
     WAIT,
-    Choices,
     Table,
     after,
     canonical_form,
     is_deadlock,
     is_possible,
-    shortest_schedule,
 )
+from pettingllms_envs.dining.schedule import shortest_schedule
 from pettingllms_envs.dining.text import (
-    choices_text,
+    MAX_MESSAGE,
+    Move,
+    Utterance,
     level_text,
     parse_level,
     parse_levels,
-    read_choice,
-    table_compact,
-    table_text,
+    read_move,
     terse,
+    within,
 )
 from pettingllms_envs.level_files import read_level_option, read_levels
-from pettingllms_envs.reward import LOST, SUCCESS, costs, fault_text, shaped
+from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, fault_text, shaped
 from pettingllms_envs.team_table import asks_for_mark
 
 _FAULT = "a choice that is not possible"
+_MESSAGE = 0.01
+"""What a message in every turn of an episode costs."""
 
 STARVED = 2 * LOST
 """The potential when time is too short. It is below that of a deadlock: a team that is paid for
 avoiding deadlocks learns to do nothing (arXiv 2606.07845)."""
 
 
-class DiningState(NamedTuple):
-    """The state of an episode."""
-
-    level: Level
-    table: Table
-    turns_left: int
-    choices: Choices = ()
-    """What the first philosophers have chosen in this turn."""
-    last: Choices = ()
-    """What all chose in the turn before."""
-
-
-_PROMPT = PromptTemplate(
-    """\
-{philosophers} philosophers sit around a table, numbered from 0 to the right. Between each two of \
-them lies one fork: fork i is on the left of philosopher i, and on the right of the one before. \
-Everybody has to eat the meals that the table shows, all within {max_turns} turns.
-Each turn all choose at the same time, without knowing what the others choose: left (take the left \
-fork), right (take the right fork), release (put down what you hold) or wait. Only forks that are \
-free at the start of the turn can be taken; one for which two reach goes to neither. At the end of \
-the turn whoever holds both forks eats one meal. Forks that are put down, by release or after a \
-meal, are free from the next turn on. Once everybody holds one fork at the end of a turn, the task \
-has failed: that is a deadlock, and it is too late to release.
-{costs}
-You may think first. The last line of your answer is #### and your choice, for example:
-#### left""",
-    """\
-Turn {turn} of {max_turns}.{last}
-{table}
-You are philosopher {seat}. Your left fork is fork {left}, your right fork is fork {right}.""",
-)
-
-
-def _seat(agent: str) -> int:
-    return int(agent.rpartition("_")[2])
-
-
-_FIELDS: dict[str, PromptField[DiningState]] = {
-    "table": PromptField(
-        "a line per philosopher, and the free forks",
-        lambda state, agent, turn: table_text(state.table),
-    ),
-    "table_compact": PromptField(
-        "meals and holders of forks as seen by the reader, who comes first",
-        lambda state, agent, turn: table_compact(state.table, _seat(agent)),
-    ),
-    "seat": PromptField("the reader's number", lambda state, agent, turn: _seat(agent)),
-    "left": PromptField(
-        "the number of the reader's left fork", lambda state, agent, turn: _seat(agent)
-    ),
-    "right": PromptField(
-        "the number of the reader's right fork",
-        lambda state, agent, turn: (_seat(agent) + 1) % len(state.table.forks),
-    ),
-    "last": PromptField(
-        "a line on what all chose last turn; begins with a line break unless it is empty",
-        lambda state, agent, turn: choices_text(state.last),
-    ),
-    "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
-    "turns_left": PromptField(
-        "turns left, with the present one", lambda state, agent, turn: state.turns_left
-    ),
-}
-_LIMITS = {
-    "philosophers": "number of philosophers",
-    "max_turns": "turns of the episode",
-    "costs": "a sentence on what bad answers cost",
-}
-
-
-def _constant(shown: str) -> Callable[[DiningState, str, int], str]:
+def _constant(shown: object) -> Callable[[DiningState, str, int], object]:
     return lambda state, agent, turn: shown
+
+
+def _costs_text(turn_costs: Costs, message: float, reward: str) -> str:
+    text = fault_text(turn_costs, _FAULT, "a solved task", reward)
+    return text if reward == "outcome" else f"{text[:-1]}; each message {-message:.3g}."
 
 
 def potential(table: Table, turns_left: int, shortest: int) -> float:
@@ -138,6 +78,11 @@ def potential(table: Table, turns_left: int, shortest: int) -> float:
     return STARVED if len(schedule) > turns_left else shaped(len(schedule), shortest)
 
 
+def _far(philosophers: int) -> dict[str, int]:
+    """Return a level at which words have to be passed on, and no fixed turns are fast enough."""
+    return {"philosophers": philosophers, "meals": 4, "min_turns": 9, "max_turns": 13, "sight": 2}
+
+
 class DiningEnv(TextEnv[DiningState]):
     """Share forks with neighbours who choose at the same time, so that everybody eats.
 
@@ -145,9 +90,11 @@ class DiningEnv(TextEnv[DiningState]):
 
     Philosophers sit around a table with one fork between each two. A meal takes both forks of a
     philosopher, who takes one a turn. All choose at the same time, and a fork for which two reach
-    goes to neither. The task is solved when everybody has eaten the meals that the level asks
-    for; it has failed when everybody holds one fork. Every level can be solved within the turns
-    of an episode.
+    goes to neither. Everybody needs a number of meals that no one else knows; messages are short
+    and cost a little. The task is solved when everybody has eaten; it has failed when everybody
+    holds one fork (deadlock), and somebody starves if turns run out. Every level can be solved
+    by those who know only what they see and hear: it leaves the turns that it takes to say, and to
+    pass on, what everybody needs, before all follow a shortest schedule.
 
     ## Agents and roles
 
@@ -157,9 +104,9 @@ class DiningEnv(TextEnv[DiningState]):
 
     ## Observation
 
-    The rules, the turn, what all chose in the turn before, who holds which fork and who has how
-    many meals to eat, and which philosopher the reader is. `prompt_fields` lists the placeholders
-    of prompts.
+    The rules, the turn, which philosopher the reader is and how much the reader has to eat; of
+    everybody in sight the meals eaten, the fork held, the choice of the turn before and the latest
+    message. `prompt_fields` lists the placeholders of prompts; those of the own need are private.
 
     ## Action
 
@@ -167,6 +114,10 @@ class DiningEnv(TextEnv[DiningState]):
     `wait`; `take left` and the letters L, R, D (down) and W are read too. A fork that is not free
     at the start of the turn cannot be taken. Whoever holds both forks at its end eats and puts
     them back. What is put down is free from the next turn on.
+
+    After the choice, `say` and a message: `#### wait say I need 2` (behind a letter a digit: `W2`).
+    Others read it from the next turn on, in quotation marks: letters, digits and common signs in
+    one line, cut to 60 characters.
 
     ## Reward
 
@@ -180,6 +131,7 @@ class DiningEnv(TextEnv[DiningState]):
     | team | everybody has eaten | +1 |
     | local | unreadable text | -0.05 / T |
     | local | reaching for a fork that is held, releasing nothing | -0.04 / T |
+    | local | a message | -0.01 / T |
 
     Doing nothing pays less than any attempt: time that runs out is worse than a deadlock. With
     alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in [-0.07, 0) in
@@ -193,8 +145,9 @@ class DiningEnv(TextEnv[DiningState]):
     ## Info keys
 
     - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
-    - `choice`: what the philosopher chose; `wait` for an unreadable text. All others are about the
-      table after the turn, and all philosophers have them as soon as the last one has chosen:
+    - `choice`: what the philosopher chose; `wait` for an unreadable text.
+    - `message`: what the philosopher said; empty if nothing. All others are about the table after
+      the turn, and all philosophers have them as soon as the last one has chosen:
     - `meals_left`: meals still to eat, of all.
     - `distance`: turns of a shortest schedule from here; -1 in a deadlock.
     - `shortest`: turns of a shortest schedule of the level.
@@ -202,10 +155,11 @@ class DiningEnv(TextEnv[DiningState]):
 
     ## Arguments
 
-    - `philosophers`: number of philosophers, 3 to 5.
-    - `meals`: maximum number of meals of one philosopher, 1 to 3.
+    - `philosophers`: number of philosophers, 2 to 12.
+    - `meals`: maximum number of meals of one philosopher, 1 to 4.
     - `min_turns`: minimum number of turns of a shortest schedule.
-    - `max_turns`: turns of an episode; levels that need more are not generated.
+    - `max_turns`: turns of an episode; levels leave at least `philosophers` // 2 / `sight`.
+    - `sight`: philosophers to each side whom one sees and hears, 1 to 6.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to rotation and reflection of the table.
     - `levels`: levels to draw from instead of generating: a path or pattern of files with one
@@ -244,33 +198,44 @@ class DiningEnv(TextEnv[DiningState]):
 
     Dijkstra's dining philosophers, as in "GRPO Does Not Close the Multi-Agent Coordination Gap"
     (arXiv 2606.07845). That paper found its reward to have a maximum at zero actions; here doing
-    nothing pays least. Changed: everybody has a number of meals to eat, tables differ from level
-    to level, are certified by a shortest schedule and split by content.
+    nothing pays least. Changed: everybody has a number of meals to eat and alone knows it, talk is
+    possible and costs, tables differ from level to level, are certified by a shortest schedule and
+    split by content.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012
         "name": "dining_v0",
         "render_modes": ["ansi", "human"],
     }
-    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "ordered", "greedy", "random", "wait")
+    scripted_policies: ClassVar[tuple[str, ...]] = (
+        "oracle",
+        "talk",
+        "alternate",
+        "greedy",
+        "random",
+        "wait",
+    )
     levels: ClassVar[Difficulty] = Difficulty(
         {
-            "easy": {"philosophers": 4, "meals": 1},
-            "medium": {"philosophers": 4, "meals": 2, "min_turns": 4},
-            "hard": {"philosophers": 4, "meals": 2, "min_turns": 5},
-            "expert": {"philosophers": 5, "meals": 2, "min_turns": 6},
+            "easy": {"philosophers": 4, "meals": 2, "max_turns": 16},
+            "medium": {"philosophers": 6, "meals": 4, "max_turns": 14},
+            "hard": {"philosophers": 8, "meals": 4, "min_turns": 8, "max_turns": 12},
+            "expert": _far(10),
+            "moonshot": _far(12),
         }
     )
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {"philosopher": _PROMPT}
-    prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(_FIELDS), **_LIMITS}
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {"philosopher": PROMPT}
+    prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(placeholders(MAX_SIGHT)), **LIMITS}
+    private_fields: ClassVar[tuple[str, ...]] = ("need", "need_compact")
 
     def __init__(
         self,
         *,
-        philosophers: int = 3,
-        meals: int = 2,
+        philosophers: int = 6,
+        meals: int = 4,
         min_turns: int = 2,
-        max_turns: int = 10,
+        max_turns: int = 14,
+        sight: int = MAX_SIGHT,
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
         alpha: float = 1.0,
@@ -280,7 +245,7 @@ class DiningEnv(TextEnv[DiningState]):
         render_mode: str | None = None,
     ) -> None:
         max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
-        self._request = Request(philosophers, meals, min_turns, max_turns, split).checked()
+        self._request = Request(philosophers, meals, min_turns, max_turns, sight, split).checked()
         super().__init__(
             stages=[[f"philosopher_{seat}" for seat in range(self._request.philosophers)]],
             max_turns=max_turns,
@@ -290,11 +255,12 @@ class DiningEnv(TextEnv[DiningState]):
             prompts=resolve_prompts(self.default_prompts, prompts, self.prompt_fields),
             render_mode=render_mode,
         )
-        self._costs = costs(max_turns, 1)
-        costs_text = fault_text(self._costs, _FAULT, "a solved task", reward)
-        limits = (str(philosophers), str(max_turns), costs_text)
-        self._placeholders = dict(_FIELDS)
-        for (name, meaning), shown in zip(_LIMITS.items(), limits, strict=True):
+        self._costs, self._price = costs(max_turns, 1), -_MESSAGE / max_turns
+        whom = "everybody reads" if sight >= philosophers // 2 else f"the {sight} on each side read"
+        costs_text = _costs_text(self._costs, self._price, reward)
+        limits = (philosophers, meals, max_turns, MAX_MESSAGE, f"{whom} it", costs_text)
+        self._placeholders = placeholders(self._request.sight)
+        for (name, meaning), shown in zip(LIMITS.items(), limits, strict=True):
             self._placeholders[name] = PromptField(meaning, _constant(shown))
         self.board = f"{philosophers} philosophers"
         given = () if levels is None else read_levels(levels, parse_levels, parse_level)
@@ -302,13 +268,15 @@ class DiningEnv(TextEnv[DiningState]):
         self._is_terse = not asks_for_mark(self.prompts["philosopher"])
 
     def _fitting(self, level: Level) -> Level:
-        seats, needed = len(level.start.forks), level.shortest
-        if seats != self._request.philosophers or needed > self.max_turns:
+        request, hunger, needed = self._request, level.start.hunger, level.shortest
+        is_small = max(hunger) <= request.meals and needed <= self.max_turns
+        if len(hunger) != request.philosophers or not is_small:
             raise InvalidArgument(
                 "level",
-                f"a table of {seats} philosophers who need {needed} turns",
-                f"{self._request.philosophers} philosophers who need at most {self.max_turns}",
-                "Change philosophers or raise max_turns.",
+                f"{len(hunger)} philosophers with up to {max(hunger)} meals in {needed} turns",
+                f"{request.philosophers} philosophers with up to {request.meals} meals in at most "
+                f"{self.max_turns} turns",
+                "Change philosophers, meals or max_turns.",
             )
         return level
 
@@ -319,38 +287,45 @@ class DiningEnv(TextEnv[DiningState]):
             level = rng.choice(self._levels)
         else:
             level = generate(rng, self._request)
-        return DiningState(level, level.start, self.max_turns)
+        return DiningState(
+            level, level.start, self.max_turns, (Utterance(0),) * len(level.start.forks)
+        )
 
     def _fields(self, state: DiningState, agent: str, turn: int) -> Mapping[str, object]:
         return PromptFields(self._placeholders, state, agent, turn)
 
-    def _parse(self, state: DiningState, agent: str, text: str) -> str | ParseError:
-        return read_choice(text)
+    def _parse(self, state: DiningState, agent: str, text: str) -> Move | ParseError:
+        return read_move(text)
 
-    def _act(self, state: DiningState, agent: str, action: str | ParseError) -> Transition:
-        choice = WAIT if isinstance(action, ParseError) else action
-        chosen = state._replace(choices=(*state.choices, choice))
-        local = self._cost(state.table, _seat(agent), action)
-        if len(chosen.choices) < len(self.possible_agents):
-            return Transition(chosen, local=local, info={"choice": choice})
-        return self._served(chosen, local, choice)
+    def _act(self, state: DiningState, agent: str, action: Move | ParseError) -> Transition:
+        seat = seat_of(agent)
+        local = self._cost(state.table, seat, action)
+        choice, message = Move(WAIT) if isinstance(action, ParseError) else action
+        said = list(state.said)
+        if message:
+            said[seat] = Utterance(self.max_turns - state.turns_left + 1, message)
+        state = state._replace(choices=(*state.choices, choice), said=tuple(said))
+        info = {"choice": choice, "message": message}
+        if len(state.choices) < len(self.possible_agents):
+            return Transition(state, local=local, info=info)
+        return self._served(state, local, info)
 
-    def _served(self, state: DiningState, local: float, choice: str) -> Transition:
+    def _served(self, state: DiningState, local: float, info: Mapping[str, Any]) -> Transition:
         """Return what a turn does, now that everybody has chosen."""
-        level, before, turns_left, choices, _ = state
-        table = after(before, choices)
-        following = DiningState(level, table, turns_left - 1, last=choices)
+        table = after(state.table, state.choices)
+        turns_left, shortest = state.turns_left - 1, state.level.shortest
+        following = DiningState(state.level, table, turns_left, state.said, last=state.choices)
         solved = not any(table.hunger)
-        rise = potential(table, turns_left - 1, level.shortest)
-        rise -= potential(before, turns_left, level.shortest)
-        ended = solved or is_deadlock(table)
-        info, facts = {"choice": choice}, self._facts(following)
+        rise = potential(table, turns_left, shortest)
+        rise -= potential(state.table, state.turns_left, shortest)
+        ended, facts = solved or is_deadlock(table), self._facts(following)
         return Transition(following, rise + SUCCESS * solved, local, ended, solved, info, facts)
 
-    def _cost(self, table: Table, seat: int, action: str | ParseError) -> float:
+    def _cost(self, table: Table, seat: int, action: Move | ParseError) -> float:
         if isinstance(action, ParseError):
             return self._costs.malformed
-        return 0.0 if is_possible(table, seat, action) else self._costs.empty
+        cost = 0.0 if is_possible(table, seat, action.choice) else self._costs.empty
+        return cost + self._price * bool(action.message)
 
     def _facts(self, state: DiningState) -> dict[str, Any]:
         schedule = shortest_schedule(state.table)
@@ -367,6 +342,17 @@ class DiningEnv(TextEnv[DiningState]):
     def _level_json(self, state: DiningState) -> str:
         return canonical_form(state.table).decode()
 
+    def _key_json(self, state: DiningState) -> Any:
+        return to_jsonable((state.level, state.table, state.turns_left, state.choices))
+
     def _scripted(self, state: DiningState, agent: str, policy: str, rng: random.Random) -> str:
-        choice = choice_of(state.table, _seat(agent), policy, rng)
-        return terse(choice) if self._is_terse else f"#### {choice}"
+        seat, turn = seat_of(agent), self.max_turns - state.turns_left
+        if policy == "talk":
+            near = within(seat, self._request.sight, len(state.said))
+            heard = {other: state.said[other].text for other in near}
+            move = Move(*talk(state.table, turn, state.eaten, seat, heard))
+        else:
+            move = Move(choice_of(state.table, turn, seat, policy, rng))
+        if self._is_terse:
+            return terse(move)
+        return f"#### {move.choice}" + f" say {move.message}" * bool(move.message)

@@ -1,4 +1,4 @@
-"""The rules: forks around a table, simultaneous choices, shortest schedules, deadlocks.
+"""The rules: forks around a table, simultaneous choices, deadlocks.
 
 Philosopher i of n has fork i on the left and fork i + 1 (modulo n) on the right. Whoever holds both
 at the end of a turn eats one meal and puts them back.
@@ -6,13 +6,12 @@ at the end of a turn eats one meal and puts them back.
 
 from __future__ import annotations
 
-import heapq
-from functools import lru_cache
-from itertools import count, product
 from typing import NamedTuple, TypeAlias
 
-MIN_SEATS, MAX_SEATS = 3, 5
-MAX_MEALS = 3
+MIN_SEATS, MAX_SEATS = 2, 12
+MAX_MEALS = 4
+MAX_SIGHT = MAX_SEATS // 2
+"""The whole of every table."""
 
 LEFT, RIGHT, RELEASE, WAIT = "left", "right", "release", "wait"
 CHOICES = (LEFT, RIGHT, RELEASE, WAIT)
@@ -84,69 +83,6 @@ def after(table: Table, choices: Choices) -> Table:
 def is_deadlock(table: Table) -> bool:
     """Return whether every philosopher holds one fork, so that nobody can take another."""
     return all(held(table, seat) == 1 for seat in range(len(table.forks)))
-
-
-def turns_needed(table: Table) -> int:
-    """Return a lower bound on the turns until all have eaten.
-
-    A philosopher takes at most one fork a turn and two for a meal. A fork is taken by at most one
-    neighbour a turn, and has to be taken for every meal of both.
-    """
-    forks, hunger = table
-    seats = len(forks)
-    own = (2 * meals - held(table, seat) for seat, meals in enumerate(hunger) if meals)
-    shared = (
-        hunger[fork - 1] + hunger[fork] - (forks[fork] != FREE and hunger[forks[fork]] > 0)
-        for fork in range(seats)
-    )
-    return max([0, *own, *shared])
-
-
-def _useful(table: Table, seat: int) -> list[str]:
-    """Return the choices among which a shortest schedule can be found."""
-    takes = [choice for choice in (LEFT, RIGHT) if is_possible(table, seat, choice)]
-    if table.hunger[seat]:
-        return [*takes, WAIT, *([RELEASE] if held(table, seat) else [])]
-    return [RELEASE] if held(table, seat) else [WAIT]
-
-
-@lru_cache(maxsize=65536)
-def shortest_schedule(table: Table) -> tuple[Choices, ...] | None:
-    """Return the choices of all, turn by turn, that feed everybody in the fewest turns.
-
-    Found by A* over tables with `turns_needed`. None if there is no such schedule, which is so in
-    a deadlock only if releasing is left out; here a deadlock is final (`is_deadlock`).
-    """
-    if is_deadlock(table):
-        return None
-    tie = count()
-    queue = [(turns_needed(table), 0, table)]
-    cost = {table: 0}
-    came_from: dict[Table, tuple[Table, Choices]] = {}
-    while queue:
-        estimate, _, here = heapq.heappop(queue)
-        if not any(here.hunger):
-            return _path(came_from, table, here)
-        if estimate > cost[here] + turns_needed(here):
-            continue  # a shorter way to this table was found meanwhile
-        options = [_useful(here, seat) for seat in range(len(here.forks))]
-        for choices in product(*options):
-            following = after(here, choices)
-            turns = cost[here] + 1
-            if turns < cost.get(following, turns + 1) and not is_deadlock(following):
-                cost[following], came_from[following] = turns, (here, choices)
-                heapq.heappush(queue, (turns + turns_needed(following), -next(tie), following))
-    return None
-
-
-def _path(
-    came_from: dict[Table, tuple[Table, Choices]], start: Table, end: Table
-) -> tuple[Choices, ...]:
-    schedule: list[Choices] = []
-    while end != start:
-        end, choices = came_from[end]
-        schedule.append(choices)
-    return tuple(reversed(schedule))
 
 
 def canonical_form(table: Table) -> bytes:

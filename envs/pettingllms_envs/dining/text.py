@@ -1,8 +1,10 @@
-"""Tables and choices as text: what philosophers read and write, and the level format."""
+"""Tables, choices and messages as text: what philosophers read and write; the level format."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from pettingllms.errors import LevelFormatError
 from pettingllms.parsing import one_line
@@ -21,8 +23,8 @@ from pettingllms_envs.dining.rules import (
     WAIT,
     Choices,
     Table,
-    shortest_schedule,
 )
+from pettingllms_envs.dining.schedule import shortest_schedule
 
 LETTERS = {"l": LEFT, "r": RIGHT, "d": RELEASE, "w": WAIT}
 """Terse answers: left, right, down, wait."""
@@ -35,15 +37,56 @@ _RELEASE = re.compile(
     rf"{_WILL}(?:release|put (?:it |them )?down|put back)"
     r"(?: (?:the|my|both|all)){0,2}(?: forks?)?"
 )
+_SAY = re.compile(r"\bsay\b", re.IGNORECASE)
+_TERSE = re.compile(r"([LRDW])(\d)", re.IGNORECASE)
+_UNSAID = re.compile(r"[^\w\s.,;:!?'()+=/-]")
 _FORMAT = "'1 0 2 / . 1 .': meals of each philosopher / holder of each fork, . if it is free"
+MAX_MESSAGE = 60
+"""Longest message, in characters; what is longer is cut."""
 
 
-def read_choice(text: str) -> str | ParseError:
-    """Read the choice of an answer: a word of `CHOICES`, or a letter of `LETTERS`.
+class Move(NamedTuple):
+    """What a philosopher does in a turn."""
 
-    Verbs and nouns around a word are read too: `take the left fork`, `put down`.
+    choice: str
+    message: str = ""
+    """What is said; empty if nothing."""
+
+
+class Utterance(NamedTuple):
+    """The latest that a philosopher has said."""
+
+    turn: int
+    """Number of the turn, from 1; 0 if nothing was said."""
+    text: str = ""
+
+
+def read_move(text: str) -> Move | ParseError:
+    """Read an answer: a word of `CHOICES` or a letter of `LETTERS`, and what is said, if anything.
+
+    Verbs and nouns around a word are read too: `take the left fork`, `put down`. A message follows
+    the word `say`; behind a letter it is one digit: `L2`.
     """
-    return read_phrase(text, _choice_in, needs_mark=False)
+    return read_phrase(text, _move_in, needs_mark=False)
+
+
+def _move_in(said: str) -> Move | ParseError:
+    if found := _TERSE.fullmatch(said):
+        return Move(LETTERS[found[1].lower()], found[2])
+    chosen, *spoken = _SAY.split(said, maxsplit=1)
+    choice = _choice_in(chosen.strip(" \t,;.:|").removesuffix(" and"))
+    if isinstance(choice, ParseError):
+        return choice
+    return Move(choice, heard(spoken[0]) if spoken else "")
+
+
+def heard(said: str) -> str:
+    """Return what others read of a message: plain words in one line, cut to `MAX_MESSAGE`.
+
+    Letters, digits and common signs are left; no quotation mark, bracket or sign of markup, so that
+    a message can neither end its quotation nor look like a part of a prompt.
+    """
+    return one_line(_UNSAID.sub(" ", said[: 4 * MAX_MESSAGE]), MAX_MESSAGE).strip(" :,;")
 
 
 def _choice_in(said: str) -> str | ParseError:
@@ -59,20 +102,32 @@ def _choice_in(said: str) -> str | ParseError:
     return ParseError(f"{shown} is none of {', '.join(CHOICES)}")
 
 
-def terse(choice: str) -> str:
-    """Return the letter of a choice."""
-    return next(letter.upper() for letter, word in LETTERS.items() if word == choice)
+def terse(move: Move) -> str:
+    """Return the letter of a choice, and the digit of its message."""
+    letter = next(letter.upper() for letter, word in LETTERS.items() if word == move.choice)
+    return letter + move.message[-1:]
 
 
-def table_text(table: Table) -> str:
-    """Return one line per philosopher: meals to eat and forks held, and the free forks."""
-    seats = len(table.forks)
+def within(seat: int, sight: int, seats: int) -> list[int]:
+    """Return the philosophers whom one sees and hears, the own seat first, then to the right."""
+    near = (step for step in range(seats) if min(step, seats - step) <= sight)
+    return [(seat + step) % seats for step in near]
+
+
+def table_text(
+    table: Table, eaten: Sequence[int], said: Sequence[Utterance], seen: Iterable[int]
+) -> str:
+    """Return a line per philosopher that is seen, and the free forks among theirs."""
+    seats, seen = len(table.forks), sorted(seen)
     lines: list[str] = []
-    for seat, meals in enumerate(table.hunger):
+    for seat in seen:
         sides = [side for side, fork in _sides(seat, seats) if table.forks[fork] == seat]
         holds = f"holds the {sides[0]} fork" if sides else "holds no fork"
-        lines.append(f"philosopher {seat}: {meals} to eat, {holds}")
-    free = [str(fork) for fork, holder in enumerate(table.forks) if holder == FREE]
+        turn, message = said[seat]
+        says = f', said in turn {turn}: "{message}"' if message else ""
+        lines.append(f"philosopher {seat}: has eaten {eaten[seat]}, {holds}{says}")
+    near = {fork for seat in seen for _, fork in _sides(seat, seats)}
+    free = [str(fork) for fork in sorted(near) if table.forks[fork] == FREE]
     return "\n".join([*lines, f"Free forks: {', '.join(free) or 'none'}"])
 
 
@@ -80,22 +135,25 @@ def _sides(seat: int, seats: int) -> tuple[tuple[str, int], tuple[str, int]]:
     return (LEFT, seat), (RIGHT, (seat + 1) % seats)
 
 
-def table_compact(table: Table, seat: int) -> str:
-    """Return a table as seen from a seat: meals and holders, beginning with that philosopher.
+def table_compact(
+    table: Table, eaten: Sequence[int], said: Sequence[Utterance], seen: Iterable[int]
+) -> str:
+    """Return three signs per philosopher that is seen, beginning with the reader.
 
-    Holders are counted from that philosopher too: 0 is the reader, 1 the next on the right.
+    They are: meals eaten; the fork held, `L`, `R` or `.`; the last sign of the latest message.
     """
-    seats = len(table.forks)
-    order = [(seat + step) % seats for step in range(seats)]
-    holders = (table.forks[fork] for fork in order)
-    shown = ("." if holder == FREE else str((holder - seat) % seats) for holder in holders)
-    return "".join(str(table.hunger[one]) for one in order) + "".join(shown)
+    signs: list[str] = []
+    for seat in seen:
+        side = next((s for s, f in _sides(seat, len(said)) if table.forks[f] == seat), ".")
+        signs.append(f"{eaten[seat]}{side[0].upper()}{said[seat].text[-1:] or '.'}")
+    return "".join(signs)
 
 
-def choices_text(choices: Choices) -> str:
+def choices_text(choices: Choices, seen: Iterable[int]) -> str:
     """Return the line on the last turn, with its line break; empty before the second turn."""
-    said = ", ".join(f"philosopher {seat} {choice}" for seat, choice in enumerate(choices))
-    return f"\nLast turn: {said}." if choices else ""
+    if not choices:
+        return ""
+    return f"\nLast turn: {', '.join(f'philosopher {s} {choices[s]}' for s in sorted(seen))}."
 
 
 def level_text(table: Table) -> str:

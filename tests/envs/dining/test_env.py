@@ -1,6 +1,7 @@
 """The environment: simultaneous actions, rewards, endings, prompts."""
 
 import random
+import re
 
 import pytest
 
@@ -9,12 +10,15 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import mixed_actor, scripted_actor
 from pettingllms_envs.dining import DiningEnv
-from pettingllms_envs.dining.rules import is_deadlock, shortest_schedule
+from pettingllms_envs.dining.rules import FREE, Table, is_deadlock
+from pettingllms_envs.dining.schedule import shortest_schedule
+from pettingllms_envs.dining.text import within
 
 LEVEL = "1 1 1 / . . ."
 
 
 def started(level=LEVEL, **kwargs):
+    kwargs = {"philosophers": 3, "max_turns": 10} | kwargs
     env = pettingllms.make("dining_v0", checks=False, **kwargs)
     env.reset(seed=0, options={"level": level})
     return env
@@ -34,10 +38,17 @@ def test_golden_transcripts(golden, observation_mode):
             return "Let me think about it."
         if env.turn == 1:
             return env.scripted_action(agent, "random", rng)
+        if env.turn == 2:
+            return env.scripted_action(agent, "talk", rng)
         return env.scripted_action(agent, "oracle", rng)
 
     env = pettingllms.make(
-        "dining_v0", checks=False, split="validation", observation_mode=observation_mode
+        "dining_v0",
+        checks=False,
+        philosophers=5,
+        sight=1,
+        split="validation",
+        observation_mode=observation_mode,
     )
     suffix = "_delta" if observation_mode == "delta" else ""
     golden(f"dining{suffix}", transcript_of(env, 3, player))
@@ -61,7 +72,7 @@ def test_choices_of_a_turn_are_not_seen_before_its_end():
     env.step("#### wait")
     seen = env.observe("philosopher_0")
     assert "Last turn: philosopher 0 left, philosopher 1 right, philosopher 2 wait." in seen
-    assert "philosopher 0: 1 to eat, holds the left fork" in seen
+    assert "philosopher 0: has eaten 0, holds the left fork" in seen
 
 
 @pytest.mark.parametrize("level", [None, *DiningEnv.levels.names])
@@ -87,7 +98,7 @@ def test_a_deadlock_ends_the_episode_and_costs():
 
 def test_infos_are_about_the_table_after_the_turn():
     for seed in range(40):
-        env = pettingllms.make("dining_v0", checks=False, split=None)
+        env = pettingllms.make("dining_v0", checks=False, philosophers=4, split=None)
         env.reset(seed=seed)
         rng = random.Random(seed)
         while not any(env.terminations.values()) and env.turn < env.max_turns:
@@ -155,7 +166,10 @@ def test_team_parts_add_up_to_the_potential_of_the_end():
     [
         (LEVEL, "#### left", 0),
         (LEVEL, "#### wait", 0),
+        (LEVEL, "#### wait say", 0),
+        (LEVEL, "#### wait say hi", 0.01),
         (LEVEL, "#### release", 0.04),
+        (LEVEL, "#### release say hi", 0.05),
         (LEVEL, "nothing", 0.05),
         ("1 1 1 / 2 . .", "#### left", 0.04),
         ("0 1 1 / . . .", "#### wait", 0),
@@ -169,15 +183,95 @@ def test_local_parts(level, text, cost):
     assert local == pytest.approx(-cost / env.max_turns)
 
 
+def test_messages_are_read_from_the_next_turn_on_within_sight():
+    env = started("1 1 1 1 1 1 / . . . . . .", philosophers=6, sight=2)
+    told = 'said in turn 1: "I need 1 now left"'
+    turn(env, '#### wait say I need 1\u2028"now" {left}', "#### wait")
+    assert all(told not in env.observe(agent) for agent in env.possible_agents)
+    turn(env, *["#### wait"] * 4)
+    hears = [told in env.observe(agent) for agent in env.possible_agents]
+    assert hears == [True, True, True, False, True, True]
+    assert env.infos["philosopher_0"]["message"] == "I need 1 now left"
+    turn(env, *["#### wait"] * 6)
+    assert told in env.observe("philosopher_1")  # the latest words stay
+    assert "the 2 on each side read it" in env.observe("philosopher_1")
+
+
+def test_what_was_said_is_no_part_of_the_key():
+    quiet, loud = started(), started()
+    turn(quiet, *["#### wait"] * 3)
+    turn(loud, *["#### wait say I need 4"] * 3)
+    assert quiet.state_key() == loud.state_key()
+    assert quiet.state_hash() != loud.state_hash()
+
+
+def solved(env, player, num_levels):
+    total = 0
+    for seed in range(num_levels):
+        env.reset(seed=seed)
+        total += play(env, player(seed))[-1]["info"]["success"]
+    return total
+
+
+@pytest.mark.parametrize("level", ["medium", "hard"])
+def test_talk_solves_what_fixed_turns_do_not(level):
+    """Words are worth their price: nobody knows more than what is seen and said."""
+    env = pettingllms.make("dining_v0", checks=False, level=level)
+
+    def scripted(policy):
+        return lambda seed: scripted_actor(policy, random.Random(seed))
+
+    assert solved(env, scripted("talk"), 12) == 12
+    assert solved(env, scripted("alternate"), 12) < 12
+
+
+def relaying(seed):
+    """Say all that is known of needs and forks; once all is, follow the plan without looking."""
+    moment = []
+
+    def actor(env, agent):
+        seat, rounds = int(agent.rpartition("_")[2]), env._request.to_talk
+        if seat == 0:
+            moment[:] = [env.state()]
+        (state,) = moment
+        sides = {state.table.forks[seat]: "L", state.table.forks[(seat + 1) % len(state.said)]: "R"}
+        known = {seat: f"{state.level.start.hunger[seat]}{sides.get(seat, 'N')}"}
+        for other in within(seat, env._request.sight, len(state.said)):
+            known |= dict(re.findall(r"(\d+):(\d[LRN])", state.said[other].text))
+        known = {int(one): known[one] for one in known}
+        if env.turn < rounds:
+            return "#### wait say " + "".join(f"{one}:{sign}" for one, sign in known.items())
+        hunger = tuple(int(known[one][0]) for one in range(len(state.said)))
+        forks = [FREE] * len(hunger)
+        for one, sign in known.items():
+            if sign[1] != "N":
+                forks[(one + (sign[1] == "R")) % len(forks)] = one
+        plan = shortest_schedule(Table(tuple(forks), hunger))
+        return f"#### {plan[env.turn - rounds][seat]}"
+
+    return actor
+
+
+@pytest.mark.parametrize("level", ["medium", "expert", "moonshot"])
+def test_every_level_can_be_solved_by_words_that_are_passed_on(level):
+    env = pettingllms.make("dining_v0", checks=False, level=level)
+    assert solved(env, relaying, 3) == 3
+
+
 def test_other_tables_are_refused():
-    with pytest.raises(InvalidArgument, match="a table of 4 philosophers who need 4 turns"):
+    with pytest.raises(InvalidArgument, match="4 philosophers with up to 1 meals in 4 turns"):
         started("1 1 1 1 / . . . .")
-    with pytest.raises(InvalidArgument, match="raise max_turns"):
-        pettingllms.make("dining_v0", max_turns=3, levels=[LEVEL])
+    with pytest.raises(InvalidArgument, match="at most 3 turns"):
+        pettingllms.make("dining_v0", philosophers=3, max_turns=3, levels=[LEVEL])
+    with pytest.raises(InvalidArgument, match="with up to 1 meals"):
+        started("2 1 1 / . . .", meals=1)
 
 
 def test_terse_prompts_get_letters():
-    prompts = {"philosopher": {"system": "", "user": "{seat}{table_compact}"}}
-    env = started(prompts=prompts)
-    assert env.observe("philosopher_1") == "1111..."
+    user = "{seat}{need_compact}{table_compact}"
+    env = started("1 2 1 / . . .", prompts={"philosopher": {"system": "", "user": user}})
+    assert env.observe("philosopher_1") == "120..0..0.."
     assert env.scripted_action("philosopher_0", "greedy", random.Random(0)) == "L"
+    assert env.scripted_action("philosopher_1", "talk", random.Random(0)) == "W2"
+    turn(env, "W1", "W2", "W1")
+    assert env.observe("philosopher_1") == "120.20.10.1"

@@ -1,10 +1,10 @@
-"""Simultaneous choices, deadlocks, schedules and canonical forms against plain references."""
+"""Simultaneous choices, deadlocks, canonical forms, levels and texts against plain references."""
 
 import random
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
@@ -22,23 +22,27 @@ from pettingllms_envs.dining.rules import (
     after,
     canonical_form,
     is_deadlock,
-    shortest_schedule,
-    turns_needed,
 )
+from pettingllms_envs.dining.schedule import shortest_schedule
 from pettingllms_envs.dining.text import (
+    MAX_MESSAGE,
+    Move,
+    Utterance,
+    heard,
     level_text,
     parse_level,
     parse_levels,
-    read_choice,
+    read_move,
     table_compact,
     table_text,
     terse,
+    within,
 )
 
 
 @st.composite
 def tables(draw, seats=None, meals=2):
-    seats = seats or draw(st.integers(3, 5))
+    seats = seats or draw(st.integers(2, 6))
     hunger = draw(st.lists(st.integers(0, meals), min_size=seats, max_size=seats))
     sides = draw(st.lists(st.sampled_from(".lr"), min_size=seats, max_size=seats))
     forks = [FREE] * seats
@@ -106,45 +110,6 @@ def test_a_released_fork_can_be_taken_in_the_next_turn():
     assert after(released, (WAIT, WAIT, RIGHT)).forks == (2, FREE, FREE)
 
 
-@pytest.mark.parametrize("meals", [1, 2])
-def test_schedules_are_shortest(meals):
-    """Against a search with all choices, backwards from all tables of three philosophers."""
-    forks = [t for t in product((FREE, 0, 1, 2), repeat=3) if all(t.count(s) < 2 for s in range(3))]
-    forks = [t for t in forks if all(h in (FREE, f, (f - 1) % 3) for f, h in enumerate(t))]
-    hunger = list(product(range(meals + 1), repeat=3))
-    every = [Table(f, h) for f in forks for h in hunger]
-    found = {table: 0 for table in every if not any(table.hunger)}
-    turns = 0
-    while True:
-        turns += 1
-        new = [
-            table
-            for table in every
-            if table not in found
-            and not is_deadlock(table)
-            and any(found.get(after(table, c)) == turns - 1 for c in product(CHOICES, repeat=3))
-        ]
-        if not new:
-            break
-        found |= dict.fromkeys(new, turns)
-    for table in every:
-        schedule = shortest_schedule(table)
-        if any(table.hunger) and is_deadlock(table):
-            assert schedule is None
-        elif any(table.hunger):
-            assert len(schedule) == found[table] >= turns_needed(table)
-
-
-@settings(max_examples=40)
-@given(table=tables())
-def test_schedules_feed_everybody(table):
-    if is_deadlock(table):
-        return
-    for choices in shortest_schedule(table):
-        table = after(table, choices)
-    assert not any(table.hunger)
-
-
 @given(data=st.data(), table=tables())
 def test_turning_and_mirroring_change_neither_form_nor_course(data, table):
     """A turned table has the same canonical form, and so has what happens at it."""
@@ -188,29 +153,34 @@ def test_canonical_forms_of_different_tables_differ():
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_generated_tables_keep_their_request(split):
-    request = Request(4, 2, 3, 5, split).checked()
+    request = Request(7, 3, 6, 10, 2, split).checked()
     for seed in range(20):
         level = generate(random.Random(seed), request)
-        assert 3 <= level.shortest == len(shortest_schedule(level.start)) <= 5
+        assert 6 <= level.shortest == len(shortest_schedule(level.start)) <= 10 - 2
+        assert 0 < min(level.start.hunger) < max(level.start.hunger) <= 3
         assert split_of(canonical_form(level.start)) == split
         assert parse_level(level_text(level.start)) == level
 
 
 def test_requests_that_cannot_be_met_are_refused():
-    with pytest.raises(UnreachableRequest, match=r"needs at least min_turns=9 .* max_turns=8"):
-        Request(3, 1, 9, 8, None).checked()
-    with pytest.raises(InvalidArgument, match="invalid philosophers: got 2; allowed: an integer"):
-        Request(2, 1, 1, 8, None).checked()
+    with pytest.raises(UnreachableRequest, match=r"min_turns=9 .* leaves 1 of max_turns=9 to talk"):
+        Request(3, 1, 9, 9, 6, None).checked()
+    with pytest.raises(UnreachableRequest, match=r"leaves 3 of max_turns=9 .* sight=2"):
+        Request(11, 1, 7, 9, 2, None).checked()
+    with pytest.raises(InvalidArgument, match="invalid philosophers: got 1; allowed: an integer"):
+        Request(1, 1, 1, 8, 6, None).checked()
+    with pytest.raises(InvalidArgument, match="invalid sight: got 7"):
+        Request(12, 1, 1, 8, 7, None).checked()
     with pytest.raises(UnreachableRequest, match="2000 random tables held none"):
-        generate(random.Random(0), Request(3, 1, 8, 9, None))
+        generate(random.Random(0), Request(3, 1, 8, 9, 6, None))
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("1 1 1", "not as many meals as forks"),
-        ("1 1 / . .", "2 philosophers"),
-        ("1 4 1 / . . .", "unknown meals"),
+        ("1 / .", "1 philosophers"),
+        ("1 5 1 / . . .", "unknown meals"),
         ("1 1 1 / 1 . .", "fork 0 is held by '1'"),
         ("1 1 1 / 0 0 .", "somebody holds two forks"),
         ("1 1 1 / 0 1 2", "a deadlock, or nobody is hungry"),
@@ -230,7 +200,7 @@ def test_level_texts(text, problem):
 def test_files_hold_one_level_per_line():
     assert len(parse_levels("1 1 1 / . . .\n\n1 2 1 / . 0 .\n")) == 2
     with pytest.raises(LevelFormatError, match="line 2"):
-        parse_levels("1 1 1 / . . .\n1 1 / . .")
+        parse_levels("1 1 1 / . . .\n1 1 / . . .")
     with pytest.raises(LevelFormatError, match="holds no level"):
         parse_levels("")
 
@@ -240,9 +210,10 @@ def test_files_hold_one_level_per_line():
     "text", ["#### {}", "{}", "so\n#### {}.", '#### ["{}"]', "#### My choice: {}"]
 )
 def test_choices_are_read(choice, text):
-    assert read_choice(text.format(choice)) == choice
-    assert read_choice(text.format(choice.upper())) == choice
-    assert read_choice(terse(choice)) == choice
+    assert read_move(text.format(choice)) == Move(choice)
+    assert read_move(text.format(choice.upper())) == Move(choice)
+    assert read_move(terse(Move(choice))) == Move(choice)
+    assert read_move(terse(Move(choice, "I need 3"))) == Move(choice, "3")
 
 
 @pytest.mark.parametrize(
@@ -259,7 +230,24 @@ def test_choices_are_read(choice, text):
     ],
 )
 def test_choices_in_words_are_read(text, choice):
-    assert read_choice(text) == choice
+    assert read_move(text) == Move(choice)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#### left say I need 2",
+        "#### LEFT SAY I need 2",
+        "#### left, say: I need 2",
+        "#### take the left fork and say I need 2.",
+        '#### left, say "I need 2"',
+        "#### **left say I need 2**",
+        "Hm.\n#### left say I need\t2\nI rejected right say nothing.",
+    ],
+)
+def test_messages_follow_the_choice(text):
+    choice, message = read_move(text)
+    assert (choice, message.rstrip(".")) == (LEFT, "I need 2")
 
 
 @pytest.mark.parametrize(
@@ -272,20 +260,44 @@ def test_choices_in_words_are_read(text, choice):
         "#### not: left",
         "left or right",
         "#### left right",
+        "#### say left",
+        "#### I say left",
         "<think>left",
     ],
 )
 def test_what_is_no_choice(text):
-    assert isinstance(read_choice(text), ParseError)
+    assert isinstance(read_move(text), ParseError)
 
 
-def test_tables_are_shown():
+SAID = (Utterance(0), Utterance(2, "I need 2"), Utterance(0))
+
+
+def test_only_what_is_in_sight_is_shown():
     table = parse_level("1 0 2 / . 0 .").start
-    assert table_text(table).split("\n") == [
-        "philosopher 0: 1 to eat, holds the right fork",
-        "philosopher 1: 0 to eat, holds no fork",
-        "philosopher 2: 2 to eat, holds no fork",
+    shown = table_text(table, (0, 3, 0), SAID, [2, 1, 0]).split("\n")
+    assert shown == [
+        "philosopher 0: has eaten 0, holds the right fork",
+        'philosopher 1: has eaten 3, holds no fork, said in turn 2: "I need 2"',
+        "philosopher 2: has eaten 0, holds no fork",
         "Free forks: 0, 2",
     ]
-    assert table_compact(table, 0) == "102.0."
-    assert table_compact(table, 1) == "0212.."
+    assert table_text(table, (0, 3, 0), SAID, [1]).split("\n") == [shown[1], "Free forks: 2"]
+    assert table_compact(table, (0, 3, 0), SAID, [1, 2, 0]) == "3.20..0R."
+
+
+@given(seats=st.integers(2, 12), sight=st.integers(1, 6), data=st.data())
+def test_sight_is_as_far_to_the_left_as_to_the_right(seats, sight, data):
+    seat = data.draw(st.integers(0, seats - 1))
+    steps = range(-sight, sight + 1)
+    seen = within(seat, sight, seats)
+    assert seen[0] == seat
+    assert sorted(seen) == sorted({(seat + step) % seats for step in steps})
+
+
+@given(said=st.text(st.characters() | st.sampled_from("\n\"'#<|{}>[]`*_\u2028"), max_size=400))
+def test_messages_stay_within_their_quotation(said):
+    """One line, cut, and without the signs that prompts, chats and answers are made with."""
+    message = heard(said)
+    assert len(message) <= MAX_MESSAGE
+    assert not set(message) & set('\n\r"#<|>[]{}`*\u2028\u2029\u201c\u201d')
+    assert heard(message) == message

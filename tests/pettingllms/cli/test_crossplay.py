@@ -47,7 +47,7 @@ def habits(monkeypatch):
 
 
 def test_planted_conventions_are_found(call, habits, tmp_path):
-    task = ("dining_v0", "-e", "max_turns=16", "-n", 1)
+    task = ("dining_v0", "-e", "philosophers=3", "-e", "meals=2", "-e", "max_turns=16", "-n", 1)
     for name in ("low", "high"):
         done = call("eval", *task, "-p", f"mine:{name}", "--out", name)
         assert "1 solved" in done.stdout, done.stderr
