@@ -26,6 +26,8 @@ GREEN: Colour = (58, 156, 92)
 """Goals."""
 BLUE: Colour = (40, 104, 196)
 """Players."""
+SAND: Colour = (243, 226, 178)
+"""Cells with rules of their own."""
 
 
 class Drawing(NamedTuple):
@@ -95,7 +97,8 @@ def board_picture(
 
     Args:
         rows: Equally long rows of symbols.
-        shapes: Symbol -> what is drawn on its cell, from back to front.
+        shapes: Symbol -> what is drawn on its cell, from back to front; of other symbols the
+            letter itself.
 
     Returns:
         uint8 of shape [rows * 24 + 1, cols * 24 + 1, 3].
@@ -109,7 +112,11 @@ def board_picture(
     image, pen = blank_picture(len(rows[0]) * size + 1, len(rows) * size + 1)
     for row, line in enumerate(rows):
         for col, symbol in enumerate(line):
-            for kind, margin, fill, outline, width in shapes[symbol]:
+            if symbol not in shapes:
+                corner = (col * size, row * size)
+                pen.rectangle((*corner, corner[0] + size, corner[1] + size), SAND, LINE)
+                pen.text((corner[0] + size // 3, corner[1] + size // 4), symbol, STONE)
+            for kind, margin, fill, outline, width in shapes.get(symbol, ()):
                 left, top, side = col * size + margin, row * size + margin, size - 2 * margin
                 box = (left, top, left + side, top + side)
                 draw = pen.ellipse if kind == "ellipse" else pen.rectangle

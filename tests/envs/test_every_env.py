@@ -76,6 +76,8 @@ VARIANTS = {
         {"team": "single", "view": "centred", "size": 4},
         {"team": "single-tool"},
         {"team": "single-tool", "tool": "call", "size": 64},
+        {"level": "moonshot"},
+        {"team": "single-tool", "tool": "call", "rules": 2, "view": "centred"},
     ],
 }
 

@@ -36,7 +36,7 @@ def attempt(level: Level, position: int, moves: str, max_moves: int) -> Trial:
     target, executed, illegal = walk(maze, position, kept)
     unchanged = why_unchanged(moves, executed) if target == position else ""
     outlook = maze.outlook(target)
-    solved, num_cut = target == level.goal, len(moves) - len(kept)
+    solved, num_cut = outlook.distance == 0, len(moves) - len(kept)
     about = (outlook, num_cut)
     return Trial(
         target, outlook.potential, solved, kept, executed, illegal, unchanged, "", False, about
@@ -90,6 +90,12 @@ GAME = Game[Level, int, str, str](
 )
 
 
+def _with_rules(number: int) -> dict[str, Any]:
+    """Return the attributes of the level of difficulty of a number, from moonshot on."""
+    size = {"size": 4 * number - 8, "obstacle_ratio": 0.25, "rules": 3}
+    return {**size, "min_moves": 4 * number - 6, "moves_per_turn": 30}
+
+
 class PlanPathEnv(PlanningEnv):
     """Lead a player through a maze to the goal.
 
@@ -97,7 +103,10 @@ class PlanPathEnv(PlanningEnv):
 
     A board of free cells and walls, a player, a goal. The player moves up, down, left and
     right, one cell a move. The task is solved when the player is on the goal, and only
-    then. Every level can be solved within the turns of an episode.
+    then. Every level can be solved within the turns of an episode. With `rules`, some cells have
+    rules that are drawn with the level: ice on which a move goes on, one-way cells, keys that open
+    doors. What a letter on the board means differs from level to level and stands below the board,
+    in prompts and in what programs read; a fixed program that knows the walls alone solves few.
 
     ## Agents and roles
 
@@ -127,12 +136,14 @@ class PlanPathEnv(PlanningEnv):
     length, `neighbours(row, col)` the legal moves on a cell. Two numbers alone (`2,3`) mean
     `path`.
     Tool, `tool="python"`: a program in a code block. It runs in the sandbox, reads the board
-    from stdin (rows of `#`, `.`, `P`, `G`) and prints a list of moves.
+    from stdin (rows of `#`, `.`, `P`, `G`; below them the rules, if any) and prints a list of
+    moves.
 
     ## Reward
 
     d are the moves left to the goal (breadth-first search), d0 those at the start. The potential
-    is 0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it. T is `max_turns`, M is
+    is 0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it; -0.01 where drawn rules leave
+    no way. T is `max_turns`, M is
     `moves_per_turn`.
 
     | part | when | value |
@@ -157,7 +168,7 @@ class PlanPathEnv(PlanningEnv):
 
     - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `position`: the player's (row, column) after the action.
-    - `distance`: moves left to the goal.
+    - `distance`: moves left to the goal, -1 if drawn rules leave no way.
     - `shortest`: moves from the start to the goal on a shortest path.
     - `moves_used`: moves executed in the episode, illegal ones not counted.
     - `optimality`: shortest / moves_used once solved, else 0.
@@ -176,6 +187,8 @@ class PlanPathEnv(PlanningEnv):
     - `rows`: number of rows, if it is not `size`.
     - `cols`: number of columns, if it is not `size`.
     - `obstacle_ratio`: probability of a wall, 0 to 0.9.
+    - `rules`: how many rules are drawn with each level, 0 to 3: of ice, one-way cells, keys with
+      doors. Letters on the board mean them; what each letter means is part of the level.
     - `min_moves`: minimum length of the shortest path; None: 4, or `max_moves` if that is less.
     - `max_moves`: maximum length of the shortest path; None: `max_turns * moves_per_turn`.
     - `max_turns`: turns of an episode.
@@ -184,9 +197,11 @@ class PlanPathEnv(PlanningEnv):
     - `tool`: what the tool agent writes: `"python"`, a program, or `"call"`, one helper call.
     - `view`: `"board"` or `"centred"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content
-      up to rotation, reflection and exchange of start and goal.
+      up to rotation, reflection and exchange of start and goal (not with rules), by what letters
+      mean.
     - `levels`: levels to draw from instead of generating: a path or pattern of files with levels
-      divided by blank lines, or a list of level texts (rows of `#`, `.`, one `P`, one `G`);
+      divided by blank lines, or a list of level texts (rows of `#`, `.`, one `P`, one `G`, and
+      letters whose rules stand below: `q: ice`, `q: one-way R`, `k: key of m`, `m: door of k`);
       `split` and the ranges do not apply to them. `reset(options={"level": text})` sets one
       episode's level.
     - `alpha`: weight of the team reward.
@@ -235,13 +250,9 @@ class PlanPathEnv(PlanningEnv):
             "medium": {"size": 10, "obstacle_ratio": 0.3, "min_moves": 8},
             "hard": {"size": 16, "obstacle_ratio": 0.35, "min_moves": 20, "moves_per_turn": 20},
             "expert": {"size": 32, "obstacle_ratio": 0.38, "min_moves": 60, "moves_per_turn": 60},
+            "moonshot": _with_rules(5),
         },
-        lambda k: {
-            "size": 8 * k,
-            "obstacle_ratio": 0.38,
-            "min_moves": 15 * k,
-            "moves_per_turn": 15 * k,
-        },
+        _with_rules,
         last=8,
     )
     fixed_program: ClassVar[str] = SEARCH_PROGRAM
@@ -258,6 +269,7 @@ class PlanPathEnv(PlanningEnv):
         rows: int | None = None,
         cols: int | None = None,
         obstacle_ratio: float = 0.22,
+        rules: int = 0,
         min_moves: int | None = None,
         max_moves: int | None = None,
         max_turns: int = 4,
@@ -291,7 +303,7 @@ class PlanPathEnv(PlanningEnv):
         self.view = view
         shape = (size if rows is None else rows, size if cols is None else cols)
         low, high = self._range_of_moves(min_moves, max_moves, MIN_MOVES)
-        self._request = Request(*shape, obstacle_ratio, low, high, split).checked()
+        self._request = Request(*shape, obstacle_ratio, low, high, split, rules).checked()
         self.board = f"{shape[0]}x{shape[1]}" if levels is None else "levels"
         self._read_levels(levels)
 
@@ -304,6 +316,7 @@ class PlanPathEnv(PlanningEnv):
             target = target_cell(level, position, policy, limit, rng)
             row, col = divmod(target, level.stride)
             return f"{row},{col}" if self._is_terse["tool"] else f"#### path({row}, {col})"
-        if agent == "tool_0" and policy == "oracle" and not self._tool_decides:
+        searches = policy == "oracle" and not self._tool_decides and not level.rules
+        if agent == "tool_0" and searches:
             return f"```python\n{SEARCH_PROGRAM}```"  # it solves every level, not this one alone
         return super()._scripted(state, agent, policy, rng)

@@ -8,12 +8,23 @@ from typing import NamedTuple
 from pettingllms.arguments import check_number, check_whole
 from pettingllms.errors import UnreachableRequest
 from pettingllms.splits import check_split, split_of
-from pettingllms_envs.grid import board_mask, layers, random_bits, random_cell
-from pettingllms_envs.plan_path.rules import FREE, WALL, Level, canonical_form
+from pettingllms_envs.grid import (
+    board_mask,
+    cells_of,
+    layers,
+    random_bits,
+    random_cell,
+    shortest_walk,
+)
+from pettingllms_envs.plan_path.rules import Level, RuledMaze, canonical_form, maze_of, walk
+from pettingllms_envs.terrain import FREE, KEYS, MAX_RULES, WALL, drawn, ways_from
 
 MIN_SIZE, MAX_SIZE = 4, 64
 MIN_MOVES = 4
 """Default of `min_moves`: shorter levels are solved by luck."""
+
+MIN_FREE_CELLS = 8
+"""Boards with fewer free cells are too small for rules."""
 
 _ATTEMPT_CELLS = 2_000_000
 _MIN_ATTEMPTS = 2_000
@@ -28,6 +39,8 @@ class Request(NamedTuple):
     min_moves: int
     max_moves: int
     split: str | None
+    rules: int = 0
+    """Rules that are drawn with each level; see `pettingllms_envs.terrain`."""
 
     def checked(self) -> Request:
         """Return the request, in Python's numbers.
@@ -43,6 +56,7 @@ class Request(NamedTuple):
             check_whole("min_moves", self.min_moves, 1),
             check_whole("max_moves", self.max_moves, 1),
             self.split,
+            check_whole("rules", self.rules, 0, MAX_RULES),
         )
         check_split(self.split)
         longest = self.rows * self.cols - 1
@@ -66,23 +80,30 @@ def generate(rng: random.Random, request: Request) -> Level:
     Every cell is a wall with probability `obstacle_ratio`; the goal is a random free cell, the
     start a random cell whose distance to the goal lies in the requested range. The certificate is
     the breadth-first search from the goal that found the start: its depth is the exact length of a
-    shortest path.
+    shortest path. With rules, the search goes forwards, over cells and keys found, and the goal is
+    drawn from the cells that it first meets at such a distance, with all keys found only. A level
+    is left out if its rules change nothing: if a shortest way among the walls alone works.
 
     Args:
         rng: The only source of chance.
         request: A checked request.
 
     Raises:
-        UnreachableRequest: If 2,000 boards (20,000 of size 10x10) held no such level.
+        UnreachableRequest: If 2,000 boards (20,000 of size 10x10, 500 with rules) held none.
     """
-    rows, cols, ratio, min_moves, max_moves, split = request
+    rows, cols, ratio, min_moves, max_moves, split, num_rules = request
     stride, board = cols + 1, board_mask(rows, cols)
-    attempts = max(_MIN_ATTEMPTS, _ATTEMPT_CELLS // (rows * cols))
+    attempts = max(_MIN_ATTEMPTS, _ATTEMPT_CELLS // (rows * cols)) if not num_rules else 500
     for _ in range(attempts):
         # Whole boards are drawn as one integer and rejected if they do not fit; repairing a board
         # would bias the distribution of levels.
         free = random_bits(rng, 1.0 - ratio, rows * stride) & board
         if not free:
+            continue
+        if num_rules:
+            level = _with_rules(rng, request, free)
+            if level is not None and split in (None, split_of(canonical_form(level))):
+                return level
             continue
         goal = random_cell(rng, free)
         # One breadth-first search from the goal gives the exact distance of every possible start:
@@ -105,9 +126,45 @@ def generate(rng: random.Random, request: Request) -> Level:
             return level
     raise UnreachableRequest(
         f"{attempts} random boards held no level with rows={rows}, cols={cols}, "
-        f"obstacle_ratio={ratio}, min_moves={min_moves}, max_moves={max_moves}, split={split!r}; "
+        f"obstacle_ratio={ratio}, min_moves={min_moves}, max_moves={max_moves}, split={split!r}, "
+        f"rules={num_rules}; "
         "lower min_moves, raise max_moves, or choose another obstacle_ratio"
     )
+
+
+def _with_rules(rng: random.Random, request: Request, free: int) -> Level | None:
+    """Return a level with drawn rules on the free cells, if they hold one that fits."""
+    rows, cols, _, min_moves, max_moves, _, num_rules = request
+    places = cells_of(free)
+    if len(places) < MIN_FREE_CELLS:
+        return None
+    symbols, rules = drawn(rng, places, num_rules)
+    plain = _cells(free, rows, cols)
+    cells = "".join(symbols.get(cell, symbol) for cell, symbol in enumerate(plain))
+    others = [cell for cell in places if cell not in symbols]
+    start = rng.choice(others)
+    # No goal yet: it plays no part in what moves do.
+    maze = RuledMaze(Level(rows, cols, cells, start, -1, 0, rules))
+    num_keys = sum(key in cells for key in KEYS)
+    shortest: dict[int, int] = {}
+    early: set[int] = set()
+    for position, way in ways_from(start, maze.after).items():
+        opened, cell = divmod(position, rows * (cols + 1))
+        shortest.setdefault(cell, len(way))
+        if opened + 1 < 1 << num_keys:  # never without keys
+            early.add(cell)
+    goals = [
+        cell
+        for cell in others
+        if min_moves <= shortest.get(cell, 0) <= max_moves and cell not in early
+    ]
+    if not goals:
+        return None
+    goal = rng.choice(goals)
+    level = Level(rows, cols, cells, start, goal, shortest[goal], rules)
+    blind = shortest_walk(free, start, goal, cols + 1)
+    assert blind is not None  # rules only take ways away
+    return None if walk(maze_of(level), start, blind).position % level.area == goal else level
 
 
 def _cells(free: int, rows: int, cols: int) -> str:

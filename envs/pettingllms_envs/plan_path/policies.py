@@ -15,7 +15,7 @@ SEARCH_PROGRAM = """\
 import json
 import sys
 
-board = sys.stdin.read().split()
+board = [line.strip() for line in sys.stdin if ":" not in line]
 cells = {(r, c): s for r, row in enumerate(board) for c, s in enumerate(row) if s != "#"}
 start = next(cell for cell, symbol in cells.items() if symbol == "P")
 paths = {start: []}
@@ -46,8 +46,7 @@ def moves_of(level: Level, position: int, policy: str, num_moves: int, rng: rand
     maze = maze_of(level)
     if policy == "oracle":
         path = shortest_path(maze, position, maze.level.goal)
-        assert path is not None  # the player never leaves the goal's region
-        return path[:num_moves]
+        return (path or "")[:num_moves]  # by drawn rules there may be no way any more
     if policy == "there-and-back":
         return idle_walk(maze, position)[:num_moves]
     return (greedy_walk if policy == "greedy" else random_walk)(maze, position, num_moves, rng)
@@ -68,16 +67,16 @@ def target_cell(
         rng: Source of chance.
     """
     maze = maze_of(level)
-    if policy == "oracle" or position == maze.level.goal:
+    if policy == "oracle" or position % level.area == level.goal:
         return maze.level.goal
     if policy == "there-and-back":
-        return walk(maze, position, idle_walk(maze, position)[:num_moves]).position
+        return walk(maze, position, idle_walk(maze, position)[:num_moves]).position % level.area
     if policy == "random":
-        return rng.choice(cells_of(maze.free & ~(1 << position)))
+        return rng.choice(cells_of(maze.free & ~(1 << position % level.area)))
     moves = greedy_walk(maze, position, num_moves, rng)
     visited = [walk(maze, position, moves[:end]).position for end in range(1, len(moves) + 1)]
-    others = [cell for cell in visited if cell != position]
-    return min(others, key=lambda cell: manhattan(maze.level, cell))
+    others = [cell for cell in visited if cell != position] or [position]
+    return min((cell % level.area for cell in others), key=lambda cell: manhattan(level, cell))
 
 
 def idle_walk(maze: Maze, position: int) -> str:
@@ -88,9 +87,9 @@ def idle_walk(maze: Maze, position: int) -> str:
     return (shortest_path(maze, position, level.goal) or "")[:-1]
 
 
-def manhattan(level: Level, cell: int) -> int:
-    """Return the distance of a cell to the goal that a person without walls would walk."""
-    row, col = divmod(cell, level.stride)
+def manhattan(level: Level, position: int) -> int:
+    """Return the distance of a position to the goal that a person without walls would walk."""
+    row, col = divmod(position % level.area, level.stride)
     goal_row, goal_col = divmod(level.goal, level.stride)
     return abs(row - goal_row) + abs(col - goal_col)
 
@@ -103,12 +102,10 @@ def greedy_walk(maze: Maze, position: int, num_moves: int, rng: random.Random) -
     """
     moves = ""
     for _ in range(num_moves):
-        if position == maze.level.goal:
+        legal = legal_moves(maze, position)
+        if position % maze.level.area == maze.level.goal or not legal:
             break
-        ranked = [
-            (manhattan(maze.level, position + maze.delta[move]), move)
-            for move in legal_moves(maze, position)
-        ]
+        ranked = [(manhattan(maze.level, maze.step(position, move)), move) for move in legal]
         nearest = min(ranked)[0]
         move = rng.choice([move for rank, move in ranked if rank == nearest])
         moves += move
@@ -120,8 +117,9 @@ def random_walk(maze: Maze, position: int, num_moves: int, rng: random.Random) -
     """Return legal moves drawn uniformly, as many as asked for or until the goal."""
     moves = ""
     for _ in range(num_moves):
-        if position == maze.level.goal:
+        legal = legal_moves(maze, position)
+        if position % maze.level.area == maze.level.goal or not legal:
             break
-        moves += (move := rng.choice(legal_moves(maze, position)))
+        moves += (move := rng.choice(legal))
         position = maze.step(position, move)
     return moves

@@ -14,6 +14,7 @@ from pettingllms_envs.plan_path.text import (
 )
 from pettingllms_envs.planning.game import PlanningState
 from pettingllms_envs.planning.prompts import CallWords, Words
+from pettingllms_envs.terrain import rules_text
 
 VIEWS = ("board", "centred")
 
@@ -81,7 +82,8 @@ def _board(state: PlanningState, view: str) -> str:
 
 def _scene(state: PlanningState, view: str) -> str:
     if view == "centred":
-        return f"{_board(state, view)}\n{places_text(state.level, state.position)}"
+        places = places_text(state.level, state.position)
+        return f"{_board(state, view)}\n{places}{rules_text(state.level.rules)}"
     return scene_text(state.level, state.position)
 
 
@@ -96,7 +98,7 @@ def fields(view: str) -> dict[str, PromptField[PlanningState]]:
     """Return the placeholders of the game in a view."""
     return {
         "scene": PromptField(
-            "`board` and, on the line below it, `places`",
+            "`board` and, on the line below it, `places`; then `rules`",
             lambda state, agent, turn: _scene(state, view),
         ),
         "board": PromptField(
@@ -112,13 +114,18 @@ def fields(view: str) -> dict[str, PromptField[PlanningState]]:
             lambda state, agent, turn: _board_compact(state, view).replace("\n", ""),
         ),
         "places": PromptField(
-            "a sentence with the cells of player and goal",
+            "a sentence with the cells of player and goal, and of doors that are open",
             lambda state, agent, turn: places_text(state.level, state.position),
+        ),
+        "rules": PromptField(
+            "what holds in this level alone; begins with a line break unless it is empty",
+            lambda state, agent, turn: rules_text(state.level.rules),
         ),
         "rows": PromptField("number of rows", lambda state, agent, turn: state.level.rows),
         "cols": PromptField("number of columns", lambda state, agent, turn: state.level.cols),
         "row": PromptField(
-            "the player's row", lambda state, agent, turn: state.position // state.level.stride
+            "the player's row",
+            lambda state, agent, turn: state.position % state.level.area // state.level.stride,
         ),
         "col": PromptField(
             "the player's column", lambda state, agent, turn: state.position % state.level.stride

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,8 +16,15 @@ from pettingllms_envs.grid import (
     shortest_walk,
 )
 from pettingllms_envs.reward import shaped
-
-WALL, FREE = "#", "."
+from pettingllms_envs.terrain import (
+    FREE,
+    SPECIAL,
+    WALL,
+    Terrain,
+    canonical_terrain,
+    distances_left,
+    ways_from,
+)
 
 
 class Level(NamedTuple):
@@ -32,11 +40,21 @@ class Level(NamedTuple):
     """Number of the goal's cell."""
     shortest: int
     """Length of a shortest path from start to goal, in moves."""
+    rules: str = ""
+    """Lines of the rules of further symbols in `cells`, as `pettingllms_envs.terrain` says."""
 
     @property
     def stride(self) -> int:
         """The difference between the numbers of a cell and the cell below it."""
         return self.cols + 1
+
+    @property
+    def area(self) -> int:
+        """More than the number of any cell: a *position* is `opened * area + cell`.
+
+        `opened` is the bit mask of the keys that have been found, always 0 without rules.
+        """
+        return self.rows * (self.cols + 1)
 
     def cell(self, row: int, col: int) -> int:
         """Return the number of a cell."""
@@ -45,7 +63,7 @@ class Level(NamedTuple):
     def is_free(self, row: int, col: int) -> bool:
         """Return whether there is such a cell and the player may be on it."""
         inside = 0 <= row < self.rows and 0 <= col < self.cols
-        return inside and self.cells[self.cell(row, col)] == FREE
+        return inside and self.cells[self.cell(row, col)] != WALL
 
 
 class Outlook(NamedTuple):
@@ -54,7 +72,7 @@ class Outlook(NamedTuple):
     potential: float
     """In [-0.01, 0.1]; see `shaped`."""
     distance: int
-    """Moves left to the goal."""
+    """Moves left to the goal, `UNREACHABLE` if one-way cells or ice leave no way."""
     place: tuple[int, int]
     """Row and column."""
 
@@ -95,14 +113,15 @@ class Maze:
         return UNREACHABLE
 
     def outlook(self, cell: int) -> Outlook:
-        """Return the outlook of a cell from which the goal can be reached.
+        """Return the outlook of a position; without rules, one that can reach the goal.
 
         An episode visits few cells of a board, so they are looked up one by one.
         """
         known = self._outlooks.get(cell)
         if known is None:
-            distance, place = self.distance(cell), divmod(cell, self.level.cols + 1)
-            known = Outlook(shaped(distance, self.level.shortest), distance, place)
+            level, distance = self.level, self.distance(cell)
+            place = divmod(cell % level.area if level.rules else cell, level.cols + 1)
+            known = Outlook(shaped(distance, level.shortest), distance, place)
             self._outlooks[cell] = known
         return known
 
@@ -116,12 +135,50 @@ class Maze:
         return self.ground[position + self.delta[move]] == FREE
 
 
+class RuledMaze(Maze):
+    """The same for a level with rules of its own."""
+
+    __slots__ = ("_area", "_left", "_terrain")
+
+    def __init__(self, level: Level) -> None:
+        self.level = level
+        self._area = level.area
+        self._terrain = Terrain(level.cells, level.cols)
+        self.delta, self.ground = self._terrain.delta, self._terrain.ground
+        self.free = bits_of([level.cells], FREE + SPECIAL)
+        self._left: dict[int, int] | None = None
+        self._outlooks = {}
+
+    def distance(self, cell: int) -> int:
+        """Return the moves left, `UNREACHABLE` where there is no way or no episode comes."""
+        if self._left is None:
+            level, area = self.level, self._area
+            self._left = distances_left(level.start, self.after, lambda at: at % area == level.goal)
+        return self._left.get(cell, UNREACHABLE)
+
+    def step(self, position: int, move: str) -> int:
+        """Return the position after one move, the same one if the move is illegal."""
+        opened, cell = divmod(position, self._area)
+        rest = self._terrain.glide(cell, move, opened)
+        return self._terrain.opened_at(rest, opened) * self._area + rest
+
+    def is_open(self, position: int, move: str) -> bool:
+        """Return whether a move is legal."""
+        return self.step(position, move) != position
+
+    def after(self, position: int) -> Iterator[tuple[str, int]]:
+        """Yield the legal moves and the positions to which they lead; none from the goal."""
+        for move in "" if position % self._area == self.level.goal else MOVES:
+            if (following := self.step(position, move)) != position:
+                yield move, following
+
+
 # Tables are kept beside the level, not in it: branches share the state, and what they could change
 # in it would show in all of them.
 @lru_cache(maxsize=512)
 def maze_of(level: Level) -> Maze:
     """Return the tables of a level."""
-    return Maze(level)
+    return RuledMaze(level) if level.rules else Maze(level)
 
 
 class Walk(NamedTuple):
@@ -146,6 +203,8 @@ def walk(maze: Maze, position: int, moves: str) -> Walk:
     # Local names: this loop is the hot path of `step`.
     goal, delta, ground = maze.level.goal, maze.delta, maze.ground
     executed, illegal = "", 0
+    if maze.level.rules:
+        return _walk_by_rules(maze, position, moves)
     for move in moves:
         if position == goal:
             break
@@ -158,14 +217,33 @@ def walk(maze: Maze, position: int, moves: str) -> Walk:
     return Walk(position, executed, illegal)
 
 
+def _walk_by_rules(maze: Maze, position: int, moves: str) -> Walk:
+    goal, area = maze.level.goal, maze.level.area
+    executed, illegal = "", 0
+    for move in moves:
+        if position % area == goal:
+            break
+        following = maze.step(position, move)
+        if following == position:
+            illegal += 1
+        else:
+            position = following
+            executed += move
+    return Walk(position, executed, illegal)
+
+
 def shortest_path(maze: Maze, source: int, target: int) -> str | None:
     """Return the moves of a shortest path, or None if there is no path; see `shortest_walk`.
 
     Args:
         maze: The level's tables.
-        source: A free cell.
+        source: The player's position.
         target: Any cell of the board.
     """
+    if isinstance(maze, RuledMaze):
+        area = maze.level.area
+        ways = ways_from(source, maze.after)
+        return next((way for at, way in ways.items() if at % area == target), None)
     if not maze.free >> target & 1:
         return None
     return shortest_walk(maze.free, source, target, maze.level.stride)
@@ -181,9 +259,14 @@ def canonical_form(level: Level) -> bytes:
 
     It is equal for all rotations and reflections of a level, and for the level walked backwards
     (start and goal exchanged), so that a split never holds the way back of another split's level.
+    Rules count by what they mean, not by their letters; there is no way back where they are.
     """
     # Start and goal get the same mark, so the level walked backwards has the same form.
-    first, second = sorted((level.start, level.goal))
     cells = level.cells
+    if level.rules:
+        marks = {level.start: "P", level.goal: "G"}
+        marked = "".join(marks.get(cell, symbol) for cell, symbol in enumerate(cells))
+        return canonical_terrain(marked.split("\n")).encode()
+    first, second = sorted((level.start, level.goal))
     marked = f"{cells[:first]}*{cells[first + 1 : second]}*{cells[second + 1 :]}"
     return canonical(marked.split("\n")).encode()

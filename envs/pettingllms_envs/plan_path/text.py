@@ -1,27 +1,32 @@
 """Levels and positions as text and pictures: boards that agents read, and the level format.
 
-Symbols: `P` player, `G` goal, `*` player on the goal, `#` wall, `.` free cell.
+Symbols: `P` player, `G` goal, `*` player on the goal, `#` wall, `.` free cell, and letters with
+rules of the level, which stand below its board.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pettingllms.errors import LevelFormatError
 from pettingllms_envs import drawing
 from pettingllms_envs.drawing import Drawing, Shape, compact, labelled
-from pettingllms_envs.grid import (
-    UNREACHABLE,
-    bits_of,
-    distances,
-    find_symbols,
-    first_line,
-    parse_rows,
-)
+from pettingllms_envs.grid import UNREACHABLE, find_symbols, first_line, parse_rows
 from pettingllms_envs.level_files import read_blocks
 from pettingllms_envs.plan_path.generator import MAX_SIZE
-from pettingllms_envs.plan_path.rules import FREE, WALL, Level
+from pettingllms_envs.plan_path.rules import Level, Maze, RuledMaze
+from pettingllms_envs.terrain import (
+    FREE,
+    WALL,
+    letters_of,
+    opened_text,
+    rules_text,
+    shown_symbols,
+    split_rules,
+    symbols_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,19 +36,21 @@ PLAYER, GOAL, PLAYER_ON_GOAL = "P", "G", "*"
 _FORMAT = "one P, one G, # and . in rows of equal length"
 
 
-def _rows(level: Level) -> list[str]:
+def _rows(level: Level, opened: int) -> list[str]:
     cells, goal = level.cells, level.goal
+    if level.rules:
+        cells = cells.translate(shown_symbols(level.rules, opened))
     return (cells[:goal] + GOAL + cells[goal + 1 :]).split("\n")
 
 
 @lru_cache(maxsize=512)
-def _compact(level: Level) -> Drawing:
-    return compact(_rows(level))
+def _compact(level: Level, opened: int) -> Drawing:
+    return compact(_rows(level, opened))
 
 
 @lru_cache(maxsize=512)
-def _labelled(level: Level) -> Drawing:
-    return labelled(_rows(level))
+def _labelled(level: Level, opened: int) -> Drawing:
+    return labelled(_rows(level, opened))
 
 
 @lru_cache(maxsize=512)
@@ -54,27 +61,38 @@ def _goal_text(level: Level) -> str:
 
 def compact_board(level: Level, position: int) -> str:
     """Return the board as rows of symbols without anything between or around them."""
-    symbol = PLAYER if position != level.goal else PLAYER_ON_GOAL
-    return _compact(level).with_symbol(*divmod(position, level.cols + 1), symbol)
+    return _with_player(_compact, level, position)
 
 
 def labelled_board(level: Level, position: int) -> str:
     """Return the board with its row and column numbers, symbols divided by spaces."""
+    return _with_player(_labelled, level, position)
+
+
+def _with_player(draw: Callable[[Level, int], Drawing], level: Level, position: int) -> str:
+    opened = 0
+    if level.rules:
+        opened, position = divmod(position, level.area)
     symbol = PLAYER if position != level.goal else PLAYER_ON_GOAL
-    return _labelled(level).with_symbol(*divmod(position, level.cols + 1), symbol)
+    return draw(level, opened).with_symbol(*divmod(position, level.cols + 1), symbol)
 
 
 def places_text(level: Level, position: int) -> str:
-    """Return sentences with the places of player and goal."""
+    """Return sentences with the places of player and goal, and on the doors that are open."""
+    doors = ""
+    if level.rules:
+        opened, position = divmod(position, level.area)
+        doors = opened_text(level.rules, opened)
     row, col = divmod(position, level.cols + 1)
-    return f"The player is at row {row}, column {col}. {_goal_text(level)}"
+    return f"The player is at row {row}, column {col}. {_goal_text(level)}{doors}"
 
 
 # Agents of a turn, branches and later turns often see the player in the same place.
 @lru_cache(maxsize=4096)
 def scene_text(level: Level, position: int) -> str:
-    """Return what prompts show of a scene: the board, and below it the places."""
-    return f"{labelled_board(level, position)}\n{places_text(level, position)}"
+    """Return what prompts show of a scene: the board, and below it the places and the rules."""
+    places = places_text(level, position)
+    return f"{labelled_board(level, position)}\n{places}{rules_text(level.rules)}"
 
 
 def centred_rows(level: Level, position: int) -> list[str]:
@@ -85,7 +103,7 @@ def centred_rows(level: Level, position: int) -> list[str]:
     and column (cols + 1) // 2.
     """
     height, width = level.rows + 1, level.cols + 1
-    row, col = divmod(position, width)
+    row, col = divmod(position % level.area, width)
     left = (col - width // 2) % width
     lines = [line + WALL for line in compact_board(level, position).split("\n")]
     lines.append(WALL * width)
@@ -95,7 +113,8 @@ def centred_rows(level: Level, position: int) -> list[str]:
 
 def level_text(level: Level, position: int | None = None) -> str:
     """Return a level in the format that `parse_level` reads."""
-    return compact_board(level, level.start if position is None else position)
+    board = compact_board(level, level.start if position is None else position)
+    return f"{board}\n{level.rules}" if level.rules else board
 
 
 def parse_levels(text: str) -> list[Level]:
@@ -107,13 +126,16 @@ def parse_level(text: str) -> Level:
     """Read a level, strictly.
 
     Args:
-        text: One line per row, of `#` (wall), `.` (free), one `P` (start) and one `G` (goal).
+        text: One line per row, of `#` (wall), `.` (free), one `P` (start), one `G` (goal), and
+            letters with rules, if the lines below are rules as `pettingllms_envs.terrain` says.
 
     Raises:
         LevelFormatError: If a symbol is unknown, rows differ in length, P or G is missing or occurs
             twice, a side is longer than 64, or no path leads from P to G. Names line and column.
     """
-    rows = parse_rows(text, symbols=WALL + FREE + PLAYER + GOAL)
+    text, rules = split_rules(text)
+    letters = "".join(letters_of(rules).values())
+    rows = parse_rows(text, symbols=WALL + FREE + PLAYER + GOAL + letters)
     line = first_line(text)
     if max(len(rows), len(rows[0])) > MAX_SIZE:
         size = f"{len(rows)}x{len(rows[0])}"
@@ -129,14 +151,17 @@ def parse_level(text: str) -> Level:
             raise LevelFormatError(f"a second {symbol}", line + row, col + 1, _FORMAT)
         places.append(found[0][0] * stride + found[0][1])
     start, goal = places
-    free = bits_of(rows, FREE + PLAYER + GOAL)
-    table = distances(free, 1 << goal, stride, (len(rows) + 1) * stride)
-    if table[start] == UNREACHABLE:
+    cells = "\n".join(rows).replace(PLAYER, FREE).replace(GOAL, FREE)
+    if rules:
+        cells = cells.translate(symbols_of(rules))
+    level = Level(len(rows), len(rows[0]), cells, start, goal, 0, rules)
+    # Made anew, since the rewards of the level below are not those of one of length 0.
+    shortest = (RuledMaze if rules else Maze)(level).distance(start)
+    if shortest == UNREACHABLE:
         row, col = divmod(goal, stride)
         problem = "no path leads from P to G"
         raise LevelFormatError(problem, line + row, col + 1, "a goal that can be reached")
-    cells = "\n".join(rows).replace(PLAYER, FREE).replace(GOAL, FREE)
-    return Level(len(rows), len(rows[0]), cells, start, goal, table[start])
+    return level._replace(shortest=shortest)
 
 
 _SHAPES = {
@@ -152,5 +177,5 @@ _SHAPES = {
 
 
 def draw_image(level: Level, position: int) -> npt.NDArray[np.uint8]:
-    """Return a picture of the board: dark walls, a green goal, the player as a blue disc."""
+    """Return a picture of the board: dark walls, a green goal, a blue player, letters on sand."""
     return drawing.board_picture(compact_board(level, position).split("\n"), _SHAPES)
