@@ -276,22 +276,22 @@ def test_several_processes_play_their_own_levels_and_learn_from_all(world, tmp_p
 
 @pytest.fixture
 def stragglers(echo_env):
-    """Return an environment in which one level of four takes 30 turns, and the others one."""
+    """Return an environment in which one level of twenty takes 30 turns, and the others one."""
 
     class Uneven(type(echo_env())):
         def _act(self, state, agent, action):
             found = super()._act(state, agent, action)
-            num = 30 if state.base % 8 < 2 else 1
+            num = 30 if state.base % 40 < 2 else 1
             is_over = len(found.state.results) == num
             return found._replace(terminated=is_over, success=is_over)
 
     return Uneven(max_turns=40)
 
 
-def test_a_step_does_not_wait_for_what_later_ones_have_overtaken(world, stragglers, tmp_path):
-    flags = ["--rollout.num-levels=8"]
+def test_a_step_does_not_wait_for_stragglers(world, stragglers, tmp_path):
+    flags = ["--rollout.num-levels=20"]
     waiting = world(1, *flags, env=stragglers)
-    assert [len(one.trees) for one in waiting.run()] == [8] * 7
+    assert [len(one.trees) for one in waiting.run()] == [20] * 7
     flying = world(2, *flags, env=stragglers)
     samples = [flying.learn(step) for step in range(4)]
     flying.checkpoint(tmp_path / "checkpoints", 4)
@@ -299,7 +299,7 @@ def test_a_step_does_not_wait_for_what_later_ones_have_overtaken(world, straggle
     assert sum(one.num_stale for one in samples) > 0
     assert len(flying.calls) < len(waiting.calls)
     for one, other in zip(samples, world(0, *flags, env=stragglers).run(), strict=True):
-        assert one.num_stale == 8 - len(one.trees)
+        assert one.num_stale == 20 - len(one.trees) <= 2
         kept = {tree.episode for tree in one.trees}
         assert kept >= {t.episode for t in other.trees if len(t.decisions) == 2}
     assert max(map(max, ages(samples))) == 2

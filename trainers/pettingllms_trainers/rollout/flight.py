@@ -18,6 +18,10 @@ _TURNS = 4
 `Batcher`."""
 
 
+_STRAGGLERS = 0.1
+"""Of a train step's levels at most such a share is given up."""
+
+
 class Answered(NamedTuple):
     """Completions of one prompt, and which weights wrote them."""
 
@@ -96,6 +100,24 @@ class Flight:
     """See `Sample`."""
     generate_s: float = 0.0
     """See `Sample`."""
+
+
+def has_only_stragglers(voyages: Sequence[Voyage], most: int) -> bool:
+    """Return whether the levels that the first flight still plays are to be given up.
+
+    Hardly anything is left to play in all flights together: engines would have nothing else to do
+    than these levels, which by the next train step would be older than allowed.
+
+    Args:
+        voyages: What this process plays, the flight that the policies wait for first.
+        most: `rollout.max_staleness`.
+    """
+    first = voyages[0]
+    flight, num_missing = first.flight, sum(one.num_begun - one.num_played for one in voyages)
+    is_too_old_next = flight.step + 1 - flight.version > most
+    has_later = any(one.flight.version > flight.version for one in voyages)
+    is_little = num_missing <= _STRAGGLERS * first.num_begun
+    return is_too_old_next and has_later and is_little and first.num_played > 0
 
 
 class Gate:
@@ -197,8 +219,8 @@ class Voyage:
 
     def __init__(self, flight: Flight, gate: Gate, told: Callable[[], None] = lambda: None) -> None:
         self.flight, self._gate, self._told = flight, gate, told
-        self.num_played = 0
-        """Levels of this process that are over."""
+        self.num_begun = self.num_played = 0
+        """Levels of this process, and those of them that are over."""
         self.is_left = False
         """Whether the others were given up."""
         self.is_first = asyncio.Event()
@@ -215,6 +237,7 @@ class Voyage:
 
     async def played(self, level: Coroutine[Any, Any, list[RolloutTree]]) -> list[RolloutTree]:
         """Return the trees of a level; none if it is given up."""
+        self.num_begun += 1
         task = asyncio.ensure_future(level)
         self._playing.add(task)
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.curriculum import Records, with_episodes
-from pettingllms_trainers.rollout.flight import Flight, Gate, Sample, Voyage
+from pettingllms_trainers.rollout.flight import Flight, Gate, Sample, Voyage, has_only_stragglers
 from pettingllms_trainers.rollout.sampler import Sampler
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree
@@ -31,9 +30,9 @@ class TrainingRollouts:
     latest: no token is older than k. With k = 1 all tokens are drawn from the weights before the
     update, whatever the timing.
 
-    Above 1 a train step does not wait for stragglers. As soon as the rollouts of a later step,
-    which began an update later, have as many levels complete, the missing ones are given up: by the
-    next step they would be older than k.
+    Above 1 a train step does not wait for stragglers. When engines have hardly anything else to do
+    in all that is in flight, the last levels of a step are given up, at most a tenth of them: by
+    the next step they would be older than k.
 
     Where the model that learns also generates, the rollouts are played before the update, and no
     time is saved. Several ranks play their own levels, and exchange them when their step comes.
@@ -121,6 +120,7 @@ class TrainingRollouts:
             self.flights.append(self._sampler.begun(step, step))
             self._runner.run(self._play(step))
         flight = self.flights.pop(0)
+        self._voyages.pop(step, None)  # not there if it was complete when the run was resumed
         if is_new and self._stop.is_wanted():
             self._sampler.num_levels_used = num_levels_used
             return None
@@ -188,9 +188,11 @@ class TrainingRollouts:
     def _begin(self, *, is_on_policy: bool) -> None:
         """Let all flights play that do not yet; those of a checkpoint catch up."""
         for flight in self.flights:
-            if flight.sample is None and flight.step not in self._tasks:
-                voyage = Voyage(flight, self._gate, self._leave_stragglers)
-                self._voyages[flight.step] = voyage
+            if flight.step in self._voyages:
+                continue
+            voyage = Voyage(flight, self._gate, self._leave_stragglers)
+            self._voyages[flight.step] = voyage
+            if flight.sample is None:
                 play = self._sampler.rollouts(voyage, may_stop=is_on_policy)
                 self._tasks[flight.step] = asyncio.ensure_future(play)
                 # Of several that fail, one is raised; asyncio would write about the others.
@@ -203,7 +205,6 @@ class TrainingRollouts:
             RolloutError: More rollouts or candidates failed than allowed.
         """
         if flight.step in self._tasks and self._tasks[flight.step].done():
-            del self._voyages[flight.step]
             flight.sample = self._tasks.pop(flight.step).result()
             flight.answers.clear()
             flight.values.clear()
@@ -213,17 +214,8 @@ class TrainingRollouts:
         self._leave_stragglers()
 
     def _leave_stragglers(self) -> None:
-        """Give up levels of the first flight if one that began later has as many complete."""
-        first = self.flights[0]
-        own = self._voyages.get(first.step)
-        if not self._is_due or own is None or not own.num_played:
-            return
-        if first.step + 1 - first.version <= self._most:
-            return  # not too old by the next train step
-        others = [flight for flight in self.flights if flight.version > first.version]
-        if any(self._num_played(flight) >= own.num_played for flight in others):
-            own.leave()
-
-    def _num_played(self, flight: Flight) -> float:
-        own = self._voyages.get(flight.step)
-        return math.inf if own is None else own.num_played
+        """Give up the last levels of the first flight, if it is due and nothing else is left."""
+        if self._is_due:
+            voyages = [self._voyages[flight.step] for flight in self.flights]
+            if has_only_stragglers(voyages, self._most):
+                voyages[0].leave()
