@@ -19,7 +19,7 @@ PLANNING = [
     {"team": "single-tool"},
 ]
 VARIANTS = {
-    "blocksworld_v0": PLANNING,
+    "blocksworld_v0": [*PLANNING, {"level": "moonshot"}],
     "dining_v0": [
         {"philosophers": 4, "meals": 2},
         {"observation_mode": "delta", "alpha": 0.5, "sight": 1},

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from pettingllms.difficulty import Difficulty
+from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate, meanings
 from pettingllms_envs.blocksworld import rules, text
 from pettingllms_envs.blocksworld.generator import MIN_MOVES, Request, generate
 from pettingllms_envs.blocksworld.program import PROGRAM
-from pettingllms_envs.blocksworld.prompts import FIELDS, WORDS
-from pettingllms_envs.blocksworld.rules import Level, Stacks, canonical_form
+from pettingllms_envs.blocksworld.prompts import FIELDS, WEIGHTS, WORDS
+from pettingllms_envs.blocksworld.rules import Level, canonical_form
+from pettingllms_envs.blocksworld.weights import Stacks
 from pettingllms_envs.planning.env import PlanningEnv
 from pettingllms_envs.planning.game import (
     Game,
@@ -43,21 +45,21 @@ def plan(
         rng: Source of chance.
     """
     if policy == "oracle":
-        return rules.shortest_plan(stacks, level.goal)[:num_moves]
+        return (rules.shortest_plan(stacks, level.goal, level.weights) or ())[:num_moves]
     moves: list[str] = []
     while len(moves) < num_moves and stacks != level.goal:
-        legal = rules.legal_moves(stacks)
+        legal = rules.legal_moves(stacks, level.weights)
         if policy == "greedy":
             done = [move for move in legal if _settles(level, stacks, move)]
             legal = done or legal
         moves.append(rng.choice(legal))
-        stacks = cast("Stacks", rules.after(stacks, moves[-1]))
+        stacks = cast("Stacks", _after(level, stacks, moves[-1]))
     return tuple(moves)
 
 
 def _settles(level: Level, stacks: Stacks, move: str) -> bool:
     block, _ = move
-    following = cast("Stacks", rules.after(stacks, move))
+    following = cast("Stacks", _after(level, stacks, move))
     foundation = rules.foundations(level.goal)[block]
     was_settled = any(stack.startswith(foundation) for stack in stacks)
     return not was_settled and any(stack.startswith(foundation) for stack in following)
@@ -69,14 +71,14 @@ def attempt(level: Level, stacks: Stacks, moves: tuple[str, ...], max_moves: int
     """Return where moves lead, of which the first `max_moves` count."""
     kept = moves[:max_moves]
     reached, executed, illegal = make_moves(level, stacks, kept, _after, _is_goal)
-    left = len(rules.shortest_plan(reached, level.goal))
+    left = rules.distance(level, reached)
     unchanged = why_unchanged(moves, executed) if reached == stacks else ""
     worth = shaped(left, level.shortest)
     return Trial(reached, worth, not left, kept, executed, illegal, unchanged, about=left)
 
 
 def _after(level: Level, stacks: Stacks, move: str) -> Stacks | None:
-    return rules.after(stacks, move)
+    return rules.after(stacks, move, level.weights)
 
 
 def _is_goal(level: Level, stacks: Stacks) -> bool:
@@ -92,6 +94,12 @@ def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
         "illegal_moves": trial.num_illegal,
         name: text.moves_json(moves),
     }
+
+
+def _weighty(blocks: int) -> dict[str, Any]:
+    """Return a level with weights, and hardly more moves than a shortest plan needs."""
+    turns = {"max_turns": 2, "moves_per_turn": (blocks + 1) // 2}
+    return {"blocks": blocks, "weights": True, "min_moves": blocks, **turns}
 
 
 GAME = Game[Level, Stacks, tuple[str, ...], tuple[str, ...]](
@@ -123,6 +131,10 @@ class BlocksworldEnv(PlanningEnv):
     table or on the top of another stack. The task is solved when the stacks are those of the
     goal. Every level can be solved within the turns of an episode.
 
+    With `weights=True` every block has a weight and a load, the most that may stand on it; a move
+    takes a block with all that stands on it, up to a weight that can be lifted, and the table has
+    few places. All of these are drawn with the level.
+
     ## Agents and roles
 
     `team="tool-planner"`: `tool_0` writes a program, then `planner_0` reads it and what it prints,
@@ -145,7 +157,7 @@ class BlocksworldEnv(PlanningEnv):
     pairs of characters (`B-CA`, `-` is the table). The first `moves_per_turn` moves are executed
     in order until the goal; an illegal move changes nothing.
     Tool: a program in a code block. It runs in the sandbox, reads the stacks and the goal from
-    stdin (two lines of JSON) and prints a list of moves.
+    stdin (two lines of JSON; with weights, a third one) and prints a list of moves.
 
     ## Reward
 
@@ -186,7 +198,8 @@ class BlocksworldEnv(PlanningEnv):
 
     ## Arguments
 
-    - `blocks`: number of blocks, 3 to 9.
+    - `blocks`: number of blocks, 3 to 12.
+    - `weights`: whether weights, loads, the lift and the places on the table are drawn.
     - `min_moves`: minimum length of a shortest plan; None: 3, or `max_moves` if that is less.
     - `max_moves`: maximum length of a shortest plan; None: `max_turns * moves_per_turn`.
     - `max_turns`: turns of an episode.
@@ -195,8 +208,9 @@ class BlocksworldEnv(PlanningEnv):
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to the names of blocks and the exchange of start and goal.
     - `levels`: levels to draw from instead of generating: a path or pattern of files with one
-      level per line, or a list of level texts (`AC B -> ABC`); `split` and the ranges do not
-      apply to them. `reset(options={"level": text})` sets one episode's level.
+      level per line, or a list of level texts (`AC B -> ABC`, with weights `AC B -> ABC :
+      A3/5 B1/0 C2/9 lift 4 places 2`); `split` and the ranges do not apply to them.
+      `reset(options={"level": text})` sets one episode's level.
     - `alpha`: weight of the team reward.
     - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
       nothing else.
@@ -242,9 +256,10 @@ class BlocksworldEnv(PlanningEnv):
             "medium": {"blocks": 5, "min_moves": 4},
             "hard": {"blocks": 7, "min_moves": 7, "max_turns": 2, "moves_per_turn": 5},
             "expert": {"blocks": 9, "min_moves": 10, "max_turns": 2, "moves_per_turn": 6},
+            "moonshot": _weighty(9),
         },
-        lambda k: {"blocks": 9, "min_moves": 7 + k, "max_turns": 2, "moves_per_turn": 6},
-        last=4,
+        lambda k: _weighty(5 + k),
+        last=6,
     )
     fixed_program: ClassVar[str] = PROGRAM
     game = GAME
@@ -257,6 +272,7 @@ class BlocksworldEnv(PlanningEnv):
         self,
         *,
         blocks: int = 5,
+        weights: bool = False,
         min_moves: int | None = None,
         max_moves: int | None = None,
         max_turns: int = 4,
@@ -271,7 +287,7 @@ class BlocksworldEnv(PlanningEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(
-            words=WORDS,
+            words=WEIGHTS if weights else WORDS,
             fields=FIELDS,
             team=team,
             max_turns=max_turns,
@@ -283,6 +299,13 @@ class BlocksworldEnv(PlanningEnv):
             render_mode=render_mode,
         )
         low, high = self._range_of_moves(min_moves, max_moves, MIN_MOVES)
-        self._request = Request(blocks, low, high, split).checked()
+        self._request = Request(blocks, low, high, split, weights).checked()
         self.board = f"{blocks} blocks" if levels is None else "levels"
         self._read_levels(levels)
+
+    def _fitting(self, argument: str, level: Level) -> Level:
+        has_weights = level.weights is not None
+        if has_weights != self._request.weights:
+            allowed = f"{has_weights} for {argument} {'with' if has_weights else 'without'} weights"
+            raise InvalidArgument("weights", self._request.weights, allowed)
+        return super()._fitting(argument, level)

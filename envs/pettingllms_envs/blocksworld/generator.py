@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from pettingllms.arguments import check_whole
+from pettingllms.arguments import check_flag, check_whole
 from pettingllms.errors import UnreachableRequest
 from pettingllms.splits import check_split, split_of
-from pettingllms_envs.blocksworld.rules import (
-    BLOCKS,
-    Level,
-    Stacks,
-    canonical_form,
-    shortest_plan,
-    table,
-)
+from pettingllms_envs.blocksworld.rules import Level, canonical_form, shortest_plan, table
+from pettingllms_envs.blocksworld.weights import BLOCKS, Stacks, draws
 
 MIN_BLOCKS, MAX_BLOCKS = 3, len(BLOCKS)
 MIN_MOVES = 3
 """Default of `min_moves`: shorter levels are solved by luck."""
 ATTEMPTS = 2_000
+MAX_SEARCHED = 10_000
+"""The most stacks that a search for a certificate looks at."""
 
 
 class Request(NamedTuple):
@@ -30,6 +28,7 @@ class Request(NamedTuple):
     min_moves: int
     max_moves: int
     split: str | None
+    weights: bool = False
 
     def checked(self) -> Request:
         """Return the request, in Python's numbers.
@@ -43,6 +42,7 @@ class Request(NamedTuple):
             check_whole("min_moves", self.min_moves, 1),
             check_whole("max_moves", self.max_moves, 1),
             self.split,
+            check_flag("weights", self.weights),
         )
         check_split(self.split)
         # A plan that puts every block on the table and then builds the goal needs no more.
@@ -80,15 +80,26 @@ def generate(rng: random.Random, request: Request) -> Level:
     Raises:
         UnreachableRequest: If 2,000 pairs of stacks held no such level.
     """
-    for _ in range(ATTEMPTS):
-        start, goal = random_stacks(rng, request.blocks), random_stacks(rng, request.blocks)
-        level = Level(start, goal, len(shortest_plan(start, goal)))
-        if not request.min_moves <= level.shortest <= request.max_moves:
+    for level in islice(_drawn(rng, request), ATTEMPTS):
+        # The cheap condition first: most levels belong to another split.
+        if request.split not in (None, split_of(canonical_form(level))):
             continue
-        if request.split is None or split_of(canonical_form(level)) == request.split:
-            return level
+        limit = MAX_SEARCHED if request.weights else None
+        plan = shortest_plan(level.start, level.goal, level.weights, limit)
+        if plan is not None and request.min_moves <= len(plan) <= request.max_moves:
+            return level._replace(shortest=len(plan))
     raise UnreachableRequest(
         f"{ATTEMPTS} random levels held none with blocks={request.blocks}, "
-        f"min_moves={request.min_moves}, max_moves={request.max_moves}, split={request.split!r}; "
+        f"weights={request.weights}, min_moves={request.min_moves}, "
+        f"max_moves={request.max_moves}, split={request.split!r}; "
         "lower min_moves, raise max_moves, or choose another number of blocks"
     )
+
+
+def _drawn(rng: random.Random, request: Request) -> Iterator[Level]:
+    if request.weights:
+        for weights, start, goal in draws(rng, request.blocks):
+            yield Level(start, goal, 0, weights)
+    while True:
+        start, goal = random_stacks(rng, request.blocks), random_stacks(rng, request.blocks)
+        yield Level(start, goal, 0)

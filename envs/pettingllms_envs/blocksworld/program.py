@@ -5,7 +5,7 @@ import heapq
 import json
 import sys
 
-start, goal = ([tuple(stack) for stack in json.loads(line)] for line in sys.stdin)
+start, goal = ([tuple(stack) for stack in json.loads(line)] for line in list(sys.stdin)[:2])
 below = {block: stack[:i] for stack in goal for i, block in enumerate(stack)}
 
 
@@ -41,4 +41,4 @@ while heap:
                 entry = (cost + 1 + left(after), number, cost + 1, after, plan + [move])
                 heapq.heappush(heap, entry)
 """
-"""A* with the moves that misplaced blocks need at least."""
+"""A* with the moves that misplaced blocks need at least; it knows no weights."""

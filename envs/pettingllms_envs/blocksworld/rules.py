@@ -5,16 +5,11 @@ from __future__ import annotations
 import heapq
 from functools import lru_cache
 from itertools import count, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, cast
 
-Stacks: TypeAlias = tuple[str, ...]
-"""Stacks in alphabetical order, each from bottom to top: `("AC", "B")`."""
+from pettingllms_envs.blocksworld.weights import TABLE, Stacks, Weights
 
-TABLE = "-"
-"""The destination of a move that starts a new stack."""
-
-BLOCKS = "ABCDEFGHI"
-"""Names of blocks; a level has the first few of them."""
+_DIGITS = "0123456789ab"
 
 
 class Level(NamedTuple):
@@ -24,6 +19,10 @@ class Level(NamedTuple):
     goal: Stacks
     shortest: int
     """Length of a shortest plan, in moves."""
+    weights: Weights | None = None
+    """Rules drawn with the level; None: any top block can be moved anywhere."""
+
+    ADDED = ("weights",)
 
 
 def table(stacks: list[str]) -> Stacks:
@@ -31,14 +30,17 @@ def table(stacks: list[str]) -> Stacks:
     return tuple(sorted(filter(None, stacks)))
 
 
-def after(stacks: Stacks, move: str) -> Stacks | None:
+def after(stacks: Stacks, move: str, weights: Weights | None = None) -> Stacks | None:
     """Return the stacks after a move, or None if it is illegal.
 
     Args:
         stacks: The stacks before it.
         move: The block and what it is put on, such as `"BA"` or `"B-"`. Both blocks must be the
             top of a stack; a block that is alone on the table cannot be put on the table.
+        weights: The rules of the level; with them a block moves with all that stands on it.
     """
+    if weights is not None:
+        return dict(weights.moves(stacks)).get(move)
     block, onto = move
     rest = list(stacks)
     for stack in stacks:
@@ -65,8 +67,10 @@ def after(stacks: Stacks, move: str) -> Stacks | None:
     return tuple(rest)
 
 
-def legal_moves(stacks: Stacks) -> list[str]:
+def legal_moves(stacks: Stacks, weights: Weights | None = None) -> list[str]:
     """Return all legal moves, in alphabetical order."""
+    if weights is not None:
+        return sorted(move for move, _ in weights.moves(stacks))
     tops = [stack[-1] for stack in stacks]
     onto_others = [a + b for a in tops for b in tops if a != b]
     return sorted(onto_others + [stack[-1] + TABLE for stack in stacks if len(stack) > 1])
@@ -97,36 +101,72 @@ def moves_needed(stacks: Stacks, goal: Stacks) -> int:
     return bound
 
 
+def wrong_supports(stacks: Stacks, goal: Stacks) -> int:
+    """Return how many blocks stand on something else than in the goal.
+
+    It is a lower bound on the moves to the goal even if a move takes a block with all that stands
+    on it: every move changes what one block stands on.
+    """
+    wanted = {block: stack[-2:-1] for block, stack in foundations(goal).items()}
+    pairs = (pair for stack in stacks for pair in pairwise(["", *stack]))
+    return sum(wanted[high] != low for low, high in pairs)
+
+
 @lru_cache(maxsize=16384)
-def shortest_plan(start: Stacks, goal: Stacks) -> tuple[str, ...]:
-    """Return a plan of minimum length, by A* with `moves_needed`.
+def shortest_plan(
+    start: Stacks, goal: Stacks, weights: Weights | None = None, limit: int | None = None
+) -> tuple[str, ...] | None:
+    """Return a plan of minimum length, by A* with `moves_needed` or `wrong_supports`.
+
+    Args:
+        start: The stacks now.
+        goal: The stacks to build, of the same blocks.
+        weights: The rules of the level.
+        limit: The most stacks to look at, for levels that are not certified yet.
+
+    Returns:
+        The plan; None if there is none, or the search came to its limit.
 
     Source: Slaney and Thiebaux 2001, "Blocks World revisited"; a shortest plan is NP-hard to find
-    in general, and takes milliseconds for the nine blocks that levels have at most.
+    in general, and takes milliseconds for the blocks that levels have at most.
     """
+    bound = moves_needed if weights is None else wrong_supports
     tie = count()
-    needed = {start: moves_needed(start, goal)}
+    needed = {start: bound(start, goal)}
     queue = [(needed[start], next(tie), start)]
     came_from: dict[Stacks, tuple[Stacks, str] | None] = {start: None}
     cost = {start: 0}
-    while queue:
+    while queue and (limit is None or len(cost) <= limit):
         estimate, _, stacks = heapq.heappop(queue)
         if stacks == goal:
             return _path(came_from, goal)
         if estimate > cost[stacks] + needed[stacks]:
             continue  # a shorter way to these stacks was found meanwhile
-        for move in legal_moves(stacks):
-            following = after(stacks, move)
-            assert following is not None
-            length = cost[stacks] + 1
+        length = cost[stacks] + 1
+        for move, following in _moves(stacks, weights):
             if length < cost.get(following, length + 1):
                 cost[following], came_from[following] = length, (stacks, move)
                 if following not in needed:
-                    needed[following] = moves_needed(following, goal)
-                bound = length + needed[following]
+                    needed[following] = bound(following, goal)
                 # Later entries first: of equal estimates, deeper ones are nearer to the goal.
-                heapq.heappush(queue, (bound, -next(tie), following))
-    raise AssertionError("all stacks of the same blocks can be reached from one another")
+                heapq.heappush(queue, (length + needed[following], -next(tie), following))
+    return None
+
+
+def _moves(stacks: Stacks, weights: Weights | None) -> list[tuple[str, Stacks]]:
+    if weights is not None:
+        return weights.moves(stacks)
+    return [(move, cast("Stacks", after(stacks, move))) for move in legal_moves(stacks)]
+
+
+def distance(level: Level, stacks: Stacks) -> int:
+    """Return the length of a shortest plan from stacks that the level leads to.
+
+    Every move can be undone, so that there always is one.
+    """
+    plan = shortest_plan(stacks, level.goal, level.weights)
+    assert plan is not None
+    return len(plan)
 
 
 def _path(came_from: dict[Stacks, tuple[Stacks, str] | None], goal: Stacks) -> tuple[str, ...]:
@@ -144,11 +184,11 @@ def canonical_form(level: Level) -> bytes:
     It is equal for levels that differ in the names of blocks only, and for the level played
     backwards (every move can be undone), so that a split never holds the way back of another's.
     """
-    forward = _code(level.start, level.goal)
-    return min(forward, _code(level.goal, level.start)).encode()
+    start, goal, _, weights = level
+    return min(_code(start, goal, weights), _code(goal, start, weights)).encode()
 
 
-def _code(start: Stacks, goal: Stacks) -> str:
+def _code(start: Stacks, goal: Stacks, weights: Weights | None) -> str:
     """Return the same text for all namings of the blocks, and for no other pair of stacks.
 
     A block has at most four neighbours, below and above it in start and goal. Walking from one
@@ -166,8 +206,11 @@ def _code(start: Stacks, goal: Stacks) -> str:
             for near in (r[block] for r in relations if block in r):
                 if near not in order:
                     order.append(near)
-        number = {block: at for at, block in enumerate(order)}
-        links = (str(number.get(r.get(block, ""), "-")) for block in order for r in relations)
-        part, code = frozenset(order), "".join(links)
+        number = {block: _DIGITS[at] for at, block in enumerate(order)}
+        links = "".join(number.get(r.get(one, ""), "-") for one in order for r in relations)
+        part, code = frozenset(order), links
+        if weights is not None:
+            code += " ".join(map(weights.pair, order))
         codes[part] = min(code, codes.get(part, code))
-    return " ".join(sorted(codes.values()))
+    limits = f" {weights.lift} {weights.places}" if weights else ""
+    return " ".join(sorted(codes.values())) + limits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 from itertools import pairwise
@@ -18,13 +19,20 @@ from pettingllms.parsing import (
     usual_answer,
 )
 from pettingllms.transition import ParseError
-from pettingllms_envs.blocksworld.rules import BLOCKS, TABLE, Level, Stacks, shortest_plan, table
+from pettingllms_envs.blocksworld.rules import Level, shortest_plan, table
+from pettingllms_envs.blocksworld.weights import BLOCKS, TABLE, Stacks, Weights
 
 _TERSE = re.compile(rf"(?:[{BLOCKS}][{BLOCKS}{TABLE}])+")
 _USUAL_MOVE = re.compile(rf'\["([{BLOCKS}])", ?"(?:table|([{BLOCKS}]))"\]')
 _ONE = _USUAL_MOVE.pattern.replace("(", "(?:").replace("(?:?:", "(?:")
 _USUAL = re.compile(rf"\[{_ONE}(?>(?:, ?{_ONE})*)\]")
 _FORMAT = "'AC B -> ABC': stacks from bottom to top, of the same blocks on both sides"
+_WEIGHTS = re.compile(
+    r"((?: [A-L][1-9][0-9]?/[0-9]{1,2})+) lift ([0-9]{1,3}) places ([0-9]{1,2})\s*"
+)
+_WITH_WEIGHTS = "'AC B -> ABC : A3/5 B1/0 C2/9 lift 4 places 2', weight and load of each block"
+MAX_SEARCHED = 50_000
+"""The most stacks that are looked at for the plan of a level that is given."""
 
 USUAL_CHARS = 120
 """Longest text, or answer in the usual form, that is remembered with its moves, in characters."""
@@ -58,12 +66,40 @@ def _supports(stacks: Stacks) -> dict[str, str]:
 
 def level_text(level: Level, stacks: Stacks) -> str:
     """Return a level, from given stacks on, in the format that `parse_level` reads."""
-    return f"{' '.join(stacks)} -> {' '.join(level.goal)}"
+    text = f"{' '.join(stacks)} -> {' '.join(level.goal)}"
+    if level.weights is None:
+        return text
+    pairs = " ".join(block + level.weights.pair(block) for block in sorted("".join(stacks)))
+    return f"{text} : {pairs} lift {level.weights.lift} places {level.weights.places}"
+
+
+def weights_text(level: Level) -> str:
+    """Return the rules that were drawn with a level, for prompts; empty if there are none."""
+    if level.weights is None:
+        return ""
+    pairs = ", ".join(f"{block} {level.weights.pair(block)}" for block in _blocks(level))
+    return (
+        f"Weight/load: {pairs}. A move lifts at most {level.weights.lift}. The table has "
+        f"{level.weights.places} places."
+    )
 
 
 def program_input(level: Level, stacks: Stacks) -> str:
-    """Return what a program reads: the stacks and the goal, each as a JSON list on a line."""
-    return f"{stacks_json(stacks)}\n{stacks_json(level.goal)}"
+    """Return what a program reads: the stacks and the goal, each as a JSON list on a line.
+
+    A third line holds the rules that were drawn with the level, if any, as a JSON object.
+    """
+    lines = [stacks_json(stacks), stacks_json(level.goal)]
+    if level.weights is not None:
+        weight, load, lift, places = level.weights
+        of = {"weight": weight, "load": load}
+        named = {name: dict(zip(BLOCKS, values, strict=False)) for name, values in of.items()}
+        lines.append(json.dumps({**named, "lift": lift, "places": places}))
+    return "\n".join(lines)
+
+
+def _blocks(level: Level) -> list[str]:
+    return sorted("".join(level.start))
 
 
 def parse_levels(text: str) -> list[Level]:
@@ -78,8 +114,11 @@ def parse_levels(text: str) -> list[Level]:
 def parse_level(text: str) -> Level:
     """Read a level such as `AC B -> ABC`, strictly.
 
+    Rules that are drawn with a level follow: `AC B -> ABC : A3/5 B1/0 C2/9 lift 4 places 2`.
+
     Raises:
-        LevelFormatError: If it is not of that form, or start and goal are the same.
+        LevelFormatError: If it is not of that form, start and goal are the same, or they break the
+            rules of the level or no plan is found under them.
     """
     if len(text.strip().split("\n")) != 1:
         raise LevelFormatError("a level is one line", allowed=_FORMAT)
@@ -87,6 +126,7 @@ def parse_level(text: str) -> Level:
 
 
 def _parse_line(line: str, number: int) -> Level:
+    line, colon, tail = line.partition(":")
     sides = line.split("->")
     if len(sides) != 2:
         raise LevelFormatError("there is not exactly one ->", number, allowed=_FORMAT)
@@ -97,7 +137,23 @@ def _parse_line(line: str, number: int) -> Level:
         raise LevelFormatError("blocks are missing, unknown or repeated", number, allowed=allowed)
     if start == goal:
         raise LevelFormatError("the goal is reached at the start", number, allowed=_FORMAT)
-    return Level(start, goal, len(shortest_plan(start, goal)))
+    weights = _parse_weights(tail, blocks, number) if colon else None
+    if weights is not None and not (weights.hold(start) and weights.hold(goal)):
+        raise LevelFormatError("start or goal breaks the rules", number, allowed=_WITH_WEIGHTS)
+    plan = shortest_plan(start, goal, weights, MAX_SEARCHED if weights else None)
+    if plan is None:
+        problem = f"no plan among the first {MAX_SEARCHED:,} stacks"
+        raise LevelFormatError(problem, number, allowed="a level that can be solved, and certified")
+    return Level(start, goal, len(plan), weights)
+
+
+def _parse_weights(tail: str, blocks: list[str], number: int) -> Weights:
+    found = _WEIGHTS.fullmatch(tail)
+    pairs = [] if found is None else found[1].split()
+    if found is None or [one[0] for one in pairs] != blocks:
+        raise LevelFormatError("no rules for the blocks", number, allowed=_WITH_WEIGHTS)
+    weight, load = zip(*(map(int, one[1:].split("/")) for one in pairs), strict=True)
+    return Weights(weight, load, int(found[2]), int(found[3]))
 
 
 def moves_json(moves: tuple[str, ...]) -> str:

@@ -1,5 +1,6 @@
 """Stacks, moves, shortest plans and canonical forms against plain references."""
 
+import json
 import random
 from collections import deque
 
@@ -7,19 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pettingllms
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
 from pettingllms.splits import SPLITS, split_of
 from pettingllms.transition import ParseError
 from pettingllms_envs.blocksworld.generator import Request, generate, random_stacks
 from pettingllms_envs.blocksworld.rules import (
-    BLOCKS,
     Level,
     after,
     canonical_form,
+    distance,
     legal_moves,
     moves_needed,
     shortest_plan,
     table,
+    wrong_supports,
 )
 from pettingllms_envs.blocksworld.text import (
     level_text,
@@ -27,10 +30,12 @@ from pettingllms_envs.blocksworld.text import (
     moves_json,
     parse_level,
     parse_levels,
+    program_input,
     read_moves,
     read_printed,
     supports_compact,
 )
+from pettingllms_envs.blocksworld.weights import BLOCKS
 
 
 def moved(stacks, block, onto):
@@ -137,8 +142,8 @@ def test_generated_levels_keep_their_request(split):
 def test_requests_that_cannot_be_met_are_refused():
     with pytest.raises(UnreachableRequest, match="plans have at most 4 moves"):
         Request(3, 5, 9, None).checked()
-    with pytest.raises(InvalidArgument, match="invalid blocks: got 10; allowed: an integer from 3"):
-        Request(10, 1, 9, None).checked()
+    with pytest.raises(InvalidArgument, match="invalid blocks: got 13; allowed: an integer from 3"):
+        Request(13, 1, 9, None).checked()
     with pytest.raises(UnreachableRequest, match="2000 random levels held none"):
         generate(random.Random(0), Request(4, 6, 6, "test"))
 
@@ -159,6 +164,13 @@ def test_level_texts_are_read_back(start, goal):
         ("A -> A", "blocks are missing"),
         ("AB -> A B\nA B -> AB", "a level is one line"),
         ("", "there is not exactly one ->"),
+        ("AB -> A B : A1/1", "no rules for the blocks"),
+        ("AB -> A B : A1/1 B1/0 lift 2", "no rules for the blocks"),
+        ("AB -> A B : B1/0 A1/1 lift 2 places 2", "no rules for the blocks"),
+        ("AB -> A B : A1/1 B0/0 lift 2 places 2", "no rules for the blocks"),
+        ("AB -> A B : A1/1 B2/0 lift 2 places 2", "start or goal breaks the rules"),
+        ("AB -> A B : A1/1 B1/0 lift 2 places 1", "start or goal breaks the rules"),
+        ("AB -> BA : A1/1 B1/1 lift 2 places 1", "no plan among the first"),
     ],
 )
 def test_ill_formed_levels_are_refused(text, problem):
@@ -204,3 +216,102 @@ def test_what_is_no_list_of_moves(text):
 
 def test_supports_name_what_blocks_stand_on_now_and_in_the_goal():
     assert supports_compact(parse_level("AC B -> B CA"), ("AC", "B")) == "-C.--!A-!"
+
+
+def weighed(level, lists, block, onto):
+    """The rules once more, from the JSON that programs read; None for an illegal move."""
+    rules = json.loads(program_input(level, level.start).split("\n")[2])
+    lists = [list(one) for one in lists]
+    source = next(one for one in lists if block in one)
+    lifted = source[source.index(block) :]
+    target = next((one for one in lists if one[-1] == onto and one is not source), None)
+    if sum(rules["weight"][one] for one in lifted) > rules["lift"]:
+        return None
+    if target is None and (onto != "-" or lifted == source):
+        return None
+    del source[-len(lifted) :]
+    target.extend(lifted) if target else lists.append(lifted)
+    lists = [one for one in lists if one]
+    for one in lists:
+        for at, low in enumerate(one):
+            if sum(rules["weight"][high] for high in one[at + 1 :]) > rules["load"][low]:
+                return None
+    return sorted(lists) if len(lists) <= rules["places"] else None
+
+
+def weighty(blocks=5, low=2):
+    request = Request(blocks, low, 20, None, True).checked()
+    return st.integers(0, 10**6).map(lambda seed: generate(random.Random(seed), request))
+
+
+@settings(max_examples=12)
+@given(level=weighty())
+def test_rules_with_weights_are_those_of_the_text(level):
+    """Every arrangement that is reached from the goal, and its distance by plain search."""
+    names, goal = "ABCDE", sorted(map(list, level.goal))
+    found, queue = {level.goal: 0}, deque([goal])
+    while queue:
+        lists = queue.popleft()
+        here = table(["".join(one) for one in lists])
+        moves = {a + b: weighed(level, lists, a, b) for a in names for b in [*names, "-"]}
+        legal = {move: near for move, near in moves.items() if near is not None}
+        assert legal_moves(here, level.weights) == sorted(legal)
+        for move, near in legal.items():
+            following = table(["".join(one) for one in near])
+            assert after(here, move, level.weights) == following
+            if following not in found:
+                found[following] = found[here] + 1
+                queue.append(near)
+        assert all(after(here, move, level.weights) is None for move in set(moves) - set(legal))
+    assert found[level.start] == level.shortest
+    for stacks in random.Random(0).sample(sorted(found), min(20, len(found))):
+        assert wrong_supports(stacks, level.goal) <= distance(level, stacks) == found[stacks]
+
+
+@settings(max_examples=25)
+@given(level=weighty(9, 6), order=st.permutations("ABCDEFGHI"))
+def test_levels_with_weights_are_read_back_and_have_one_form(level, order):
+    text = level_text(level, level.start)
+    assert parse_level(text) == level
+    sides, _, tail = text.translate(str.maketrans("ABCDEFGHI", "".join(order))).partition(" : ")
+    *pairs, _, lift, _, places = tail.split()
+    start, goal = sides.split(" -> ")
+    for image in (f"{start} -> {goal}", f"{goal} -> {start}"):
+        image += f" : {' '.join(sorted(pairs))} lift {lift} places {places}"
+        assert canonical_form(parse_level(image)) == canonical_form(level)
+
+
+@given(level=weighty(), at=st.integers(0, 4))
+def test_other_weights_are_another_form(level, at):
+    weights = level.weights
+    heavier = tuple(one + (n == at) for n, one in enumerate(weights.weight))
+    stronger = tuple(one + (n == at) for n, one in enumerate(weights.load))
+    for other in (
+        weights._replace(weight=heavier),
+        weights._replace(load=stronger),
+        weights._replace(lift=weights.lift + 1),
+        weights._replace(places=weights.places + 1),
+        None,
+    ):
+        assert canonical_form(level._replace(weights=other)) != canonical_form(level)
+
+
+def test_generated_levels_with_weights_keep_their_request():
+    for seed in range(10):
+        level = generate(random.Random(seed), Request(9, 7, 8, "test", True).checked())
+        assert level.weights.hold(level.start)
+        assert level.weights.hold(level.goal)
+        assert 7 <= level.shortest == distance(level, level.start) <= 8
+        assert split_of(canonical_form(level)) == "test"
+
+
+def test_environments_take_levels_that_their_prompts_explain():
+    text = "AB -> A B : A1/1 B1/0 lift 2 places 2"
+    with pytest.raises(InvalidArgument, match="got False; allowed: True for levels with weights"):
+        pettingllms.make("blocksworld_v0", levels=[text])
+    with pytest.raises(InvalidArgument, match="got True; allowed: False for levels without"):
+        pettingllms.make("blocksworld_v0", levels=["AB -> A B"], weights=True)
+    env = pettingllms.make("blocksworld_v0", levels=[text], weights=True, team="single")
+    env.reset(seed=0)
+    shown = "Weight/load: A 1/1, B 1/0. A move lifts at most 2. The table has 2 places."
+    assert shown in env.observe("planner_0")
