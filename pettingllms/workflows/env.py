@@ -116,7 +116,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         """Begin what forks of this state will do with texts, so that their runs overlap."""
         for action in map(_action, texts):
             if _misfit(self._state, action) is None:
-                self._runs.put(self._state, action, self._begun(self._state, action))
+                self._runs.put(self._state, action, self._new_run(self._state, action))
 
     def step(self, action: str | None) -> None:
         """See `TextEnv.step`.
@@ -170,7 +170,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         if reason := _misfit(state, action):
             after = WorkflowState(state.task, state.seed, calls, None, reason)
             return Transition(after, self.workflow.misfit_reward, terminated=True)
-        run = self._runs.take(state, action) or self._begun(state, action)
+        run = self._runs.take(state, action) or self._new_run(state, action)
         reached = run.reached()
         after = WorkflowState(state.task, state.seed, calls, reached.request, reached.parse_error)
         if reached.request is not None:
@@ -194,7 +194,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         chat = [] if request is None else request.chat()
         return self.workflow.demonstrators[policy](json.loads(state.task), agent, chat, rng)
 
-    def _begun(self, state: WorkflowState, text: Action) -> WorkflowRun:
+    def _new_run(self, state: WorkflowState, text: Action) -> WorkflowRun:
         """Return a run that has been given an answer to the request of a state."""
         assert state.request is not None
         run = self._runs.take(state, None)
