@@ -36,6 +36,7 @@ from pettingllms_envs.relay.text import (
     fills_text,
     legend_text,
     messages_text,
+    missing_compact,
     read_build,
     read_message,
     spoken,
@@ -114,6 +115,12 @@ _FIELDS: dict[str, PromptField[RelayState]] = {
     "target_compact": PromptField(
         "(witness) the numbers of its symbols, row by row: 0011",
         lambda state, agent, turn: "" if _is_builder(agent) else board_compact(state.level.target),
+    ),
+    "missing_compact": PromptField(
+        "(witness) the same where the builder's board is wrong, - elsewhere: --11",
+        lambda state, agent, turn: (
+            "" if _is_builder(agent) else missing_compact(state.board, state.level.target)
+        ),
     ),
     "board": PromptField(
         "the builder's board, in the reader's letters",

@@ -171,6 +171,12 @@ def board_compact(board: Board) -> str:
     return "".join(str(cell) for row in board for cell in row)
 
 
+def missing_compact(board: Board, target: Board) -> str:
+    """Return the numbers of the target's symbols where a board is wrong, `-` elsewhere: `--11`."""
+    pairs = zip(board_compact(board), board_compact(target), strict=True)
+    return "".join("-" if here == there else there for here, there in pairs)
+
+
 def legend_text(level: Level, letters: str) -> str:
     """Return what the letters stand for, in the order of the alphabet: `K red star, T blue cup`."""
     pairs = sorted(zip(letters, level.palette, strict=True))

@@ -9,7 +9,15 @@ from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import scripted_actor
 from pettingllms.transition import ParseError
 from pettingllms_envs.fireworks import FireworksEnv
-from pettingllms_envs.fireworks.rules import COLOURS, Discard, Hint, Play, Rules, actions_of
+from pettingllms_envs.fireworks.rules import (
+    COLOURS,
+    Discard,
+    Hint,
+    Play,
+    Rules,
+    actions_of,
+    hidden_from,
+)
 from pettingllms_envs.fireworks.text import action_text, card_text, read_action, terse
 
 FULL = Rules(5, 5, 5, 4, 8, 3, 25)
@@ -86,6 +94,7 @@ def test_no_placeholder_depends_on_own_cards():
             other = state._replace(hands=tuple(hands), deck=state.deck[::-1])
             agent = f"player_{seat}"
             assert dict(env._fields(other, agent, 0)) == dict(env._fields(state, agent, 0))
+            assert env._fields(state, agent, 0).moment[0] == hidden_from(state, seat)
 
 
 def test_a_hint_is_read_by_whom_it_is_for():

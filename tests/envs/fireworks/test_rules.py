@@ -64,7 +64,7 @@ class Reference:
 
     def drawn(self):
         cards = product(range(self.rules.colours), range(1, self.rules.ranks + 1))
-        return {"card": self.pile.pop(0), "may be": set(cards)}
+        return {"card": self.pile.pop(0), "may be": set(cards), "is hinted": False}
 
     def do(self, action):
         rules, hand = self.rules, self.hands[self.turn]
@@ -76,6 +76,7 @@ class Reference:
             for held in self.hands[action.player]:
                 place, asked = (1, action.rank) if action.colour is None else (0, action.colour)
                 same = held["card"][place] == asked
+                held["is hinted"] |= same
                 held["may be"] = {c for c in held["may be"] if (c[place] == asked) == same}
         else:
             card = hand.pop(action.slot)["card"]
@@ -135,6 +136,9 @@ def test_games_are_those_of_the_reference(rules, seed):
         ]
         assert [[set(product(h.colours, h.ranks)) for h in hand] for hand in state.hands] == [
             [held["may be"] for held in hand] for hand in game.hands
+        ]
+        assert [[h.is_hinted for h in hand] for hand in state.hands] == [
+            [held["is hinted"] for held in hand] for hand in game.hands
         ]
         assert all(h.card in product(h.colours, h.ranks) for hand in state.hands for h in hand)
         assert list(state.stacks) == [len(stack) for stack in game.table.values()]
@@ -213,6 +217,21 @@ def test_conventions_never_burn_a_fuse_on_a_card_that_a_hint_has_pointed_out():
                 num_signs += 1
                 assert state.events[-1].fits or before.hints == before.rules.hints - 1
     assert num_signs > 60
+
+
+def test_conventions_give_no_sign_for_a_card_that_another_was_told_to_play():
+    rules = Rules(3, 2, 3, 2, 4, 2, 6)
+    first = [(0, 1), (0, 2), (0, 3), (1, 3), (0, 1), (0, 2)]
+    deck = [Card(*card) for card in first]
+    rest = Counter(deck_of(rules)) - Counter(deck)
+    state, rng = deal(rules, (*deck, *rest.elements())), random.Random(0)
+    sign = action_of(state, "conventions", rng)
+    assert isinstance(sign, Hint)
+    assert sign.player == 2
+    assert not isinstance(action_of(after(state, sign), "conventions", rng), Hint)
+    # Had nobody been told, the next player would have hinted at the other red 1.
+    other = action_of(after(state, None), "conventions", rng)
+    assert isinstance(other, Hint)
 
 
 @settings(max_examples=30)

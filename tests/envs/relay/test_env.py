@@ -234,12 +234,15 @@ def test_symbols_have_the_shortest_words_that_tell_them_apart():
 
 def test_terse_prompts_need_no_mark():
     prompts = {
-        "witness": {"system": "", "user": "{target_compact}|{board_compact}:"},
+        "witness": {"system": "", "user": "{target_compact}|{board_compact}|{missing_compact}"},
         "builder": {"system": "", "user": "{last_message}:"},
     }
     env = started(prompts=prompts, max_chars=11)
     rng = random.Random(0)
-    assert set(env.observe("witness_0")) <= set("0123|:")
+    target, board, missing = env.observe("witness_0").split("|")
+    assert set(target) <= set("0123")
+    assert board == "0" * 25
+    assert missing == target.replace("0", "-")
     while env.acting():
         agent = env.agent_selection
         said = env.scripted_action(agent, "oracle", rng)
