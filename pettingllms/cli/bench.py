@@ -37,7 +37,7 @@ from pettingllms.evaluation.bench import (
     bench_parts,
     cell_plan,
     checked_about,
-    is_passed,
+    climbed,
     result_json,
 )
 from pettingllms.evaluation.plan import MAIN, roles_of
@@ -93,7 +93,7 @@ class _Stopped(Exception):
 )
 @format_option("result is", "json")
 def bench_command(output: str, **values: Any) -> int:
-    """Play the suite of games, each from easy to hard as long as levels are passed.
+    """Find the hardest level that is passed in every game of the suite, and measure it there.
 
     Writes result.json, an entry of the leader board, and index.html. Boards, seed and levels are
     the same for everybody; a game that the policies cannot play counts as 0.
@@ -116,7 +116,8 @@ def bench_command(output: str, **values: Any) -> int:
     if not reports:
         reasons = {game.skipped for game in games.values()}
         raise InvalidArgument("policies", about["policies"], "some that play", "; ".join(reasons))
-    result, parts = result_json(about, games, reports), bench_parts(about, games, reports)
+    known = (about, games, reports, suite.num_boards)
+    result, parts = result_json(*known), bench_parts(*known)
     _write(folder / "result.json", result)
     write_parts(parts, folder / "index.html", title=f"{about['name']} on {suite.name}")
     if output == "json":
@@ -175,39 +176,38 @@ def _climbed(
     max_failures: int,
     reports: list[Report],
 ) -> GameResult:
-    """Play the levels of a game until one is not passed; the reports are added to `reports`."""
+    """Look for the hardest level of a game that is passed; reports are added to `reports`."""
     levels = suite.levels[env_id]
     roles = roles_of(make(env_id, checks=False, level=levels[0]))
     texts = [text for text in about["policies"] if role_named(text) in (None, *roles)]
     line_up = read_policies(texts, roles)
     if missing := [role for role in roles if role not in line_up]:
-        return GameResult(len(levels), {}, f"no policy for {', '.join(missing)}")
-    played: dict[int, VariantReport] = {}
-    for level in levels:
-        path = folder / f"{env_id}-{level}"
+        return GameResult(levels, skipped=f"no policy for {', '.join(missing)}")
+    sampling = read_sampling(about["sampling"], roles)
+    prices = read_prices(about["prices"], line_up)
+
+    def play(level: int, num_tried: int | None, num_boards: int) -> VariantReport:
+        part = "" if num_tried is None else f"-try-{num_tried}"
+        path = folder / f"{env_id}-{level}{part}"
         if (path / "run.json").exists():
             run = RunFolder.open(path)
         else:
-            sampling = read_sampling(about["sampling"], roles)
-            prices = read_prices(about["prices"], line_up)
-            extra = {"sampling": sampling, "prices": prices}
-            run = RunFolder.create(
-                path, cell_plan(suite, env_id, level, about["seed"], line_up, **extra)
-            )
-        stderr().print(f"{env_id}, level {level}", style="bold", highlight=False)
-        try:
-            done = play_all(run, settings, max_failures)
-        except InvalidArgument as error:
-            return GameResult(len(levels), played, str(error))
+            cell = (env_id, level, num_tried, num_boards, about["seed"], line_up)
+            run = RunFolder.create(path, cell_plan(*cell, sampling=sampling, prices=prices))
+        doing = "measured" if num_tried is None else "tried"
+        stderr().print(f"{env_id}, level {level}, {doing}", style="bold", highlight=False)
+        done = play_all(run, settings, max_failures)
         report = summarise(run.plan, run.results(), run.bill())
         if not report.is_complete:
             tell_incomplete(run, report, done.progress, done.reason)
             raise _Stopped(done.status or 1)
         reports.append(report)
-        played[level] = report.variants[MAIN]
-        if not is_passed(played[level]):
-            break
-    return GameResult(len(levels), played)
+        return report.variants[MAIN]
+
+    try:
+        return climbed(levels, suite.num_boards, play)
+    except InvalidArgument as error:
+        return GameResult(levels, skipped=str(error))
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:

@@ -1,25 +1,28 @@
 """The benchmark: how far does a team climb in every game of a fixed suite?
 
-In each game a team plays the levels of difficulty from easy to hard, on held-out boards, as long as
-it passes them. The score of a game is the hardest level passed, with the success there; that of the
-suite is the mean share of levels passed.
+In each game the hardest level of difficulty that a team passes is looked for with few held-out
+boards, where success so far is nearest to one half (`pettingllms.curriculum`). There its success is
+measured, on boards of their own: those that chose the level are no evidence of how it does there.
+The score of a game is the hardest level passed; that of the suite is the mean share of levels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pettingllms.curriculum import PASSED, LevelRecord, hardest_passed, next_level, with_episodes
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import MAIN, EvaluationPlan
 from pettingllms.evaluation.presentation import Part, TextTable, mean, share, tokens
 from pettingllms.evaluation.report import Report, VariantReport, figures_json
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.policies import Usage
+from pettingllms.seeding import derive_seed
 
 FORMAT = "pettingllms-bench"
-PASSED = 0.5
-"""Share of the boards of a level that a team must solve to pass it."""
+FIRST = 4
+"""Boards on which a level is tried first; each further try has as many as all before it."""
 
 
 class Suite(NamedTuple):
@@ -29,7 +32,8 @@ class Suite(NamedTuple):
     levels: Mapping[str, tuple[int, ...]]
     """Environment -> levels of difficulty, from easy to hard."""
     num_boards: int
-    """Held-out boards of every level; fewer where a level has fewer that differ."""
+    """Held-out boards on which a team is measured, and at most as many to try a level on; fewer
+    where a level has fewer that differ."""
 
 
 _GAMES = {
@@ -51,40 +55,76 @@ QUICK = Suite("games-1-quick", {game: levels[:3] for game, levels in _GAMES.item
 class GameResult(NamedTuple):
     """How a team did in one game."""
 
-    num_levels: int
+    levels: tuple[int, ...]
     """Levels of the suite."""
-    played: Mapping[int, VariantReport]
-    """Level -> figures, as far as the team climbed: the last one may be failed."""
+    passed: tuple[int, ...] = ()
+    """The hardest level passed, and those before it."""
+    tried: Mapping[int, LevelRecord] = {}
+    """Level -> how the boards ended that looked for the hardest one."""
+    measured: VariantReport | None = None
+    """Figures at the hardest level passed, at the first one if none was; None: not played."""
     skipped: str = ""
     """Why the team cannot play the game; empty if it can."""
 
     @property
-    def passed(self) -> tuple[int, ...]:
-        """The levels that were passed."""
-        return tuple(k for k, report in self.played.items() if is_passed(report))
+    def measured_at(self) -> int:
+        """The level of the figures."""
+        return self.passed[-1] if self.passed else self.levels[0]
 
     @property
-    def success(self) -> Interval | None:
-        """Success at the hardest level passed; at the first one if none was; None: not played."""
-        if not self.played:
-            return None
-        return self.played[(self.passed or tuple(self.played))[-1]].success
+    def num_played(self) -> int:
+        """Episodes that were played."""
+        num_tried = sum(int(record.num_episodes) for record in self.tried.values())
+        return num_tried + (self.measured.num_episodes if self.measured else 0)
+
+    def num_in_full(self, num_boards: int) -> int:
+        """Return the episodes of all levels up to the first that is not passed, on all boards."""
+        return num_boards * min(len(self.passed) + 1, len(self.levels)) * bool(self.measured)
 
 
-def is_passed(report: VariantReport) -> bool:
-    """Return whether a team passes a level."""
-    return report.success.value >= PASSED
+Play = Callable[[int, int | None, int], VariantReport]
+"""Plays a level. Given are its number; the boards on which it was tried before, None if it is
+measured; and the number of boards."""
+
+
+def climbed(levels: tuple[int, ...], num_boards: int, play: Play) -> GameResult:
+    """Find the hardest level that a team passes, and measure it there.
+
+    Args:
+        levels: Levels of difficulty, from easy to hard.
+        num_boards: Boards on which it is measured, and on which a level is tried at most.
+        play: Plays a level.
+    """
+    records = [LevelRecord()] * len(levels)
+    while (place := next_level(records, num_boards)) is not None:
+        num_tried = int(records[place].num_episodes)
+        num = min(max(FIRST, num_tried), num_boards - num_tried)
+        report = play(levels[place], num_tried, num)
+        ended = [(place, k < report.num_success) for k in range(report.num_episodes)]
+        records = with_episodes(records, ended)
+    hardest = hardest_passed(records, num_boards)
+    passed = () if hardest is None else levels[: hardest + 1]
+    tried = {k: record for k, record in zip(levels, records, strict=True) if record.num_episodes}
+    return GameResult(levels, passed, tried, play(levels[hardest or 0], None, num_boards))
 
 
 def cell_plan(
-    suite: Suite, env_id: str, level: int, seed: int, line_up: Mapping[str, str], **plan: Any
+    env_id: str,
+    level: int,
+    num_tried: int | None,
+    num_boards: int,
+    seed: int,
+    line_up: Mapping[str, str],
+    **plan: Any,
 ) -> EvaluationPlan:
     """Return what is played at one level of one game.
 
     Args:
-        suite: The suite.
         env_id: The game.
         level: Its level of difficulty.
+        num_tried: Boards on which it was tried before, None if it is measured: every try and the
+            measurement draw boards and chance of their own.
+        num_boards: Boards, fewer where the level has fewer that differ.
         seed: Decides boards and chance; entries of one suite have the same.
         line_up: Role -> policy.
         **plan: `sampling` and `prices` of the plan.
@@ -93,8 +133,8 @@ def cell_plan(
         env_id=env_id,
         variants={MAIN: line_up},
         env_kwargs={"level": level, "split": "test"},
-        seed=seed,
-        num_levels=suite.num_boards,
+        seed=seed if num_tried is None else derive_seed(seed, "try", num_tried),
+        num_levels=num_boards,
         **plan,
     )
     return found.with_distinct_levels(found.make_env())
@@ -105,7 +145,7 @@ def score(games: Mapping[str, GameResult]) -> Interval:
 
     A game that the team cannot play counts as 0.
     """
-    shares = [len(game.passed) / game.num_levels for game in games.values()]
+    shares = [len(game.passed) / len(game.levels) for game in games.values()]
     return clustered_share(shares, [1] * len(shares))
 
 
@@ -116,22 +156,30 @@ def total(reports: Sequence[Report]) -> Usage:
 
 
 def result_json(
-    about: Mapping[str, Any], games: Mapping[str, GameResult], reports: Sequence[Report]
+    about: Mapping[str, Any],
+    games: Mapping[str, GameResult],
+    reports: Sequence[Report],
+    num_boards: int,
 ) -> dict[str, Any]:
     """Return a result file: an entry of a leader board.
 
     Args:
         about: The fields `name`, `suite`, `policies`, `seed`, `versions` and so on.
         games: Game -> how the team did.
-        reports: Those of all levels, for the bill.
+        reports: All that was played, for the bill.
+        num_boards: Boards of the suite.
     """
     found = {
         env_id: {
-            "num_levels": game.num_levels,
+            "num_levels": len(game.levels),
             "passed": list(game.passed),
-            "success": figures_json(game.success),
+            "success": figures_json(game.measured.success if game.measured else None),
             "skipped": game.skipped,
-            "levels": {str(k): _level_json(report) for k, report in game.played.items()},
+            "tried": {
+                str(k): {"solved": int(record.num_success), "played": int(record.num_episodes)}
+                for k, record in game.tried.items()
+            },
+            "levels": {str(game.measured_at): _level_json(game.measured)} if game.measured else {},
         }
         for env_id, game in games.items()
     }
@@ -151,6 +199,7 @@ def result_json(
         **about,
         "score": figures_json(score(games)),
         "games": found,
+        "episodes": _episodes(games, num_boards),
         "bill": bill,
     }
 
@@ -173,38 +222,57 @@ def _level_json(report: VariantReport) -> dict[str, Any]:
     }
 
 
+def _episodes(games: Mapping[str, GameResult], num_boards: int) -> dict[str, int]:
+    return {
+        "played": sum(game.num_played for game in games.values()),
+        "in_full": sum(game.num_in_full(num_boards) for game in games.values()),
+    }
+
+
 def bench_parts(
-    about: Mapping[str, Any], games: Mapping[str, GameResult], reports: Sequence[Report]
+    about: Mapping[str, Any],
+    games: Mapping[str, GameResult],
+    reports: Sequence[Report],
+    num_boards: int,
 ) -> list[Part]:
-    """Return the result as headings, paragraphs and tables."""
+    """Return the result as headings, paragraphs and tables; arguments as for `result_json`."""
     spent = total(reports)
     rows = [_game_row(env_id, game) for env_id, game in games.items()]
     by_role = [
-        [env_id, str(level), name, role.policy, mean(role.reward), share(role.parse_errors)]
-        for env_id, game in games.items()
-        for level, report in game.played.items()
-        for name, role in report.roles.items()
+        [env_id, level, name, role.policy, mean(role.reward), share(role.parse_errors)]
+        for env_id, level, measured in (
+            (env_id, str(game.measured_at), game.measured) for env_id, game in games.items()
+        )
+        if measured
+        for name, role in measured.roles.items()
     ]
+    episodes = _episodes(games, num_boards)
     return [
         f"# {about['name']} on {about['suite']}",
         f"Score: {share(score(games))} of the levels passed, mean over games; a level is passed if "
-        f"{PASSED:.0%} of its boards are solved. pettingllms {about['versions']['pettingllms']}, "
-        f"seed {about['seed']}.",
+        f"{PASSED:.0%} of what was tried there is solved. pettingllms "
+        f"{about['versions']['pettingllms']}, seed {about['seed']}.",
+        f"{episodes['played']} episodes were played. All boards of every level up to the first "
+        f"that is not passed would have been up to {episodes['in_full']}.",
         f"Tokens spent: {tokens(spent)}." if spent.num_requests else "No tokens were spent.",
         "## Games",
-        TextTable(["game", "levels passed", "hardest", "success there", "levels played"], rows),
+        TextTable(["game", "levels passed", "hardest", "success there", "tried, to find it"], rows),
+        "Success is that of boards which had no part in choosing the level; those that had are in "
+        "the last column: level, boards solved of those played.",
         "## Roles",
         TextTable(["game", "level", "role", "policy", "own reward", "unreadable"], by_role),
     ]
 
 
 def _game_row(env_id: str, game: GameResult) -> list[str]:
-    if game.skipped or game.success is None:
-        return [env_id, f"0 of {game.num_levels}", "not played", game.skipped, ""]
+    if game.measured is None:
+        return [env_id, f"0 of {len(game.levels)}", "not played", game.skipped, ""]
     hardest = str(game.passed[-1]) if game.passed else "none"
-    levels = ", ".join(f"{k}: {report.success.value:.0%}" for k, report in game.played.items())
-    passed = f"{len(game.passed)} of {game.num_levels}"
-    return [env_id, passed, hardest, share(game.success), levels]
+    tried = ", ".join(
+        f"{k}: {one.num_success:.0f} of {one.num_episodes:.0f}" for k, one in game.tried.items()
+    )
+    passed = f"{len(game.passed)} of {len(game.levels)}"
+    return [env_id, passed, hardest, share(game.measured.success), tried]
 
 
 def checked_about(data: Any, source: object) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 import pettingllms
+from pettingllms.curriculum import LevelRecord
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.rollout.curriculum import StageRecord
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import LocalEpisodes, local_episodes
 from pettingllms_trainers.rollout.failures import FailureLog
@@ -177,7 +177,7 @@ def test_levels_are_those_of_their_stage_which_success_decides(scripted_pool, tm
     ((episodes, _),) = local_episodes(config, make_environments(config))
     env = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=episodes)
     sampler = Sampler([env], pool, config, FailureLog(), StopRequest())
-    untried, mastered = StageRecord(), StageRecord(1e9, 1e9)
+    untried, mastered = LevelRecord(), LevelRecord(1e9, 1e9)
     for records, stages in (
         ([untried, untried], {0: 10, 1: 10}),
         ([mastered, untried], {0: 2, 1: 18}),  # the floor: 20 * 0.2 / 2

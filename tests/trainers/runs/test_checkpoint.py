@@ -7,9 +7,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pettingllms.curriculum import LevelRecord
 from pettingllms_trainers.backends.hf.state_file import read_state, write_state
 from pettingllms_trainers.errors import CheckpointError
-from pettingllms_trainers.rollout.curriculum import StageRecord
 from pettingllms_trainers.rollout.flight import Answered, Flight, Sample
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.types import (
@@ -47,7 +47,7 @@ def save(directory, step, keep=2, flights=(), records=None):
 
 
 def test_round_trip(tmp_path):
-    records = {"": [StageRecord(0.1 + 0.2, 2 / 3), StageRecord(0, 1e-17)]}
+    records = {"": [LevelRecord(0.1 + 0.2, 2 / 3), LevelRecord(0, 1e-17)]}
     save(tmp_path / "c", 3, records=records)
     found = load_checkpoint(tmp_path / "c", config_hash="abc")
     assert (found.step, found.num_levels_used, found.records) == (3, 12, records)
@@ -119,7 +119,7 @@ flights = st.builds(
     step=counts,
     version=counts,
     memory=st.dictionaries(st.text(), numbers),
-    records=st.dictionaries(st.text(), st.lists(st.builds(StageRecord, numbers, numbers))),
+    records=st.dictionaries(st.text(), st.lists(st.builds(LevelRecord, numbers, numbers))),
     first_levels=st.lists(st.integers(0)),
     answers=st.dictionaries(st.text(), answers, max_size=2),
     values=st.dictionaries(st.text(), numbers, max_size=2),

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from pettingllms_trainers.rollout.curriculum import Records
+from pettingllms.curriculum import LevelRecord
 from pettingllms_trainers.types import RolloutTree, TokenCompletion
 
 _ResultT = TypeVar("_ResultT")
@@ -17,6 +17,9 @@ _TURNS = 4
 """Turns of the event loop without a request after which all that can ask have asked; as for
 `Batcher`."""
 
+
+Records = Mapping[str, Sequence[LevelRecord]]
+"""Name of an environment to how the stages of its curriculum have been played."""
 
 _STRAGGLERS = 0.1
 """Of a train step's levels at most such a share is given up."""

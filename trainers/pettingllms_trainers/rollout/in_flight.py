@@ -10,11 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from pettingllms.curriculum import with_episodes
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.rollout.curriculum import Records, with_episodes
-from pettingllms_trainers.rollout.flight import Flight, Gate, Sample, Voyage, has_only_stragglers
+from pettingllms_trainers.rollout.flight import (
+    Flight,
+    Gate,
+    Records,
+    Sample,
+    Voyage,
+    has_only_stragglers,
+)
 from pettingllms_trainers.rollout.sampler import Sampler
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree
@@ -92,7 +99,11 @@ class TrainingRollouts:
         sampler.records = {
             name: with_episodes(
                 sampler.records[name],
-                (tree for tree in trees if tree.env == name),
+                (
+                    (tree.stage, tree.outcome.success)
+                    for tree in trees
+                    if tree.env == name and tree.outcome is not None
+                ),
                 env.curriculum_decay,
             )
             for name, env in zip(config.env_names, config.env, strict=True)

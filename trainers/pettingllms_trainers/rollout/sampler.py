@@ -9,16 +9,16 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from pettingllms.curriculum import LevelRecord, level_shares
 from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.config.roles import entry_of, qualified
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.apportionment import level_counts
-from pettingllms_trainers.rollout.curriculum import Records, StageRecord, stage_shares
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.flight import Flight, Sample, Voyage
+from pettingllms_trainers.rollout.flight import Flight, Records, Sample, Voyage
 from pettingllms_trainers.rollout.judging.episodes import JudgedEpisodes
 from pettingllms_trainers.rollout.judging.rewards import Rewards
 from pettingllms_trainers.rollout.playing import Play, Share, joined, play_share
@@ -86,7 +86,7 @@ class Sampler:
         self.memory: Mapping[str, Any] = {}
         """What the algorithm remembers; see `Algorithm.remember`. Whoever learns replaces it."""
         self.records: Records = {
-            env.name: [StageRecord()] * len(env.episodes) for env in environments
+            env.name: [LevelRecord()] * len(env.episodes) for env in environments
         }
         """How the stages of curricula have been played. Whoever learns replaces it."""
 
@@ -185,7 +185,7 @@ class Sampler:
         return joined(share, self._failures, ranks)
 
     def _shares(self, env: TrainingEnvironment, records: Records) -> list[float]:
-        return stage_shares(records[env.name], env.config.curriculum_floor)
+        return level_shares(records[env.name], env.config.curriculum_floor)
 
     def _settings(self, env: TrainingEnvironment, stage: int, voyage: Voyage) -> RolloutSettings:
         algorithm, names = self._config.algorithm, {r: qualified(env.name, r) for r in env.roles}

@@ -14,12 +14,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from pettingllms.curriculum import LevelRecord
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.files import PARTIAL, partial_of, whole_directory
 from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.rollout.curriculum import Records, StageRecord
-from pettingllms_trainers.rollout.flight import Flight
+from pettingllms_trainers.rollout.flight import Flight, Records
 
 _FORMAT = 9
 _MANIFEST = "checkpoint.json"
@@ -170,7 +170,7 @@ def load_checkpoint(
 
 
 _FLIGHT = TypeAdapter(list[Flight])
-_RECORDS = TypeAdapter(dict[str, list[StageRecord]])
+_RECORDS = TypeAdapter(dict[str, list[LevelRecord]])
 
 
 def _of_all(flights: Sequence[Flight], ranks: Ranks) -> list[Flight]:
