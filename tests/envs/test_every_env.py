@@ -51,6 +51,7 @@ VARIANTS = {
         {},
         {"style": "letters", "documents": 12, "observation_mode": "delta"},
         {"level": "expert"},
+        {"level": "moonshot"},
     ],
     "sokoban_v0": [
         {},

@@ -1,8 +1,8 @@
 """BM25 over the few documents of one task.
 
-Kept here because a task has a few dozen documents at most: ranking them takes microseconds in plain
-Python, and no index has to be kept. rank-bm25 is not maintained any more; bm25s is made for large
-corpora.
+Kept here because a task has 1,000 documents at most: ranking them takes a millisecond in plain
+Python, and few indices have to be kept. rank-bm25 is not maintained any more; bm25s is made for
+large corpora.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=64)
 def _index(documents: tuple[str, ...]) -> _Index:
     frequencies = tuple(Counter(words(text)) for text in documents)
     lengths = [one.total() for one in frequencies]

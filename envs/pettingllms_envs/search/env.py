@@ -82,8 +82,8 @@ _SEARCHER = PromptTemplate(
     """\
 Answer a question in a team of two: each turn you, the searcher, search a small set of documents. \
 Then the answerer, who reads the question and all documents found so far, answers or asks for more.
-A search ranks the documents by the words that they share with your query, and finds the best \
-{results}. There are {max_turns} turns. {costs}
+{note}A search ranks the documents by the words that they share with your query, and finds the \
+best {results}. There are {max_turns} turns. {costs}
 You may think first. The last line of your answer is #### and your query, for example:
 #### founder Orvan Mills""",
     """\
@@ -98,7 +98,7 @@ Answer a question in a team of two: each turn the searcher searches a small set 
 you, the answerer, read the question and all documents found so far, and answer with a name, or \
 ask for another search with the word more. There are {max_turns} turns; the first answer is final, \
 and no answer in time is worse than a wrong one.
-{costs}
+{note}{costs}
 You may think first. The last line of your answer is #### and your answer, for example:
 #### Orvan Mills""",
     """\
@@ -142,7 +142,12 @@ _FIELDS: dict[str, PromptField[SearchState]] = {
     ),
     "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
 }
+NOTE = """\
+Everything has several names. The question has other words for relations than the documents: a \
+document about such a word says which word means the same.
+"""
 _LIMITS = {
+    "note": "a line on names and words that were drawn; ends with a line break unless empty",
     "results": "maximum number of documents that a search finds",
     "max_turns": "turns of the episode",
     "costs": "a sentence on what bad answers cost",
@@ -165,6 +170,12 @@ def _answer_in(said: str, task: SearchTask) -> str | ParseError:
     return ParseError(f"{one_line(said, 40)} is no name of the documents; say only the answer")
 
 
+def _drawn(hops: int) -> dict[str, Any]:
+    """Return a level with drawn words, and a search for each name and word that is needed."""
+    turns = {"results": 2, "max_turns": 2 * hops}
+    return {"hops": hops, "documents": 1_000, "style": "drawn", **turns}
+
+
 class SearchEnv(TextEnv[SearchState]):
     """Answer a question: one agent searches documents, another answers from what was found.
 
@@ -174,6 +185,9 @@ class SearchEnv(TextEnv[SearchState]):
     when the answer is that of the task or one of its aliases, apart from case, punctuation and
     articles. Generated questions follow a chain of relations between invented names, so that
     nothing but the documents can answer them: `Name the birthplace of the founder of Orvan Mills.`
+    With `style="drawn"` the words for relations are invented with the task, and differ between
+    question and documents; everything has three names, which share words; to follow the chain is
+    to look up words and names in turn, among up to 1,000 documents.
 
     ## Agents and roles
 
@@ -227,12 +241,14 @@ class SearchEnv(TextEnv[SearchState]):
 
     ## Arguments
 
-    - `hops`: steps of the chain of relations of a generated question, 1 to 3.
-    - `documents`: documents of a generated corpus, 8 to 64 (26 with letters).
+    - `hops`: steps of the chain of relations of a generated question, 1 to 3 (8 if drawn).
+    - `documents`: documents of a generated corpus, 8 to 64 (26 with letters; 40 to 1,000 if drawn).
     - `results`: maximum number of documents that a search finds, 1 to 10.
     - `style`: `"names"`: sentences; `"letters"`: the same facts with one letter for each name and
-      relation, which is all that a tiny model needs to read and write.
-    - `max_turns`: turns of an episode, at least `hops` for generated questions.
+      relation, which is all that a tiny model needs to read and write; `"drawn"`: sentences whose
+      words for relations, and all names, are drawn with the task.
+    - `max_turns`: turns of an episode, at least `hops` for generated questions (twice that if
+      drawn).
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by the question.
     - `levels`: tasks to draw from instead of generating: a path or pattern of JSON Lines files, or
       a list of such lines, each an object with `question`, `answers` (the answer and its aliases),
@@ -285,7 +301,10 @@ class SearchEnv(TextEnv[SearchState]):
             "medium": {"hops": 2, "documents": 24},
             "hard": {"hops": 3, "documents": 48},
             "expert": {"hops": 3, "documents": 64, "results": 1, "max_turns": 3},
-        }
+            "moonshot": _drawn(5),
+        },
+        lambda k: _drawn(k + 1),
+        last=7,
     )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
         "searcher": _SEARCHER,
@@ -323,13 +342,14 @@ class SearchEnv(TextEnv[SearchState]):
         self._costs = costs(max_turns, 1)
         fault = "a search that finds nothing new"
         costs_text = fault_text(self._costs, fault, "a right answer", reward)
-        limits = (str(results), str(max_turns), costs_text)
+        limits = (NOTE * (style == "drawn"), str(results), str(max_turns), costs_text)
         self._limits = dict(zip(_LIMITS, limits, strict=True))
         self.board = f"hops={hops} documents={documents} results={results} style={style}"
         self._levels = self._given(levels)
-        if not self._levels and hops > max_turns:
+        searches = hops * (2 if style == "drawn" else 1)
+        if not self._levels and searches > max_turns:
             raise UnreachableRequest(
-                f"hops={hops} asks for as many searches, and there are max_turns={max_turns} turns"
+                f"hops={hops} asks for {searches} searches; max_turns={max_turns} turns have fewer"
             )
         self._marks = {r: "#### " * asks_for_mark(prompt) for r, prompt in self.prompts.items()}
 

@@ -15,12 +15,9 @@ from pettingllms.arguments import check_choice, check_whole
 from pettingllms.errors import UnreachableRequest
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.search.bm25 import best
-from pettingllms_envs.search.tasks import Document, SearchTask, content_of, names_answer
+from pettingllms_envs.search.drawn import draw_task
+from pettingllms_envs.search.tasks import Document, SearchTask, content_of, names_answer, normalised
 
-STYLES = ("names", "letters")
-"""Sentences with names, or the same facts with a letter per entity and relation."""
-MAX_HOPS = 3
-MIN_DOCUMENTS, MAX_DOCUMENTS = 8, 64
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ATTEMPTS = 200
 
@@ -61,6 +58,21 @@ _FIRST = (
 _TRADES = ("Mills", "Works", "Foundry", "Press", "Lines", "Yards")
 
 
+class _Limits(NamedTuple):
+    max_hops: int
+    min_documents: int
+    max_documents: int
+
+
+STYLES = {
+    "names": _Limits(3, 8, 64),
+    "letters": _Limits(3, 8, len(_LETTERS)),
+    "drawn": _Limits(8, 40, 1_000),
+}
+"""Sentences with names; the same facts with a letter per entity and relation; or words that are
+drawn with the task, see `pettingllms_envs.search.drawn`."""
+
+
 class Request(NamedTuple):
     """The properties of the tasks to generate."""
 
@@ -78,12 +90,24 @@ class Request(NamedTuple):
         """
         check_choice("style", self.style, STYLES)
         check_split(self.split)
-        most = len(_LETTERS) if self.style == "letters" else MAX_DOCUMENTS
+        max_hops, least, most = STYLES[self.style]
         return self._replace(
-            hops=check_whole("hops", self.hops, 1, MAX_HOPS),
-            documents=check_whole("documents", self.documents, MIN_DOCUMENTS, most),
+            hops=check_whole("hops", self.hops, 1, max_hops),
+            documents=check_whole("documents", self.documents, least, most),
             results=check_whole("results", self.results, 1, 10),
         )
+
+
+def _drawn(rng: random.Random, request: Request) -> tuple[SearchTask | None, list[tuple[str, int]]]:
+    if request.style == "drawn":
+        split = request.split
+        return draw_task(
+            rng,
+            request.hops,
+            request.documents,
+            lambda question: split in (None, split_of(normalised(question).encode())),
+        )
+    return _task(rng, _world(rng, request), request), []
 
 
 class _World(NamedTuple):
@@ -98,8 +122,9 @@ def generate(rng: random.Random, request: Request) -> SearchTask:
     """Return a random task with the requested properties.
 
     The certificate: every document that is needed is among the first `results` of a search for
-    its title, every step of the question has exactly one value, no step leads back to an entity
-    that was passed before, and the question does not name the answer.
+    its title, and if words are drawn also for the name or word that leads to it; every step of the
+    question has exactly one value, no step leads back to an entity that was passed before, and the
+    question does not name the answer.
 
     Args:
         rng: The only source of chance.
@@ -109,16 +134,14 @@ def generate(rng: random.Random, request: Request) -> SearchTask:
         UnreachableRequest: If 200 worlds held no such task.
     """
     for _ in range(_ATTEMPTS):
-        world = _world(rng, request)
-        task = _task(rng, world, request)
+        task, searches = _drawn(rng, request)
         # Neither a chain that comes back to where it was nor one whose end the question names.
         if task is None or names_answer(task.question, task):
             continue
         if request.split is not None and split_of(content_of(task)) != request.split:
             continue
-        titles = (task.documents[one].title for one in task.supporting)
-        found = [best(title, task.corpus, request.results) for title in titles]
-        if all(one in hits for one, hits in zip(task.supporting, found, strict=True)):
+        searches += [(task.documents[one].title, one) for one in task.supporting]
+        if all(one in best(query, task.corpus, request.results) for query, one in searches):
             return task
     raise UnreachableRequest(
         f"{_ATTEMPTS} random worlds held no task with hops={request.hops}, "

@@ -265,5 +265,19 @@ def test_tasks_of_files_are_divided_into_splits(tmp_path):
 
 
 def test_more_hops_than_turns_are_refused():
-    with pytest.raises(UnreachableRequest, match="hops=3 asks for as many searches"):
+    with pytest.raises(UnreachableRequest, match="hops=3 asks for 3 searches"):
         pettingllms.make("search_v0", hops=3, max_turns=2)
+    with pytest.raises(UnreachableRequest, match="hops=3 asks for 6 searches"):
+        pettingllms.make("search_v0", hops=3, max_turns=5, style="drawn", documents=50)
+
+
+def test_drawn_words_are_explained_to_both_and_their_searches_fit_the_turns():
+    env = pettingllms.make("search_v0", style="drawn", hops=3, documents=50, max_turns=6)
+    for seed in range(5):
+        env.reset(seed=seed)
+        assert "a document about such a word says which word means the same" in env.observe(
+            "searcher_0"
+        )
+        steps = play(env, scripted_actor("oracle", random.Random(0)))
+        assert steps[-1]["info"]["success"]
+        assert len(steps) <= 12

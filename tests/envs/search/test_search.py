@@ -6,14 +6,21 @@ import random
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
 from pettingllms.splits import SPLITS, split_of
 from pettingllms_envs.search.bm25 import best, scores
-from pettingllms_envs.search.generator import MAX_HOPS, STYLES, Request, generate
-from pettingllms_envs.search.tasks import content_of, is_match, normalised, parse_task, parse_tasks
+from pettingllms_envs.search.generator import Request, generate
+from pettingllms_envs.search.tasks import (
+    content_of,
+    is_match,
+    names_answer,
+    normalised,
+    parse_task,
+    parse_tasks,
+)
 
 TASK = {
     "question": "Who founded Orvan Mills?",
@@ -88,8 +95,8 @@ def test_normalising_is_idempotent_and_raises_nothing(text):
     assert normalised(normalised(text)) == normalised(text)
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("hops", range(1, MAX_HOPS + 1))
+@pytest.mark.parametrize("style", ["names", "letters"])
+@pytest.mark.parametrize("hops", [1, 2, 3])
 @pytest.mark.parametrize("split", SPLITS)
 def test_generated_questions_follow_the_documents(style, hops, split):
     """The chain is walked again in the texts alone, and every search of a title finds it."""
@@ -124,7 +131,7 @@ def test_generated_questions_follow_the_documents(style, hops, split):
             assert number in best(task.documents[number].title, task.corpus, 2)
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", ["names", "letters"])
 def test_questions_name_no_answer_and_chains_repeat_nothing(style):
     for seed in range(200):
         task = generate(random.Random(seed), Request(3, 20, 3, style, None))
@@ -132,6 +139,60 @@ def test_questions_name_no_answer_and_chains_repeat_nothing(style):
         assert not any(f" {normalised(answer)} " in words for answer in task.answers)
         titles = [task.documents[one].title for one in task.supporting]
         assert len({*titles, task.answers[0]}) == 4
+
+
+def followed(task, results):
+    """Return the name at the end of the chain, read from what honest searches find alone."""
+
+    def searched(query, fits):
+        texts = [task.documents[n].text for n in best(query, task.corpus, results)]
+        (text,) = (one for one in texts if fits(one))
+        return text
+
+    name = task.question.rpartition(" of ")[2].removesuffix(".")
+    for word in reversed(re.findall(r"the (\w+) of ", task.question)):
+        here = searched(name, lambda text, name=name: name in text.split(".")[0])
+        same = searched(word, lambda text, word=word: re.search(rf"\b{word}\b", text))
+        (told,) = set(re.findall(r"\w+", same)) - {
+            *(word, "means", "the", "same", "as", "is", "another"),
+            *("word", "for", "Some", "say", "instead", "of"),
+        }
+        found = re.findall(
+            rf"The {told} of \w+ \w+ is (\w+ \w+)\.|has (\w+ \w+) as its {told}\.|"
+            rf"As {told}, \w+ \w+ has (\w+ \w+)\.|(\w+ \w+) is the {told} of",
+            here,
+        )
+        (name,) = (one for groups in found for one in groups if one)
+    return name
+
+
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 10**6),
+    hops=st.integers(1, 8),
+    documents=st.integers(40, 200),
+    split=st.sampled_from(SPLITS),
+)
+def test_questions_in_drawn_words_are_answered_by_honest_searches(seed, hops, documents, split):
+    task = generate(random.Random(seed), Request(hops, documents, 3, "drawn", split).checked())
+    assert split_of(content_of(task)) == split
+    assert len({one.title for one in task.documents}) == len(task.documents) == documents
+    assert followed(task, 3) in task.answers
+    assert not names_answer(task.question, task)
+    names = re.findall(r"([A-Z]\w+ \w+) is also called (\w+ \w+) or (\w+ \w+)\.", str(task))
+    assert len({name for three in names for name in three}) == 3 * (documents - 8)
+    relations = set(re.findall(r"the (\w+) of ", task.question))
+    assert len(task.supporting) == len(set(task.supporting)) == hops + len(relations)
+
+
+def test_searching_for_the_question_does_not_lead_to_drawn_answers():
+    """Among 1,000 documents: it finds where the chain begins and the words, and no more."""
+    for seed in range(5):
+        task = generate(random.Random(seed), Request(5, 1000, 2, "drawn", "test").checked())
+        hits = set(best(task.question, task.corpus, 20))
+        chain = [n for n in task.supporting if " " in task.documents[n].title]
+        assert chain[0] in hits
+        assert len(hits & set(chain[1:])) <= 1
 
 
 def test_aliases_belong_to_one_entity():
@@ -146,6 +207,9 @@ def test_requests_are_checked():
         InvalidArgument, match=r"invalid documents: got 30; allowed: .* from 8 to 26"
     ):
         Request(1, 30, 3, "letters", None).checked()
+    for style, documents in (("names", "from 8 to 64"), ("drawn", "from 40 to 1000")):
+        with pytest.raises(InvalidArgument, match=rf"invalid documents: .* {documents}"):
+            Request(1, 7, 3, style, None).checked()
     with pytest.raises(InvalidArgument, match="invalid hops: got 4"):
         Request(4, 20, 3, "names", None).checked()
 
