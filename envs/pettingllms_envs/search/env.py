@@ -23,6 +23,7 @@ from pettingllms.prompts import (
     resolve_prompts,
 )
 from pettingllms.splits import split_of
+from pettingllms.state import to_jsonable
 from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
@@ -113,6 +114,12 @@ Documents found so far:
 def _shown(documents: tuple[Document, ...], numbers: tuple[int, ...]) -> str:
     lines = [f"[{documents[n].title}] {one_line(documents[n].text, SHOWN_CHARS)}" for n in numbers]
     return "\n".join(lines) or "none"
+
+
+# A corpus has up to 1,000 documents, and every state of an episode holds it.
+@lru_cache(maxsize=64)
+def _task_json(task: SearchTask) -> Any:
+    return to_jsonable(task)
 
 
 def _last_search(state: SearchState) -> str:
@@ -409,6 +416,12 @@ class SearchEnv(TextEnv[SearchState]):
 
     def _facts(self, state: SearchState, **own: Any) -> dict[str, Any]:
         return {"num_found": len(state.found), "num_missing": missing(state), **own}
+
+    def _state_json(self, state: SearchState) -> Any:
+        moving = {
+            name: to_jsonable(part) for name, part in state._asdict().items() if name != "task"
+        }
+        return {**moving, "task": _task_json(state.task)}
 
     def _key_json(self, state: SearchState) -> Any:
         task = state.task
