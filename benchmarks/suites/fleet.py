@@ -31,7 +31,8 @@ from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.fleet.clock import VirtualLoop
 from pettingllms_trainers.fleet.engine import Server
 from pettingllms_trainers.fleet.here import Here, measured_here
-from pettingllms_trainers.fleet.simulate import Fleet, rollouts_on, step_on
+from pettingllms_trainers.fleet.places import Fleet
+from pettingllms_trainers.fleet.simulate import rollouts_on, step_on
 from pettingllms_trainers.fleet.speeds import GPUS, USUAL, EngineSpeed, engine_of
 from pettingllms_trainers.fleet.workload import Step, Workload
 from pettingllms_trainers.rollout.environments import make_environments

@@ -35,7 +35,8 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.config.loading import config_of
 from pettingllms_trainers.files import read_lines
-from pettingllms_trainers.fleet.simulate import Fleet, rollouts_on
+from pettingllms_trainers.fleet.places import Fleet
+from pettingllms_trainers.fleet.simulate import rollouts_on
 from pettingllms_trainers.fleet.speeds import EngineSpeed
 from pettingllms_trainers.fleet.workload import Step, Workload
 from pettingllms_trainers.learning.batch import micro_batches

@@ -87,6 +87,8 @@ class TokenCompletion:
     entropies: tuple[float, ...] = ()
     """Entropy of the distribution that each token was drawn from, in nats; none of an engine that
     does not return whole distributions, such as vLLM."""
+    swaps: tuple[int, ...] = ()
+    """Positions of tokens from which on weights have written that were one update newer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

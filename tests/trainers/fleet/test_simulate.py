@@ -4,11 +4,14 @@ import pytest
 
 from pettingllms_trainers.config.announced import algorithm_class, algorithm_names
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.config.policies import LoraConfig
+from pettingllms_trainers.fleet.places import Fleet
 from pettingllms_trainers.fleet.search import fastest, sizes
-from pettingllms_trainers.fleet.simulate import Fleet, Speeds, rollouts_on, step_on
+from pettingllms_trainers.fleet.simulate import Speeds, rollouts_on, step_on
 from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
 from pettingllms_trainers.fleet.workload import Step, Workload
 from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.rollout.flight import Voyage
 
 RUN = """
 [env]
@@ -129,6 +132,55 @@ def test_a_step_adds_up_or_overlaps(config, environment):
     ahead = config.model_copy(update={"rollout": rollout})
     assert step_on(ahead, found, split, speeds).step_s == 100 + 3, "the longer of both"
     assert step_on(ahead, found, shared, speeds).step_s == 100 + 30 + 3, "nothing is left beside"
+
+
+def in_flight(config, most, num_levels=6):
+    changes = {"max_staleness": most, "num_levels": num_levels}
+    rollout = config.rollout.model_copy(update=changes)
+    return config.model_copy(update={"rollout": rollout})
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_several_train_steps_in_flight_share_what_engines_can_do(config, environment, k):
+    """As many times as fast where engines have room, and no faster where they only compute."""
+    fleet, busy = Fleet((1, 1), (1, 1)), EngineSpeed(token_s=0.01)
+    for engine, faster in ((ENGINE, k), (busy, 1)):
+        engines = {"tool": engine, "planner": engine}
+        # One role: two engines take turns, which leaves room.
+        one = workload(num_turns=1)._replace(episodes=(workload().episodes[0][:1],))
+        alone = rollouts_on(config, environment, one, fleet, engines)
+        found = rollouts_on(in_flight(config, k), environment, one, fleet, engines)
+        assert found.seconds == pytest.approx(alone.seconds / faster)
+        assert found.num_completion_tokens == alone.num_completion_tokens
+        assert found.num_tokens == alone.num_tokens
+        assert found.stale == 0
+
+
+def test_stragglers_are_given_up_as_in_a_run(config, environment, monkeypatch):
+    """One episode of forty takes 60 turns: no train step waits for it."""
+    short, long = workload(num_turns=1), workload(num_turns=60)
+    mixed = short._replace(episodes=short.episodes * 39 + long.episodes)
+    two, fleet = in_flight(config, 2, 40), Fleet((1, 1), (1, 1))
+    found = rollouts_on(two, environment, mixed, fleet, ENGINES)
+    monkeypatch.setattr(Voyage, "leave", lambda _: None)
+    waiting = rollouts_on(two, environment, mixed, fleet, ENGINES)
+    assert waiting.stale == 0 < found.stale <= 0.1
+    assert found.seconds < waiting.seconds / 2
+
+
+def test_engines_that_write_on_with_new_weights_need_not_be_empty(config, environment):
+    """Adapters are replaced while nobody writes with them: all wait for the longest answer."""
+    uneven = workload(lengths=(1,) * 7 + (100,))
+    seconds: list[float] = []
+    for rank in (0, 8):
+        policies = {
+            name: policy.model_copy(update={"lora": LoraConfig(rank=rank)})
+            for name, policy in config.policies.items()
+        }
+        own = in_flight(config.model_copy(update={"policies": policies}), 2)
+        fleet = Fleet((1, 1), (1, 1))
+        seconds.append(rollouts_on(own, environment, uneven, fleet, ENGINES).seconds)
+    assert seconds[0] < seconds[1]
 
 
 def test_splits_are_tried_in_eighths_and_then_more_finely(config):

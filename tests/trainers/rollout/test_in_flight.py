@@ -199,6 +199,29 @@ def test_an_episode_goes_on_with_new_weights(world):
     assert all(versions == sorted(versions) for versions in episodes)
 
 
+def test_new_weights_do_not_wait_for_what_engines_are_writing(world):
+    """An answer outlives two updates; its version is that of its first token."""
+    one, waited = world(3, *SERVERS), []
+    batcher = one.rollouts._sampler._pool.policies["shared"].batcher
+    engine, batcher._is_continuous = batcher.engine, True
+    plain = engine.generate
+
+    async def generate(requests):
+        found, is_first = await plain(requests), b"results=[]" in bytes(requests[0].prompt_ids)
+        if one.pushed == 1 and is_first and not waited:  # of train step 4, in flight with 2 and 3
+            waited.append(0)
+            while one.pushed < 3 and waited[0] < 10_000:
+                await asyncio.sleep(0)
+                waited[0] += 1
+            waited.append(one.pushed)
+        return found
+
+    engine.generate = generate
+    samples = one.run()
+    assert waited[1] == 3
+    assert max(map(max, ages(samples))) == 3
+
+
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_levels_and_chance_of_a_step_do_not_depend_on_what_is_in_flight(world, k):
     alone, flying = world(0).run(), world(k).run()

@@ -4,7 +4,7 @@ import io
 import json
 import re
 import threading
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from rich.console import Console
@@ -15,6 +15,7 @@ from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.runs.evaluate import untouched
 from pettingllms_trainers.runs.metrics import (
     METRICS,
+    age_metrics,
     checked,
     is_timing,
     metrics_table,
@@ -51,6 +52,19 @@ def test_a_new_field_of_the_statistics_is_a_metric():
     names = {name.rpartition("/")[2] for name in METRICS if name.startswith(prefixes)}
     # Those of roles are metrics of their own: gradient/<policy>/<role>/...
     assert names | {"role_gradients"} == {field.name for field in fields(UpdateStats)}
+
+
+def test_every_token_has_its_own_age(play, echo_env, scripted_pool):
+    """An answer of four tokens, of which the last two were written after two updates."""
+    pool, _ = scripted_pool(lambda *_: "123")
+    (tree,) = play(echo_env(max_turns=1), pool, num_candidates=2)
+    first, *_ = tree.decisions
+    candidate = first.candidates[0]
+    later = replace(candidate, completion=replace(candidate.completion, swaps=(2, 2)))
+    aged = replace(tree, decisions=(replace(first, version=3, candidates=(later,)),))
+    assert age_metrics([aged], 5) == {"rollout/mean_age": 1.0, "rollout/max_age": 2}
+    whole = replace(first, version=3, candidates=(candidate,))
+    assert age_metrics([replace(tree, decisions=(whole,))], 5)["rollout/mean_age"] == 2.0
 
 
 def test_names_find_their_description():

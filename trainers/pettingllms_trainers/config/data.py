@@ -190,3 +190,12 @@ class ConfigData(Section):
         """
         has_engines = self.engine.has_copy and self.algorithm.critic is None
         return self.rollout.max_staleness > 0 and has_engines
+
+    @property
+    def swaps_within_answers(self) -> bool:
+        """Whether engines get new weights while they write, instead of between two answers.
+
+        Not adapters, which are replaced by name.
+        """
+        has_adapters = any(policy.has_adapter for policy in self.models.values())
+        return self.plays_beside_updates and self.is_continuous and not has_adapters

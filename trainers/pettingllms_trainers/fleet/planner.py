@@ -13,9 +13,9 @@ from pettingllms_trainers.config.announced import algorithm_class, algorithm_nam
 from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.fleet.here import measured_here
+from pettingllms_trainers.fleet.places import Fleet
 from pettingllms_trainers.fleet.search import Found, Trial, check_size, fastest, sizes
 from pettingllms_trainers.fleet.simulate import (
-    Fleet,
     Rollouts,
     Speeds,
     StepTimes,

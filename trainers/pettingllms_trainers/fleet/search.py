@@ -9,7 +9,8 @@ from typing import NamedTuple
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.fleet.simulate import Fleet, StepTimes
+from pettingllms_trainers.fleet.places import Fleet
+from pettingllms_trainers.fleet.simulate import StepTimes
 
 _NUM_UNITS, _FINEST = 8, 32
 """A fleet is divided into so many parts at first, which are moved between roles, and at last."""

@@ -4,44 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.fleet.clock import VirtualLoop
-from pettingllms_trainers.fleet.engine import Server, SimulatedEngine
-from pettingllms_trainers.fleet.episodes import SimulatedEpisodes, encoded
+from pettingllms_trainers.fleet.engine import Server
+from pettingllms_trainers.fleet.flights import Flights, Flown
+from pettingllms_trainers.fleet.places import Fleet, Place, place_of
 from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
-from pettingllms_trainers.fleet.workload import Workload, longest_answer
-from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
-from pettingllms_trainers.policies.protocols import Update
+from pettingllms_trainers.fleet.workload import Workload
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.playing import Play, play_all
+from pettingllms_trainers.rollout.flight import Voyage
+from pettingllms_trainers.rollout.playing import Play, joined, play_all, play_share
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec, episode_specs
 from pettingllms_trainers.types import RolloutTree
 
+_NUM_ROUNDS = 2
+"""So many times what is in flight is averaged over."""
 _TAIL = 0.1
 """The tail of rollouts begins when so few of the episodes are left."""
-
-
-class Fleet(NamedTuple):
-    """Which GPUs do what."""
-
-    generate: tuple[int, ...]
-    """Engines for each base model (`base_groups`), each on GPUs of its own."""
-    learn: tuple[int, ...]
-    """GPUs that learn, for each of them; none: see `num_shared`."""
-    num_shared: int = 0
-    """Processes on a GPU each (or several, with shards), which generate and then learn with all
-    policies and play a share of the levels each; 0: GPUs are dedicated."""
 
 
 class Speeds(NamedTuple):
@@ -53,13 +43,14 @@ class Speeds(NamedTuple):
 
 
 class Rollouts(NamedTuple):
-    """Rollouts of a train step."""
+    """Rollouts of a train step; with `rollout.max_staleness` above 1 of several in flight."""
 
     seconds: float
+    """Until they are complete; in flight, between those of two train steps."""
     busy: Mapping[str, float]
     """Base model to the share of this time in which its engines had something to write."""
     tail: float
-    """Share of the time in which at most a tenth of the episodes was left."""
+    """Share of the time in which at most a tenth of the episodes was left; 0 where others fly."""
     level_s: tuple[float, float]
     """Median and 95th percentile of an episode, from its beginning to its end."""
     num_tokens: Mapping[str, int]
@@ -71,6 +62,8 @@ class Rollouts(NamedTuple):
     """Share of the time in which environments' workers were busy, all of them together."""
     running: Mapping[str, Sequence[tuple[float, int]]]
     """Base model to moments and the sequences that were written from then on."""
+    stale: float = 0.0
+    """Share of the episodes that are given up as stragglers."""
 
 
 class StepTimes(NamedTuple):
@@ -113,48 +106,88 @@ async def _play(
     fleet: Fleet,
     engines: Mapping[str, EngineSpeed],
 ) -> Rollouts:
-    algorithm, num_ranks = config.algorithm, max(fleet.num_shared, 1)
-    specs = episode_specs(
-        seed=config.seed,
-        step=0,
-        first_level=0,
-        num_levels=config.rollout.num_levels,
-        num_trajectories=algorithm.episodes_per_level,
-    )
-    size = algorithm.episodes_per_level
+    places = [
+        place_of(config, environment, workload, fleet, engines)
+        for _ in range(max(fleet.num_shared, 1))
+    ]
+    most = config.rollout.max_staleness
+    if most > 1 and config.plays_beside_updates and not fleet.num_shared:
+        play = partial(_in_flight, config, environment, places[0])
+        must_drain = not config.swaps_within_answers
+        flown = await Flights(play, most, must_drain=must_drain).fly(_NUM_ROUNDS * most)
+    else:
+        trees = await _at_once(config, environment, places)
+        flown = Flown(0.0, asyncio.get_running_loop().time(), [trees])
+    return _seen(config, workload, places, flown)
+
+
+async def _at_once(
+    config: Config, environment: RunEnvironment, places: Sequence[Place]
+) -> list[RolloutTree]:
+    """Play one train step, of which each place has a share of the levels."""
+    size, specs = config.algorithm.episodes_per_level, _specs(config, 0)
     levels = [specs[first : first + size] for first in range(0, len(specs), size)]
-    servers: list[dict[str, list[Server]]] = []
-    played: list[SimulatedEpisodes] = []
-    plays: list[Play] = []
-    for rank in range(num_ranks):
-        servers.append(_servers(fleet, engines))
-        pool = _pool(config, environment, workload, servers[-1], engines)
-        workers = asyncio.Semaphore(max(config.rollout.env_threads, 1))
-        played.append(SimulatedEpisodes(workload, workers))
-        own: list[RolloutSpec] = [spec for level in levels[rank::num_ranks] for spec in level]
-        plays.append(
-            Play(
-                played[-1], pool, own, _settings(config, environment), algorithm.strategy(Moment())
-            )
-        )
-    trees = list(
-        itertools.chain(
-            *await asyncio.gather(*(play_all([play], FailureLog(), Ranks()) for play in plays))
-        )
-    )
-    seconds = asyncio.get_running_loop().time()
+    settings = _settings(config, environment)
+    plays = [
+        _of(config, place, [s for level in levels[rank :: len(places)] for s in level], settings)
+        for rank, place in enumerate(places)
+    ]
+    found = await asyncio.gather(*(play_all([play], FailureLog(), Ranks()) for play in plays))
+    return list(itertools.chain(*found))
+
+
+async def _in_flight(
+    config: Config, environment: RunEnvironment, place: Place, voyage: Voyage
+) -> list[RolloutTree]:
+    """Play a train step that shares the engines with others."""
+    settings = replace(_settings(config, environment), answering=voyage.answer)
+    play = _of(config, place, _specs(config, voyage.flight.step), settings)
+    share = await play_share([play], FailureLog(), Ranks(), voyage.played)
+    return joined(share, FailureLog(), Ranks())
+
+
+def _seen(config: Config, workload: Workload, places: Sequence[Place], flown: Flown) -> Rollouts:
+    """Return what was seen: of a train step what the steps have on average."""
+    trees, num, end_s = list(itertools.chain(*flown.trees)), len(flown.trees), flown.end_s
+    episodes = [place.episodes for place in places]
+    spans = [span for one in episodes for span in one.spans if num == 1 or span[1] < end_s]
+    num_workers = len(places) * max(config.rollout.env_threads, 1)
+    num_begun = num * config.rollout.num_levels * config.algorithm.episodes_per_level
+    servers = [place.servers for place in places]
     return Rollouts(
-        seconds,
-        _busy(servers, seconds),
-        _tail([end for one in played for _, end in one.spans], seconds),
-        _percentiles([end - begin for one in played for begin, end in one.spans]),
-        _tokens(config, workload, trees),
-        _optimizer_steps(config, workload, trees),
-        sum(len(c.completion.token_ids) for t in trees for d in t.decisions for c in d.candidates),
-        sum(one.worked_s for one in played)
-        / (seconds * num_ranks * max(config.rollout.env_threads, 1)),
+        (end_s - flown.begin_s) / num,
+        _busy(servers, end_s),
+        _tail([end for _, end in spans], end_s) if num == 1 else 0.0,
+        _percentiles([end - begin for begin, end in spans]),
+        {name: round(x / num) for name, x in _tokens(config, workload, trees).items()},
+        {name: round(x / num) for name, x in _optimizer_steps(config, workload, trees).items()},
+        _num_written(trees) // num,
+        sum(one.worked_s for one in episodes) / (end_s * num_workers),
         _running(servers),
+        1 - len(trees) / num_begun,
     )
+
+
+def _num_written(trees: Sequence[RolloutTree]) -> int:
+    return sum(
+        len(c.completion.token_ids) for t in trees for d in t.decisions for c in d.candidates
+    )
+
+
+def _specs(config: Config, step: int) -> list[RolloutSpec]:
+    return episode_specs(
+        seed=config.seed,
+        step=step,
+        first_level=step * config.rollout.num_levels,
+        num_levels=config.rollout.num_levels,
+        num_trajectories=config.algorithm.episodes_per_level,
+    )
+
+
+def _of(
+    config: Config, place: Place, specs: Sequence[RolloutSpec], settings: RolloutSettings
+) -> Play:
+    return Play(place.episodes, place.pool, specs, settings, config.algorithm.strategy(Moment()))
 
 
 def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) -> StepTimes:
@@ -179,56 +212,6 @@ def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) ->
     learn_s = sum(update_s.values()) if fleet.num_shared else max(update_s.values())
     step_s = max(rollouts.seconds, learn_s) if is_ahead else rollouts.seconds + learn_s
     return StepTimes(fleet, rollouts, update_s, sync_s, step_s + sync_s, is_ahead)
-
-
-def _servers(fleet: Fleet, engines: Mapping[str, EngineSpeed]) -> dict[str, list[Server]]:
-    if fleet.num_shared:
-        shared = Server(engines)
-        return {name: [shared] for name in engines}
-    return {
-        name: [Server({name: speed}) for _ in range(num)]
-        for (name, speed), num in zip(engines.items(), fleet.generate, strict=True)
-    }
-
-
-def _pool(
-    config: Config,
-    environment: RunEnvironment,
-    workload: Workload,
-    servers: Mapping[str, Sequence[Server]],
-    engines: Mapping[str, EngineSpeed],
-) -> PolicyPool:
-    steps = [step for episode in workload.episodes for step in episode]
-    longest = {
-        agent: longest_answer(config, environment, agent)
-        for agent in dict.fromkeys(step.agent for step in steps)
-    }
-
-    def draw(place: int, rng: random.Random) -> int:
-        return workload.length(steps[place], longest[steps[place].agent], rng)
-
-    policies: dict[str, ModelPolicy] = {}
-    for group in base_groups(config.models):
-        base, speed = group[0], engines[group[0]]
-        for name in group:
-            engine = SimulatedEngine(
-                base, servers[base], speed, draw, is_concurrent=config.is_continuous
-            )
-            policies[name] = ModelPolicy(
-                name=name,
-                encode=encoded,
-                encode_answer=lambda _: (),
-                batcher=Batcher(engine, is_continuous=config.is_continuous),
-                updater=cast(Update, _NoValue()),
-            )
-    return PolicyPool(policies=policies, roles=environment.roles)
-
-
-class _NoValue:
-    """What rollouts ask of an updater: V, which costs little beside what is written."""
-
-    def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
-        return [0.0] * len(prompts)
 
 
 def _settings(config: Config, environment: RunEnvironment) -> RolloutSettings:

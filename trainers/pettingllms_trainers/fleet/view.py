@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pettingllms_trainers.fleet.places import Fleet
 from pettingllms_trainers.fleet.planner import HERE, FleetPlan, bottleneck
-from pettingllms_trainers.fleet.simulate import Fleet, StepTimes
+from pettingllms_trainers.fleet.simulate import StepTimes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -126,8 +126,9 @@ def has_only_stragglers(voyages: Sequence[Voyage], most: int) -> bool:
 class Gate:
     """Lets requests through to the engines, with one set of weights at a time.
 
-    While it is closed no request is computed, so that engines can take new weights: episodes wait
-    before their next request, and go on with the new ones. Answers that a flight has already are
+    While it is closed no request begins, so that engines can take new weights: episodes wait before
+    their next request, and go on with the new ones. What an engine is writing it may finish with
+    them (`TokenCompletion.swaps`), if it can. Answers that a flight has already are
     given at once. Used by one event loop at a time.
     """
 
@@ -194,11 +195,15 @@ class Gate:
             if not turn.done():  # else its episode was cancelled
                 turn.set_result(version)
 
-    async def close(self) -> None:
-        """Let no more requests through, and wait until those that are computed are answered."""
+    async def close(self, *, must_drain: bool) -> None:
+        """Let no more requests through.
+
+        Args:
+            must_drain: Whether to wait until those that are computed are answered.
+        """
         self._version = None
         await self.settled()
-        while self._asking:
+        while must_drain and self._asking:
             await asyncio.wait(self._asking)
             await self.settled()
 

@@ -54,8 +54,10 @@ class TrainingRollouts:
     Source:
         Bounded staleness and weights that change within an episode are those of AReaL (arXiv
         2505.24298, section 4), which learns from what is complete first and drops what is too old.
-        Changed: an answer is not interrupted; levels belong to a train step before they are played,
-        so that those that are solved sooner are not learnt sooner; only stragglers are dropped.
+        Changed: levels belong to a train step before they are played, so that those that are solved
+        sooner are not learnt sooner; only stragglers are dropped. Weights that change within an
+        answer are those of PipelineRL (arXiv 2509.19128), whose new weights keep the old KV cache;
+        here they read the answer again.
     """
 
     def __init__(
@@ -188,7 +190,7 @@ class TrainingRollouts:
         first.rollout_s += time.perf_counter() - started
         if updated is not None:
             await updated
-        await self._gate.close()
+        await self._gate.close(must_drain=not self._config.swaps_within_answers)
         self._is_due = False
         first.generate_s = self._sampler.take_generate_s()
         for flight in self.flights:

@@ -85,6 +85,58 @@ def test_new_weights_are_used_at_once_and_only_they(
         assert largest_gap(old.loaded.model, requests, completions) > 1
 
 
+@pytest.mark.parametrize("has_own_process", [False, True])
+def test_new_weights_go_on_with_what_is_being_written(
+    policy, model_directory, make_requests, largest_gap, has_own_process
+):
+    """Tokens before the swap have the old log-probabilities, those after it the new ones."""
+    other = load_policy(model_directory(1))
+    engine = start(
+        model_directory(0), policy, is_continuous=True, has_own_process=has_own_process, stop_ids=()
+    )
+    engine.load_weights(policy.exporter.named_weights())
+    requests = make_requests(3, seed=3, candidates=(2,), max_completion_tokens=150)
+    steps, step = [], engine._llm.llm_engine.step
+
+    def counted():
+        steps.append(len(steps))
+        return step()
+
+    engine._llm.llm_engine.step = counted
+
+    async def begin():
+        task = asyncio.create_task(engine.generate(requests))
+        while len(steps) < 12:
+            await asyncio.sleep(0)
+        return task
+
+    async def end(task):
+        return await task
+
+    with asyncio.Runner() as runner:
+        task = runner.run(begin())
+        engine.load_weights(other.exporter.named_weights())
+        found = runner.run(end(task))
+    (swap,) = {swap for group in found for one in group for swap in one.swaps}
+    assert 0 < swap < 150
+    assert all(len(one.token_ids) == 150 for group in found for one in group)
+    before = [[_part(one, 0, swap) for one in group] for group in found]
+    assert largest_gap(policy.loaded.model, requests, before) < 1e-4
+    assert largest_gap(other.loaded.model, requests, before) > 1
+    longer = [
+        replace(request, prompt_ids=request.prompt_ids + one.token_ids[:swap], num_candidates=1)
+        for request, group in zip(requests, found, strict=True)
+        for one in group
+    ]
+    after = [[_part(one, swap, 150)] for group in found for one in group]
+    assert largest_gap(other.loaded.model, longer, after) < 1e-4
+
+
+def _part(completion, start, end):
+    ids, logprobs = completion.token_ids, completion.logprobs
+    return replace(completion, token_ids=ids[start:end], logprobs=logprobs[start:end])
+
+
 def test_a_request_gives_the_same_alone_and_among_others(engine, make_requests):
     requests = make_requests(9, seed=5)
     together = token_ids(engine.generate_now(requests))

@@ -159,14 +159,43 @@ def test_requests_are_spread_over_the_servers(servers, requests):
     }  # fmt: skip
 
 
+def test_answers_say_where_newer_weights_have_gone_on(servers, requests):
+    """They come while the server writes: its spans have both, and neither is a stranger's."""
+    (server, *_) = servers
+    engine, plain = connect([server]), server.answer
+    engine.load_weights(iter([("x", torch.ones(2))]))
+
+    def answer(route, body):
+        status, content = plain(route, body)
+        if route == "/inference/v1/generate":
+            old = server.version
+            engine.load_weights(iter([("x", torch.ones(2))]))
+            spans = [{"version": old, "start": 0}, {"version": server.version, "start": 1}]
+            content["choices"] = [one | {"weight_versions": spans} for one in content["choices"]]
+        return status, content
+
+    server.answer = answer
+    (found, *_) = asyncio.run(engine.generate(requests[:1]))
+    assert [one.swaps for one in found] == [(1,)] * len(found)
+    assert not engine.needs_weights
+    server.version = "another's"
+    server.answer = plain
+    with pytest.raises(GenerationError, match="no vLLM server is left"):
+        asyncio.run(engine.generate(requests[:1]))
+
+
 def test_weights_are_loaded_in_order_and_the_folder_is_removed(servers, requests, tmp_path):
     engine = connect(servers, sync_dir=str(tmp_path))
     engine.load_weights(iter([("x", torch.ones(2))]))
     for server in servers:
         routes = [route for route, _ in server.calls[1:]]
         assert routes == [
-            "/pause", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version", "/resume"
-        ]  # fmt: skip
+            "/pause?mode=keep",
+            "/collective_rpc",
+            "/reset_prefix_cache?reset_running_requests=true",
+            "/update_weight_version",
+            "/resume",
+        ]
         assert server.calls[2][1]["method"] == "load_trained_weights"
         assert server.calls[2][1]["args"][0].startswith(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
@@ -240,7 +269,7 @@ def test_a_server_that_was_started_again_is_noticed(servers, requests):
     "script",
     [
         {"/collective_rpc": (500, "does not fit")},
-        {"/reset_prefix_cache": (200, {"success": False})},
+        {"/reset_prefix_cache?reset_running_requests=true": (200, {"success": False})},
         {"/resume": (0, "")},
     ],
 )

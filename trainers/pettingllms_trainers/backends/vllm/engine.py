@@ -21,6 +21,7 @@ from pettingllms_trainers.backends.vllm.format import (
     RawCompletion,
     completions_of,
     sampling_parameters,
+    swaps_of,
 )
 from pettingllms_trainers.backends.vllm.handover import machine_files
 from pettingllms_trainers.backends.vllm.running import EngineInput, RunningRequests
@@ -101,7 +102,7 @@ class VLLMEngine:
         self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
         self._can_sleep, self._is_asleep, self._has_weights = config.vllm.sleep, False, False
         self._max_adapters, self._adapters = max_adapters, dict[str, Any]()
-        self._lock = threading.Lock()
+        self._lock, self._num_loads = threading.Lock(), 0
         self._llm = start_engine(
             str(directory),
             config,
@@ -145,9 +146,10 @@ class VLLMEngine:
         """Generate with LoRA adapters that were loaded, one for each request or None."""
         if not self.is_concurrent:
             return self.generate_now(requests, adapters)
+        begun = self._num_loads
         with _explained("generate"):
             outputs = await self._running.outputs(self._inputs(requests, adapters))
-        return self._completions(requests, outputs)
+        return self._completions(requests, outputs, begun)
 
     def generate_now(
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None] | None = None
@@ -164,7 +166,7 @@ class VLLMEngine:
         prompts, parameters, loras = map(list, zip(*inputs, strict=True))
         with self._lock, _explained("generate"):  # policies with adapters share an engine
             outputs = self._llm.generate(prompts, parameters, lora_request=loras, use_tqdm=False)
-        return self._completions(requests, outputs)
+        return self._completions(requests, outputs, self._num_loads)
 
     def _inputs(
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
@@ -191,10 +193,11 @@ class VLLMEngine:
         return vllm.SamplingParams(**found, flat_logprobs=True)
 
     def _completions(
-        self, requests: Sequence[GenerateRequest], outputs: Sequence[Any]
+        self, requests: Sequence[GenerateRequest], outputs: Sequence[Any], begun: int
     ) -> list[list[TokenCompletion]]:
+        names = list(map(str, range(begun, self._num_loads + 1)))
         return [
-            completions_of(self._tokenizer, request, [_raw(one) for one in output.outputs])
+            completions_of(self._tokenizer, request, [_raw(one, names) for one in output.outputs])
             for request, output in zip(requests, outputs, strict=True)
         ]
 
@@ -208,15 +211,21 @@ class VLLMEngine:
             GenerationError: The weights do not fit, or there is no memory for them.
         """
         self._has_weights = False  # until all of them are there
-        with _explained("load_weights"):
+        with self._running.lock, _explained("load_weights"):
             if self._is_asleep:
                 self._wake("weights")
+            else:
+                self._llm.sleep(level=0, mode="keep")  # no token between old and new
             self._hand_over(weights)
+            self._num_loads += 1
+            self._llm.llm_engine.set_weight_version(str(self._num_loads))
             if self._is_asleep:
                 self._wake("kv_cache")
                 for adapter in self._adapters.values():
                     self._read_adapter(adapter)
             self._reset_prefix_cache()
+            if not self._is_asleep:
+                self._llm.wake_up(tags=["scheduling"])
         self._is_asleep, self._has_weights = False, True
 
     def _wake(self, what: str) -> None:
@@ -267,7 +276,8 @@ class VLLMEngine:
         self._llm.llm_engine.add_lora(type(adapter)(*names, load_inplace=True))
 
     def _reset_prefix_cache(self) -> None:
-        if not self._llm.reset_prefix_cache():
+        # What is being written goes on, after the new weights have read it.
+        if not self._llm.reset_prefix_cache(reset_running_requests=True):
             raise RuntimeError("the prefix cache cannot be reset while requests are running")
 
 
@@ -287,5 +297,7 @@ def _explained(what: str) -> Generator[None]:
         ) from error
 
 
-def _raw(output: Any) -> RawCompletion:
-    return RawCompletion(output.token_ids, output.logprobs.logprobs, output.finish_reason)
+def _raw(output: Any, names: Sequence[str]) -> RawCompletion:
+    spans = [(span.version, span.start) for span in output.weight_versions or ()]
+    swaps = swaps_of(spans, names)
+    return RawCompletion(output.token_ids, output.logprobs.logprobs, output.finish_reason, swaps)

@@ -18,6 +18,24 @@ class RawCompletion(NamedTuple):
     token_ids: Sequence[int]
     logprobs: Sequence[float]
     finish_reason: str | None
+    swaps: tuple[int, ...] = ()
+    """See `TokenCompletion`."""
+
+
+def swaps_of(spans: Sequence[tuple[str, int]], names: Sequence[str]) -> tuple[int, ...]:
+    """Return the tokens at which newer weights took over; see `TokenCompletion.swaps`.
+
+    Args:
+        spans: Name of weights and the first token that they have written, in order.
+        names: Of the weights when the request was made, and of all that were loaded since.
+
+    Raises:
+        ValueError: Other weights have written.
+    """
+    found: list[int] = []
+    for name, start in spans:
+        found += [start] * (names.index(name) - len(found))
+    return tuple(found)
 
 
 def sampling_parameters(request: GenerateRequest, stop_ids: Collection[int]) -> dict[str, Any]:
@@ -70,6 +88,7 @@ def completions_of(
                 logprobs=tuple(one.logprobs),
                 text=text[: min(cuts)] if cuts else text,
                 finish_reason="stop" if one.finish_reason == "stop" else "length",
+                swaps=one.swaps,
             )
         )
     return completions

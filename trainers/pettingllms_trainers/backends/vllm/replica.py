@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from pettingllms_trainers.backends.vllm.format import RawCompletion
+from pettingllms_trainers.backends.vllm.format import RawCompletion, swaps_of
 from pettingllms_trainers.errors import GenerationError
 
 __all__ = ["Replica", "ReplicaLost", "RequestFailed", "server_command", "start_command"]
@@ -73,14 +73,18 @@ class Replica:
         """Why it was taken out; None while it can be used."""
 
     async def ask(
-        self, client: httpx2.AsyncClient, body: Mapping[str, Any], version: str | None
+        self,
+        client: httpx2.AsyncClient,
+        body: Mapping[str, Any],
+        versions: Callable[[], Sequence[str]],
     ) -> list[RawCompletion]:
         """Return the completions of a request.
 
         Args:
             client: For all requests of one call.
             body: As the route ``/inference/v1/generate`` wants it.
-            version: Of the weights that must have written them; None for any.
+            versions: Names, when they are there, of the weights that may have written them, from
+                those of now on; none for any.
 
         Raises:
             ReplicaLost: It does not answer, is dead, or has other weights; it is taken out.
@@ -105,23 +109,26 @@ class Replica:
                 f"the vLLM server {self.url} refuses a request: {_explained(response)}. Start it "
                 f"with: {start_command()}"
             )
-        return self._read(response, version)
+        return self._read(response, versions())
 
-    def _read(self, response: httpx2.Response, version: str | None) -> list[RawCompletion]:
+    def _read(self, response: httpx2.Response, versions: Sequence[str]) -> list[RawCompletion]:
         found: list[RawCompletion] = []
-        versions: set[str] = set()
+        others: set[str] = set()
         try:
             for choice in response.json()["choices"]:
-                versions |= {span["version"] for span in choice["weight_versions"]}
+                spans = [(span["version"], span["start"]) for span in choice["weight_versions"]]
                 logprobs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
-                found.append(RawCompletion(choice["token_ids"], logprobs, choice["finish_reason"]))
+                own = RawCompletion(choice["token_ids"], logprobs, choice["finish_reason"])
+                others |= {name for name, _ in spans} - set(versions)
+                swaps = () if others else swaps_of(spans, versions)
+                found.append(own._replace(swaps=swaps))
         except (ValueError, KeyError, TypeError) as error:
             raise GenerationError(
                 f"the vLLM server {self.url} gives an answer of another form "
                 f"({type(error).__name__}: {error}); vLLM 0.32 or newer is needed"
             ) from error
-        if version is not None and versions - {version}:
-            raise self._lost(f"its weights are {', '.join(versions)}, not {version}")
+        if versions and others:
+            raise self._lost(f"its weights are {', '.join(others)}, not {versions[0]}")
         return found
 
     async def _judged(self, client: httpx2.AsyncClient, cause: str) -> ReplicaLost | RequestFailed:
@@ -163,9 +170,10 @@ class Replica:
         method = {"method": "load_trained_weights", "args": [str(folder)]}
         self._call(
             [
-                ("/pause", None),  # nobody waits for what it may still be busy with
+                ("/pause?mode=keep", None),
                 ("/collective_rpc", method),
-                ("/reset_prefix_cache", None),
+                # What is being written goes on, after the new weights have read it.
+                ("/reset_prefix_cache?reset_running_requests=true", None),
                 ("/update_weight_version", {"new_version": version}),
                 ("/resume", None),
             ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ class RunningRequests:
 
     def __init__(self, llm: Any, *, in_thread: bool) -> None:
         self._llm, self._in_thread = llm, in_thread
+        self.lock = threading.Lock()
+        """Held in a step, which may outlive the event loop's last turn in a train step."""
         self._new: list[tuple[EngineInput, asyncio.Future[Any]]] = []
         self._running: dict[str, asyncio.Future[Any]] = {}
         self._steps: asyncio.Task[None] | None = None
@@ -89,8 +92,13 @@ class RunningRequests:
             del self._running[name]
 
     async def _step(self) -> list[Any]:
-        engine = self._llm.llm_engine
-        return await asyncio.to_thread(engine.step) if self._in_thread else engine.step()
+        return (
+            await asyncio.to_thread(self._locked_step) if self._in_thread else self._locked_step()
+        )
+
+    def _locked_step(self) -> list[Any]:
+        with self.lock:
+            return self._llm.llm_engine.step()
 
 
 def _resolve(future: asyncio.Future[Any], output: Any) -> None:

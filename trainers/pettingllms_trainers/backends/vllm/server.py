@@ -178,12 +178,16 @@ class VLLMServerEngine:
             "sampling_params": sampling_parameters(request, self._stop_ids),
             "model": adapter,
         }
-        version = self._version if self._num_loads else None
+        begun = self._num_loads
+
+        def versions() -> list[str]:
+            return list(map(self._version, range(begun, self._num_loads + 1))) if begun else []
+
         cause = ""
         num_failed = 0
         while num_failed < self._config.num_attempts:
             try:
-                raw = await self._least_busy().ask(client, body, version)
+                raw = await self._least_busy().ask(client, body, versions)
             except ReplicaLost:
                 continue
             except RequestFailed as error:
@@ -215,7 +219,10 @@ class VLLMServerEngine:
         self._num_loads += 1
         if self._processes.is_main:
             with weight_files(weights, self._dtype, self._config.sync_dir) as folder:
-                self._on(self._replicas, lambda replica: replica.load(folder, self._version))
+                self._on(
+                    self._replicas,
+                    lambda replica: replica.load(folder, self._version(self._num_loads)),
+                )
             return
         for _ in weights:  # each may have to be put together by all
             pass
@@ -237,9 +244,8 @@ class VLLMServerEngine:
     def release(self) -> None:
         """Do nothing: servers have memory of their own."""
 
-    @property
-    def _version(self) -> str:
-        return f"{self._run}-{self._num_loads}"
+    def _version(self, num_loads: int) -> str:
+        return f"{self._run}-{num_loads}"
 
     def _on(self, replicas: Sequence[Replica], action: Callable[[Replica], None]) -> None:
         """Do something with some replicas at once; those that fail are taken out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
@@ -184,12 +185,15 @@ def age_metrics(trees: Sequence[RolloutTree], step: int) -> dict[str, float]:
     num_tokens: Counter[int] = Counter()
     for decision in (decision for tree in trees for decision in tree.decisions):
         if decision.version is not None:
-            own = sum(len(candidate.completion.token_ids) for candidate in decision.candidates)
-            num_tokens[step - decision.version] += own
+            for candidate in decision.candidates:
+                found, age = candidate.completion, step - decision.version
+                starts = (0, *found.swaps, len(found.token_ids))
+                for num_swaps, (start, end) in enumerate(itertools.pairwise(starts)):
+                    num_tokens[age - num_swaps] += end - start
     total = sum(age * number for age, number in num_tokens.items())
     return {
         "rollout/mean_age": total / max(num_tokens.total(), 1),
-        "rollout/max_age": max(num_tokens, default=0),
+        "rollout/max_age": max(+num_tokens, default=0),
     }
 
 

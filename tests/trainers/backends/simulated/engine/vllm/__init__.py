@@ -85,7 +85,10 @@ class LLM:
         )
         self._queue = []
         self.llm_engine = SimpleNamespace(
-            add_lora=lambda adapter: None, step=self._step, abort_request=lambda names: None
+            add_lora=lambda adapter: None,
+            step=self._step,
+            abort_request=lambda names: None,
+            set_weight_version=lambda version: None,
         )
 
     def collective_rpc(self, method, args=()):
@@ -93,16 +96,18 @@ class LLM:
             for _ in args[0]:
                 pass
 
-    def sleep(self, level):
+    def sleep(self, level, mode="abort"):
+        if level == 0:
+            return
         assert self._can_sleep
         assert all([part.sleep() for part in self._parts])
 
     def wake_up(self, tags):
-        for tag in tags:
+        for tag in set(tags) - {"scheduling"}:
             if not all([getattr(part, f"wake_{tag}")() for part in self._parts]):
                 raise RuntimeError(f"waking {tag}: out of memory")
 
-    def reset_prefix_cache(self):
+    def reset_prefix_cache(self, reset_running_requests=False):
         return True
 
     def generate(self, prompts, parameters, lora_request, use_tqdm):
@@ -129,6 +134,7 @@ def completions(size, parameters):
             token_ids=[rng.randrange(4, size) for _ in range(length)],
             logprobs=SimpleNamespace(logprobs=[-2.5] * length),
             finish_reason="length",
+            weight_versions=[],
         )
         for _ in range(parameters.n)
     ]

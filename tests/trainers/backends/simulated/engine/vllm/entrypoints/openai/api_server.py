@@ -49,7 +49,7 @@ def written(body):
             "token_ids": one.token_ids,
             "finish_reason": one.finish_reason,
             "logprobs": {"content": [{"logprob": each} for each in one.logprobs.logprobs]},
-            "weight_versions": [{"version": state["version"]}],
+            "weight_versions": [{"version": state["version"], "start": 0}],
         }
         for one in completions(settings.vocab_size, parameters)
     ]
