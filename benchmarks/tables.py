@@ -15,7 +15,16 @@ from collections.abc import Callable
 from inspect import getmembers, isfunction
 from pathlib import Path
 
-from document_tables import games, judging, learning, repository, rivals, speed, trainer
+from document_tables import (
+    credit,
+    credit_tiny,
+    games,
+    judging,
+    learning,
+    repository,
+    speed,
+    trainer,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
@@ -25,7 +34,8 @@ DOCUMENTS = (
     "benchmarks/README.md",
     "docs/blame.md",
     "docs/check-an-environment.md",
-    "docs/research/other-credits.md",
+    "docs/research/enumerated.md",
+    "docs/research/small-models.md",
     "docs/fleet.md",
     "docs/workflows-frameworks.md",
     "docs/writer-editor.md",
@@ -35,7 +45,7 @@ _BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTAL
 
 TABLES: dict[str, Callable[[], str]] = {
     name: function
-    for module in (games, judging, learning, repository, rivals, speed, trainer)
+    for module in (credit, credit_tiny, games, judging, learning, repository, speed, trainer)
     for name, function in getmembers(module, isfunction)
     if function.__module__ == module.__name__ and not name.startswith("_")
 }

@@ -97,8 +97,9 @@ def tiny(table: Table) -> Iterator[Cell]:
     """Yield the cells of the tiny layer, row by row, all ways of a seed together."""
     section = table["tiny"]
     for row in section["rows"]:
-        task = section["tasks"][row["task"]]
-        task = {**task, "keys": {**section["keys"], **task.get("keys", {})}}
+        task = dict(section["tasks"][row["task"]])
+        levels = task.pop("levels", {})
+        task["keys"] = {**section["keys"], **task.get("keys", {})}
         given = {"task": task, "reward": row["reward"], "limit_s": section["limit_s"]}
         for seed in table["seeds"]:
             for plays in row.get("plays", ()):
@@ -109,7 +110,7 @@ def tiny(table: Table) -> Iterator[Cell]:
                     **given,
                     "seed": seed,
                     "algorithm": table["ways"][way]["algorithm"],
-                    "num_levels": row["levels"][way],
+                    "num_levels": levels[row["reward"]][way],
                     "bonus": row.get("bonus", ""),
                 }
                 yield Cell(f"tiny|{row['name']}|{way}|{seed}", "training", arguments)
@@ -171,10 +172,11 @@ def _section(section: Table, row: Table | None = None) -> dict[str, Any]:
     row = row or {}
     game = section["game"]
     kwargs = {**game["kwargs"], **row.get("kwargs", {})}
+    answers = section["answers"][row["answers"]] if "answers" in row else game["answers"]
     names = ("budgets", "completions_per_step", "num_levels", "num_candidates", "num_groups")
     return {
         **{name: row.get(name, section[name]) for name in names},
         "counts": row.get("counts", "sampled"),
         "start": row.get("start", 0.0),
-        "game": {**game, "answers": row.get("answers", game["answers"]), "kwargs": kwargs},
+        "game": {**game, "answers": answers, "kwargs": kwargs},
     }

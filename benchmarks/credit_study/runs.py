@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from pettingllms.evaluation import EvaluationPlan, RunFolder, evaluate, summarise
@@ -120,12 +119,6 @@ def _read(directory: Path, tokens: int) -> dict[str, Any]:
         for e in evaluations
     ]
     first = evaluations[0]["variants"] if evaluations else {}
-    steps = [line for step, line in metrics.items() if step]
-    total = sum(line["time/step_s"] for line in steps)
-    of_v = sum(line.get("time/value_s", 0) + line.get("time/fit_value_s", 0) for line in steps)
-    last = metrics[max(metrics)] if metrics else {}
-    late = steps[len(steps) // 2 :]  # V is 0 everywhere at first
-    explained = [v for line in late for k, v in line.items() if k.endswith("/r2")]
     return {
         "curve": curve,
         "tokens": used,
@@ -135,9 +128,6 @@ def _read(directory: Path, tokens: int) -> dict[str, Any]:
             for name, arm in first.items()
             if name.startswith("scripted:")
         },
-        "value_share": of_v / total if total else 0.0,
-        "r2": fmean(explained) if explained else None,
-        "used": {k: v for k, v in last.items() if k.endswith("/decisions_used")},
     }
 
 

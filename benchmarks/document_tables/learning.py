@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from statistics import fmean
 from typing import Any
 
 from document_tables.markdown import RESULTS, caption, markdown, result, share
-from pettingllms.evaluation.statistics import mean_interval
 
 
 def learning() -> str:
@@ -290,32 +288,3 @@ def _learning(name: str, *moments: str) -> str:
     header = ["seed", *(_MOMENTS[moment] for moment in moments), "after, sampled"]
     header += ["random moves", "greedy rule", "processor time"]
     return markdown(header, rows) + caption(data)
-
-
-def misleading_rewards() -> str:
-    """Return success of tables of logits where steps pay what means nothing, by algorithm."""
-    data = result("misleading_rewards")
-    ends = {
-        (row["reward"], row["algorithm"]): [curve[-1] for curve in row["success"]]
-        for row in data["rows"]
-    }
-    algorithms = list(dict.fromkeys(name for _, name in ends))
-    tested, *others = algorithms
-    rows = [
-        [
-            reward,
-            *(f"{100 * fmean(ends[reward, name]):.0f} %" for name in algorithms),
-            _minus(ends[reward, tested], ends[reward, "whole episodes"]),
-            _minus(ends[reward, tested], ends[reward, "lockstep, untested, std"]),
-        ]
-        for reward in dict.fromkeys(reward for reward, _ in ends)
-    ]
-    against = ["minus whole episodes", "minus untested, std"]
-    note = f"\nAfter {data['budgets'][-1]:,} completions, mean over {len(data['seeds'])} seeds; "
-    note += "differences in points, paired, with 95 % t-intervals.\n"
-    return markdown(["rewards", tested, *others, *against], rows) + note + caption(data)
-
-
-def _minus(ours: list[float], theirs: list[float]) -> str:
-    found = mean_interval([100 * (a - b) for a, b in zip(ours, theirs, strict=True)])
-    return f"{found.value:+.0f} ({found.low:+.0f} to {found.high:+.0f})"

@@ -1,6 +1,5 @@
 """The rivals compute by hand what they say, and are plug-ins like those of anybody."""
 
-import json
 import sys
 import tomllib
 from dataclasses import replace
@@ -13,12 +12,11 @@ pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "rivals"))
 
-from credit_study.cells import read_table
 from credit_study.enumeration import Prompts, enumerate_level
+from credit_study.rows import read_table
 from credit_study.tabular import Table
 from pettingllms_rivals.entropy_branching import entropy
 
-from pettingllms.evaluation.statistics import mean_interval
 from pettingllms_trainers.config import announced
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.learning.groups import score_decisions
@@ -99,11 +97,11 @@ def test_they_are_found_as_plug_ins_are(tmp_path, monkeypatch):
         announced._points.cache_clear()
 
 
-def test_each_is_a_row_of_the_study():
-    rows = {row["algorithm"]["name"] for row in read_table()["rivals"].values()}
-    assert set(ANNOUNCED.values()) <= rows
-    for row in read_table()["rivals"].values():
-        announced.algorithm_of(row["algorithm"])
+def test_each_is_a_way_of_the_study():
+    ways = [way["algorithm"] for way in read_table()["ways"].values()]
+    assert set(ANNOUNCED.values()) <= {way["name"] for way in ways}
+    for way in ways:
+        announced.algorithm_of(way)
 
 
 def test_gigpo_adds_the_comparison_in_equal_states_to_that_of_episodes():
@@ -220,21 +218,3 @@ def test_entropy_branching_branches_there():
         assert unsure[place] == max(unsure)
         places.add(place)
     assert len(places) > 1, places
-
-
-def test_what_the_page_says_of_them():
-    """No rival is ahead of whole episodes, and MARLOO repeats MAGRPO."""
-    rows = json.loads((RIVALS.parent / "results" / "rivals.json").read_text())["rows"]
-    ends = {(r["algorithm"], r["reward"]): [c[-1] for c in r["success"]] for r in rows}
-    ahead = {
-        (name, reward)
-        for (name, reward), ours in ends.items()
-        if name != "whole episodes"
-        and mean_interval(
-            [a - b for a, b in zip(ours, ends["whole episodes", reward], strict=True)]
-        ).low
-        > 1e-3
-    }
-    assert ahead == {("lockstep", "every step"), ("AT-GRPO", "every step")}
-    for reward in {reward for _, reward in ends}:
-        assert ends["MARLOO", reward] == pytest.approx(ends["MAGRPO", reward], abs=5e-4)

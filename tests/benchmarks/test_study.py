@@ -5,6 +5,8 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +15,13 @@ import pytest
 pytest.importorskip("torch")
 from safetensors.torch import load_file
 
+from pettingllms.evaluation.statistics import mean_interval
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.runs.export import export_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 study = importlib.import_module("study")
-page = importlib.import_module("credit_study.page")
-cells = importlib.import_module("credit_study.cells")
 rows = importlib.import_module("credit_study.rows")
 trained = importlib.import_module("credit_study.trained")
 figure = importlib.import_module("credit_study.figure")
@@ -28,8 +29,9 @@ enumerated = importlib.import_module("credit_study.enumerated")
 intervals = importlib.import_module("credit_study.intervals")
 runs = importlib.import_module("credit_study.runs")
 warm_start = importlib.import_module("credit_study.warm_start")
+credit_cells = importlib.import_module("document_tables.credit_cells")
+credit_tiny = importlib.import_module("document_tables.credit_tiny")
 
-RESULT = ROOT / "benchmarks" / "results" / "credit_study.json"
 TABLE = rows.read_table()
 
 
@@ -202,26 +204,6 @@ def test_only_what_comes_later_shares_a_warm_start(tmp_path):
     assert left == {first.name, begun(seed=11).name}, "nothing half-written is left"
 
 
-def test_the_pages_are_made_from_the_result():
-    table = cells.read_table()
-    known = json.loads(RESULT.read_text())["cells"]
-    for path in page.PAGES:
-        text = path.read_text()
-        assert page.rendered(text, table, known) == text, "run: python benchmarks/study.py --page"
-
-
-def test_every_table_is_on_one_page():
-    shown = [name for path in page.PAGES for _, name, _ in page._BLOCK.findall(path.read_text())]
-    assert sorted(shown) == sorted(page.TABLES)
-
-
-def test_the_result_has_no_cells_that_the_table_does_not_ask_for():
-    table = cells.read_table()
-    known = json.loads(RESULT.read_text())["cells"]
-    asked = {cell.key for layer in cells.LAYERS for cell in cells.cells_of(table, layer, known)}
-    assert set(known) <= asked
-
-
 @pytest.mark.parametrize(
     ("end", "is_error"),
     [
@@ -275,22 +257,116 @@ def test_differences_without_variance_have_a_p_value():
 _INTERVAL = re.compile(r"(?<![\w.])([-+]?\d+)(?: points?| %)?(?:,| \() ?([-+]?\d+) to ([-+]?\d+)")
 
 
-FINDINGS = ("index", "at-grpo", "lockstep", "other-credits", "settings")
-"""Pages whose prose says what the tables of all pages show."""
+def test_a_p_value_at_any_time_is_seldom_wrong_however_many_seeds_are_added():
+    rng = np.random.default_rng(0)
+    nulls = rng.normal(size=(2000, intervals.MAX_SEEDS))
+    decided = [intervals.p_at_any_time(of)[-1] <= 0.05 for of in nulls.tolist()]
+    assert np.mean(decided) <= 0.05
+    seeds = [intervals.p_at_any_time(of) for of in (nulls[:200] + 1.5).tolist()]
+    assert np.mean([of[9] <= 0.05 for of in seeds]) > 0.8, "a large difference needs few"
+    assert intervals.p_at_any_time([0.0, 0.0]) == [1.0, 1.0]
+    # n = 2, both 1: sqrt(3) times the squares around 0 shrunk from 2 to 2 / 3, to the power of 1.
+    assert intervals.p_at_any_time([1.0, 1.0])[1] == pytest.approx(3**0.5 / 3)
 
 
-def test_no_difference_in_the_prose_of_the_pages_is_in_none_of_their_tables():
-    """It finds figures that have become stale, not those of another row."""
-    texts = {path.stem: path.read_text() for path in page.PAGES}
-    blocks = re.compile(r"<!-- ((?:study|table):\w+) -->.*?<!-- /\1 -->", re.DOTALL)
-    tables = " ".join(block.group() for text in texts.values() for block in blocks.finditer(text))
-    known = {tuple(map(int, found)) for found in _INTERVAL.findall(tables)}
-    known |= {(-mean, -high, -low) for mean, low, high in known}
-    prose = re.sub(r"\s+", " ", " ".join(blocks.sub("", texts[name]) for name in FINDINGS))
-    said = [tuple(map(int, found)) for found in _INTERVAL.findall(prose)]
-    assert len(said) > 30
-    assert not [of for of in said if of not in known]
-    # Where the mean is said in another place of the sentence.
-    apart = re.findall(r"\(([-+]?\d+) to ([-+]?\d+)[;)]", prose)
-    found = {tuple(map(int, of)) for of in apart}
-    assert found - {of[1:] for of in known} == set()
+def test_results_are_of_the_table_and_of_a_commit_that_is_here():
+    known = subprocess.run(["git", "-C", ROOT, "cat-file", "-t", "HEAD"], capture_output=True)
+    for layer in rows.LAYERS:
+        path = study.RESULTS / f"credit_{layer}.json"
+        if path.is_file():
+            found = json.loads(path.read_text())
+            asked = {cell.key for cell in rows.cells_of(TABLE, layer, chosen())}
+            assert set(found["cells"]) <= asked
+            command = ["git", "-C", ROOT, "merge-base", "--is-ancestor", found["commit"], "HEAD"]
+            if known.returncode == 0 and not (ROOT / ".git" / "shallow").exists():
+                assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_a_table_has_complete_rows_alone_with_values_at_the_budget():
+    found = credit_cells.Results("earlier")
+    found.layer = "tiny"
+    curves = {"lockstep": [[0, 0.0, 4], [80000, 0.5, 4], [100000, 1.0, 4]]}
+    name, ways = "plan_path_hard, outcome", TABLE["tiny"]["ways"]
+    found._by_seed = {
+        (name, way): {
+            seed: {"curve": curves.get(way, [[0, 0.0, 4], [90000, 0.5, 4]])}
+            for seed in TABLE["seeds"]
+        }
+        for way in ways
+    }
+    assert found.is_complete(name)
+    assert found.mean((name, "lockstep"), lambda c: credit_cells.at_tokens(c, 90000)) == 75
+    assert found.mean(
+        (name, "vine"), lambda c: credit_cells.over_tokens(c, 90000)
+    ) == pytest.approx(25)
+    del found._by_seed[name, "vine"][TABLE["seeds"][-1]]
+    assert not found.is_complete(name)
+
+
+def test_a_family_has_in_bold_what_the_correction_leaves():
+    doubtful = [0.1, 0.13, 0.18]  # p = 0.028
+    alone = {("a", "b"): doubtful, ("a", "c"): doubtful}
+    assert "**" not in credit_cells.Family(alone).shown(("a", "b"))
+    sure = credit_cells.Family({("a", "b"): doubtful, ("a", "c"): [0.1, 0.1, 0.099]})
+    assert sure.shown(("a", "b")) == "**+14 (+4 to +24)**"
+    assert "the 2 that Holm" in sure.note()
+
+
+PROSE = [
+    "docs/which-credit.md",
+    *(f"docs/research/{name}.md" for name in ("index", "enumerated", "small-models")),
+]
+CLAIMS = tomllib.loads(Path(__file__).with_name("claims.toml").read_text())["claim"]
+_RELATION = r"\b(?:is|are|was|were)\b[^.:;]*\b(?:ahead|behind|level)\b|\d points\b"
+_COMPARES = re.compile(rf"[^.:;]*(?:{_RELATION})[^.:;]*")
+_BLOCK = re.compile(r"<!-- (table:\w+) -->.*?<!-- /\1 -->", re.DOTALL)
+
+
+def prose_of(page):
+    text = _BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    text = re.sub(
+        r"^(\||#|- \*\*)[^\n]*\n",
+        lambda m: m[0] if m[1] == "- **" else "\n",
+        text,
+        flags=re.MULTILINE,
+    )
+    return re.sub(r"\s+", " ", re.sub(r"\]\([^)]*\)|[\[*`]", "", text))
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=[of["says"][:60] for of in CLAIMS])
+def test_what_a_page_says_of_two_ways_is_what_the_table_has(claim):
+    """Ahead, behind: the 95 % interval excludes 0; level: it does not."""
+    assert claim["says"] in prose_of(claim["page"])
+    found, checked = credit_cells.results(claim["layer"]), 0
+    for relation in ("ahead", "level", "behind"):
+        for name, way, other, *of in claim.get(relation, ()):
+            how = credit_cells.over_budgets
+            if claim["layer"] != "exact":
+                tokens = credit_tiny.tokens_of(found, found.rows[name])
+                how = partial(credit_cells.over_tokens, tokens=tokens)
+            assert found.has(name, way)
+            by = found.differences((name, way), ([*of, name][0], other), how)
+            low, high = mean_interval(by)[1:]
+            is_so = {"ahead": low > 0, "level": low <= 0 <= high, "behind": high < 0}
+            assert is_so[relation], (name, way, other, low, high)
+            checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("page", PROSE)
+def test_every_sentence_that_compares_is_such_a_claim(page):
+    rest = prose_of(page)
+    for claim in CLAIMS:
+        if claim["page"] == page:
+            rest = rest.replace(claim["says"], "")
+    assert not re.findall(_COMPARES, rest)
+
+
+def test_no_difference_in_the_prose_is_in_none_of_the_tables():
+    text = " ".join((ROOT / page).read_text(encoding="utf-8") for page in PROSE)
+    tables = " ".join(block.group() for block in _BLOCK.finditer(text))
+    known = {found[1:] for found in _INTERVAL.findall(tables)}
+    known |= {tuple(f"{-int(end):+d}" for end in reversed(of)) for of in known}
+    said = re.findall(r"\(([-+]?\d+) to ([-+]?\d+)\)", _BLOCK.sub("", text))
+    as_numbers = {tuple(map(int, of)) for of in known}
+    assert {tuple(map(int, of)) for of in said} <= as_numbers

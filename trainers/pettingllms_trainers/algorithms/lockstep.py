@@ -30,7 +30,7 @@ class Lockstep(Reinforce):
     other levels do not move either, and are whole episodes.
 
     Take it when you do not know whether rewards come at every step or at the end. Where those of
-    steps mean nothing it was 12 to 25 points behind whole episodes: take `reinforce` there.
+    steps mean nothing it was 13 to 39 points behind whole episodes: take `reinforce` there.
 
     Source:
         Go with the winners (Aldous and Vazirani, FOCS 1994), and AT-GRPO (arXiv 2510.11062,
