@@ -256,9 +256,10 @@ class DiningEnv(TextEnv[DiningState]):
             render_mode=render_mode,
         )
         self._costs, self._price = costs(max_turns, 1), -_MESSAGE / max_turns
-        whom = "everybody reads" if sight >= philosophers // 2 else f"the {sight} on each side read"
+        near = f"those who sit up to {sight} places away read it"
+        listeners = "everybody reads it" if sight >= philosophers // 2 else near
         costs_text = _costs_text(self._costs, self._price, reward)
-        limits = (philosophers, meals, max_turns, MAX_MESSAGE, f"{whom} it", costs_text)
+        limits = (philosophers, meals, max_turns, MAX_MESSAGE, listeners, costs_text)
         self._placeholders = placeholders(self._request.sight)
         for (name, meaning), shown in zip(LIMITS.items(), limits, strict=True):
             self._placeholders[name] = PromptField(meaning, _constant(shown))

@@ -194,7 +194,7 @@ def test_messages_are_read_from_the_next_turn_on_within_sight():
     assert env.infos["philosopher_0"]["message"] == "I need 1 now left"
     turn(env, *["#### wait"] * 6)
     assert told in env.observe("philosopher_1")  # the latest words stay
-    assert "the 2 on each side read it" in env.observe("philosopher_1")
+    assert "up to 2 places away read it" in env.observe("philosopher_1")
 
 
 def test_what_was_said_is_no_part_of_the_key():

@@ -25,7 +25,8 @@ from pettingllms_envs.sudoku import SudokuEnv
 SINGLE = {"team": "single"}
 GAMES = [
     *((game, SINGLE) for game in (BlocksworldEnv, PlanPathEnv, QueensEnv, SokobanEnv, SudokuEnv)),
-    *((game, {}) for game in (DiningEnv, FireworksEnv, PanelEnv, RelayEnv, SearchEnv)),
+    (DiningEnv, {"philosophers": 4, "meals": 1}),
+    *((game, {}) for game in (FireworksEnv, PanelEnv, RelayEnv, SearchEnv)),
 ]
 
 
@@ -167,7 +168,7 @@ def pays_turns_that_were_survived(state, action, done):
 
 
 def pays_forks_that_are_taken(state, action, done):
-    return 0.3 * (action in ("left", "right") and done.local == 0)
+    return 0.3 * (done.info["choice"] in ("left", "right") and done.local == 0)
 
 
 def pays_documents_that_are_not_needed(state, action, done):
