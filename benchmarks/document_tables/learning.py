@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from document_tables.markdown import RESULTS, caption, markdown, result, share
@@ -251,19 +253,36 @@ def learning_curriculum() -> str:
 def learning_staleness() -> str:
     """Return learning curves with rollouts that are up to so many train steps old."""
     data = result("staleness")
-    steps = [step for step, _ in data["runs"][0]["greedy_curve"]]
+    runs = {bound: _of_bound(data, bound) for bound in {run["bound"]: 0 for run in data["runs"]}}
     rows = [
         [
-            str(run["seed"]),
-            str(run["bound"]),
-            f"{run['mean_age']:.2f}",
-            *(f"{100 * success:.0f} %" for _, success in run["greedy_curve"]),
-            f"{run['mean_gap']:.3f}",
+            str(bound),
+            f"{fmean(run['mean_age'] for run in own):.2f}",
+            *(_spread([run["greedy_curve"][at][1] for run in own]) for at in range(len(curve))),
+            _spread([_last(run) - _last(plain) for run, plain in zip(own, runs[0], strict=True)]),
+            f"{fmean(run['mean_gap'] for run in own):.3f}",
         ]
-        for run in sorted(data["runs"], key=lambda run: (run["seed"], run["bound"]))
+        for bound, own in runs.items()
+        for curve in [own[0]["greedy_curve"]]
     ]
-    header = ["seed", "`max_staleness`", "mean age", *(f"{step} steps" for step in steps)]
-    return markdown([*header, "log-probability, sampled to newest"], rows) + caption(data)
+    steps = [f"{step} steps" for step, _ in runs[0][0]["greedy_curve"]]
+    header = ["`max_staleness`", "mean age", *steps, "against 0"]
+    told = f"\nMean over {len(runs[0])} seeds (lowest to highest), in points of success.\n"
+    return markdown([*header, "log-probability, sampled to newest"], rows) + told + caption(data)
+
+
+def _of_bound(data: dict[str, Any], bound: int) -> list[dict[str, Any]]:
+    return sorted((r for r in data["runs"] if r["bound"] == bound), key=lambda run: run["seed"])
+
+
+def _last(run: dict[str, Any]) -> float:
+    return run["greedy_curve"][-1][1]
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Return mean, lowest and highest in points; one figure where all agree."""
+    low, middle, high = (100 * of(values) for of in (min, fmean, max))
+    return f"{middle:.0f}" if low == high else f"{middle:.0f} ({low:.0f} to {high:.0f})"
 
 
 RULES = ("random", "greedy")

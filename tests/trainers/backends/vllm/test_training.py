@@ -121,6 +121,18 @@ def test_engines_play_beside_updates_in_processes_of_their_own(train, monkeypatc
         assert gaps[1] > 1e-3, "one update lies between"
 
 
+@pytest.mark.parametrize("has_adapters", [False, True])
+def test_episodes_go_on_with_new_weights(train, has_adapters):
+    """Several train steps in flight: engines swap weights while they write, adapters between."""
+    code, lines, message = train(
+        *(LORA if has_adapters else []), "--rollout.max-staleness=2", num_steps=5
+    )
+    assert code == 0, message
+    assert max(line["rollout/max_age"] for line in lines[1:]) == 2
+    gaps = [line["loss/p/engine_gap_max"] for line in lines[1:]]
+    assert 0 < gaps[0] < 1e-4
+
+
 @pytest.mark.slow
 def test_every_process_of_a_launcher_has_an_engine(small_run_file, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
