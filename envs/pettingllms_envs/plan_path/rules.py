@@ -43,6 +43,8 @@ class Level(NamedTuple):
     rules: str = ""
     """Lines of the rules of further symbols in `cells`, as `pettingllms_envs.terrain` says."""
 
+    ADDED = ("rules",)
+
     @property
     def stride(self) -> int:
         """The difference between the numbers of a cell and the cell below it."""
