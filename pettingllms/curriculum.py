@@ -92,7 +92,7 @@ def next_level(records: Sequence[LevelRecord], max_episodes: int) -> int | None:
 
 
 def hardest_passed(records: Sequence[LevelRecord], max_episodes: int) -> int | None:
-    """Return the hardest level that is passed for sure; None if there is none.
+    """Return the hardest level that is passed, as far as was found out; None if there is none.
 
     Args:
         records: As for `next_level`, as is the next.

@@ -120,7 +120,7 @@ class QueensEnv(PlanningEnv):
 
     With `pieces`, other pieces stand among the queens, and how they attack is drawn with the level:
     lines of limited or unlimited reach, leaps, and leaps repeated. The task is solved when no piece
-    attacks another, and no program that knows queens alone solves it.
+    attacks another; a program that knows queens alone rarely gets there.
 
     ## Agents and roles
 
