@@ -1,8 +1,8 @@
 """By what should answers be credited? Runs the study, cell by cell, and continues where it stopped.
 
     python benchmarks/study.py selection     # learning rates of the exact layer, on own seeds
-    python benchmarks/study.py exact         # 20 minutes
-    python benchmarks/study.py tiny          # 8 hours
+    python benchmarks/study.py exact         # half an hour
+    python benchmarks/study.py tiny          # about 10 hours
 
 Rows, ways and seeds are in `benchmarks/credit_study/rows.toml`. A layer's cells are computed one
 after another, in one thread, and all layers by one commit: what differs from it must be committed

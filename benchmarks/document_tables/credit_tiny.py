@@ -37,6 +37,8 @@ def credit_earlier() -> str:
 def _rows(found: Results) -> str:
     every = [row for row in TABLE["tiny"]["rows"] if "plays" not in row]
     rows = [row for row in every if found.is_complete(row["name"])]
+    if not rows:
+        return f"None of the {len(every)} rows is complete yet.\n"
     budgets = {row["name"]: tokens_of(found, row) for row in rows}
     family = Family(
         {
