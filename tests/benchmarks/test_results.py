@@ -9,6 +9,7 @@ from statistics import median
 
 import pytest
 
+import pettingllms
 from pettingllms.evaluation.bench import FULL
 from pettingllms.evaluation.statistics import wilson_interval
 from pettingllms_trainers.config.recipes import (
@@ -199,6 +200,16 @@ def test_a_pretrained_model_is_compared_with_trl_and_transformers_in_one_run():
             "generate_speedup_over_transformers",
             "update_speedup_over_plain",
         }
+
+
+def test_measured_levels_of_difficulty_are_all_those_of_today():
+    """A level's number says nothing of what was measured, once its attributes have changed."""
+    data = json.loads((ROOT / "benchmarks/results/games_levels.json").read_text())
+    measured: dict[str, list[object]] = {}
+    for row in data["levels"]:
+        measured.setdefault(row["env_id"], []).append(row["arguments"])
+    for env_id, arguments in measured.items():
+        assert arguments == list(pettingllms.spec(env_id).load().levels.attributes), env_id
 
 
 def test_no_measured_policy_solves_more_of_harder_levels():
