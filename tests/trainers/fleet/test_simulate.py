@@ -79,6 +79,46 @@ def test_environments_share_their_workers(config, environment):
     assert found.env_busy == pytest.approx(6 * 6 * 4 * 0.5 / found.seconds)
 
 
+def on_ray(config, **settings):
+    ray = config.ray.model_copy(update={"enabled": True, "num_env_workers": 3})
+    rollout = config.rollout.model_copy(update={"env_threads": 2})
+    return config.model_copy(update={"ray": ray, "rollout": rollout} | settings)
+
+
+@pytest.mark.parametrize(
+    ("uses_ray", "num_workers"), [(True, 3 * 2), (False, 2)], ids=["ray", "alone"]
+)
+def test_environments_have_threads_in_every_worker_process(
+    config, environment, uses_ray, num_workers
+):
+    """Ray's worker processes count, and only if Ray is used; what they share is all of the time."""
+    own = on_ray(config)
+    own = own.model_copy(update={"ray": own.ray.model_copy(update={"enabled": uses_ray})})
+    free = dict.fromkeys(ENGINES, EngineSpeed())
+    slow = workload(branch_s=0.5)
+    found = rollouts_on(own, environment, slow, Fleet((1, 1), (1, 1)), free)
+    assert found.seconds == pytest.approx(6 * 6 * 4 * 0.5 / num_workers)
+    assert found.env_busy == pytest.approx(1)
+
+
+def test_policies_of_ray_learn_on_the_gpus_that_write_for_them(config, environment):
+    """One process plays on all engines, then each policy learns on its own half."""
+    own, asked = on_ray(config), []
+    for num_gpus in (1, 8):
+        fastest(own, num_gpus, asked.append)
+    assert asked[:2] == [Fleet((), (), 1), Fleet((4, 4), ())], "one of each, unless there is one"
+    busy = dict.fromkeys(ENGINES, EngineSpeed(token_s=0.01))
+    alone, three = (
+        rollouts_on(own, environment, workload(), Fleet((num, num), ()), busy) for num in (1, 3)
+    )
+    assert alone.seconds == pytest.approx(3 * three.seconds)
+    learning = dict.fromkeys(ENGINES, LearningSpeed(token_s=1.0))
+    found = three._replace(seconds=100.0, num_tokens={"tool": 80, "planner": 40})
+    step = step_on(in_flight(own, 1), found, Fleet((4, 4), ()), Speeds(busy, learning))
+    assert step.update_s == {"tool": 20.0, "planner": 10.0}
+    assert step.step_s == 100 + 20, "both learn at the same time, and nothing is left beside"
+
+
 def test_nobody_waits_where_an_engine_takes_requests(config, environment):
     """Answers of 1 or 100 tokens: with a barrier at every decision all wait for the longest."""
     uneven = workload(lengths=(1, 1, 1, 1, 1, 1, 1, 100))

@@ -182,6 +182,15 @@ class ConfigData(Section):
         """
         return self.engine.can.takes_requests and not self.ray.enabled
 
+    def num_env_workers(self, num_players: int) -> int:
+        """Return how many environments the run can step at the same time.
+
+        Args:
+            num_players: Processes that play levels; one with Ray, which gives it workers.
+        """
+        num_processes = num_players * max(self.ray.num_env_workers * self.ray.enabled, 1)
+        return num_processes * max(self.rollout.env_threads, 1)
+
     @property
     def plays_beside_updates(self) -> bool:
         """Whether engines can generate while policies learn, with rollouts of later train steps.

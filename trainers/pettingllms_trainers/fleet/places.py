@@ -25,10 +25,24 @@ class Fleet(NamedTuple):
     generate: tuple[int, ...]
     """Engines for each base model (`base_groups`), each on GPUs of its own."""
     learn: tuple[int, ...]
-    """GPUs that learn, for each of them; none: see `num_shared`."""
+    """GPUs that do nothing but learn, for each of them; none: those that generate learn, too."""
     num_shared: int = 0
     """Processes on a GPU each (or several, with shards), which generate and then learn with all
-    policies and play a share of the levels each; 0: GPUs are dedicated."""
+    policies; without Ray each plays a share of the levels. 0: every base model has its own GPUs."""
+
+
+def num_players(config: Config, fleet: Fleet) -> int:
+    """Return the processes that play levels: one with Ray or dedicated GPUs."""
+    return 1 if config.ray.enabled else max(fleet.num_shared, 1)
+
+
+def learning_gpus(config: Config, fleet: Fleet) -> dict[str, int]:
+    """Return base model to the GPUs on which it learns."""
+    names = [group[0] for group in base_groups(config.models)]
+    if fleet.num_shared:
+        return dict.fromkeys(names, fleet.num_shared)
+    own = fleet.learn or [config.engine.num_shards * num for num in fleet.generate]
+    return dict(zip(names, own, strict=True))
 
 
 class Place(NamedTuple):
@@ -56,16 +70,19 @@ def place_of(
         fleet: On what.
         engines: What engines take, by base model.
     """
-    servers = _servers(fleet, engines)
-    workers = asyncio.Semaphore(max(config.rollout.env_threads, 1))
+    servers = _servers(config, fleet, engines)
+    workers = asyncio.Semaphore(config.num_env_workers(1))
     pool = _pool(config, environment, workload, servers, engines)
     return Place(servers, pool, SimulatedEpisodes(workload, workers))
 
 
-def _servers(fleet: Fleet, engines: Mapping[str, EngineSpeed]) -> dict[str, list[Server]]:
+def _servers(
+    config: Config, fleet: Fleet, engines: Mapping[str, EngineSpeed]
+) -> dict[str, list[Server]]:
     if fleet.num_shared:
-        shared = Server(engines)
-        return {name: [shared] for name in engines}
+        num = fleet.num_shared // num_players(config, fleet)
+        shared = [Server(engines) for _ in range(num)]
+        return dict.fromkeys(engines, shared)
     return {
         name: [Server({name: speed}) for _ in range(num)]
         for (name, speed), num in zip(engines.items(), fleet.generate, strict=True)

@@ -13,7 +13,7 @@ from pettingllms_trainers.config.announced import algorithm_class, algorithm_nam
 from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.fleet.here import measured_here
-from pettingllms_trainers.fleet.places import Fleet
+from pettingllms_trainers.fleet.places import Fleet, learning_gpus
 from pettingllms_trainers.fleet.search import Found, Trial, check_size, fastest, sizes
 from pettingllms_trainers.fleet.simulate import (
     Rollouts,
@@ -153,7 +153,7 @@ def bottleneck(step: StepTimes) -> str:
     if learn_s > rollouts.seconds:
         return f"the update of {max(step.update_s, key=lambda name: step.update_s[name])}"
     if rollouts.env_busy > 0.8:
-        return "environment workers (rollout.env_threads)"
+        return "environment workers (rollout.env_threads; with Ray ray.num_env_workers)"
     name = max(rollouts.busy, key=lambda model: rollouts.busy[model])
     if rollouts.busy[name] > 0.7:
         return f"the engines of {name}"
@@ -173,7 +173,7 @@ class _Planner:
         self._config, self._environments, self._gpu = config, environments, gpu
         self._plan = make_plan(config, environments, num_gpus=1, gpu_gib=gpu.num_bytes / (1 << 30))
         self._names = [group[0] for group in base_groups(config.models)]
-        self._rollouts: dict[tuple[Efficiency, tuple[int, ...], int], Rollouts] = {}
+        self._rollouts: dict[tuple[Efficiency, Fleet], Rollouts] = {}
         self.workload: Workload = (
             from_script(config, environments)
             if recorded is None
@@ -189,7 +189,8 @@ class _Planner:
         def simulate(fleet: Fleet) -> StepTimes | None:
             if not self._fits(fleet):
                 return None
-            key = (reached, fleet.generate, fleet.num_shared)
+            # How many GPUs learn does not matter to rollouts, but whether they do meanwhile.
+            key = reached, fleet._replace(learn=(1,) * bool(fleet.learn))
             if key not in self._rollouts:
                 self._rollouts[key] = self._played(self._config, fleet, speeds)
             return step_on(self._config, self._rollouts[key], fleet, speeds)
@@ -220,8 +221,7 @@ class _Planner:
 
     def _fits(self, fleet: Fleet) -> bool:
         limit = USABLE * self._gpu.num_bytes
-        counts = fleet.learn or (fleet.num_shared,) * len(self._names)
-        for name, num_ranks in zip(self._names, counts, strict=True):
+        for name, num_ranks in learning_gpus(self._config, fleet).items():
             memory = plan_memory(
                 self._config,
                 self._plan.shapes,
@@ -231,7 +231,7 @@ class _Planner:
                 num_groups=self._plan.step.num_groups,
             )
             own = memory.policies[name]
-            needed = memory.peak if fleet.num_shared else own.kept + own.passing
+            needed = own.kept + own.passing if fleet.learn else memory.peak
             if needed > limit:
                 what = f"{name} learns" if fleet.learn else "a process generates and learns"
                 self.reason = (

@@ -52,11 +52,11 @@ def fastest(config: Config, num_gpus: int, trial: Trial, larger: Fleet | None = 
     if larger is None or num_gpus <= _NUM_UNITS:
         ordered = tries(_fleets(config, num_gpus, unit))
     else:
-        ordered = tries(_halved(larger, num_gpus, config.engine.num_shards))
+        ordered = tries(_halved(config, larger, num_gpus))
     while unit > max(1, num_gpus // _FINEST):
         unit //= 2
         best = None
-        while ordered and ordered[0] is not best and not ordered[0].fleet.num_shared:
+        while ordered and ordered[0] is not best and ordered[0].fleet.learn:
             best = ordered[0]
             ordered = tries(_neighbours(best.fleet, unit, config.engine.num_shards))
     return Found(num_gpus, tuple(ordered))
@@ -75,18 +75,29 @@ def check_size(num_gpus: int) -> None:
 
 def _fleets(config: Config, num_gpus: int, unit: int) -> Iterator[Fleet]:
     shards, num_models = config.engine.num_shards, len(base_groups(config.models))
-    if config.engine.can.is_local and num_gpus >= shards:
-        yield Fleet((), (), num_gpus // shards)
+    yield from _in_turn(config, num_gpus)
     if config.engine.has_copy:
         for parts in _divided(num_gpus // unit, 2 * num_models):
             yield from _split([part * unit for part in parts], shards)
 
 
-def _halved(fleet: Fleet, num_gpus: int, shards: int) -> Iterator[Fleet]:
-    """Return shared GPUs and the halves of a split, as they add up to the number."""
-    if fleet.num_shared:
-        yield Fleet((), (), num_gpus // shards)
+def _in_turn(config: Config, num_gpus: int) -> Iterator[Fleet]:
+    """Return the fleet whose GPUs generate and then learn: with Ray every base model has its own.
+
+    A worker of one of several policies has a GPU for itself unless there are too few of them.
+    """
+    num, num_models = num_gpus // config.engine.num_shards, len(base_groups(config.models))
+    if config.engine.can.is_local and num:
+        is_apart = config.ray.enabled and num >= num_models
+        yield Fleet((num // num_models,) * num_models, ()) if is_apart else Fleet((), (), num)
+
+
+def _halved(config: Config, fleet: Fleet, num_gpus: int) -> Iterator[Fleet]:
+    """Return what generates and learns in turn, and the halves of a split."""
+    yield from _in_turn(config, num_gpus)
+    if not fleet.learn:
         return
+    shards = config.engine.num_shards
     parts = [*(number * shards // 2 for number in fleet.generate), *(n // 2 for n in fleet.learn)]
     parts[-1] += num_gpus - sum(parts)
     yield from _split(parts, shards)

@@ -16,7 +16,13 @@ from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.fleet.clock import VirtualLoop
 from pettingllms_trainers.fleet.engine import Server
 from pettingllms_trainers.fleet.flights import Flights, Flown
-from pettingllms_trainers.fleet.places import Fleet, Place, place_of
+from pettingllms_trainers.fleet.places import (
+    Fleet,
+    Place,
+    learning_gpus,
+    num_players,
+    place_of,
+)
 from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
 from pettingllms_trainers.fleet.workload import Workload
 from pettingllms_trainers.ranks import Ranks
@@ -108,10 +114,10 @@ async def _play(
 ) -> Rollouts:
     places = [
         place_of(config, environment, workload, fleet, engines)
-        for _ in range(max(fleet.num_shared, 1))
+        for _ in range(num_players(config, fleet))
     ]
     most = config.rollout.max_staleness
-    if most > 1 and config.plays_beside_updates and not fleet.num_shared:
+    if most > 1 and config.plays_beside_updates and fleet.learn:
         play = partial(_in_flight, config, environment, places[0])
         must_drain = not config.swaps_within_answers
         flown = await Flights(play, most, must_drain=must_drain).fly(_NUM_ROUNDS * most)
@@ -151,7 +157,6 @@ def _seen(config: Config, workload: Workload, places: Sequence[Place], flown: Fl
     trees, num, end_s = list(itertools.chain(*flown.trees)), len(flown.trees), flown.end_s
     episodes = [place.episodes for place in places]
     spans = [span for one in episodes for span in one.spans if num == 1 or span[1] < end_s]
-    num_workers = len(places) * max(config.rollout.env_threads, 1)
     num_begun = num * config.rollout.num_levels * config.algorithm.episodes_per_level
     servers = [place.servers for place in places]
     return Rollouts(
@@ -162,7 +167,7 @@ def _seen(config: Config, workload: Workload, places: Sequence[Place], flown: Fl
         {name: round(x / num) for name, x in _tokens(config, workload, trees).items()},
         {name: round(x / num) for name, x in _optimizer_steps(config, workload, trees).items()},
         _num_written(trees) // num,
-        sum(one.worked_s for one in episodes) / (end_s * num_workers),
+        sum(one.worked_s for one in episodes) / (end_s * config.num_env_workers(len(places))),
         _running(servers),
         1 - len(trees) / num_begun,
     )
@@ -199,15 +204,14 @@ def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) ->
         fleet: On what.
         speeds: What learning takes.
     """
-    names = [group[0] for group in base_groups(config.models)]
-    gpus = dict.fromkeys(names, fleet.num_shared) | dict(zip(names, fleet.learn, strict=False))
+    gpus = learning_gpus(config, fleet)
     update_s = {
         name: speeds.learning[name].optimizer_step_s * rollouts.num_optimizer_steps.get(name, 0)
-        + speeds.learning[name].token_s * rollouts.num_tokens.get(name, 0) / gpus[name]
-        for name in names
+        + speeds.learning[name].token_s * rollouts.num_tokens.get(name, 0) / num
+        for name, num in gpus.items()
     }
-    sync_s = max(speeds.learning[name].sync_s for name in names)
-    is_ahead = config.plays_beside_updates and not fleet.num_shared
+    sync_s = max(speeds.learning[name].sync_s for name in gpus)
+    is_ahead = config.plays_beside_updates and bool(fleet.learn)
     # On shared GPUs policies learn one after another, on their own all at the same time.
     learn_s = sum(update_s.values()) if fleet.num_shared else max(update_s.values())
     step_s = max(rollouts.seconds, learn_s) if is_ahead else rollouts.seconds + learn_s

@@ -133,7 +133,7 @@ def fleet_picture(plan: FleetPlan) -> Figure:
 def _row(plan: FleetPlan, num_gpus: int, step: StepTimes) -> Sequence[str]:
     fleet, rollouts = step.fleet, step.rollouts
     shared = f"{fleet.num_shared} shared"
-    learn = "same" if fleet.num_shared else "/".join(map(str, fleet.learn))
+    learn = "/".join(map(str, fleet.learn)) or "same"
     median, high = rollouts.level_s
     return (
         str(num_gpus),
@@ -166,6 +166,9 @@ def _busy(step: StepTimes) -> str:
 def _name(fleet: Fleet, plan: FleetPlan) -> str:
     if fleet.num_shared:
         return f"{fleet.num_shared} shared"
+    if not fleet.learn:
+        pairs = zip(plan.models, fleet.generate, strict=True)
+        return "; ".join(f"{name}: {num} write, then learn" for name, num in pairs)
     pairs = zip(plan.models, fleet.generate, fleet.learn, strict=True)
     return "; ".join(f"{name}: {write} write, {learn} learn" for name, write, learn in pairs)
 
