@@ -1,5 +1,6 @@
 """Documents stay short enough to be read: the README as a whole, and the prose of every page."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -49,9 +50,10 @@ def test_the_readme_is_read_in_a_minute():
     assert words(text) <= 900
 
 
-def test_the_picture_of_the_readme_is_the_one_that_its_script_draws(monkeypatch):
+@pytest.mark.parametrize("name", ["front_picture", "staleness_picture"])
+def test_pictures_are_those_that_their_scripts_draw(monkeypatch, name):
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    from front_picture import PICTURE, front_picture
-
-    assert PICTURE.read_text(encoding="utf-8") == front_picture(), "run: docs/front_picture.py"
+    script = importlib.import_module(name)
+    drawn = getattr(script, name)()
+    assert drawn == script.PICTURE.read_text(encoding="utf-8"), f"run: docs/{name}.py"
