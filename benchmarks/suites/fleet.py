@@ -5,11 +5,13 @@
 Closed forms: the mean time in a processor-sharing queue with Poisson arrivals (M/M/1), by the
 simulated server. This machine: engine, update and environment are fitted to the train steps of one
 setting of `recipe:plan_path` after its warm start; the train steps of other settings are then
-predicted and measured, in turn. Written are medians over the measured steps. Wall times: the
-machine should have nothing else to do.
+planned and measured. Written are medians over rounds, each with a fit of its own, of the medians of
+the measured steps. One thread does all of it, so that seconds are CPU seconds of the process, for
+which other work on the machine counts less.
 
 Orders that others have published: the larger the spread of lengths, the longer the tail
 (arXiv 2509.21009); and episodes that do not wait for each other take less time (arXiv 2602.09578).
+Stragglers: one episode of a hundred is ten times as long, with `rollout.max_staleness` 1, 2 and 4.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ import asyncio
 import math
 import random
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
+from unittest import mock
 
-from measuring import frame, parser_of, write
+import measuring
+from measuring import frame, parser_of, timed, write
 
 from pettingllms_trainers import commands
 from pettingllms_trainers.config import Config
@@ -32,10 +38,15 @@ from pettingllms_trainers.fleet.clock import VirtualLoop
 from pettingllms_trainers.fleet.engine import Server
 from pettingllms_trainers.fleet.here import Here, measured_here
 from pettingllms_trainers.fleet.places import Fleet
+from pettingllms_trainers.fleet.planner import bottleneck, plan_fleet
 from pettingllms_trainers.fleet.simulate import rollouts_on, step_on
 from pettingllms_trainers.fleet.speeds import GPUS, USUAL, EngineSpeed, engine_of
 from pettingllms_trainers.fleet.workload import Step, Workload
-from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments
+from pettingllms_trainers.rollout.flight import Voyage
+from pettingllms_trainers.runs.measuring import measured
 
 RECIPE = "recipe:plan_path"
 QUIET = ("--logging.progress=off", "--logging.no-tensorboard", "--num-threads=1")
@@ -54,8 +65,17 @@ SETTINGS = {
         "--algorithm.num-candidates=4",
     ),
 }
+PAPER = [
+    f"recipe:paper/{n}" for n in ("paper", "tasks/plan_path", "models/qwen3_8b", "training/lora")
+]
+FULL = [*PAPER[:-1], "recipe:paper/training/full_8gpu"]
+SKEWED = ("--rollout.num-levels=100", "--engine.vllm.no-sleep")
 HERE = Fleet((), (), 1)
 LOADS = (0.2, 0.4, 0.6)
+PLANS = ((PAPER, 8), (["recipe:gpus/64"], 64), (["recipe:gpus/64"], 512))
+NUM_ROUNDS = 3
+NUM_PLAYED = 8
+"""Train steps that a prediction is a mean over."""
 NUM_DRAWS = 8
 """Workloads that each figure of the published orders is a mean over."""
 
@@ -63,16 +83,18 @@ NUM_DRAWS = 8
 def main() -> None:
     """Compare, and write the result."""
     parser = parser_of("fleet", __doc__)
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=6, help="of a setting")
     parser.add_argument("--arrivals", type=int, default=200_000)
     options = parser.parse_args()
     result = frame("fleet", [0])
-    result["hardware"] = "Linux x86_64, one thread, wall time"
     result["queues"] = [queue(load, options.arrivals) for load in LOADS]
     result["orders"] = orders()
-    result["machine"] = list(machine(options.steps))
+    result["stragglers"] = stragglers()
+    result["plans"] = [plan(*one) for one in PLANS]
+    with mock.patch("time.perf_counter", time.process_time):
+        result["machine"] = machine(options.steps)
     write(result, options.output)
-    for name in ("queues", "orders", "machine"):
+    for name in ("queues", "orders", "stragglers", "plans", "machine"):
         print(name, *result[name], sep="\n  ")
 
 
@@ -103,9 +125,7 @@ async def _mean_time(load: float, num_arrivals: int) -> float:
 
 def orders() -> list[dict[str, Any]]:
     """Return what the spread of lengths and waiting for each other cost, on data-sheet engines."""
-    recipes = ("paper", "tasks/plan_path", "models/qwen3_8b", "training/lora")
-    names = [f"recipe:paper/{name}" for name in recipes]
-    waiting = load_config(names, ["--engine.kind=transformers"])
+    waiting = load_config(PAPER, ["--engine.kind=transformers"])
     environment = make_environments(waiting)[0]
     engine = engine_of(_shape(waiting), GPUS["h100"], 1, USUAL)
     found: list[dict[str, Any]] = []
@@ -116,7 +136,7 @@ def orders() -> list[dict[str, Any]]:
                 rollouts_on(config, environment, load, Fleet((4,), (4,)), {"tool": engine})
                 for load in loads
             ]
-            for name, config in (("waiting", waiting), ("continuous", load_config(names)))
+            for name, config in (("waiting", waiting), ("continuous", load_config(PAPER)))
         }
         found.append(
             {
@@ -126,6 +146,56 @@ def orders() -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def stragglers() -> list[dict[str, Any]]:
+    """Return what waiting for stragglers costs, and the share of the episodes that are given up."""
+    short = [_workload(0.8, random.Random(seed)) for seed in range(100)]
+    (steps,) = short[0].episodes
+    long = tuple(step._replace(turn=turn) for turn in range(40) for step in steps[:2])
+    skewed = short[0]._replace(episodes=(long, *(one.episodes[0] for one in short[1:])))
+    found: list[dict[str, Any]] = []
+    for bound in (1, 2, 4):
+        flags = [f"--rollout.max-staleness={bound}", *SKEWED]
+        config = load_config(FULL, flags)
+        environment = make_environments(config)[0]
+        engines = dict.fromkeys(config.models, engine_of(_shape(config), GPUS["h100"], 1, USUAL))
+        play = partial(rollouts_on, config, environment, skewed, Fleet((2, 2), (2, 2)), engines)
+        dropped = play()
+        with mock.patch.object(Voyage, "leave"):
+            waiting = play()
+        found.append(
+            {
+                "bound": bound,
+                "waiting_s": round(waiting.seconds, 1),
+                "dropped_s": round(dropped.seconds, 1),
+                "stale": round(dropped.stale, 4),
+            }
+        )
+    return found
+
+
+def plan(names: Sequence[str], num_gpus: int) -> dict[str, Any]:
+    """Return the fastest fleet of up to so many GPUs, what it waits for, and what planning took."""
+    spent, found = timed(lambda: plan_fleet(load_config(names), num_gpus=num_gpus, gpu="h100"))
+    size, steps = found.found[-1]
+    fleet = steps[0].fleet
+    return {
+        "recipe": names[-1] if len(names) == 1 else "recipe:paper/paper, ...",
+        "num_gpus": size,
+        "num_fleets": sum(len(one.steps) for one in found.found),
+        "generate": fleet.num_shared or list(fleet.generate),
+        "learn": list(fleet.learn) or "same",
+        "step_s": round(steps[0].step_s, 1),
+        "range_s": [round(end, 1) for end in found.range_s],
+        "busy": {name: round(share, 3) for name, share in steps[0].rollouts.busy.items()},
+        "env_busy": round(steps[0].rollouts.env_busy, 4),
+        "usd": round(found.usd(size, steps[0])),
+        "num_steps": found.num_steps,
+        "waits_for": bottleneck(steps[0]),
+        "slowest_s": round(steps[-1].step_s, 1),
+        "cpu_s": round(spent.cpu_s, 1),
+    }
 
 
 def _shape(config: Config) -> Any:
@@ -147,7 +217,7 @@ def _workload(spread: float, rng: random.Random) -> Workload:
         for turn in range(4)
         for agent in agents
     )
-    used = dict.fromkeys(agents, 1.0)
+    used = dict.fromkeys(agents, (1.0,))
     return Workload((steps,), tuple((agent,) for agent in agents), 0.0, used, "lognormal")
 
 
@@ -164,28 +234,45 @@ def machine(num_steps: int) -> list[dict[str, Any]]:
             name: load_config(RECIPE, [*BASE, *models, *flags]) for name, flags in SETTINGS.items()
         }
         environments = make_environments(configs[FITTED])
-        fitted = measured_here(configs[FITTED], environments, num_steps=num_steps)
-        rows: list[dict[str, Any]] = []
-        for name, config in configs.items():
-            measured = measured_here(config, environments, num_steps=num_steps)
-            rows.append({"setting": name, **_compared(config, fitted, measured, environments)})
-            print(rows[-1], flush=True)
-        return rows
+        planned_s: dict[str, list[float]] = {name: [] for name in configs}
+        measured_s: dict[str, list[float]] = {name: [] for name in configs}
+        for _ in range(NUM_ROUNDS):
+            fitted = measured_here(configs[FITTED], environments, num_steps=num_steps)
+            for name, config in configs.items():
+                planned_s[name].append(planned(config, fitted, environments[0], HERE))
+                measured_s[name].append(median(taken(config, environments, num_steps)))
+                print(name, planned_s[name][-1], measured_s[name][-1], flush=True)
+    return [{"setting": name, **compared(planned_s[name], measured_s[name])} for name in configs]
 
 
-def _compared(
-    config: Config, fitted: Here, measured: Here, environments: Sequence[Any]
-) -> dict[str, float]:
-    engines = fitted.speeds.engines
-    rollouts = rollouts_on(config, environments[0], fitted.workload, HERE, engines)
-    predicted, real = step_on(config, rollouts, HERE, fitted.speeds).step_s, median(measured.step_s)
+def taken(
+    config: Config,
+    environments: Sequence[RunEnvironment],
+    num_steps: int,
+    watch: Callable[[PolicyPool], PolicyPool] = lambda pool: pool,
+) -> list[float]:
+    """Return the seconds of train steps, without those of the first, which has much to load."""
+    found = measured(config, environments, Ranks(), num_steps=1 + num_steps, watch=watch)
+    return [step["time/step_s"] for step in found.steps[1:]]
+
+
+def compared(planned_s: Sequence[float], measured_s: Sequence[float]) -> dict[str, Any]:
+    """Return planned train steps beside those that were measured, round by round."""
     return {
-        "predicted_s": round(predicted, 4),
-        "measured_s": round(real, 4),
-        "least_s": round(min(measured.step_s), 4),
-        "most_s": round(max(measured.step_s), 4),
-        "ratio": round(predicted / real, 4),
+        "planned_s": measuring.spread(planned_s),
+        "measured_s": measuring.spread(measured_s),
+        "planned_over_measured": measuring.ratios(planned_s, measured_s),
     }
+
+
+def planned(config: Config, fitted: Here, environment: RunEnvironment, fleet: Fleet) -> float:
+    """Return the seconds of a train step, a mean over as many as are played."""
+    steps: list[float] = []
+    for seed in range(NUM_PLAYED):
+        own = config.model_copy(update={"seed": seed})
+        found = rollouts_on(own, environment, fitted.workload, fleet, fitted.speeds.engines)
+        steps.append(step_on(own, found, fleet, fitted.speeds).step_s)
+    return fmean(steps)
 
 
 if __name__ == "__main__":

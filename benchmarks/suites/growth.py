@@ -238,7 +238,7 @@ def with_workers(config: Config) -> dict[str, Any]:
     num_runs = NUM_SANDBOXED * NUM_TURNS * NUM_CANDIDATES
     steps = tuple(Step("writer_0", turn, 10, (10,)) for turn in range(NUM_TURNS))
     work = Workload(
-        (steps,), (("writer_0",),), walls[WORKERS[0]] / num_runs, {"writer_0": 1.0}, "measured"
+        (steps,), (("writer_0",),), walls[WORKERS[0]] / num_runs, {"writer_0": (1.0,)}, "measured"
     )
     (environment,) = make_environments(config)
     simulated: dict[int, float] = {}

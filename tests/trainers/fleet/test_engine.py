@@ -13,7 +13,9 @@ from pettingllms_trainers.fleet.engine import Server, SimulatedEngine, prompt_of
 from pettingllms_trainers.fleet.speeds import EngineSpeed
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
-SPEED = EngineSpeed(prompt_s=1e-4, iteration_s=2e-3, weights_s=7e-3, token_s=1e-4, cache_s=1e-7)
+SPEED = EngineSpeed(
+    request_s=0.3, prompt_s=1e-4, iteration_s=2e-3, weights_s=7e-3, token_s=1e-4, cache_s=1e-7
+)
 
 
 def run(play):
@@ -23,7 +25,7 @@ def run(play):
 
 def seconds_of(speed, num_prompt_tokens, length, num):
     """Return what equal sequences take, an iteration at a time."""
-    total = num_prompt_tokens * speed.prompt_s
+    total = speed.request_s + num_prompt_tokens * speed.prompt_s
     for written in range(length):
         total += speed.iteration(num, num * (num_prompt_tokens + written))
     return total
@@ -140,3 +142,41 @@ def test_an_answer_is_not_longer_than_the_limit():
 
     ((answer,),) = run(play)
     assert len(answer.token_ids) == 5
+
+
+def test_equal_prompts_of_a_call_are_read_once():
+    speed = EngineSpeed(prompt_s=1.0)
+
+    async def play():
+        engine = SimulatedEngine("m", [Server({"m": speed})], speed, draw, is_concurrent=False)
+        await engine.generate([asked(7), asked(8), asked(7)])
+        return asyncio.get_running_loop().time()
+
+    def draw(*_):
+        return 1
+
+    def asked(place):
+        return GenerateRequest(
+            prompt_ids=prompt_of(place, 5), num_candidates=1, sampling=SamplingSettings(), seed=0
+        )
+
+    assert run(play) == pytest.approx(2 * 5)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.lists(st.floats(0, 1), max_size=5))
+def test_a_server_writes_on_while_nobody_looks(lengths, pauses):
+    """Its caller computes for a while again and again; what ends then has ended then."""
+
+    async def play(pauses):
+        server, loop = Server({"m": SPEED}), asyncio.get_running_loop()
+        writing = [asyncio.ensure_future(server.write("m", 3, [length])) for length in lengths]
+        for pause in pauses:
+            await asyncio.sleep(0)
+            loop.leap(pause)
+        await asyncio.gather(*writing)
+        return sorted(server.changes), server.busy_s["m"]
+
+    (looked, busy), (left, busy_left) = run(lambda: play([])), run(lambda: play([0.0, *pauses]))
+    assert left == [(pytest.approx(moment), *rest) for moment, *rest in looked]
+    assert busy_left == pytest.approx(busy)

@@ -52,7 +52,7 @@ def workload(num_turns=3, lengths=(10,), **changes):
     steps = tuple(
         Step(agent, turn, 20, tuple(lengths)) for turn in range(num_turns) for agent in AGENTS
     )
-    used = dict.fromkeys(AGENTS, 1.0)
+    used = dict.fromkeys(AGENTS, (1.0,))
     base = Workload((steps,), (("tool_0",), ("planner_0",)), 0.0, used, "a test")
     return base._replace(**changes)
 
@@ -77,6 +77,33 @@ def test_environments_share_their_workers(config, environment):
     found = rollouts_on(config, environment, slow, Fleet((1, 1), (1, 1)), ENGINES)
     assert found.seconds >= 6 * 6 * 4 * 0.5
     assert found.env_busy == pytest.approx(6 * 6 * 4 * 0.5 / found.seconds)
+
+
+@pytest.mark.parametrize("num_threads", [0, 1])
+def test_a_process_that_steps_environments_itself_does_nothing_else_meanwhile(
+    config, environment, num_threads
+):
+    """With a thread it asks for other episodes meanwhile."""
+    rollout = config.rollout.model_copy(update={"env_threads": num_threads})
+    own = with_engine(config.model_copy(update={"rollout": rollout}), "transformers")
+    slow = workload(branch_s=0.5, decision_s=0.25, num_turns=1)
+    found = rollouts_on(own, environment, slow, Fleet((1, 1), (1, 1)), ENGINES)
+    in_turn = 2 * (10 * 0.01 + 6 * (4 * 0.5 + 0.25))
+    if num_threads:
+        assert 6 * 2 * 4 * 0.5 < found.seconds < 0.95 * in_turn
+    else:
+        assert found.seconds == pytest.approx(in_turn), "all ask together, then all are stepped"
+
+
+def test_signal_depends_on_the_number_of_candidates(config, environment):
+    """Of 2 candidates half of the decisions are learnt from, of more three quarters."""
+    some = workload(used=dict.fromkeys(AGENTS, (1.0, 0.5, 0.75)))
+    for num, share in ((2, 0.5), (3, 0.75), (4, 0.75)):
+        algorithm = config.algorithm.model_copy(update={"num_candidates": num})
+        own = config.model_copy(update={"algorithm": algorithm})
+        found = rollouts_on(own, environment, some, Fleet((1, 1), (1, 1)), ENGINES)
+        assert found.num_answer_tokens["tool"] == share * 6 * 3 * num * 10
+        assert found.num_tokens["tool"] == share * 6 * 3 * (20 + num * 10)
 
 
 def on_ray(config, **settings):
@@ -154,7 +181,7 @@ def test_processes_share_the_levels(config, environment):
 def test_a_step_adds_up_or_overlaps(config, environment):
     split, shared = Fleet((1, 1), (2, 4)), Fleet((), (), 8)
     learning = {
-        "tool": LearningSpeed(token_s=1.0, sync_s=3.0),
+        "tool": LearningSpeed(token_s=1.0, answer_s=0.5, sync_s=3.0),
         "planner": LearningSpeed(token_s=1.0, optimizer_step_s=5.0),
     }
     speeds = Speeds(ENGINES, learning)
@@ -162,16 +189,17 @@ def test_a_step_adds_up_or_overlaps(config, environment):
     found = found._replace(
         seconds=100.0,
         num_tokens={"tool": 80, "planner": 80},
+        num_answer_tokens={"tool": 16, "planner": 40},
         num_optimizer_steps={"tool": 1, "planner": 2},
     )
     step = step_on(config, found, split, speeds)
-    assert step.update_s == {"tool": 40.0, "planner": 20.0 + 10.0}
-    assert step.step_s == 100 + 40 + 3, "each learns on its own GPUs"
-    assert step_on(config, found, shared, speeds).step_s == 100 + (10 + 10 + 10) + 3
+    assert step.update_s == {"tool": 40.0 + 4.0, "planner": 20.0 + 10.0}
+    assert step.step_s == 100 + 44 + 3, "each learns on its own GPUs"
+    assert step_on(config, found, shared, speeds).step_s == 100 + (10 + 1 + 10 + 10) + 3
     rollout = config.rollout.model_copy(update={"max_staleness": 1})
     ahead = config.model_copy(update={"rollout": rollout})
     assert step_on(ahead, found, split, speeds).step_s == 100 + 3, "the longer of both"
-    assert step_on(ahead, found, shared, speeds).step_s == 100 + 30 + 3, "nothing is left beside"
+    assert step_on(ahead, found, shared, speeds).step_s == 100 + 31 + 3, "nothing is left beside"
 
 
 def in_flight(config, most, num_levels=6):

@@ -25,21 +25,23 @@ QWEN = shape_of("m", PolicyConfig(model="Qwen/Qwen3-8B"))
 
 
 @settings(max_examples=20)
-@given(*(st.floats(1e-6, 1e-2) for _ in range(5)))
-def test_an_engine_is_recovered_from_its_calls(call_s, prompt_s, iteration_s, token_s, cache_s):
+@given(*(st.floats(1e-6, 1e-2) for _ in range(6)))
+def test_an_engine_is_recovered_from_its_calls(
+    call_s, request_s, prompt_s, iteration_s, token_s, cache_s
+):
     rng = np.random.default_rng(0)
     calls = []
     for _ in range(40):
         num = int(rng.integers(1, 30))
         lengths = tuple(map(int, rng.integers(1, 60, num)))
         prompts = tuple(map(int, rng.integers(1, 200, num)))
-        read = int(rng.integers(1, 2000))
+        read, asked = int(rng.integers(1, 2000)), int(rng.integers(1, num + 1))
         cached = sum(n * p + n * (n - 1) / 2 for n, p in zip(lengths, prompts, strict=True))
-        seconds = call_s + read * prompt_s + max(lengths) * iteration_s
+        seconds = call_s + asked * request_s + read * prompt_s + max(lengths) * iteration_s
         seconds += sum(lengths) * token_s + cached * cache_s
-        calls.append(Call(read, lengths, prompts, seconds))
+        calls.append(Call(asked, read, lengths, prompts, seconds))
     found = fitted(calls)
-    expected = EngineSpeed(call_s, prompt_s, iteration_s, 0.0, token_s, cache_s)
+    expected = EngineSpeed(call_s, request_s, prompt_s, iteration_s, 0.0, token_s, cache_s)
     # Seconds are what counts: a coefficient that hardly matters is hardly known.
     for call in calls[:5]:
         assert seconds_of(found, call) == pytest.approx(seconds_of(expected, call), rel=1e-3)
@@ -49,7 +51,8 @@ def seconds_of(speed, call):
     cached = sum(
         n * p + n * (n - 1) / 2 for n, p in zip(call.lengths, call.prompt_lengths, strict=True)
     )
-    seconds = speed.call_s + call.num_prompt_tokens * speed.prompt_s
+    seconds = speed.call_s + call.num_requests * speed.request_s
+    seconds += call.num_prompt_tokens * speed.prompt_s
     seconds += max(call.lengths) * speed.iteration_s + sum(call.lengths) * speed.token_s
     return seconds + cached * speed.cache_s
 

@@ -25,7 +25,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now_s
 
     def leap(self, seconds: float) -> None:
-        """Go to the next event."""
+        """Let time pass in which nothing else happens here: to the next event, or in a caller."""
         self._now_s += seconds
 
 

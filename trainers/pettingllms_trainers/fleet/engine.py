@@ -9,7 +9,8 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 from pettingllms_trainers.fleet.speeds import EngineSpeed
 from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
@@ -63,10 +64,13 @@ class Server:
         self.busy_s = dict.fromkeys(speeds, 0.0)
         """Time in which each model had something to write."""
 
-    async def write(self, model: str, num_prompt_tokens: int, lengths: Sequence[int]) -> None:
-        """Read a prompt once and write completions of these lengths after it."""
+    async def write(
+        self, model: str, num_prompt_tokens: int, lengths: Sequence[int], *, is_read: bool = False
+    ) -> None:
+        """Read a prompt, unless it is read, and write completions of these lengths after it."""
         self._advance()
-        reading_s = num_prompt_tokens * self._speeds[model].prompt_s
+        speed = self._speeds[model]
+        reading_s = speed.request_s + num_prompt_tokens * speed.prompt_s * (not is_read)
         self._since_s += reading_s
         self.busy_s[model] += reading_s
         ends = [self._loop.create_future() for _ in lengths]
@@ -96,18 +100,22 @@ class Server:
             self._timer = self._loop.call_at(self._since_s + left, self._finish)
 
     def _finish(self) -> None:
+        due = self._ends[0][0]
         self._advance()
-        first = self._ends[0][0]
-        self._iterations = max(self._iterations, first)  # rounding must not leave it behind
+        self._iterations = max(self._iterations, due)  # rounding must not leave it behind
+        self._complete()
+        self._admit()
+
+    def _complete(self) -> None:
+        """Let go what is written."""
         while self._ends and self._ends[0][0] <= self._iterations + 1e-6:
             _, _, model, num_tokens, end = heapq.heappop(self._ends)
             self._running[model] -= 1
             self._cached[model] -= num_tokens
             self.num_asked[model] -= 1
-            self.changes.append((self._loop.time(), model, -1))
+            self.changes.append((self._since_s, model, -1))
             if not end.done():
                 end.set_result(None)
-        self._admit()
 
     def _rates(self) -> tuple[float, float]:
         """Return the seconds of the next iteration, and by how much each later one is longer."""
@@ -124,12 +132,23 @@ class Server:
         return num * seconds + growth * num * (num - 1) / 2
 
     def _advance(self) -> None:
-        """Bring the count of iterations to now."""
+        """Bring the count of iterations to now, past ends that nobody had time to look at."""
         now = self._loop.time()
-        passed = now - self._since_s
+        while self._ends:
+            end_s = self._since_s + self._seconds(self._ends[0][0] - self._iterations)
+            if end_s >= now:
+                break
+            self._move(end_s)
+            self._iterations = max(self._iterations, self._ends[0][0])  # as in `_finish`
+            self._complete()
+        self._move(now)
+
+    def _move(self, moment: float) -> None:
+        """Bring the count of iterations to a moment; before it nothing ends."""
+        passed = moment - self._since_s
         if passed <= 0:
             return
-        self._since_s = now
+        self._since_s = moment
         seconds, growth = self._rates()
         if not seconds:
             return
@@ -175,12 +194,17 @@ class SimulatedEngine:
         """See `Generate.generate`."""
         if self._speed.call_s:
             await asyncio.sleep(self._speed.call_s)
-        return await asyncio.gather(*map(self._written, requests))
+        seen = set[tuple[int, ...]]()
+        tasks: list[Coroutine[Any, Any, list[TokenCompletion]]] = []
+        for request in requests:  # equal prompts are read once
+            tasks.append(self._written(request, is_read=request.prompt_ids in seen))
+            seen.add(request.prompt_ids)
+        return await asyncio.gather(*tasks)
 
-    async def _written(self, request: GenerateRequest) -> list[TokenCompletion]:
+    async def _written(self, request: GenerateRequest, *, is_read: bool) -> list[TokenCompletion]:
         place, rng = request.prompt_ids[0], random.Random(request.seed)
         longest = request.sampling.max_completion_tokens
         lengths = [min(self._draw(place, rng), longest) for _ in range(request.num_candidates)]
         server = min(self._servers, key=lambda one: sum(one.num_asked.values()))
-        await server.write(self._model, len(request.prompt_ids), lengths)
+        await server.write(self._model, len(request.prompt_ids), lengths, is_read=is_read)
         return [_answer(length) for length in lengths]

@@ -6,9 +6,10 @@ import asyncio
 import itertools
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pettingllms import TextEnv
+from pettingllms_trainers.fleet.clock import VirtualLoop
 from pettingllms_trainers.fleet.engine import prompt_of
 from pettingllms_trainers.fleet.workload import Workload
 from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LostBranch
@@ -34,10 +35,11 @@ class SimulatedEpisodes:
 
     Args:
         workload: What is played.
-        workers: Environments step while one of these is free; a step of one is not divided.
+        workers: Environments step while one of these is free; a step of one is not divided. None:
+            the process that plays steps them, and does nothing else meanwhile.
     """
 
-    def __init__(self, workload: Workload, workers: asyncio.Semaphore) -> None:
+    def __init__(self, workload: Workload, workers: asyncio.Semaphore | None) -> None:
         self._workload, self._workers = workload, workers
         self._positions: dict[int, _Position] = {}
         self._num_branches: dict[int, int] = {}
@@ -59,10 +61,15 @@ class SimulatedEpisodes:
 
     async def branch(self, episode: int, texts: Sequence[Any]) -> tuple[Branch | LostBranch, ...]:
         """See `Episodes.branch`."""
-        async with self._workers:
-            seconds = self._workload.branch_s * len(texts)
-            self.worked_s += seconds
-            await asyncio.sleep(seconds)
+        loop = cast(VirtualLoop, asyncio.get_running_loop())
+        loop.leap(self._workload.decision_s)
+        seconds = self._workload.branch_s * len(texts)
+        self.worked_s += seconds
+        if self._workers is None:
+            loop.leap(seconds)
+        else:
+            async with self._workers:
+                await asyncio.sleep(seconds)
         self._num_branches[episode] = len(texts)
         rewards = [self._rng.random() for _ in texts]
         return tuple(Branch(reward, reward, 0.0, None, False) for reward in rewards)

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.fleet.simulate import Speeds
 from pettingllms_trainers.fleet.speeds import Call, LearningSpeed, fitted, non_negative
 from pettingllms_trainers.fleet.workload import Workload, from_trees
+from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.policies.protocols import Generate
+from pettingllms_trainers.policies.protocols import Generate, Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment
+from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.runs.measuring import measured
-from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
+from pettingllms_trainers.types import (
+    GenerateRequest,
+    RequestLimits,
+    RolloutTree,
+    TokenCompletion,
+    TrainingGroup,
+    UpdateStats,
+)
+
+_NUM_PROBED = 2
+"""Train steps in which parts of the batches are computed once more, before those that count."""
+_PART = 4
+"""Every fourth of a batch is such a part."""
 
 
 class Here(NamedTuple):
@@ -31,74 +48,134 @@ class Here(NamedTuple):
     """Each measured train step."""
 
 
+class Learnt(NamedTuple):
+    """A measured update."""
+
+    num_steps: int
+    """Optimizer steps."""
+    num_tokens: int
+    """Of prompts and answers, as for `LearningSpeed.update_s`."""
+    num_answer_tokens: int
+    seconds: float
+
+
 def measured_here(
     config: Config, environments: Sequence[RunEnvironment], *, num_steps: int
 ) -> Here:
     """Take train steps with untrained policies, and fit what engines and updates take.
 
+    Each call of an engine has to be timed alone: one that takes requests while it computes gets
+    one batch after another here, and rollouts wait for updates. In the first train steps, which do
+    not count, parts of the batches are computed once more: what depends on the size of a batch is
+    not to be seen in batches that are all alike.
+
     Args:
-        config: The run. Its engines answer one call after another, so that each can be timed.
+        config: The run.
         environments: What it plays: one.
-        num_steps: Train steps, at least 2.
+        num_steps: Train steps, at least 1.
 
     Raises:
-        ConfigError: Its engines take requests while they compute.
+        ConfigError: Engines of several policies take requests while they compute.
         PettingLLMsError: A train step failed.
     """
-    if config.engine.can.takes_requests:
+    if config.engine.can.takes_requests and len(config.models) > 1:
         raise ConfigError(
-            f'engine.kind = "{config.engine.kind}" answers many requests at a time, whose seconds '
-            'are not its own; measure with engine.kind = "transformers", or name a GPU (--gpu)'
+            f'the engines "{config.engine.kind}" of {len(config.models)} policies write at the '
+            "same time, so that the seconds of none are its own; measure with one policy or with "
+            'engine.kind = "transformers", or name a GPU (--gpu)'
         )
-    calls: dict[str, list[Call]] = {name: [] for name in config.models}
-
-    def watch(pool: PolicyPool) -> None:
-        for name, policy in pool.policies.items():
-            policy.batcher.engine = _Watched(policy.batcher.engine, calls[name])
-
-    found = measured(config, environments, Ranks(), num_steps=num_steps, watch=watch)
-    workload = from_trees(found.trees, environments[0].training[0].stages, found.steps)
+    in_turn = config.rollout.model_copy(update={"max_staleness": 0})
+    config = config.model_copy(update={"rollout": in_turn})
+    watch = Watch(config, _NUM_PROBED)
+    found = measured(
+        config, environments, Ranks(), num_steps=_NUM_PROBED + num_steps, watch=watch.watched
+    )
+    steps, trees = found.steps[_NUM_PROBED:], found.trees
+    env = environments[0].training[0]
+    workload = from_trees(trees, env.stages, found.steps, asyncio.run(_branch_s(env, trees)))
     groups = base_groups(config.models)
-    engines = {g[0]: fitted([call for name in g for call in calls[name]]) for g in groups}
-    learning = _learning(config, workload, found.steps)
-    speeds = Speeds(engines, {group[0]: learning for group in groups})
-    return Here(speeds, workload, [step["time/step_s"] for step in found.steps])
+    # The first of each has libraries to load.
+    engines = {g[0]: fitted([call for name in g for call in watch.calls[name][1:]]) for g in groups}
+    learning = {
+        g[0]: _learning([one for name in g for one in watch.learnt[name][1:]], steps)
+        for g in groups
+    }
+    return Here(Speeds(engines, learning), workload, [step["time/step_s"] for step in steps])
 
 
-def _learning(
-    config: Config, workload: Workload, steps: Sequence[Mapping[str, float]]
-) -> LearningSpeed:
-    """Return what fits the updates of some train steps best; of all policies alike."""
-    prompts: dict[str, list[int]] = {}
-    for step in (step for episode in workload.episodes for step in episode):
-        prompts.setdefault(step.agent, []).append(step.num_prompt_tokens)
-    mean = float(np.mean([length for lengths in prompts.values() for length in lengths]))
-    rows: list[tuple[float, float]] = []
-    for metrics in steps:
-        tokens = num = 0.0
-        for name in config.models:
-            copies = "num_groups" if config.optimizer.packing else "num_completions"
-            tokens += (
-                metrics[f"update/{name}/num_tokens"] + mean * metrics[f"update/{name}/{copies}"]
+async def _branch_s(env: TextEnv[Any], trees: Sequence[RolloutTree]) -> float:
+    """Return what the environment takes for an answer: the first ones of all episodes, again."""
+    episodes, texts, spent_s = LocalEpisodes(env), 0, 0.0
+    for tree in trees:
+        if not tree.decisions or tree.prefix:
+            continue
+        answers = [candidate.completion.text for candidate in tree.decisions[0].candidates]
+        episode, _ = await episodes.start(tree.env_seed)
+        started = time.perf_counter()
+        await episodes.branch(episode, answers)
+        spent_s += time.perf_counter() - started
+        texts += len(answers)
+        await episodes.close(episode)
+    return spent_s / texts
+
+
+def _learning(learnt: Sequence[Learnt], steps: Sequence[Mapping[str, float]]) -> LearningSpeed:
+    """Return what fits the updates of a model best."""
+    rows = np.array([one[:-1] for one in learnt], float)
+    seconds = np.array([one.seconds for one in learnt])
+    # What belongs to nothing else is the updates', too: advantages, what is recorded.
+    rest = [step["time/step_s"] - step["time/rollout_s"] - step["time/sync_s"] for step in steps]
+    share = sum(rest) / sum(step["time/update_s"] for step in steps)
+    optimizer_step_s, token_s, answer_s = non_negative(rows, share * seconds)
+    return LearningSpeed(
+        optimizer_step_s, token_s, answer_s, float(np.mean([step["time/sync_s"] for step in steps]))
+    )
+
+
+class Watch:
+    """Times what the policies of a run compute.
+
+    Args:
+        config: The run.
+        num_probed: Train steps in which parts of batches are computed once more.
+    """
+
+    def __init__(self, config: Config, num_probed: int) -> None:
+        self.config, self._num_probed = config, num_probed
+        self.calls: dict[str, list[Call]] = {}
+        """Policy to the calls of its engine."""
+        self.learnt: dict[str, list[Learnt]] = {}
+        """Policy to its updates."""
+        self.num_updates = 0
+
+    @property
+    def is_probing(self) -> bool:
+        """Whether parts of batches are to be computed once more."""
+        return self.num_updates < self._num_probed * len(self.calls)
+
+    def watched(self, pool: PolicyPool) -> PolicyPool:
+        """Return the policies with engines that answer one batch after another, all timed."""
+        overlaps = self.config.rollout.env_threads > 0
+        policies = dict(pool.policies)
+        for name, policy in pool.policies.items():
+            self.calls[name], self.learnt[name] = [], []
+            engine = _WatchedEngine(self, name, policy.batcher.engine)
+            updater = None
+            if policy.updater is not None:
+                updater = cast(Update, _WatchedUpdate(self, name, policy.updater))
+            policies[name] = dataclasses.replace(
+                policy, batcher=Batcher(engine, overlaps=overlaps), updater=updater
             )
-            num += metrics[f"update/{name}/num_optimizer_steps"]
-        rows.append((num, tokens * config.optimizer.num_epochs))
-    # What belongs to nothing else is the update's, too: advantages, what is recorded.
-    seconds = [
-        metrics["time/step_s"] - metrics["time/rollout_s"] - metrics["time/sync_s"]
-        for metrics in steps
-    ]
-    optimizer_step_s, token_s = non_negative(np.array(rows), np.array(seconds))
-    sync_s = float(np.mean([metrics["time/sync_s"] for metrics in steps]))
-    return LearningSpeed(optimizer_step_s, token_s, sync_s)
+        return dataclasses.replace(pool, policies=policies)
 
 
-class _Watched:
-    """An engine (`Generate`) whose calls are timed."""
+class _WatchedEngine:
+    """An engine (`Generate`) that is asked one thing after another, whose calls are timed."""
 
-    def __init__(self, engine: Generate, calls: list[Call]) -> None:
-        self._engine, self._calls = engine, calls
-        self.is_concurrent = engine.is_concurrent
+    is_concurrent = False
+
+    def __init__(self, watch: Watch, name: str, engine: Generate) -> None:
+        self._watch, self._calls, self._engine = watch, watch.calls[name], engine
 
     @property
     def limits(self) -> RequestLimits:
@@ -108,6 +185,13 @@ class _Watched:
         self._engine.check(request)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
+        found = await self._timed(requests)
+        if self._watch.is_probing:
+            await self._timed(requests[::_PART])
+            await self._timed([dataclasses.replace(one, num_candidates=1) for one in requests])
+        return found
+
+    async def _timed(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         started = time.perf_counter()
         found = await self._engine.generate(requests)
         seconds = time.perf_counter() - started
@@ -116,7 +200,50 @@ class _Watched:
             for request, completions in zip(requests, found, strict=True)
             for completion in completions
         ]
-        read = sum(len(request.prompt_ids) for request in requests)
+        read = sum(map(len, {request.prompt_ids for request in requests}))
         prompts, lengths = zip(*pairs, strict=True)
-        self._calls.append(Call(read, lengths, prompts, seconds))
+        self._calls.append(Call(len(requests), read, lengths, prompts, seconds))
         return found
+
+
+class _WatchedUpdate:
+    """An updater (`Update`) whose updates are timed."""
+
+    def __init__(self, watch: Watch, name: str, updater: Update) -> None:
+        self._watch, self._learnt, self._updater = watch, watch.learnt[name], updater
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._updater, name)
+
+    def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
+        """See `Update.update`."""
+        stats = self._timed(groups)
+        if self._watch.is_probing and groups:
+            for part in _parts(groups):
+                self._timed(part)
+        self._watch.num_updates += 1
+        return stats
+
+    def _timed(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
+        started = time.perf_counter()
+        stats = self._updater.update(groups)
+        seconds = time.perf_counter() - started
+        if stats.num_optimizer_steps:
+            optimizer = self._watch.config.optimizer
+            written = sum(len(one.token_ids) for group in groups for one in group.completions)
+            copies = 1 if optimizer.packing else len(groups[0].completions)
+            read = copies * sum(len(group.prompt_ids) for group in groups) + written
+            numbers = optimizer.num_epochs * read, optimizer.num_epochs * written
+            self._learnt.append(Learnt(stats.num_optimizer_steps, *numbers, seconds))
+        return stats
+
+
+def _parts(groups: Sequence[TrainingGroup]) -> Iterator[list[TrainingGroup]]:
+    """Return a part of the prompts with all their answers, and all prompts with a part of them."""
+    yield list(groups[::_PART])
+    yield [
+        dataclasses.replace(
+            group, completions=group.completions[: -(-len(group.completions) // _PART)]
+        )
+        for group in groups
+    ]

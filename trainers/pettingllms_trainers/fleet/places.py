@@ -71,7 +71,8 @@ def place_of(
         engines: What engines take, by base model.
     """
     servers = _servers(config, fleet, engines)
-    workers = asyncio.Semaphore(config.num_env_workers(1))
+    has_workers = config.rollout.env_threads or (config.ray.enabled and config.ray.num_env_workers)
+    workers = asyncio.Semaphore(config.num_env_workers(1)) if has_workers else None
     pool = _pool(config, environment, workload, servers, engines)
     return Place(servers, pool, SimulatedEpisodes(workload, workers))
 

@@ -122,6 +122,9 @@ def plan_fleet(
 def _plan_here(config: Config, environments: Sequence[RunEnvironment]) -> FleetPlan:
     """Plan a run on this machine: algorithms other than its own, mostly."""
     here, fleet = measured_here(config, environments, num_steps=_NUM_MEASURED), Fleet((), (), 1)
+    if not config.engine.can.is_local:
+        servers = [len(policy.endpoints) for policy in config.models.values()]
+        fleet = Fleet(tuple(servers), (1,) * len(servers))
 
     def step(own: Config) -> StepTimes:
         engines = here.speeds.engines

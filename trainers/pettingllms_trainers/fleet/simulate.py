@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.algorithm import Moment
-from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.fleet.clock import VirtualLoop
 from pettingllms_trainers.fleet.engine import Server
 from pettingllms_trainers.fleet.flights import Flights, Flown
+from pettingllms_trainers.fleet.learnt import learnt_tokens, optimizer_steps
 from pettingllms_trainers.fleet.places import (
     Fleet,
     Place,
@@ -61,6 +61,8 @@ class Rollouts(NamedTuple):
     """Median and 95th percentile of an episode, from its beginning to its end."""
     num_tokens: Mapping[str, int]
     """Base model to what is read and written once for the update, by all its policies."""
+    num_answer_tokens: Mapping[str, int]
+    """Base model to what of that is written."""
     num_optimizer_steps: Mapping[str, int]
     """Base model to the optimizer steps of all its policies."""
     num_completion_tokens: int
@@ -159,13 +161,15 @@ def _seen(config: Config, workload: Workload, places: Sequence[Place], flown: Fl
     spans = [span for one in episodes for span in one.spans if num == 1 or span[1] < end_s]
     num_begun = num * config.rollout.num_levels * config.algorithm.episodes_per_level
     servers = [place.servers for place in places]
+    tokens, answers = learnt_tokens(config, workload, trees)
     return Rollouts(
         (end_s - flown.begin_s) / num,
         _busy(servers, end_s),
         _tail([end for _, end in spans], end_s) if num == 1 else 0.0,
         _percentiles([end - begin for begin, end in spans]),
-        {name: round(x / num) for name, x in _tokens(config, workload, trees).items()},
-        {name: round(x / num) for name, x in _optimizer_steps(config, workload, trees).items()},
+        {name: round(x / num) for name, x in tokens.items()},
+        {name: round(x / num) for name, x in answers.items()},
+        {name: round(x / num) for name, x in optimizer_steps(config, workload, trees).items()},
         _num_written(trees) // num,
         sum(one.worked_s for one in episodes) / (end_s * config.num_env_workers(len(places))),
         _running(servers),
@@ -206,8 +210,11 @@ def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) ->
     """
     gpus = learning_gpus(config, fleet)
     update_s = {
-        name: speeds.learning[name].optimizer_step_s * rollouts.num_optimizer_steps.get(name, 0)
-        + speeds.learning[name].token_s * rollouts.num_tokens.get(name, 0) / num
+        name: speeds.learning[name].update_s(
+            rollouts.num_optimizer_steps.get(name, 0),
+            rollouts.num_tokens.get(name, 0) / num,
+            rollouts.num_answer_tokens.get(name, 0) / num,
+        )
         for name, num in gpus.items()
     }
     sync_s = max(speeds.learning[name].sync_s for name in gpus)
@@ -267,34 +274,3 @@ def _tail(ends: Sequence[float], seconds: float) -> float:
 def _percentiles(values: Sequence[float]) -> tuple[float, float]:
     ordered = sorted(values)
     return ordered[len(ordered) // 2], ordered[int(0.95 * (len(ordered) - 1))]
-
-
-def _tokens(config: Config, workload: Workload, trees: Sequence[RolloutTree]) -> dict[str, int]:
-    """Return the tokens that updates of each base model read: a prompt once for its candidates."""
-    base = {name: group[0] for group in base_groups(config.models) for name in group}
-    found: defaultdict[str, float] = defaultdict(float)
-    for decision in (decision for tree in trees for decision in tree.decisions):
-        written = sum(len(candidate.completion.token_ids) for candidate in decision.candidates)
-        copies = 1 if config.optimizer.packing else len(decision.candidates)
-        tokens = copies * len(decision.prompt_ids) + written
-        used = workload.used[decision.key.agent] * config.optimizer.num_epochs
-        found[base[decision.policy]] += used * tokens
-    return {name: round(tokens) for name, tokens in found.items()}
-
-
-def _optimizer_steps(
-    config: Config, workload: Workload, trees: Sequence[RolloutTree]
-) -> dict[str, int]:
-    """Return the optimizer steps of each base model, all its policies together."""
-    groups: defaultdict[str, float] = defaultdict(float)
-    completions: defaultdict[str, float] = defaultdict(float)
-    for decision in (decision for tree in trees for decision in tree.decisions):
-        used = workload.used[decision.key.agent]
-        groups[decision.policy] += used
-        completions[decision.policy] += used * len(decision.candidates)
-    base = {name: group[0] for group in base_groups(config.models) for name in group}
-    found: defaultdict[str, int] = defaultdict(int)
-    for name, num in completions.items():
-        steps = config.optimizer.num_minibatches(round(num), round(groups[name]))
-        found[base[name]] += config.optimizer.num_epochs * steps
-    return dict(found)

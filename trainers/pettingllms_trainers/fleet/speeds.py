@@ -69,8 +69,10 @@ class EngineSpeed(NamedTuple):
 
     call_s: float = 0.0
     """A request, or a call with several where the engine takes no request while it computes."""
+    request_s: float = 0.0
+    """A request, while which nothing is written."""
     prompt_s: float = 0.0
-    """A token of a prompt that is read."""
+    """A token of a prompt that is read, likewise."""
     iteration_s: float = 0.0
     weights_s: float = 0.0
     token_s: float = 0.0
@@ -90,14 +92,28 @@ class LearningSpeed(NamedTuple):
     optimizer_step_s: float = 0.0
     """An optimizer step, whatever is learnt in it."""
     token_s: float = 0.0
-    """A token, on one GPU."""
+    """A token that is read, on one GPU."""
+    answer_s: float = 0.0
+    """What one of an answer takes besides: its logits and its part of the loss."""
     sync_s: float = 0.0
     """The way of new weights to the engines."""
+
+    def update_s(self, num_steps: float, num_tokens: float, num_answer_tokens: float) -> float:
+        """Return the seconds of an update.
+
+        Args:
+            num_steps: Optimizer steps.
+            num_tokens: Of prompts and answers, on each GPU.
+            num_answer_tokens: Of answers alone.
+        """
+        learnt_s = num_tokens * self.token_s + num_answer_tokens * self.answer_s
+        return num_steps * self.optimizer_step_s + learnt_s
 
 
 class Call(NamedTuple):
     """A measured call of an engine."""
 
+    num_requests: int
     num_prompt_tokens: int
     lengths: tuple[int, ...]
     """Tokens of each completion."""
@@ -169,7 +185,7 @@ def fitted(calls: Sequence[Call]) -> EngineSpeed:
     found = non_negative(
         np.array([_features(call) for call in calls]), np.array([call.seconds for call in calls])
     )
-    names = ("call_s", "prompt_s", "iteration_s", "token_s", "cache_s")
+    names = ("call_s", "request_s", "prompt_s", "iteration_s", "token_s", "cache_s")
     return EngineSpeed(**dict(zip(names, found, strict=True)))
 
 
@@ -197,4 +213,5 @@ def _features(call: Call) -> tuple[float, ...]:
         length * prompt + length * (length - 1) / 2
         for length, prompt in zip(call.lengths, call.prompt_lengths, strict=True)
     )
-    return 1.0, call.num_prompt_tokens, max(call.lengths), sum(call.lengths), cached
+    read = call.num_requests, call.num_prompt_tokens
+    return 1.0, *read, max(call.lengths), sum(call.lengths), cached

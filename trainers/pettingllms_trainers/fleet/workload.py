@@ -6,8 +6,10 @@ import json
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
@@ -27,6 +29,7 @@ _SPREAD = 0.8
 _SHARE = 0.25
 """Median of such a length as a share of `max_completion_tokens`."""
 _BYTES_PER_TOKEN = 4
+_MOST_CANDIDATES = 64
 
 
 class Step(NamedTuple):
@@ -49,10 +52,13 @@ class Workload(NamedTuple):
     """Agents, those that act simultaneously together."""
     branch_s: float
     """What the environment takes for one answer."""
-    used: Mapping[str, float]
-    """Agent to the share of its decisions that is learnt from: the others have no signal."""
+    used: Mapping[str, Sequence[float]]
+    """Agent to the share of its decisions that is learnt from with 1, 2, ... candidates, the last
+    for any more: the others have no signal."""
     source: str
     """Where it comes from, for people."""
+    decision_s: float = 0.0
+    """What the process that plays takes for a decision besides, where it is known apart."""
 
     def length(self, step: Step, longest: int, rng: random.Random) -> int:
         """Draw the tokens of an answer, from 1 to a limit."""
@@ -61,11 +67,17 @@ class Workload(NamedTuple):
         drawn = _SHARE * longest * math.exp(rng.gauss(0.0, _SPREAD))
         return max(1, min(longest, round(drawn)))
 
+    def share_used(self, agent: str, num_candidates: int) -> float:
+        """Return the share of an agent's decisions that is learnt from."""
+        shares = self.used[agent]
+        return shares[min(num_candidates, len(shares)) - 1]
+
 
 def from_trees(
     trees: Sequence[RolloutTree],
     stages: tuple[tuple[str, ...], ...],
     steps: Sequence[Mapping[str, float]],
+    branch_s: float,
 ) -> Workload:
     """Return what was played in some train steps.
 
@@ -73,6 +85,7 @@ def from_trees(
         trees: All rollouts of the steps.
         stages: See `Workload`.
         steps: Metrics of each.
+        branch_s: See `Workload`.
     """
     played = [
         tuple(
@@ -88,9 +101,42 @@ def from_trees(
         if tree.decisions
     ]
     num_branches = sum(len(step.lengths) for episode in played for step in episode)
-    waited_s = sum(_waited_s(step) for step in steps)
+    waited_s = sum(_waited_s(step) for step in steps) - branch_s * num_branches
+    decision_s = max(waited_s, 0.0) / sum(map(len, played))
     text = f"{len(played)} rollouts of {len(steps)} train steps that were taken here"
-    return Workload(tuple(played), stages, waited_s / num_branches, _used(stages, steps), text)
+    used = {agent: _shares(trees, agent) for stage in stages for agent in stage}
+    return Workload(tuple(played), stages, branch_s, used, text, decision_s)
+
+
+def _shares(trees: Sequence[RolloutTree], agent: str) -> tuple[float, ...]:
+    """Return the share of decisions whose rewards differ among 1, 2, ... candidates.
+
+    Source:
+        Rarefaction: of the K candidates that were drawn any fewer are drawn, without replacement
+        (Hurlbert, Ecology 52, 1971). Beyond K the differences go on shrinking by their last ratio.
+        One candidate is compared with those of other episodes: it has a signal.
+    """
+    drawn = [
+        [candidate.reward for candidate in decision.candidates]
+        for tree in trees
+        for decision in tree.decisions
+        if decision.key.agent == agent
+    ]
+    most = max(map(len, drawn), default=1)
+    found = [1.0]
+    for num in range(2, most + 1):
+        alike = [
+            sum(math.comb(count, num) for count in Counter(rewards).values())
+            / math.comb(len(rewards), num)
+            for rewards in drawn
+            if len(rewards) >= num
+        ]
+        found.append(1 - fmean(alike))
+    if most > 3:
+        ratio = (found[-1] - found[-2]) / max(found[-2] - found[-3], 1e-9)
+        for _ in range(most, _MOST_CANDIDATES):
+            found.append(min(found[-1] + ratio * (found[-1] - found[-2]), 1.0))
+    return tuple(found)
 
 
 def _waited_s(metrics: Mapping[str, float]) -> float:
@@ -98,14 +144,10 @@ def _waited_s(metrics: Mapping[str, float]) -> float:
     return max(metrics["time/rollout_s"] - metrics["time/generate_s"], 0.0)
 
 
-def _used(
-    stages: Sequence[Sequence[str]], steps: Sequence[Mapping[str, float]]
-) -> dict[str, float]:
+def _used(stages: Sequence[Sequence[str]], metrics: Mapping[str, float]) -> dict[str, tuple[float]]:
     agents = [agent for stage in stages for agent in stage]
     keys = {agent: f"role/{role_of(agent)}/decisions_used" for agent in agents}
-    return {
-        agent: sum(step.get(key, 0.0) for step in steps) / len(steps) for agent, key in keys.items()
-    }
+    return {agent: (metrics.get(key, 0.0),) for agent, key in keys.items()}
 
 
 def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path) -> Workload:
@@ -146,7 +188,7 @@ def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path)
         tuple(tuple(_recorded(tree, scale)) for tree in trees),
         stages,
         _waited_s(metrics) / num_branches,
-        _used(stages, [metrics]),
+        _used(stages, metrics),
         f"{len(trees)} rollouts of train step {step} of {path}",
     )
 
@@ -177,7 +219,7 @@ def from_script(config: Config, environments: Sequence[RunEnvironment]) -> Workl
     branch_s = (time.perf_counter() - started) / num
     who = " and ".join(policies) if policies else "silence"
     text = f"{_NUM_SCRIPTED} episodes of {who}; lengths of answers are assumed (give --from RUN)"
-    used = dict.fromkeys(env.possible_agents, 1.0)
+    used = dict.fromkeys(env.possible_agents, (1.0,))
     return Workload(tuple(episodes), env.stages, branch_s, used, text)
 
 

@@ -42,7 +42,7 @@ def measured(
     ranks: Ranks,
     *,
     num_steps: int = 1,
-    watch: Callable[[PolicyPool], None] = lambda _: None,
+    watch: Callable[[PolicyPool], PolicyPool] = lambda pool: pool,
 ) -> Measured:
     """Take train steps and an evaluation with untrained policies; nothing is kept.
 
@@ -51,7 +51,7 @@ def measured(
         environments: What the run plays.
         ranks: The processes of the run, which measure together.
         num_steps: Train steps that count, at least 1.
-        watch: Called with the policies before the first.
+        watch: Called with the policies before the first; those that it returns are trained.
 
     Raises:
         PettingLLMsError: The run failed.
@@ -65,8 +65,7 @@ def measured(
     ):
         files = RunDirectory(Path(directory))
         trackers = Trackers(files.directory, config)  # not opened: it writes nothing
-        pool = machines.build_pool(fixed_policies)
-        watch(pool)
+        pool = watch(machines.build_pool(fixed_policies))
         recorder = _KeepingRecorder(files, config, ProgressView(), trackers)
         trainer = build_trainer(
             config,
