@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from string import ascii_lowercase
-from typing import TypeVar
 
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.grid import MOVES, UNREACHABLE, deltas_of
+from pettingllms_envs.grid import MOVES, deltas_of
 
 WALL, FREE, ICE = "#.~"
 ONE_WAY = "^v<>"
@@ -37,10 +36,6 @@ MAX_RULES = 3
 
 _ALLOWED = "q: ice, q: one-way R, q: key of m, q: door of k"
 _LINE = re.compile(r"([a-z]): (?:(ice)|one-way ([UDLR])|key of ([a-z])|door of ([a-z]))")
-
-StateT = TypeVar("StateT")
-After = Callable[[StateT], Iterable[tuple[str, StateT]]]
-"""State -> the legal moves, and the states to which they lead."""
 
 
 # ---- rules as text
@@ -117,6 +112,25 @@ def opened_text(rules: str, opened: int) -> str:
     """Return a sentence on the doors that are open, with a space before it; empty if none is."""
     doors = [letters_of(rules)[door] for n, door in enumerate(DOORS) if opened >> n & 1]
     return f" Now free: the doors {', '.join(doors)}." if doors else ""
+
+
+def under_text(rules: str, cells: str, opened: int, covered: Iterable[int], stride: int) -> str:
+    """Return lines, each after a line break, on letters that something else is drawn over.
+
+    Args:
+        rules: The lines of the rules.
+        cells: The symbols of the board.
+        opened: The keys that have been found.
+        covered: Numbers of the cells that something is on.
+        stride: `cols + 1`.
+    """
+    table = shown_symbols(rules, opened)
+    found = ((cell, cells[cell].translate(table)) for cell in covered)
+    return "".join(
+        f"\nunder row {cell // stride}, column {cell % stride}: {letter}"
+        for cell, letter in found
+        if letter != FREE
+    )
 
 
 WORDS = """\
@@ -268,57 +282,3 @@ def _keys_renamed(form: str) -> str:
     table = dict(zip(order, KEYS, strict=False))
     table |= {old.upper(): new.upper() for old, new in table.items()}
     return form.translate(str.maketrans(table))
-
-
-# ---- searches
-
-
-def ways_from(start: StateT, after: After[StateT]) -> dict[StateT, str]:
-    """Return state -> moves of a shortest way to it, the nearest states first.
-
-    Args:
-        start: The state to start from.
-        after: The moves of a state, in the order in which ways are preferred.
-    """
-    ways = {start: ""}
-    queue = [start]
-    for state in queue:
-        for move, following in after(state):
-            if following not in ways:
-                ways[following] = ways[state] + move
-                queue.append(following)
-    return ways
-
-
-def distances_left(
-    start: StateT, after: After[StateT], is_solved: Callable[[StateT], bool]
-) -> dict[StateT, int]:
-    """Return the exact number of moves left from each state that can be reached from `start`.
-
-    Args:
-        start: The state to start from.
-        after: The moves of a state.
-        is_solved: Whether a state is solved; its moves are not followed.
-
-    Returns:
-        State -> moves left, `UNREACHABLE` if it cannot be solved any more.
-    """
-    before: dict[StateT, list[StateT]] = {start: []}
-    queue = [start]
-    left: dict[StateT, int] = {}
-    for state in queue:
-        if is_solved(state):
-            left[state] = 0
-            continue
-        for _, following in after(state):
-            if following not in before:
-                before[following] = []
-                queue.append(following)
-            before[following].append(state)
-    queue = list(left)
-    for state in queue:
-        for earlier in before[state]:
-            if earlier not in left:
-                left[earlier] = left[state] + 1
-                queue.append(earlier)
-    return dict.fromkeys(before, UNREACHABLE) | left

@@ -61,6 +61,8 @@ VARIANTS = {
         {"team": "single", "stop_when_lost": False, "split": None},
         {"team": "single-tool"},
         {"team": "single-tool", "tool": "call", "boxes": 2},
+        {"level": "moonshot"},
+        {"team": "single-tool", "tool": "call", "rules": 2, "size": 7, "observation_mode": "delta"},
     ],
     "sudoku_v0": [
         {},

@@ -17,7 +17,8 @@ from pettingllms_envs.grid import (
     shortest_walk,
 )
 from pettingllms_envs.plan_path.rules import Level, RuledMaze, canonical_form, maze_of, walk
-from pettingllms_envs.terrain import FREE, KEYS, MAX_RULES, WALL, drawn, ways_from
+from pettingllms_envs.state_search import ways_from
+from pettingllms_envs.terrain import FREE, KEYS, MAX_RULES, WALL, drawn
 
 MIN_SIZE, MAX_SIZE = 4, 64
 MIN_MOVES = 4

@@ -114,7 +114,7 @@ def fields(view: str) -> dict[str, PromptField[PlanningState]]:
             lambda state, agent, turn: _board_compact(state, view).replace("\n", ""),
         ),
         "places": PromptField(
-            "a sentence with the cells of player and goal, and of doors that are open",
+            "sentences with the cells of player and goal, open doors, a letter under the player",
             lambda state, agent, turn: places_text(state.level, state.position),
         ),
         "rules": PromptField(

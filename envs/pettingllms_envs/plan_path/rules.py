@@ -16,15 +16,8 @@ from pettingllms_envs.grid import (
     shortest_walk,
 )
 from pettingllms_envs.reward import shaped
-from pettingllms_envs.terrain import (
-    FREE,
-    SPECIAL,
-    WALL,
-    Terrain,
-    canonical_terrain,
-    distances_left,
-    ways_from,
-)
+from pettingllms_envs.state_search import distances_left, ways_from
+from pettingllms_envs.terrain import FREE, SPECIAL, WALL, Terrain, canonical_terrain
 
 
 class Level(NamedTuple):

@@ -26,6 +26,7 @@ from pettingllms_envs.terrain import (
     shown_symbols,
     split_rules,
     symbols_of,
+    under_text,
 )
 
 if TYPE_CHECKING:
@@ -79,12 +80,13 @@ def _with_player(draw: Callable[[Level, int], Drawing], level: Level, position: 
 
 def places_text(level: Level, position: int) -> str:
     """Return sentences with the places of player and goal, and on the doors that are open."""
-    doors = ""
+    more = ""
     if level.rules:
+        more = _under_player(level, position)
         opened, position = divmod(position, level.area)
-        doors = opened_text(level.rules, opened)
+        more = opened_text(level.rules, opened) + more
     row, col = divmod(position, level.cols + 1)
-    return f"The player is at row {row}, column {col}. {_goal_text(level)}{doors}"
+    return f"The player is at row {row}, column {col}. {_goal_text(level)}{more}"
 
 
 # Agents of a turn, branches and later turns often see the player in the same place.
@@ -93,6 +95,11 @@ def scene_text(level: Level, position: int) -> str:
     """Return what prompts show of a scene: the board, and below it the places and the rules."""
     places = places_text(level, position)
     return f"{labelled_board(level, position)}\n{places}{rules_text(level.rules)}"
+
+
+def _under_player(level: Level, position: int) -> str:
+    opened, cell = divmod(position, level.area)
+    return under_text(level.rules, level.cells, opened, [cell], level.stride)
 
 
 def centred_rows(level: Level, position: int) -> list[str]:
@@ -112,9 +119,10 @@ def centred_rows(level: Level, position: int) -> list[str]:
 
 
 def level_text(level: Level, position: int | None = None) -> str:
-    """Return a level in the format that `parse_level` reads."""
-    board = compact_board(level, level.start if position is None else position)
-    return f"{board}\n{level.rules}" if level.rules else board
+    """Return a level in the format that `parse_level` reads, with what `under_text` adds."""
+    position = level.start if position is None else position
+    board = compact_board(level, position)
+    return f"{board}\n{level.rules}{_under_player(level, position)}" if level.rules else board
 
 
 def parse_levels(text: str) -> list[Level]:

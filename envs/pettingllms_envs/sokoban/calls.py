@@ -10,7 +10,8 @@ from pettingllms.transition import ParseError
 from pettingllms_envs.grid import deltas_of, moves_json, moves_of_items, shortest_walk
 from pettingllms_envs.planning.calls import CALL_CHARS, RESULT_CHARS, bounded, read_several
 from pettingllms_envs.planning.game import Calls, ToolWork
-from pettingllms_envs.sokoban.rules import Level, Placement, guide_of, play
+from pettingllms_envs.sokoban.drawn import outlook_at, play_at, warehouse_of
+from pettingllms_envs.sokoban.rules import Level, Placement
 
 HelperCall: TypeAlias = tuple[str, ...]
 """("walk", row, col), ("push", row, col, direction, count) or ("move", moves as letters)."""
@@ -55,7 +56,10 @@ def answer(
     for name, *arguments in calls:
         words = [moves_json(arguments[0])] if name == "move" else arguments
         shown = bounded(f"{name}({', '.join(words)})", CALL_CHARS)
-        found = {"walk": _walk, "push": _push, "move": _move}[name](level, place, arguments)
+        answers = {"walk": _walk, "push": _push, "move": _move}
+        if level.rules:
+            answers |= {"walk": _walk_by_rules, "push": _push_by_rules}
+        found = answers[name](level, place, arguments)
         asked.append(shown)
         if found.startswith("none"):
             lines.append(f"{shown} = {found}")
@@ -63,8 +67,8 @@ def answer(
         if name == "move":
             num_cut += max(0, len(found) - max_moves)
             found = found[:max_moves]
-        player, boxes, _, num_illegal, _ = play(level, *place, found)
-        place, moves = Placement(player, boxes), moves + found
+        place, _, num_illegal, _ = play_at(level, place, found)
+        moves += found
         end = _end(level, place, num_illegal)
         lines.append(f"{shown} = {bounded(moves_json(found), RESULT_CHARS)}, {end}")
     result = "\n".join(lines)
@@ -79,8 +83,8 @@ def _end(level: Level, place: Placement, num_illegal: int) -> str:
         text += f" ({num_illegal} of the moves illegal)"
     if place.boxes == level.goals:
         return text + " and the level is solved"
-    if guide_of(level).pushes_left(place.boxes) < 0:
-        return text + " and a box is stuck for good"
+    if outlook_at(level, place).pushes_left < 0:
+        return text + (" and the level is lost" if level.rules else " and a box is stuck for good")
     home = (place.boxes & level.goals).bit_count()
     return f"{text} and {home} of {level.goals.bit_count()} boxes are on goals"
 
@@ -116,6 +120,30 @@ def _push(level: Level, place: Placement, arguments: list[str]) -> str:
         room += 1
     if room < count or count == 0:
         return f"none: the box can be pushed {room} cells {move}"
+    return way + move * count
+
+
+def _walk_by_rules(level: Level, place: Placement, arguments: list[str]) -> str:
+    cell = _cell(level, int(arguments[0]), int(arguments[1]))
+    ways = warehouse_of(level).walks(place)
+    way = next((way for at, way in ways.items() if at.player == cell), None)
+    if way is None:
+        return "none: that cell cannot be reached without pushing"
+    return way or "none: the player stands there"
+
+
+def _push_by_rules(level: Level, place: Placement, arguments: list[str]) -> str:
+    cell = _cell(level, int(arguments[0]), int(arguments[1]))
+    move, count = arguments[2], int(arguments[3])
+    if cell is None or not place.boxes >> cell & 1 or not count:
+        return "none: there is no box on that cell" if count else "none: no push"
+    behind, house = cell - deltas_of(level.stride)[move], warehouse_of(level)
+    way = next((way for at, way in house.walks(place).items() if at.player == behind), None)
+    if way is None:
+        return "none: the player cannot get behind the box"
+    _, _, _, num_pushes = house.play(place, way + move * count)
+    if num_pushes < count:
+        return f"none: the box can be pushed {num_pushes} times {move}"
     return way + move * count
 
 

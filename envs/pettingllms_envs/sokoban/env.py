@@ -16,6 +16,7 @@ from pettingllms_envs.planning.game import POLICIES, Game, PlanningState, Trial,
 from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
 from pettingllms_envs.sokoban import text
 from pettingllms_envs.sokoban.calls import CALLS
+from pettingllms_envs.sokoban.drawn import outlook_at, play_at
 from pettingllms_envs.sokoban.generator import (
     MAX_SIZE,
     MIN_SIZE,
@@ -26,7 +27,7 @@ from pettingllms_envs.sokoban.generator import (
 from pettingllms_envs.sokoban.policies import moves_of
 from pettingllms_envs.sokoban.program import PROGRAM
 from pettingllms_envs.sokoban.prompts import FIELDS, words
-from pettingllms_envs.sokoban.rules import Level, Placement, outlook_of, play
+from pettingllms_envs.sokoban.rules import Level, Placement
 
 
 # The planner often does what was proposed, and branches of a group often the same.
@@ -34,11 +35,11 @@ from pettingllms_envs.sokoban.rules import Level, Placement, outlook_of, play
 def attempt(level: Level, place: Placement, moves: str, max_moves: int) -> Trial:
     """Return where moves lead, of which the first `max_moves` count."""
     kept = moves[:max_moves]
-    player, boxes, executed, num_illegal, num_pushes = play(level, *place, kept)
-    outlook = outlook_of(level, player, boxes)
-    reached, worth, is_lost = Placement(player, boxes), outlook.potential, outlook.pushes_left < 0
+    reached, executed, num_illegal, num_pushes = play_at(level, place, kept)
+    outlook = outlook_at(level, reached)
+    worth, is_lost = outlook.potential, outlook.pushes_left < 0
     unchanged = why_unchanged(moves, executed) if reached == place else ""
-    solved, about = boxes == level.goals, (outlook, len(moves) - len(kept), num_pushes)
+    solved, about = reached.boxes == level.goals, (outlook, len(moves) - len(kept), num_pushes)
     return Trial(reached, worth, solved, kept, executed, num_illegal, unchanged, "", is_lost, about)
 
 
@@ -47,7 +48,7 @@ def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
     outlook, num_cut, num_pushes = trial.about
     level, position, used = state[:3]
     if not is_done:
-        outlook = outlook_of(level, *position)
+        outlook = outlook_at(level, position)
     _, pushes_left, boxes_home = outlook
     info: dict[str, Any] = {
         "illegal_moves": trial.num_illegal,
@@ -82,11 +83,17 @@ GAME = Game[Level, Placement, str, str](
     plan=moves_of,
     write=moves_json,
     write_terse=lambda level, moves: "".join(moves),
-    board=lambda level, place: text.board_text(level, *place),
-    program_input=lambda level, place: text.shown_text(level, *place),
+    board=lambda level, place: text.full_text(level, *place),
+    program_input=lambda level, place: text.program_text(level, *place),
     length=lambda level: level.num_moves,
     calls=CALLS,
 )
+
+
+def _with_rules(number: int) -> dict[str, Any]:
+    """Return the attributes of the level of difficulty of a number, from moonshot on."""
+    size = {"size": 7, "boxes": 2, "rules": 3, "wall_ratio": 0.15, "moves_per_turn": 10}
+    return {**size, "min_moves": 3 * number + 7, "max_moves": 40}
 
 
 class SokobanEnv(PlanningEnv):
@@ -96,7 +103,10 @@ class SokobanEnv(PlanningEnv):
 
     A walled board with boxes, as many goals, and a player who moves up, down, left and right,
     one cell a move, and pushes a box that is in the way, if the cell beyond it is free. The task
-    is solved when every box is on a goal, and only then.
+    is solved when every box is on a goal, and only then. With `rules`, some cells have rules that
+    are drawn with the level: ice on which players and boxes slide, one-way cells, keys that open
+    doors. What a letter on the board means differs from level to level and stands below the board,
+    in prompts and in what programs read; a fixed program that knows the walls alone solves few.
 
     ## Agents and roles
 
@@ -131,7 +141,8 @@ class SokobanEnv(PlanningEnv):
     alone on the board) plus, below 1, the way of the player to the next push that lowers them.
     d0 is that of the start. The potential is 0.1 * (1 - d / d0) up to d0, 0.01 * (d0 / d - 1)
     beyond it, and -0.01 if the level is certainly lost (a box that can reach no goal, or a
-    frozen square). T is `max_turns`, M is `moves_per_turn`.
+    frozen square). With rules d are the moves left of a shortest solution, and all lost levels are
+    known. T is `max_turns`, M is `moves_per_turn`.
 
     | part | when | value |
     |---|---|---|
@@ -157,7 +168,8 @@ class SokobanEnv(PlanningEnv):
 
     - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `boxes_home`: boxes on goals after the action.
-    - `pushes_left`: lower bound of the pushes left, -1 if the level is certainly lost.
+    - `pushes_left`: lower bound of the pushes left (with rules, the boxes not on goals), -1 if the
+      level is certainly lost.
     - `lost`: whether it is certainly lost.
     - `moves_used`: moves executed in the episode, illegal ones not counted.
     - `illegal_moves`: illegal moves in this action.
@@ -178,6 +190,8 @@ class SokobanEnv(PlanningEnv):
     - `cols`: number of columns, if it is not `size`.
     - `boxes`: number of boxes, 1 to 6.
     - `wall_ratio`: probability of a wall within the outer walls, 0 to 0.6.
+    - `rules`: how many rules are drawn with each level, 0 to 3: of ice, one-way cells, keys with
+      doors. Letters on the board mean them; what each letter means is part of the level.
     - `min_moves`: minimum length of the certified solution; None: 4 + 2 per box, less below 6x6.
     - `max_moves`: maximum length of it; None: grows with size and boxes. Both are limited to
       `max_turns * moves_per_turn`.
@@ -187,9 +201,11 @@ class SokobanEnv(PlanningEnv):
     - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
     - `tool`: what the tool agent may do: `"python"` or `"call"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
-      to rotation, reflection, and the player's place within its region.
+      to rotation, reflection, and the player's place within its region; with rules, by what
+      letters mean and by the player's place itself.
     - `levels`: levels to draw from instead of generating: a path or pattern of XSB or Boxoban
-      files, or a list of XSB texts, at most 64x64 cells with 10 boxes, rows of any length;
+      files, or a list of XSB texts, at most 64x64 cells with 10 boxes, rows of any length, with
+      letters if their rules stand below (`q: ice`, `q: one-way R`, `k: key of m`, `m: door of k`);
       `split` does not apply to them. `reset(options={"level": text})` sets one episode's level.
     - `alpha`: weight of the team reward.
     - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
@@ -237,9 +253,9 @@ class SokobanEnv(PlanningEnv):
             "medium": {"size": 7, "boxes": 2, "min_moves": 10},
             "hard": {"size": 7, "boxes": 3, "min_moves": 14},
             "expert": {"size": 8, "boxes": 3, "min_moves": 20, "max_moves": 60},
+            "moonshot": _with_rules(5),
         },
-        # Larger boards have no exact certificate, and simple rules solve more of them.
-        lambda k: {"size": 8, "boxes": 3, "min_moves": 6 * k - 2, "max_moves": 80},
+        _with_rules,
         last=7,
     )
     fixed_program: ClassVar[str] = PROGRAM
@@ -257,6 +273,7 @@ class SokobanEnv(PlanningEnv):
         cols: int | None = None,
         boxes: int = 1,
         wall_ratio: float = 0.25,
+        rules: int = 0,
         min_moves: int | None = None,
         max_moves: int | None = None,
         max_turns: int = 4,
@@ -290,7 +307,7 @@ class SokobanEnv(PlanningEnv):
         )
         height, width = size if rows is None else rows, size if cols is None else cols
         budget = self.max_turns * self.moves_per_turn
-        wanted = Request(height, width, boxes, wall_ratio, min_moves, max_moves, split)
+        wanted = Request(height, width, boxes, wall_ratio, min_moves, max_moves, split, rules)
         self._request = wanted.checked(budget)
         self.board = f"{height}x{width}" if levels is None else "levels"
         self._read_levels(levels)

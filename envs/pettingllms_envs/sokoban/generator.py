@@ -20,8 +20,11 @@ from pettingllms_envs.grid import (
     random_cell,
     shortest_walk,
 )
+from pettingllms_envs.sokoban.drawn import needs_thought, ruled_form, with_rules
 from pettingllms_envs.sokoban.rules import Level, guide_of
 from pettingllms_envs.sokoban.search import NODE_LIMIT, backward_layers, solve
+from pettingllms_envs.state_search import MAX_STATES
+from pettingllms_envs.terrain import MAX_RULES
 
 MIN_SIZE, MAX_SIZE, MAX_BOXES = 5, 16, 6
 
@@ -29,7 +32,7 @@ EXACT_PLACEMENTS = 8_000
 """Levels with at most this many placements of boxes are always certified as optimal: all of up
 to 8x8 with 3 boxes, 16x16 with 1 box."""
 
-ATTEMPTS = 3_000
+ATTEMPTS, ATTEMPTS_WITH_RULES = 3_000, 10_000
 """Rooms that are tried before a request is refused; bounds the time of `generate`."""
 
 
@@ -45,6 +48,8 @@ class Request(NamedTuple):
     """None until `checked`: see there."""
     max_moves: int | None
     split: str | None
+    rules: int = 0
+    """Rules that are drawn with each level; see `pettingllms_envs.terrain`."""
 
     def checked(self, budget: int) -> Request:
         """Return the request, in Python's numbers and with both lengths.
@@ -62,6 +67,7 @@ class Request(NamedTuple):
         rows = check_whole("rows", self.rows, MIN_SIZE, MAX_SIZE)
         cols = check_whole("cols", self.cols, MIN_SIZE, MAX_SIZE)
         boxes = check_whole("boxes", self.num_boxes, 1, MAX_BOXES)
+        cells = (rows - 2) * (cols - 2)
         wall_ratio = check_number("wall_ratio", self.wall_ratio, 0, 0.6)
         check_split(self.split)
         low, high = self.min_moves, self.max_moves
@@ -72,7 +78,7 @@ class Request(NamedTuple):
             low = low if high is None else min(low, high)
         low = check_whole("min_moves", low, 1)
         if high is None:
-            is_exact = is_small((rows - 2) * (cols - 2), boxes)
+            is_exact = is_small(cells, boxes)
             high = 4 * boxes + rows + cols - 1 if is_exact else 40 * boxes
             high = max(low, min(high, budget))
         high = check_whole("max_moves", high, low)
@@ -81,7 +87,15 @@ class Request(NamedTuple):
                 f"min_moves={low} and max_moves={high} ask for levels of more moves than the "
                 f"{budget} of an episode; lower them, or raise max_turns or moves_per_turn"
             )
-        return Request(rows, cols, boxes, wall_ratio, low, high, self.split)
+        rules = check_whole("rules", self.rules, 0, MAX_RULES)
+        # Two keys at most, each found or not.
+        if rules and 4 * cells * comb(cells, boxes) > MAX_STATES:
+            raise UnreachableRequest(
+                f"{rows}x{cols} levels with boxes={boxes} and rules={rules} may have more than "
+                f"{MAX_STATES} states, too many for a certificate; ask for fewer boxes, a smaller "
+                "board, or rules=0"
+            )
+        return Request(rows, cols, boxes, wall_ratio, low, high, self.split, rules)
 
 
 def generate(rng: random.Random, request: Request) -> Level:
@@ -90,14 +104,15 @@ def generate(rng: random.Random, request: Request) -> Level:
     Small levels (`is_small`) have the certificate `"optimal"`: their number of moves is
     the exact length of a shortest solution, and is drawn uniformly from the requested range as far
     as the room allows. Larger ones are made by random play backwards and have the certificate
-    `"reference"`: the number of moves is that of the solution found.
+    `"reference"`: the number of moves is that of the solution found. Levels with rules are
+    `"optimal"` too; see `with_rules` and `needs_thought`.
 
     Args:
         rng: The only source of chance.
         request: What the level should be, checked.
 
     Raises:
-        UnreachableRequest: If none was found in `ATTEMPTS` rooms.
+        UnreachableRequest: If none was found in so many rooms.
     """
     stride, low, high = request.cols + 1, request.min_moves, request.max_moves
     assert low is not None  # checked
@@ -107,16 +122,26 @@ def generate(rng: random.Random, request: Request) -> Level:
     inside &= inside >> 1 & inside << 1 & inside >> stride & inside << stride
     # Small remainders of a room would give the same few levels again and again.
     min_cells = max(inside.bit_count() // 2, 2 * request.num_boxes + 3)
-    make = _optimal if is_small(inside.bit_count(), request.num_boxes) else _reference
-    for _ in range(ATTEMPTS):
+    is_exact = is_small(inside.bit_count(), request.num_boxes)
+    make = _optimal if is_exact else _reference
+    attempts = ATTEMPTS_WITH_RULES if request.rules else ATTEMPTS
+    for _ in range(attempts):
         walls = random_bits(rng, request.wall_ratio, request.rows * stride)
         floor, goals = _room(rng, inside & ~walls, request.num_boxes, min_cells, stride)
+        if request.rules and goals:
+            board = Level(request.rows, request.cols, floor, 0, 0, 0)
+            lengths = range(low, high + 1)
+            for level in with_rules(rng, board, request.num_boxes, request.rules, lengths):
+                is_wanted = request.split in (None, split_of(canonical_form(level)))
+                if is_wanted and needs_thought(level):
+                    return level
+            continue
         level = make(rng, request, low, high, floor, goals) if goals else None
         if level is not None and request.split in (None, split_of(canonical_form(level))):
             return level
     raise UnreachableRequest(
         f"no {request.rows}x{request.cols} level with {request.num_boxes} boxes and "
-        f"{low} to {high} moves in {ATTEMPTS} attempts; ask for fewer "
+        f"{low} to {high} moves and rules={request.rules} in {attempts} attempts; ask for fewer "
         "boxes, a larger board, fewer walls or another number of moves"
     )
 
@@ -211,7 +236,10 @@ def canonical_form(level: Level) -> bytes:
 
     It is equal for all rotations and reflections, for all positions of the player among which it
     can walk without pushing, and whatever lies beyond the floor (translation, thickness of walls).
+    With rules, what letters mean counts, and the player's place and the outer walls count too.
     """
+    if level.rules:
+        return ruled_form(level)
     stride = level.stride
     region = flood(level.floor & ~level.boxes, 1 << level.player, stride)
     places = [divmod(cell, stride) for cell in cells_of(level.floor)]

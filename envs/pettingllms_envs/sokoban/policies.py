@@ -10,6 +10,7 @@ import random
 
 from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.grid import MOVES, cells_of, deltas_of, flood, shortest_walk
+from pettingllms_envs.sokoban.drawn import planned
 from pettingllms_envs.sokoban.rules import Level, Placement, guide_of, play, step
 from pettingllms_envs.sokoban.search import solve
 
@@ -30,15 +31,18 @@ def moves_of(
         num_moves: How many moves.
         rng: Source of chance.
     """
+    if level.rules:
+        return planned(level, place, policy, num_moves, rng)
+    player, boxes, _ = place
     if policy == "oracle":
-        found = oracle_moves(level, *place)
+        found = oracle_moves(level, player, boxes)
         if found is not None:
             return found[:num_moves]
         policy = "greedy"
     if policy in ("never-push", "there-and-back"):
         return idle_walk(level, place, returns=policy == "there-and-back")[:num_moves]
     moves = greedy_moves if policy == "greedy" else random_moves
-    return moves(level, *place, num_moves, rng)
+    return moves(level, player, boxes, num_moves, rng)
 
 
 def oracle_moves(level: Level, player: int, boxes: int) -> str | None:
@@ -67,7 +71,7 @@ def idle_walk(level: Level, place: Placement, returns: bool) -> str:
         place: Where player and boxes are.
         returns: Whether to go back to the player's first cell from any other.
     """
-    player, boxes = place
+    player, boxes, _ = place
     free, guide = level.floor & ~boxes, guide_of(level)
     target = level.player
     if not returns or player == level.player:

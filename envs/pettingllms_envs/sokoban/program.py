@@ -5,7 +5,7 @@ import heapq
 import json
 import sys
 
-rows = sys.stdin.read().split()
+rows = [line.strip() for line in sys.stdin if ":" not in line]
 at = {(r, c): s for r, row in enumerate(rows) for c, s in enumerate(row) if s != "#"}
 start = next(cell for cell, s in at.items() if s in "@+")
 goals = [cell for cell, s in at.items() if s in ".*+"]

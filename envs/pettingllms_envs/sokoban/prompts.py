@@ -10,12 +10,14 @@ from pettingllms_envs.planning.calls import MAX_CALLS
 from pettingllms_envs.planning.game import PlanningState
 from pettingllms_envs.planning.prompts import CallWords, Words
 from pettingllms_envs.sokoban.text import (
+    PUSHES,
     cell_list,
     labelled_text,
     places_text,
     scene_text,
     shown_text,
 )
+from pettingllms_envs.terrain import rules_text
 
 _RULES = """\
 # is a wall, $ a box, . a goal, * a box on a goal, @ the player, + the player on a goal, _ \
@@ -60,7 +62,7 @@ prints a JSON list of moves, such as ["U","R","R"]; its answer is the last list 
 
 
 def _places_compact(state: PlanningState) -> str:
-    level, (player, boxes) = state.level, state.position
+    level, (player, boxes, _) = state.level, state.position
     cells = (player, *cells_of(boxes), *cells_of(level.goals))
     places = (number for cell in cells for number in divmod(cell, level.stride))
     num_digits = len(str(max(level.rows, level.cols) - 1))
@@ -69,7 +71,7 @@ def _places_compact(state: PlanningState) -> str:
 
 FIELDS: dict[str, PromptField[PlanningState]] = {
     "scene": PromptField(
-        "`board` and, on the line below it, `places`",
+        "`board` and, on the line below it, `places`; then `rules`",
         lambda state, agent, turn: scene_text(state.level, *state.position),
     ),
     "board": PromptField(
@@ -84,8 +86,12 @@ FIELDS: dict[str, PromptField[PlanningState]] = {
         "the board without line breaks",
         lambda state, agent, turn: shown_text(state.level, *state.position).replace("\n", ""),
     ),
+    "rules": PromptField(
+        "what holds in this level alone; begins with a line break unless it is empty",
+        lambda state, agent, turn: rules_text(state.level.rules, PUSHES),
+    ),
     "places": PromptField(
-        "a sentence with the cells of player, boxes and goals",
+        "sentences with the cells of player, boxes and goals, open doors, letters under things",
         lambda state, agent, turn: places_text(state.level, *state.position),
     ),
     "places_compact": PromptField(

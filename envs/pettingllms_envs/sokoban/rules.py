@@ -35,6 +35,12 @@ class Level(NamedTuple):
     """Length of a shortest or of the reference solution, in moves; 0 if none is known."""
     solution: str = ""
     """The reference solution, as letters; empty if the certificate is another."""
+    cells: str = ""
+    """With rules: the symbols of all cells, as `pettingllms_envs.terrain` says; else empty."""
+    rules: str = ""
+    """Lines of the level's own rules, as `pettingllms_envs.terrain` says."""
+
+    ADDED = ("cells", "rules")
 
     @property
     def stride(self) -> int:
@@ -49,6 +55,10 @@ class Placement(NamedTuple):
     """Number of the player's cell."""
     boxes: int
     """The cells with boxes."""
+    opened: int = 0
+    """Bit mask of the keys that have been found; 0 without rules."""
+
+    ADDED = ("opened",)
 
 
 class Outlook(NamedTuple):

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 from pettingllms.errors import LevelFormatError
 from pettingllms_envs import drawing
 from pettingllms_envs.drawing import Drawing, Shape, compact, labelled
-from pettingllms_envs.grid import bits_of, cells_of, find_symbols, first_line, flood, parse_rows
+from pettingllms_envs.grid import (
+    UNREACHABLE,
+    bits_of,
+    cells_of,
+    find_symbols,
+    first_line,
+    flood,
+    parse_rows,
+)
 from pettingllms_envs.level_files import read_blocks
+from pettingllms_envs.sokoban.drawn import warehouse_of
 from pettingllms_envs.sokoban.generator import certify, is_small
 from pettingllms_envs.sokoban.rules import (
     BOX,
@@ -21,7 +30,18 @@ from pettingllms_envs.sokoban.rules import (
     PLAYER_ON_GOAL,
     WALL,
     Level,
+    Placement,
     guide_of,
+)
+from pettingllms_envs.terrain import (
+    FREE,
+    letters_of,
+    opened_text,
+    rules_text,
+    shown_symbols,
+    split_rules,
+    symbols_of,
+    under_text,
 )
 
 if TYPE_CHECKING:
@@ -36,41 +56,72 @@ SHOWN_FLOOR = "_"
 MAX_ROWS = 64
 MAX_BOXES = 10
 
+PUSHES = """ Boxes slide in the same way, and enter no keys and doors that are not free cells yet. \
+A push needs a player that can enter the cell of the box; the box moves first, and only the first \
+step of a move pushes: a sliding player stops before a box."""
+"""What prompts say of rules beyond `pettingllms_envs.terrain.WORDS`."""
+
 _FLOOR = re.compile(r"[-_]")
-_REMARK = re.compile(r";|[A-Za-z][A-Za-z -]*:")
+_LETTER = re.compile(r"[a-z]")
+_THING = re.compile(r"[ .$*@+]")
+_REMARK = re.compile(r";|[A-Za-z][A-Za-z -]+:")
 
 
 def level_text(level: Level) -> str:
-    """Return a level as an XSB board."""
-    return board_text(level, level.player, level.boxes)
+    """Return a level as an XSB board, with the lines of its rules below it."""
+    return full_text(level, level.player, level.boxes)
 
 
-def board_text(level: Level, player: int, boxes: int) -> str:
+def board_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
     """Return the board in XSB symbols, one line per row."""
-    return _with_player(_plain(level, boxes), level, player)
+    return _with_player(_plain(level, boxes, opened), level, player)
 
 
-def shown_text(level: Level, player: int, boxes: int) -> str:
+def full_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
+    """Return the board in XSB symbols and, with rules, their lines and those of `under_text`."""
+    return board_text(level, player, boxes, opened) + _rule_lines(level, player, boxes, opened)
+
+
+def shown_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
     """Return the board as agents and their programs read it: free floor is `_`."""
-    return board_text(level, player, boxes).replace(FLOOR, SHOWN_FLOOR)
+    return board_text(level, player, boxes, opened).replace(FLOOR, SHOWN_FLOOR)
 
 
-def labelled_text(level: Level, player: int, boxes: int) -> str:
+def program_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
+    """Return what programs read: `shown_text` and, with rules, the same lines as `full_text`."""
+    return shown_text(level, player, boxes, opened) + _rule_lines(level, player, boxes, opened)
+
+
+def labelled_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
     """Return the board with row and column numbers, divided by spaces."""
-    return _with_player(_still(level, boxes)[0], level, player)
+    return _with_player(_still(level, boxes, opened)[0], level, player)
 
 
-def places_text(level: Level, player: int, boxes: int) -> str:
-    """Return a sentence with the cells of player, boxes and goals."""
+def places_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
+    """Return sentences with the cells of player, boxes and goals, open doors, hidden letters."""
     row, col = divmod(player, level.cols + 1)
-    return f"Player at (row, column) ({row}, {col}). {_still(level, boxes)[1]}"
+    more = ""
+    if level.rules:
+        more = opened_text(level.rules, opened) + _under(level, player, boxes, opened)
+    return f"Player at (row, column) ({row}, {col}). {_still(level, boxes, opened)[1]}{more}"
 
 
 # Agents of a turn, branches and later turns often see the same scene.
 @lru_cache(maxsize=4096)
-def scene_text(level: Level, player: int, boxes: int) -> str:
-    """Return what prompts show of a scene: the board, and below it the places."""
-    return f"{labelled_text(level, player, boxes)}\n{places_text(level, player, boxes)}"
+def scene_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
+    """Return what prompts show of a scene: the board, and below it the places and the rules."""
+    places = places_text(level, player, boxes, opened)
+    rules = rules_text(level.rules, PUSHES)
+    return f"{labelled_text(level, player, boxes, opened)}\n{places}{rules}"
+
+
+def _under(level: Level, player: int, boxes: int, opened: int) -> str:
+    covered = [player, *cells_of(boxes)]
+    return under_text(level.rules, level.cells, opened, covered, level.stride)
+
+
+def _rule_lines(level: Level, player: int, boxes: int, opened: int) -> str:
+    return f"\n{level.rules}{_under(level, player, boxes, opened)}" if level.rules else ""
 
 
 def cell_list(bits: int, stride: int) -> str:
@@ -80,27 +131,29 @@ def cell_list(bits: int, stride: int) -> str:
 
 # Most moves push no box: only the player has another place.
 @lru_cache(maxsize=1024)
-def _plain(level: Level, boxes: int) -> Drawing:
-    return compact(_rows(level, boxes, FLOOR))
+def _plain(level: Level, boxes: int, opened: int) -> Drawing:
+    return compact(_rows(level, boxes, opened, FLOOR))
 
 
 @lru_cache(maxsize=1024)
-def _still(level: Level, boxes: int) -> tuple[Drawing, str]:
+def _still(level: Level, boxes: int, opened: int) -> tuple[Drawing, str]:
     """Return the board without the player as prompts show it, and the places of all else."""
     stride, goals = level.stride, level.goals
     places = (
         f"Boxes not on goals: {cell_list(boxes & ~goals, stride)}. "
         f"Goals without a box: {cell_list(goals & ~boxes, stride)}."
     )
-    return labelled(_rows(level, boxes, SHOWN_FLOOR)), places
+    return labelled(_rows(level, boxes, opened, SHOWN_FLOOR)), places
 
 
-def _rows(level: Level, boxes: int, floor: str) -> list[str]:
+def _rows(level: Level, boxes: int, opened: int, floor: str) -> list[str]:
     """Return the rows of the board without the player; `floor` is the symbol of free floor."""
     stride, goals = level.stride, level.goals
     # Reversed, since bit 0 is the last digit; the guard column is cut by the slices.
     bits = f"{level.floor:0{level.rows * stride}b}"[::-1]
     text = bits.replace("0", WALL).replace("1", floor)
+    if level.rules:
+        text = level.cells.translate(shown_symbols(level.rules, opened)).replace(FREE, floor)
     things = ((goals & ~boxes, GOAL), (boxes & ~goals, BOX), (boxes & goals, BOX_ON_GOAL))
     for cells, symbol in things:
         for cell in cells_of(cells):
@@ -116,7 +169,8 @@ def _with_player(drawing: Drawing, level: Level, player: int) -> str:
 def read_level(text: str) -> Level:
     """Read one XSB board: `#` wall, `@` player, `$` box, `.` goal, `+`, `*` both on a goal.
 
-    Free floor is a space, `-` or `_`.
+    Free floor is a space, `-` or `_`. Letters are cells with rules, if the lines below the board
+    are rules as `pettingllms_envs.terrain` says.
 
     Args:
         text: Rows, one per line; shorter ones are filled up with floor on the right.
@@ -131,8 +185,18 @@ def read_level(text: str) -> Level:
             a box or a goal that is walled off, a level that is solved already or has no solution,
             or more than 64 rows or columns; it names line and column, counted from 1.
     """
-    rows = parse_rows(_FLOOR.sub(FLOOR, text), symbols=SYMBOLS, pad=FLOOR)
-    return _level_of(rows, first_line(text))
+    text, rules = split_rules(text)
+    letters = "".join(letters_of(rules).values())
+    rows = parse_rows(_FLOOR.sub(FLOOR, text), symbols=SYMBOLS + letters, pad=FLOOR)
+    level = _level_of([_LETTER.sub(FLOOR, row) for row in rows], first_line(text), bool(rules))
+    if not rules:
+        return level
+    cells = [_THING.sub(FREE, row).translate(symbols_of(rules)) for row in rows]
+    level = level._replace(cells="\n".join(cells), rules=rules)
+    moves = warehouse_of(level).distance(Placement(level.player, level.boxes))
+    if moves == UNREACHABLE:
+        raise LevelFormatError("by its rules the level has no solution", first_line(text))
+    return level._replace(certificate="optimal", num_moves=moves)
 
 
 def read_levels_of_file(text: str) -> list[Level]:
@@ -146,7 +210,7 @@ def read_levels_of_file(text: str) -> list[Level]:
     return read_blocks(text, read_level, "boards divided by blank lines", _REMARK.match)
 
 
-def _level_of(rows: list[str], top: int) -> Level:
+def _level_of(rows: list[str], top: int, has_rules: bool) -> Level:
     if len(rows) > MAX_ROWS or len(rows[0]) > MAX_ROWS:
         problem = f"{len(rows)} rows of {len(rows[0])} cells"
         raise LevelFormatError(problem, top, 0, f"at most {MAX_ROWS} rows and columns")
@@ -162,7 +226,7 @@ def _level_of(rows: list[str], top: int) -> Level:
     level = Level(len(rows), stride - 1, floor, goals, bits_of(rows, BOX + BOX_ON_GOAL), player)
     _check_walls(rows, level, top)
     _check_boxes(level, top)
-    is_certain = is_small(floor.bit_count(), level.boxes.bit_count())
+    is_certain = is_small(floor.bit_count(), level.boxes.bit_count()) and not has_rules
     return certify(level, top) if is_certain else level
 
 
@@ -215,6 +279,6 @@ _SHAPES = {
 }
 
 
-def draw_image(level: Level, player: int, boxes: int) -> npt.NDArray[np.uint8]:
+def draw_image(level: Level, player: int, boxes: int, opened: int = 0) -> npt.NDArray[np.uint8]:
     """Return a picture: dark walls, green rings for goals, boxes (green at home), a blue player."""
-    return drawing.board_picture(board_text(level, player, boxes).split("\n"), _SHAPES)
+    return drawing.board_picture(board_text(level, player, boxes, opened).split("\n"), _SHAPES)

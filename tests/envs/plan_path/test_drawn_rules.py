@@ -63,7 +63,10 @@ class Plain:
             if symbol == "P" or symbol in keys or self.means.get(symbol, "")[-1:] in keys - {""}:
                 drawn[r][c] = "."
         drawn[row][col] = "*" if (row, col) == self.goal else "P"
-        return "\n".join([*map("".join, drawn), *(f"{a}: {b}" for a, b in self.means.items())])
+        symbol, lines = self.at[row, col], [f"{a}: {b}" for a, b in self.means.items()]
+        if symbol.islower() and not keys & {symbol, self.means[symbol][-1]}:
+            lines.append(f"under row {row}, column {col}: {symbol}")
+        return "\n".join([*map("".join, drawn), *lines])
 
 
 @st.composite

@@ -70,7 +70,7 @@ def test_rectangles():
 
 
 def test_what_is_not_found_is_refused_after_bounded_work():
-    with pytest.raises(UnreachableRequest, match=r"60 to 70 moves in \d+ attempts"):
+    with pytest.raises(UnreachableRequest, match=r"60 to 70 moves and rules=0 in \d+ attempts"):
         generate(random.Random(0), request(5, 1, 60, 70))
     with pytest.raises(UnreachableRequest):
         generate(random.Random(0), request(6, 6, 30, 40))
