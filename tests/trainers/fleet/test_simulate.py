@@ -69,6 +69,9 @@ def test_decisions_of_equal_answers_take_one_after_another(config, environment):
     assert found.level_s == pytest.approx((found.seconds, found.seconds))
     assert found.num_completion_tokens == 6 * 6 * 4 * 10
     assert found.num_tokens == {"tool": 6 * 3 * (20 + 40), "planner": 6 * 3 * (20 + 40)}
+    asking = {name: speed._replace(client_s=0.5) for name, speed in ENGINES.items()}
+    found = rollouts_on(config, environment, workload(), Fleet((1, 1), (1, 1)), asking)
+    assert found.player_s == pytest.approx(6 * 3 * 2 * 0.5), "a request for each decision"
 
 
 def test_environments_share_their_workers(config, environment):
@@ -89,6 +92,7 @@ def test_a_process_that_steps_environments_itself_does_nothing_else_meanwhile(
     slow = workload(branch_s=0.5, decision_s=0.25, num_turns=1)
     found = rollouts_on(own, environment, slow, Fleet((1, 1), (1, 1)), ENGINES)
     in_turn = 2 * (10 * 0.01 + 6 * (4 * 0.5 + 0.25))
+    assert found.player_s == pytest.approx(6 * 2 * (0.25 + (0 if num_threads else 4 * 0.5)))
     if num_threads:
         assert 6 * 2 * 4 * 0.5 < found.seconds < 0.95 * in_turn
     else:
@@ -199,6 +203,9 @@ def test_a_step_adds_up_or_overlaps(config, environment):
     rollout = config.rollout.model_copy(update={"max_staleness": 1})
     ahead = config.model_copy(update={"rollout": rollout})
     assert step_on(ahead, found, split, speeds).step_s == 100 + 3, "the longer of both"
+    busy = found._replace(player_s=70.0)
+    assert step_on(ahead, busy, split, speeds).step_s == 44 + 70 + 3, "by one process"
+    assert step_on(config, busy, split, speeds).step_s == 100 + 44 + 3, "part of the rollouts"
     assert step_on(ahead, found, shared, speeds).step_s == 100 + 31 + 3, "nothing is left beside"
 
 

@@ -59,6 +59,8 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self.num_asked = dict.fromkeys(speeds, 0)
         """Sequences of each model that are written or wait."""
+        self.client_s = 0.0
+        """What the process that plays has computed to ask."""
         self.changes: list[tuple[float, str, int]] = []
         """When sequences of which model began, 1, or ended, -1."""
         self.busy_s = dict.fromkeys(speeds, 0.0)
@@ -75,6 +77,7 @@ class Server:
         self.busy_s[model] += reading_s
         ends = [self._loop.create_future() for _ in lengths]
         self.num_asked[model] += len(lengths)
+        self.client_s += speed.client_s
         for length, end in zip(lengths, ends, strict=True):
             self._waiting.append((model, num_prompt_tokens, length, end))
         self._admit()

@@ -49,6 +49,8 @@ class SimulatedEpisodes:
         self._rng = random.Random(0)
         self.worked_s = 0.0
         """Time that workers were busy, added up."""
+        self.player_s = 0.0
+        """What the process that plays has computed itself."""
         self.spans: list[tuple[float, float]] = []
         """Beginning and end of every episode that was started, in simulated seconds."""
 
@@ -63,10 +65,12 @@ class SimulatedEpisodes:
         """See `Episodes.branch`."""
         loop = cast(VirtualLoop, asyncio.get_running_loop())
         loop.leap(self._workload.decision_s)
+        self.player_s += self._workload.decision_s
         seconds = self._workload.branch_s * len(texts)
         self.worked_s += seconds
         if self._workers is None:
             loop.leap(seconds)
+            self.player_s += seconds
         else:
             async with self._workers:
                 await asyncio.sleep(seconds)

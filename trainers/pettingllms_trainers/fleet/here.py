@@ -192,9 +192,9 @@ class _WatchedEngine:
         return found
 
     async def _timed(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        started = time.perf_counter()
+        started, begun_s = time.perf_counter(), time.process_time()
         found = await self._engine.generate(requests)
-        seconds = time.perf_counter() - started
+        seconds, client_s = time.perf_counter() - started, time.process_time() - begun_s
         pairs = [
             (len(request.prompt_ids), len(completion.token_ids))
             for request, completions in zip(requests, found, strict=True)
@@ -202,7 +202,7 @@ class _WatchedEngine:
         ]
         read = sum(map(len, {request.prompt_ids for request in requests}))
         prompts, lengths = zip(*pairs, strict=True)
-        self._calls.append(Call(len(requests), read, lengths, prompts, seconds))
+        self._calls.append(Call(len(requests), read, lengths, prompts, seconds, client_s))
         return found
 
 

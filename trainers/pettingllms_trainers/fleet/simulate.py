@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -72,6 +72,8 @@ class Rollouts(NamedTuple):
     """Base model to moments and the sequences that were written from then on."""
     stale: float = 0.0
     """Share of the episodes that are given up as stragglers."""
+    player_s: float = 0.0
+    """What the process that plays computes itself, as far as it is known: see `step_on`."""
 
 
 class StepTimes(NamedTuple):
@@ -174,6 +176,7 @@ def _seen(config: Config, workload: Workload, places: Sequence[Place], flown: Fl
         sum(one.worked_s for one in episodes) / (end_s * config.num_env_workers(len(places))),
         _running(servers),
         1 - len(trees) / num_begun,
+        (sum(one.player_s for one in episodes) + sum(one.client_s for one in _all(servers))) / num,
     )
 
 
@@ -221,7 +224,9 @@ def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) ->
     is_ahead = config.plays_beside_updates and bool(fleet.learn)
     # On shared GPUs policies learn one after another, on their own all at the same time.
     learn_s = sum(update_s.values()) if fleet.num_shared else max(update_s.values())
-    step_s = max(rollouts.seconds, learn_s) if is_ahead else rollouts.seconds + learn_s
+    # A process that plays and learns does one of them at a time.
+    beside_s = max(rollouts.seconds, learn_s + rollouts.player_s)
+    step_s = beside_s if is_ahead else rollouts.seconds + learn_s
     return StepTimes(fleet, rollouts, update_s, sync_s, step_s + sync_s, is_ahead)
 
 
@@ -238,6 +243,10 @@ def _settings(config: Config, environment: RunEnvironment) -> RolloutSettings:
     )
 
 
+def _all(servers: Sequence[Mapping[str, Sequence[Server]]]) -> Iterable[Server]:
+    return dict.fromkeys(one for of_rank in servers for own in of_rank.values() for one in own)
+
+
 def _busy(servers: Sequence[Mapping[str, Sequence[Server]]], seconds: float) -> dict[str, float]:
     shares: defaultdict[str, list[float]] = defaultdict(list)
     for of_rank in servers:
@@ -251,9 +260,7 @@ def _running(
 ) -> dict[str, list[tuple[float, int]]]:
     """Return how many sequences of each model are being written, from moment to moment."""
     changes: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
-    for server in dict.fromkeys(
-        server for of_rank in servers for own in of_rank.values() for server in own
-    ):
+    for server in _all(servers):
         for moment, model, change in server.changes:
             changes[model].append((moment, change))
     return {

@@ -79,6 +79,8 @@ class EngineSpeed(NamedTuple):
     cache_s: float = 0.0
     max_tokens: float = float("inf")
     """Tokens that the KV cache holds."""
+    client_s: float = 0.0
+    """What the process that asks computes for a request: an update beside it has to wait."""
 
     def iteration(self, num: float, num_cached: float) -> float:
         """Return the seconds of an iteration over some sequences, at least one."""
@@ -120,6 +122,8 @@ class Call(NamedTuple):
     prompt_lengths: tuple[int, ...]
     """Tokens of the prompt of each completion."""
     seconds: float
+    client_s: float = 0.0
+    """CPU seconds of the process that asked."""
 
 
 def engine_of(shape: ModelShape, gpu: Gpu, num_shards: int, reached: Efficiency) -> EngineSpeed:
@@ -186,7 +190,8 @@ def fitted(calls: Sequence[Call]) -> EngineSpeed:
         np.array([_features(call) for call in calls]), np.array([call.seconds for call in calls])
     )
     names = ("call_s", "request_s", "prompt_s", "iteration_s", "token_s", "cache_s")
-    return EngineSpeed(**dict(zip(names, found, strict=True)))
+    client_s = sum(call.client_s for call in calls) / sum(call.num_requests for call in calls)
+    return EngineSpeed(**dict(zip(names, found, strict=True)), client_s=client_s)
 
 
 def non_negative(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
