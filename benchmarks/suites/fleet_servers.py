@@ -5,9 +5,9 @@
 Needs vLLM, on a CPU too, and two cores: one for a server, one for the trainer and a second server.
 So two servers are measured while the trainer waits for them, not while it learns. A team of one
 tiny policy is warmed up once; with a learning rate near zero it then writes alike in every step.
-Engine, update and environment are fitted to one setting, in which the server answers one batch after
-another; the train steps of all settings are planned from that and measured, in turn. Written are
-medians over rounds, each with a fit of its own, of the medians of the measured steps. Times are
+Engine, update and environment are fitted to one setting, in which the server answers one batch
+after another; the train steps of all settings are planned from that and measured, in turn. Written
+are medians over rounds, each with a fit of its own, of the medians of the measured steps. Times are
 wall times: the machine should have nothing else to do.
 """
 
