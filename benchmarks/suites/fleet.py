@@ -21,7 +21,7 @@ import math
 import random
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
@@ -240,7 +240,9 @@ def machine(num_steps: int) -> list[dict[str, Any]]:
             fitted = measured_here(configs[FITTED], environments, num_steps=num_steps)
             for name, config in configs.items():
                 planned_s[name].append(planned(config, fitted, environments[0], HERE))
-                measured_s[name].append(median(taken(config, environments, num_steps)))
+                measured_s[name].append(
+                    median(step_seconds(taken(config, environments, num_steps)))
+                )
                 print(name, planned_s[name][-1], measured_s[name][-1], flush=True)
     return [{"setting": name, **compared(planned_s[name], measured_s[name])} for name in configs]
 
@@ -250,10 +252,14 @@ def taken(
     environments: Sequence[RunEnvironment],
     num_steps: int,
     watch: Callable[[PolicyPool], PolicyPool] = lambda pool: pool,
-) -> list[float]:
-    """Return the seconds of train steps, without those of the first, which has much to load."""
-    found = measured(config, environments, Ranks(), num_steps=1 + num_steps, watch=watch)
-    return [step["time/step_s"] for step in found.steps[1:]]
+) -> list[dict[str, float]]:
+    """Return the metrics of train steps, without those of the first, which has much to load."""
+    return measured(config, environments, Ranks(), num_steps=1 + num_steps, watch=watch).steps[1:]
+
+
+def step_seconds(steps: Sequence[Mapping[str, float]]) -> list[float]:
+    """Return what train steps took."""
+    return [step["time/step_s"] for step in steps]
 
 
 def compared(planned_s: Sequence[float], measured_s: Sequence[float]) -> dict[str, Any]:

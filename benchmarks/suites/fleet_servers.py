@@ -23,15 +23,16 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import measuring
-from fleet import compared, planned, taken
+from fleet import compared, planned, step_seconds, taken
 from trainer_overlap import CONFIG, STEPS, TEAM, run, served
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.fleet.here import Watch, measured_here
+from pettingllms_trainers.fleet.here import Here, Watch, measured_here
 from pettingllms_trainers.fleet.places import Fleet
+from pettingllms_trainers.fleet.simulate import rollouts_on
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments
 
 NAME = "team"
 
@@ -56,6 +57,9 @@ SETTINGS = [
     for is_ahead in (False, True)[: 3 - num]
 ]
 """The first is fitted."""
+ALONE = Setting(1, is_continuous=True, is_ahead=False)
+SERVERS = (1, 2, 4, 8, 16)
+"""Rollouts are simulated on so many, with a core of their own each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -67,13 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     result = measuring.frame("fleet_servers", [0])
     result["hardware"] = "Linux x86_64, 2 cores, wall time"
     with tempfile.TemporaryDirectory() as folder:
-        result["settings"] = settings(Path(folder), options.rounds, options.steps)
+        result |= settings(Path(folder), options.rounds, options.steps)
     measuring.write(result, options.output)
-    print(*result["settings"], sep="\n")
+    print(result)
 
 
-def settings(folder: Path, num_rounds: int, num_steps: int) -> list[dict[str, Any]]:
-    """Return the train steps of all settings, predicted and measured."""
+def settings(folder: Path, num_rounds: int, num_steps: int) -> dict[str, Any]:
+    """Return the train steps of all settings, planned and measured, and rollouts by servers."""
     run(["warm-start", CONFIG, "--output-dir", str(folder / "team")], TEAM, NAME)
     model, cores = folder / "team" / "policies" / NAME, sorted(os.sched_getaffinity(0))
     with contextlib.ExitStack() as servers:
@@ -86,6 +90,7 @@ def settings(folder: Path, num_rounds: int, num_steps: int) -> list[dict[str, An
         environments = make_environments(configs[SETTINGS[0]])
         planned_s: dict[Setting, list[float]] = {one: [] for one in SETTINGS}
         measured_s: dict[Setting, list[float]] = {one: [] for one in SETTINGS}
+        rollout_s: dict[Setting, list[float]] = {one: [] for one in SETTINGS}
         for _ in range(num_rounds):
             fitted = measured_here(configs[SETTINGS[0]], environments, num_steps=num_steps)
             for one, config in configs.items():
@@ -93,9 +98,25 @@ def settings(folder: Path, num_rounds: int, num_steps: int) -> list[dict[str, An
                     fleet = Fleet((one.num_servers,), (1,))
                     planned_s[one].append(planned(config, fitted, environments[0], fleet))
                     steps = taken(config, environments, num_steps, _watch(one, config))
-                measured_s[one].append(median(steps))
+                measured_s[one].append(median(step_seconds(steps)))
+                rollout_s[one] += [step["time/rollout_s"] for step in steps]
                 print(one, planned_s[one][-1], measured_s[one][-1], flush=True)
-    return [{"setting": str(one), **compared(planned_s[one], measured_s[one])} for one in SETTINGS]
+        num_levels = configs[SETTINGS[0]].rollout.num_levels
+        simulated = {
+            num: _rollout_s(configs[ALONE], fitted, environments[0], num) for num in SERVERS
+        }
+    rows = [{"setting": str(one), **compared(planned_s[one], measured_s[one])} for one in SETTINGS]
+    measured = {num: median(rollout_s[ALONE._replace(num_servers=num)]) for num in (1, 2)}
+    return {
+        "settings": rows,
+        "measured_per_hour": {n: round(3600 * num_levels / s) for n, s in measured.items()},
+        "simulated_per_hour": {n: round(3600 * num_levels / s) for n, s in simulated.items()},
+    }
+
+
+def _rollout_s(config: Config, fitted: Here, environment: RunEnvironment, num: int) -> float:
+    fleet = Fleet((num,), (1,))
+    return rollouts_on(config, environment, fitted.workload, fleet, fitted.speeds.engines).seconds
 
 
 def _config(model: Path, urls: Sequence[str], setting: Setting) -> Config:
