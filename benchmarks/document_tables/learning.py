@@ -261,7 +261,6 @@ def learning_staleness() -> str:
             *(_spread([run["greedy_curve"][at][1] for run in own]) for at in range(len(curve))),
             _spread([_last(run) - _last(plain) for run, plain in zip(own, runs[0], strict=True)]),
             f"{fmean(run['mean_gap'] for run in own):.3f}",
-            f"{fmean(run['stale'] for run in own):.1%}" if "stale" in own[0] else "",
         ]
         for bound, own in runs.items()
         for curve in [own[0]["greedy_curve"]]
@@ -269,11 +268,7 @@ def learning_staleness() -> str:
     steps = [f"{step} steps" for step, _ in runs[0][0]["greedy_curve"]]
     header = ["`max_staleness`", "mean age", *steps, "against 0"]
     told = f"\nMean over {len(runs[0])} seeds (lowest to highest), in points of success.\n"
-    return (
-        markdown([*header, "log-probability, sampled to newest", "given up"], rows)
-        + told
-        + caption(data)
-    )
+    return markdown([*header, "log-probability, sampled to newest"], rows) + told + caption(data)
 
 
 def _of_bound(data: dict[str, Any], bound: int) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@
 The team of `recipe:plan_path` is warmed up once. From there every seed trains with every bound, in
 turn, for as many steps; the schedule of the learning rate ends with them. Engine and trainer are
 one model here, so nothing is timed: rollouts of k train steps are played at once, and their tokens
-are 1 to k updates old. With a bound above 1 some episodes are given up as stragglers.
+are 1 to k updates old.
 """
 
 from __future__ import annotations
@@ -65,15 +65,12 @@ def _figures(out: Path) -> dict[str, Any]:
         [line["step"], line["variants"]["greedy"]["success"]]
         for line in read_lines(out / "evaluations.jsonl")
     ]
-    num_stale = sum(line["rollout/num_stale_episodes"] for line in lines)
-    num_begun = num_stale + sum(line["rollout/num_trees"] for line in lines)
     gaps = [line[f"loss/{name}/engine_gap_mean"] for line in lines for name in POLICIES]
     return {
         "greedy_curve": curve,
         "mean_age": round(fmean(line["rollout/mean_age"] for line in lines), 3),
         "max_age": max(line["rollout/max_age"] for line in lines),
         "mean_gap": round(fmean(gaps), 4),
-        "stale": round(num_stale / num_begun, 4),
     }
 
 

@@ -228,7 +228,10 @@ def test_several_train_steps_in_flight_share_what_engines_can_do(config, environ
         assert found.seconds == pytest.approx(alone.seconds / faster)
         assert found.num_completion_tokens == alone.num_completion_tokens
         assert found.num_tokens == alone.num_tokens
-        assert found.stale == 0
+        assert found.stale == alone.age == 0
+        assert found.age == k, "all begins k updates before, and is over in one of them"
+    once = rollouts_on(in_flight(config, 3), environment, one, Fleet((), (), 2), ENGINES)
+    assert once.age == (1 + 2 + 3) / 3, "nothing is played beside updates"
 
 
 def test_stragglers_are_given_up_as_in_a_run(config, environment, monkeypatch):

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 from typing import NamedTuple
 
 from pettingllms_trainers.config import Config
@@ -32,6 +33,7 @@ from pettingllms_trainers.rollout.flight import Voyage
 from pettingllms_trainers.rollout.playing import Play, joined, play_all, play_share
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec, episode_specs
+from pettingllms_trainers.runs.metrics.rollouts import age_metrics
 from pettingllms_trainers.types import RolloutTree
 
 _NUM_ROUNDS = 2
@@ -74,6 +76,8 @@ class Rollouts(NamedTuple):
     """Share of the episodes that are given up as stragglers."""
     player_s: float = 0.0
     """What the process that plays computes itself, as far as it is known: see `step_on`."""
+    age: float = 0.0
+    """Updates between the first token of an answer and the update that learns from it, a mean."""
 
 
 class StepTimes(NamedTuple):
@@ -125,10 +129,13 @@ async def _play(
         play = partial(_in_flight, config, environment, places[0])
         must_drain = not config.swaps_within_answers
         flown = await Flights(play, most, must_drain=must_drain).fly(_NUM_ROUNDS * most)
+        steps = enumerate(flown.trees, most + 1)
+        age = fmean(age_metrics(trees, step)["rollout/mean_age"] for step, trees in steps)
     else:
         trees = await _at_once(config, environment, places)
         flown = Flown(0.0, asyncio.get_running_loop().time(), [trees])
-    return _seen(config, workload, places, flown)
+        age = (1 + most) / 2 if most else 0.0  # as many steps are played at once
+    return _seen(config, workload, places, flown)._replace(age=age)
 
 
 async def _at_once(

@@ -72,6 +72,10 @@ def fleet_view(plan: FleetPlan) -> RenderableType:
         ),
         Text(f"fastest: {_name(best.fleet, plan)}; it waits for {bottleneck(best)}"),
         Text(
+            f"its tokens are {best.rollouts.age:.1f} updates old when they are learnt from, and "
+            f"{best.rollouts.stale:.1%} of the episodes are given up"
+        ),
+        Text(
             f"cheapest: {cheapest.num_gpus} GPUs, {_name(cheapest.steps[0].fleet, plan)}; "
             f"${usd:,.0f} for {plan.num_steps} train steps"
         ),
