@@ -20,6 +20,7 @@ from pettingllms.cli.options import (
     policy_option,
     policy_settings,
     policy_settings_options,
+    price_option,
     read_policies,
     read_prices,
     read_sampling,
@@ -70,13 +71,7 @@ class _Stopped(Exception):
 @sampling_option
 @click.option("--quick", is_flag=True, help="Three levels of each game, eight boards each.")
 @click.option("--name", help="Of the entry.  [default: the policies]")
-@click.option(
-    "--price",
-    "price_values",
-    multiple=True,
-    metavar="IN,OUT[,CACHED]",
-    help="US dollars per million prompt, completion and cached tokens, for the bill.",
-)
+@price_option
 @policy_settings_options
 @max_failures_option("Episodes of a level", 10)
 @click.option(

@@ -22,6 +22,7 @@ from pettingllms.cli.options import (
     policy_option,
     policy_settings,
     policy_settings_options,
+    price_option,
     read_pairs,
     read_policies,
     read_prices,
@@ -118,14 +119,7 @@ Examples:
 @click.option(
     "--swap", is_flag=True, help="Play again with every role's policy moved to the role before it."
 )
-@click.option(
-    "--price",
-    "price_values",
-    multiple=True,
-    metavar="[ROLE=]IN,OUT[,CACHED]",
-    help="US dollars per million prompt tokens and completion tokens, and prompt tokens that the "
-    "server had cached, if they have a price of their own. Hidden reasoning counts as completion.",
-)
+@price_option
 @policy_settings_options
 @max_failures_option("Episodes", 10)
 @click.option(

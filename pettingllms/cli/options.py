@@ -51,6 +51,14 @@ policy_option = click.option(
     help="Who plays a role (or all): oracle or another scripted policy of the environment, "
     "noise, program, openai:MODEL@URL, hf:PATH.",
 )
+price_option = click.option(
+    "--price",
+    "price_values",
+    multiple=True,
+    metavar="[ROLE=]IN,OUT[,CACHED]",
+    help="US dollars per million prompt tokens and completion tokens, and prompt tokens that the "
+    "server had cached, if they have a price of their own. Hidden reasoning counts as completion.",
+)
 sampling_option = click.option(
     "-s",
     "--sampling",

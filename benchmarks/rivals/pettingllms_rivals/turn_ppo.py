@@ -54,7 +54,7 @@ class TurnPpo(WholeEpisodes):
 
     def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
         """See `Algorithm.groups`."""
-        if moment.step < self.value.num_warmup_steps:
+        if self.value.is_warming_up(moment):
             return
         trees = {tree.episode: tree for tree, _ in found}
         starts: dict[int, list[float]] = defaultdict(list)

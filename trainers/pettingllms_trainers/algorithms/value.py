@@ -34,7 +34,7 @@ class Value(AtGrpo):
 
     def credit(self, moment: Moment) -> Credit:
         """See `AtGrpo.credit`."""
-        return ByReward() if self._is_warming_up(moment) else ByValue(self.gamma)
+        return ByReward() if self.value.is_warming_up(moment) else ByValue(self.gamma)
 
     @property
     def is_by_step(self) -> bool:
@@ -55,9 +55,5 @@ class Value(AtGrpo):
         self, trees: Sequence[RolloutTree], moment: Moment
     ) -> dict[str, list[ValueExample]]:
         """See `Algorithm.value_examples`."""
-        weight = 1.0 if self._is_warming_up(moment) else self.value.path_weight
+        weight = 1.0 if self.value.is_warming_up(moment) else self.value.path_weight
         return value_examples(trees, gamma=self.gamma, path_weight=weight)
-
-    def _is_warming_up(self, moment: Moment) -> bool:
-        """Return whether V is not to be relied on yet."""
-        return moment.step < self.value.num_warmup_steps

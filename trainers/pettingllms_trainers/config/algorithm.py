@@ -183,3 +183,7 @@ class ValueConfig(Section):
     num_warmup_steps: int = Field(default=0, ge=0)
     """Train steps in which V learns from path returns alone, and candidates are compared by their
     rewards alone. V is 0 everywhere before its first fit, so that none are needed."""
+
+    def is_warming_up(self, moment: Moment) -> bool:
+        """Return whether V is not to be relied on yet."""
+        return moment.step < self.num_warmup_steps
