@@ -50,7 +50,7 @@ _OTHER_LABEL = re.compile(
 )
 _FENCE = re.compile(r"\s*`{3}[\w+-]*\s*")
 _TOKEN = re.compile(r"<\|\w{1,30}\|>|\[/?INST\]|</?s>|<(?:eos|end_of_turn)>|</\w{1,20}>\s*$")
-_BULLET = re.compile(r"[->\u2022]\s+(?=\S)")
+_BULLET = re.compile(r"^[->\u2022]\s+(?=\S)")
 _WRAPPINGS = (
     re.compile(r"\\[(\[](.*)\\[)\]]"),
     re.compile(r"\[([^\[\]]*)\]"),

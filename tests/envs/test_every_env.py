@@ -41,7 +41,11 @@ VARIANTS = {
         {"team": "single-tool", "observation_mode": "delta"},
     ],
     "math_ensemble_v0": [{}, {"reasoners": 1, "tools": 0, "max_turns": 3}],
-    "panel_v0": [{}, {"level": "expert", "observation_mode": "delta", "alpha": 0.5}],
+    "panel_v0": [
+        {},
+        {"level": "expert", "observation_mode": "delta", "alpha": 0.5},
+        {"level": "moonshot"},
+    ],
     "relay_v0": [
         {},
         {"level": "hard", "observation_mode": "delta", "alpha": 0.5},

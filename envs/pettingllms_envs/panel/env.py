@@ -109,11 +109,11 @@ _FIELDS: dict[str, PromptField[PanelState]] = {
     ),
     "own": PromptField(
         "(expert) what the reader knows; empty for the moderator",
-        lambda state, agent, turn: own_text(state, _expert(agent)) * _is_expert(agent),
+        lambda state, agent, turn: own_text(state, _expert(agent)) if _is_expert(agent) else "",
     ),
     "own_compact": PromptField(
         "(expert) the same in pairs: a7b2",
-        lambda state, agent, turn: own_compact(state, _expert(agent)) * _is_expert(agent),
+        lambda state, agent, turn: own_compact(state, _expert(agent)) if _is_expert(agent) else "",
     ),
     "actions_left": PromptField(
         "actions left, those of experts included", lambda state, agent, turn: state.actions_left
@@ -124,11 +124,30 @@ _FIELDS: dict[str, PromptField[PanelState]] = {
     ),
 }
 _COSTS = "costs"
+_LINKED = {
+    "from 0 to 9": "from 0 to 99",
+    "Each is known to one expert.": "Of each, one expert knows the value, or how it follows from "
+    "another quantity.",
+    "quantity with its value": "quantity with what you know of it",
+    "#### b = 7": "#### b = a + 5",
+}
+"""What prompts say instead where quantities follow from others."""
+
+
+def _linked(prompt: PromptTemplate) -> PromptTemplate:
+    system = prompt.system
+    for old, new in _LINKED.items():
+        system = system.replace(old, new)
+    return prompt._replace(system=system)
 
 
 def potential(state: PanelState) -> float:
-    """Return the potential: one step for each quantity that is needed, and one for the answer."""
-    return shaped(missing(state) + 1, len(state.level.needed) + 1)
+    """Return the potential: one step for each quantity that is wanted, and one for the answer."""
+    return _worth(*missing(state))
+
+
+def _worth(num_missing: int, num_wanted: int) -> float:
+    return shaped(num_missing + 1, num_wanted + 1)
 
 
 class PanelEnv(TextEnv[PanelState]):
@@ -140,6 +159,10 @@ class PanelEnv(TextEnv[PanelState]):
     of them. The moderator does not know the values, but which expert knows which quantities. The
     task is solved when the moderator answers with the right sum. Every level can be solved within
     the actions of an episode.
+
+    With `links`, values are from 0 to 99, and of most quantities nobody knows the value: an expert
+    knows how one follows from another, of which another expert knows more. The sum is not looked
+    up, but put together from the facts of several experts.
 
     ## Agents and roles
 
@@ -158,15 +181,17 @@ class PanelEnv(TextEnv[PanelState]):
 
     Moderator: an expert and a quantity, `#### 1 b` or `ask expert 1 for b`, or the answer,
     `#### = 12` or `the sum is 12`. Expert: a statement, `#### b = 7` or `b is 7`, the value alone
-    (of the quantity that was asked for), or `#### pass`. Texts without `####` are read only if the
+    (of the quantity that was asked for), or `#### pass`; with links `b = 7`, `b = a + 5`,
+    `b = a - 5`, `b = 12 - a` or `pass`. Texts without `####` are read only if the
     prompt of the role does not show it. An unreadable text of the moderator leaves the floor where
     it is; one of an expert is a pass.
 
     ## Reward
 
-    n is the number of quantities of the question, d is 1 plus the number of those that were not
-    yet said, or wrongly, d0 is n + 1. The potential is 0.1 * (1 - d / d0); it is -0.01 after a
-    wrong answer, 0.1 after the right one, and -0.06 when the actions are over without an answer.
+    n is the number of quantities of the question and behind their links, d is 1 plus the number of
+    those that were not yet said, or wrongly, d0 is n + 1. The potential is 0.1 * (1 - d / d0); it
+    is -0.01 after a wrong answer, 0.1 after the right one, and -0.06 when the actions are over
+    without an answer.
     T is `max_turns`, A the number of agents.
 
     | part | when | value |
@@ -188,7 +213,7 @@ class PanelEnv(TextEnv[PanelState]):
     ## Info keys
 
     - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
-    - `num_missing`: quantities of the question not yet said, or wrongly.
+    - `num_missing`: quantities of the question and behind their links not yet said, or wrongly.
     - `next_speaker`: the agent that has the floor after the action.
     - `shortest`: minimum number of actions of the level.
 
@@ -197,6 +222,7 @@ class PanelEnv(TextEnv[PanelState]):
     - `experts`: number of experts, 2 to 6.
     - `known`: quantities that each expert knows, 1 to 4.
     - `needed`: quantities of the question, 1 to 4.
+    - `links`: quantities from which each of them follows in turn, 0 to 4.
     - `max_turns`: turns of an episode.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by the question and
       by who knows which quantities, so that the first prompts of two splits differ.
@@ -244,7 +270,10 @@ class PanelEnv(TextEnv[PanelState]):
             "medium": {"experts": 3, "known": 2, "needed": 2},
             "hard": {"experts": 4, "known": 3, "needed": 3},
             "expert": {"experts": 6, "known": 4, "needed": 4, "max_turns": 2},
-        }
+            "moonshot": {"experts": 6, "known": 4, "needed": 3, "links": 3, "max_turns": 4},
+        },
+        lambda k: {"experts": 6, "known": 4, "needed": 4, "links": k - 2, "max_turns": k},
+        last=6,
     )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
         "moderator": _MODERATOR,
@@ -262,6 +291,7 @@ class PanelEnv(TextEnv[PanelState]):
         experts: int = 3,
         known: int = 2,
         needed: int = 2,
+        links: int = 0,
         max_turns: int = 3,
         split: str | None = "train",
         alpha: float = 1.0,
@@ -271,13 +301,13 @@ class PanelEnv(TextEnv[PanelState]):
         render_mode: str | None = None,
     ) -> None:
         max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
-        self._request = Request(experts, known, needed, split).checked()
+        self._request = Request(experts, known, needed, split, links).checked()
         agents = ["moderator_0", *(f"expert_{number}" for number in range(experts))]
         self._num_actions = max_turns * len(agents)
-        if 2 * needed + 1 > self._num_actions:
+        if (actions := 2 * self._request.wanted + 1) > self._num_actions:
             raise UnreachableRequest(
-                f"needed={needed} quantities take {2 * needed + 1} actions, and there are "
-                f"{self._num_actions}: max_turns={max_turns} times {len(agents)} agents"
+                f"needed={needed} quantities take {actions} actions with links={links}, and there "
+                f"are {self._num_actions}: max_turns={max_turns} times {len(agents)} agents"
             )
         super().__init__(
             stages=[[agent] for agent in agents],
@@ -285,7 +315,14 @@ class PanelEnv(TextEnv[PanelState]):
             alpha=alpha,
             reward=reward,
             observation_mode=observation_mode,
-            prompts=resolve_prompts(self.default_prompts, prompts, self.prompt_fields),
+            prompts=resolve_prompts(
+                {
+                    r: _linked(prompt) if links else prompt
+                    for r, prompt in self.default_prompts.items()
+                },
+                prompts,
+                self.prompt_fields,
+            ),
             render_mode=render_mode,
         )
         self._costs = costs(self._num_actions, 1)
@@ -308,7 +345,7 @@ class PanelEnv(TextEnv[PanelState]):
     ) -> GiveFloor | FinalAnswer | Statement | ParseError:
         is_marked = bool(self._marks[role_of(agent)])
         if _is_expert(agent):
-            return read_expert(text, state.request, is_marked)
+            return read_expert(text, state.request, is_marked, bool(state.level.links))
         return read_moderator(text, len(state.level.values), is_marked)
 
     def _act(
@@ -317,7 +354,9 @@ class PanelEnv(TextEnv[PanelState]):
         agent: str,
         action: GiveFloor | FinalAnswer | Statement | ParseError,
     ) -> Transition:
-        silent = PanelState(state.level, state.actions_left - 1, board=state.board)
+        silent = PanelState(
+            state.level, state.actions_left - 1, board=state.board, links=state.links
+        )
         if isinstance(action, ParseError):
             return self._done(state, silent, self._costs.malformed)
         if isinstance(action, GiveFloor):
@@ -327,8 +366,9 @@ class PanelEnv(TextEnv[PanelState]):
         if isinstance(action, Statement):
             if not action.name:
                 return self._done(state, silent, 0.0)
-            after = with_statement(state, action.name, action.value)
-            is_true = action in state.level.values[state.speaker]
+            after = with_statement(state, action)
+            is_own = action.name in dict(state.level.values[state.speaker])
+            is_true = is_own and action in state.level.truths(action.name)
             return self._done(state, after, 0.0 if is_true else self._costs.empty)
         is_right = action.value == state.level.answer
         end = SUCCESS + shaped(0, 1) if is_right else LOST
@@ -336,13 +376,14 @@ class PanelEnv(TextEnv[PanelState]):
         return done._replace(team=end - potential(state), terminated=True, success=is_right)
 
     def _done(self, before: PanelState, after: PanelState, local: float) -> Transition:
+        num_missing, num_wanted = missing(after)
         info = {
-            "num_missing": missing(after),
+            "num_missing": num_missing,
             "next_speaker": self._next_agent(after),
             "shortest": before.level.shortest,
         }
-        team = potential(after) if after.actions_left else UNANSWERED
-        return Transition(after, team - potential(before), local, info=info)
+        worth = _worth(num_missing, num_wanted) if after.actions_left else UNANSWERED
+        return Transition(after, worth - potential(before), local, info=info)
 
     def _ansi(self, state: PanelState) -> str:
         lines = [f"{' + '.join(state.level.needed)} = ?"]
@@ -360,4 +401,4 @@ class PanelEnv(TextEnv[PanelState]):
         if mark:
             return mark + said
         said = said.replace(" ", "").replace(PASS, TERSE_PASS)
-        return said if expert is None else said.replace("=", "")
+        return said if expert is None or state.level.links else said.replace("=", "")

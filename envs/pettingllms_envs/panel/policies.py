@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from pettingllms_envs.panel.rules import PanelState
-from pettingllms_envs.panel.text import PASS
+from pettingllms_envs.panel.text import PASS, statement_text
 
-MEAN = 4.5
-"""The mean of a value."""
+MEAN, MEAN_LINKED = 4.5, 49.5
+"""The mean of a value, without and with links."""
 
 
 def say(state: PanelState, expert: int | None, policy: str, rng: random.Random) -> str:
@@ -26,26 +26,27 @@ def say(state: PanelState, expert: int | None, policy: str, rng: random.Random) 
     level = state.level
     if expert is None:
         return _moderate(state, policy, rng)
-    own = dict(level.values[expert])
+    own = sorted(dict(level.values[expert]))
     if policy == "random" or (policy == "guess" and own):
-        name = rng.choice(sorted(own))
-        return f"{name} = {own[name]}"
-    return f"{state.request} = {own[state.request]}" if state.request in own else PASS
+        return statement_text(level.fact(rng.choice(own)))
+    return statement_text(level.fact(state.request)) if state.request in own else PASS
 
 
 def _moderate(state: PanelState, policy: str, rng: random.Random) -> str:
     level = state.level
-    said = {name: value for name, value, _ in state.board}
+    said = state.said
     if policy == "guess":
-        return f"= {round(MEAN * len(level.needed))}"
+        return f"= {round((MEAN_LINKED if level.links else MEAN) * len(level.needed))}"
     if policy == "random":
         if rng.random() < 0.25:
-            known = (said.get(name, rng.randrange(10)) for name in level.needed)
-            return f"= {sum(known)}"
+            most = 100 if level.links else 10
+            known = [
+                said[name].value if name in said else rng.randrange(most) for name in level.needed
+            ]
+            return f"= {max(0, sum(known))}"
         expert = rng.randrange(len(level.values))
         return f"{expert} {rng.choice(level.values[expert])[0]}"
-    for name in level.needed:
-        owner = level.owner(name)
-        if said.get(name) != dict(level.values[owner])[name]:
-            return f"{owner} {name}"
+    for name in level.wanted:
+        if said.get(name) != level.fact(name):
+            return f"{level.owner(name)} {name}"
     return f"= {level.answer}"

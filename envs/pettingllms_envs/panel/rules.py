@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from pettingllms.arguments import check_whole
@@ -14,22 +17,70 @@ MAX_NEEDED = 4
 MAX_KNOWN = 4
 NAMES = "abcdefghijklmnopqrstuvwx"
 """Names of quantities, from the first on."""
+MAX_LINKS = 4
 _ATTEMPTS = 2_000
+
+
+class Statement(NamedTuple):
+    """What is said of a quantity: its value, or how it follows from another; a pass names none."""
+
+    name: str
+    value: int
+    """The value, or what is added to the other one."""
+    other: str = ""
+    """The quantity that it follows from; empty: none."""
+    sign: int = 1
+    """Whether the other one is added or, -1, taken away."""
 
 
 class Level(NamedTuple):
     """Who knows what, and what is asked for."""
 
     values: tuple[tuple[tuple[str, int], ...], ...]
-    """Expert -> (name, value from 0 to 9) of each quantity that this expert alone knows."""
+    """Expert -> (name, value) of each quantity of which this expert alone knows; values are from 0
+    to 9, with links to 99."""
     needed: tuple[str, ...]
     """The quantities whose sum is asked for, all different."""
+    links: tuple[tuple[str, str, int], ...] = ()
+    """(name, other, sign) of each quantity of which nobody knows the value, but how it follows from
+    another: sign * other + a number."""
+
+    ADDED = ("links",)
+
+    @property
+    def true(self) -> dict[str, int]:
+        """The value of every quantity."""
+        return dict(pair for own in self.values for pair in own)
 
     @property
     def answer(self) -> int:
         """The sum that is asked for."""
-        known = dict(pair for own in self.values for pair in own)
-        return sum(known[name] for name in self.needed)
+        return sum(self.true[name] for name in self.needed)
+
+    def fact(self, name: str) -> Statement:
+        """Return what the expert of a quantity knows of it."""
+        return _facts(self)[name]
+
+    def facts(self, expert: int) -> list[Statement]:
+        """Return what an expert knows."""
+        facts = _facts(self)
+        return [facts[name] for name, _ in self.values[expert]]
+
+    def truths(self, name: str) -> tuple[Statement, Statement]:
+        """Return what may be said of a quantity: what its expert knows, or its value if found."""
+        return self.fact(name), Statement(name, self.true[name])
+
+    def chain(self, name: str) -> list[str]:
+        """Return a quantity, the one that it follows from, and so on to one that is known."""
+        found = [name]
+        while other := self.fact(found[-1]).other:
+            found.append(other)
+        return found
+
+    @property
+    def wanted(self) -> list[str]:
+        """The quantities of which something must be said, those behind the links included."""
+        return list(truths_wanted(self))
 
     @property
     def shortest(self) -> int:
@@ -37,11 +88,26 @@ class Level(NamedTuple):
 
         An expert states one quantity at a time, so that no fewer can do.
         """
-        return 2 * len(self.needed) + 1
+        return 2 * len(self.wanted) + 1
 
     def owner(self, name: str) -> int:
         """Return the expert who knows a quantity."""
         return next(number for number, own in enumerate(self.values) if name in dict(own))
+
+
+@lru_cache(maxsize=4096)
+def _facts(level: Level) -> Mapping[str, Statement]:
+    true = level.true
+    facts = {name: Statement(name, value) for name, value in true.items()}
+    for name, other, sign in level.links:
+        facts[name] = Statement(name, true[name] - sign * true[other], other, sign)
+    return facts
+
+
+@lru_cache(maxsize=4096)
+def truths_wanted(level: Level) -> Mapping[str, tuple[Statement, Statement]]:
+    """Return what may be said of each quantity that is wanted; see `Level.wanted`."""
+    return {one: level.truths(one) for name in level.needed for one in level.chain(name)}
 
 
 class PanelState(NamedTuple):
@@ -56,20 +122,41 @@ class PanelState(NamedTuple):
     """The quantity that the moderator has asked the speaker for."""
     board: tuple[tuple[str, int, int], ...] = ()
     """What was said: (name, value, expert), the last statement about each quantity."""
+    links: tuple[tuple[str, str, int], ...] = ()
+    """(name, other, sign) of those statements that say how a quantity follows from another."""
+
+    ADDED = ("links",)
+
+    @property
+    def said(self) -> Mapping[str, Statement]:
+        """The last statement about each quantity."""
+        return _said(self.board, self.links)
 
 
-def missing(state: PanelState) -> int:
-    """Return how many quantities of the question have not been stated, or wrongly."""
-    stated = {name: value for name, value, _ in state.board}
-    known = dict(pair for own in state.level.values for pair in own)
-    return sum(stated.get(name) != known[name] for name in state.level.needed)
+@lru_cache(maxsize=4096)
+def _said(
+    board: tuple[tuple[str, int, int], ...], links: tuple[tuple[str, str, int], ...]
+) -> Mapping[str, Statement]:
+    values = {name: Statement(name, value) for name, value, _ in board}
+    linked = {name: values[name]._replace(other=other, sign=sign) for name, other, sign in links}
+    return values | linked
 
 
-def with_statement(state: PanelState, name: str, value: int) -> PanelState:
+def missing(state: PanelState) -> tuple[int, int]:
+    """Return of how many quantities nothing true has been said, and how many are wanted."""
+    said, truths = state.said, truths_wanted(state.level)
+    return sum(said.get(name) not in true for name, true in truths.items()), len(truths)
+
+
+def with_statement(state: PanelState, said: Statement) -> PanelState:
     """Return the state after the speaker's statement; the moderator has the floor again."""
-    others = tuple(entry for entry in state.board if entry[0] != name)
-    board = (*others, (name, value, state.speaker))
-    return PanelState(state.level, state.actions_left - 1, board=board)
+    name, value, other, sign = said
+    board = tuple(entry for entry in state.board if entry[0] != name)
+    links = tuple(link for link in state.links if link[0] != name)
+    if other:
+        links = (*links, (name, other, sign))
+    board = (*board, (name, value, state.speaker))
+    return PanelState(state.level, state.actions_left - 1, board=board, links=links)
 
 
 class Request(NamedTuple):
@@ -79,6 +166,12 @@ class Request(NamedTuple):
     known: int
     needed: int
     split: str | None
+    links: int = 0
+
+    @property
+    def wanted(self) -> int:
+        """Of how many quantities something must be said."""
+        return self.needed * (self.links + 1)
 
     def checked(self) -> Request:
         """Return the request, in Python's numbers.
@@ -92,12 +185,14 @@ class Request(NamedTuple):
             check_whole("known", self.known, 1, MAX_KNOWN),
             check_whole("needed", self.needed, 1, MAX_NEEDED),
             self.split,
+            check_whole("links", self.links, 0, MAX_LINKS),
         )
         check_split(self.split)
-        if plain.needed > plain.experts * plain.known:
+        if plain.wanted > plain.experts * plain.known:
             raise UnreachableRequest(
-                f"needed={plain.needed} quantities are asked for, and experts={plain.experts} who "
-                f"have known={plain.known} each have fewer"
+                f"needed={plain.needed} quantities are asked for, with links={plain.links} others "
+                f"behind each, and experts={plain.experts} who have known={plain.known} each have "
+                "fewer"
             )
         return plain
 
@@ -112,20 +207,46 @@ def generate(rng: random.Random, request: Request) -> Level:
     Raises:
         UnreachableRequest: If 2,000 levels held none of the split.
     """
-    experts, known, needed, split = request
+    experts, known, needed, split, links = request
     for _ in range(_ATTEMPTS):
         names = rng.sample(NAMES[: experts * known], experts * known)
         values = tuple(
-            tuple((name, rng.randrange(10)) for name in sorted(names[at : at + known]))
+            tuple(
+                (name, rng.randrange(100 if links else 10))
+                for name in sorted(names[at : at + known])
+            )
             for at in range(0, len(names), known)
         )
         level = Level(values, tuple(rng.sample(names, needed)))
+        if links:
+            level = _linked(rng, level, links)
+        if any(level.owner(name) == level.owner(other) for name, other, _ in level.links):
+            continue
         if split is None or split_of(content_of(level)) == split:
             return level
     raise UnreachableRequest(
         f"{_ATTEMPTS} random levels held none with split={split!r}; raise experts={experts} or "
         f"known={known}: splits have different questions, of which there are too few"
     )
+
+
+def _linked(rng: random.Random, level: Level, links: int) -> Level:
+    """Return a level with a chain of links behind each quantity of the question.
+
+    Half of the others are linked, too, so that links alone do not tell what is needed.
+    """
+    rest = sorted(set(level.true) - set(level.needed))
+    rng.shuffle(rest)
+    found: list[tuple[str, str, int]] = []
+    for name in level.needed:
+        chain = [name, *rest[:links]]
+        del rest[:links]
+        found += [(low, high, rng.choice((1, -1))) for low, high in pairwise(chain)]
+    # Links lead to quantities that were reached before: no chain closes.
+    reached = sorted(set(level.true) - set(rest))
+    for name in rest[::2]:
+        found.append((name, rng.choice(reached), rng.choice((1, -1))))
+    return level._replace(links=tuple(sorted(found)))
 
 
 def content_of(level: Level) -> bytes:
@@ -137,10 +258,15 @@ def content_of(level: Level) -> bytes:
 def canonical_form(level: Level) -> bytes:
     """Return what identifies a level up to the names of quantities and the order of experts.
 
-    What is left of an expert are the values that are known, and which of them are needed.
+    What is left of an expert are the values that are known, which of them are needed, and the signs
+    and values of the chains behind them.
     """
-    experts = sorted(
-        sorted(f"{value}{'!' * (name in level.needed)}" for name, value in own)
-        for own in level.values
-    )
+    true = level.true
+
+    def code(name: str) -> str:
+        _, _, other, sign = level.fact(name)
+        link = f"{'+' if sign > 0 else '-'}{code(other)}" if other else ""
+        return f"{true[name]}{'!' * (name in level.needed)}{link}"
+
+    experts = sorted(sorted(code(name) for name, _ in own) for own in level.values)
     return str(experts).encode()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pettingllms.parsing import one_line
 from pettingllms.phrases import read_phrase
 from pettingllms.transition import ParseError
-from pettingllms_envs.panel.rules import NAMES, PanelState
+from pettingllms_envs.panel.rules import NAMES, PanelState, Statement
 
 PASS, TERSE_PASS = "pass", "-"
 _GIVE = re.compile(
@@ -24,6 +24,10 @@ _STATE = re.compile(
     rf"(?:i know (?:that )?)?(?:(?:the )?(?:value of |quantity )?([{NAMES}])"
     r"\s*(?:is|equals|[=:])?)?\s*([0-9])"
 )
+_FOLLOWS = re.compile(
+    rf"(?:i know (?:that )?)?(?:the )?(?:quantity )?([{NAMES}])\s*(?:is|equals|[=:])\s*"
+    rf"(?:([{NAMES}])(?:\s*([+-])\s*([0-9]{{1,3}}))?|([0-9]{{1,3}})(?:\s*([+-])\s*([{NAMES}]))?)"
+)
 
 
 class GiveFloor(NamedTuple):
@@ -37,13 +41,6 @@ class GiveFloor(NamedTuple):
 class FinalAnswer(NamedTuple):
     """The moderator's answer."""
 
-    value: int
-
-
-class Statement(NamedTuple):
-    """An expert's statement; a passing one names nothing."""
-
-    name: str
     value: int
 
 
@@ -74,19 +71,32 @@ def read_moderator(
     return read_phrase(text, fits, needs_mark=is_marked)
 
 
-def read_expert(text: str, request: str, is_marked: bool) -> Statement | ParseError:
+def read_expert(
+    text: str, request: str, is_marked: bool, has_links: bool = False
+) -> Statement | ParseError:
     """Read what an expert says: `x is 7`, `x = 7`, `x: 7`, `7` about the request, or `pass`.
+
+    With links it is `x = 7`, `x = y + 7`, `x = y - 7` or `x = 7 - y`, or `pass`.
 
     Args:
         text: What the expert wrote.
         request: The quantity that the moderator has asked for.
         is_marked: Whether the statement must follow `####`.
+        has_links: Whether quantities may follow from others.
     """
 
     def fits(said: str) -> Statement | ParseError:
         said = said.lower()
         if said in (PASS, TERSE_PASS):
             return Statement("", 0)
+        if has_links and (follows := _FOLLOWS.fullmatch(said)) is not None:
+            name, other, plus, added, value, sign, taken = follows.groups()
+            if other:
+                return Statement(name, int(f"{plus or ''}{added or 0}"), other)
+            return Statement(name, int(value), taken or "", -1 if sign == "-" else 1)
+        if has_links:
+            shown = one_line(said, 40) or "an empty text"
+            return ParseError(f"{shown} is no statement such as x = 7 or x = y + 7")
         if (stated := _STATE.fullmatch(said)) is not None:
             return Statement(stated[1] or request, int(stated[2]))
         shown = one_line(said, 40) or "an empty text"
@@ -105,8 +115,25 @@ def experts_text(state: PanelState) -> str:
 
 def board_text(state: PanelState) -> str:
     """Return what was said so far."""
-    said = ", ".join(f"{name} = {value} (expert {who})" for name, value, who in state.board)
-    return said or "nothing"
+    said, who = state.said, {name: expert for name, _, expert in state.board}
+    shown = ", ".join(f"{statement_text(said[name])} (expert {who[name]})" for name in said)
+    return shown or "nothing"
+
+
+def statement_text(said: Statement) -> str:
+    """Return a statement as experts make it: `b = 7`, `b = a + 5`, `b = a - 5` or `b = 12 - a`."""
+    name, value, other, sign = said
+    if other and sign < 0:
+        return f"{name} = {value} - {other}"
+    if other:
+        return f"{name} = {other} {'-' if value < 0 else '+'} {abs(value)}"
+    return f"{name} = {value}"
+
+
+def _compact(said: Statement) -> str:
+    if not said.other:
+        return f"{said.name}{said.value}"
+    return statement_text(said).replace(" = ", "", 1).replace(" ", "")
 
 
 def experts_compact(state: PanelState) -> str:
@@ -116,15 +143,15 @@ def experts_compact(state: PanelState) -> str:
 
 
 def board_compact(state: PanelState) -> str:
-    """Return what was said as pairs: `a7c2`."""
-    return "".join(f"{name}{value}" for name, value, _ in state.board)
+    """Return what was said as pairs: `a7c2`, with links `a7cb+5`."""
+    return "".join(map(_compact, state.said.values()))
 
 
 def own_text(state: PanelState, expert: int) -> str:
     """Return what an expert knows: `a = 7, b = 2`."""
-    return ", ".join(f"{name} = {value}" for name, value in state.level.values[expert])
+    return ", ".join(map(statement_text, state.level.facts(expert)))
 
 
 def own_compact(state: PanelState, expert: int) -> str:
     """Return what an expert knows as pairs: `a7b2`."""
-    return "".join(f"{name}{value}" for name, value in state.level.values[expert])
+    return "".join(map(_compact, state.level.facts(expert)))

@@ -1,6 +1,8 @@
 """Who has the floor, what is said, rewards, levels."""
 
 import random
+import re
+from itertools import pairwise
 
 import pytest
 from gymnasium.utils.env_checker import check_env as check_gymnasium_env
@@ -15,13 +17,22 @@ from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import mixed_actor, scripted_actor
 from pettingllms.transition import ParseError
 from pettingllms_envs.panel import PanelEnv
-from pettingllms_envs.panel.rules import Level, Request, canonical_form, content_of, generate
+from pettingllms_envs.panel.rules import (
+    Level,
+    PanelState,
+    Request,
+    canonical_form,
+    content_of,
+    generate,
+)
 from pettingllms_envs.panel.text import (
     FinalAnswer,
     GiveFloor,
     Statement,
+    own_text,
     read_expert,
     read_moderator,
+    statement_text,
 )
 
 
@@ -234,8 +245,10 @@ def test_requests_that_cannot_be_met_are_refused():
         generate(random.Random(0), Request(3, 1, 1, "test"))
     with pytest.raises(UnreachableRequest, match="needed=3 quantities are asked for"):
         pettingllms.make("panel_v0", experts=2, known=1, needed=3)
-    with pytest.raises(UnreachableRequest, match="needed=3 quantities take 7 actions"):
+    with pytest.raises(UnreachableRequest, match="needed=3 quantities take 7 actions with links=0"):
         pettingllms.make("panel_v0", experts=3, needed=3, max_turns=1)
+    with pytest.raises(UnreachableRequest, match=r"needed=3 .* with links=2 others behind each"):
+        pettingllms.make("panel_v0", experts=4, known=2, needed=3, links=2)
     with pytest.raises(InvalidArgument, match="invalid experts: got 7"):
         pettingllms.make("panel_v0", experts=7)
 
@@ -337,3 +350,105 @@ def test_terse_prompts_need_no_mark():
     env.step("-")
     env.step(f"={env.state().level.answer}")
     assert env.infos["moderator_0"]["success"]
+
+
+LINKED = Request(6, 4, 3, None, 3)
+linked = st.integers(0, 10**6).map(lambda seed: generate(random.Random(seed), LINKED))
+
+
+def told(texts):
+    """Return the values that follow from statements, by putting in what is known."""
+    known, open_texts = {}, dict(one.split(" = ") for one in texts)
+    while open_texts:
+        for name, text in list(open_texts.items()):
+            terms = re.findall(r"([+-]?) ?(\w+)", text)
+            if all(term.isdigit() or term in known for _, term in terms):
+                signed = [(sign == "-", int(known.get(term, term))) for sign, term in terms]
+                known[name] = sum(-value if is_less else value for is_less, value in signed)
+                del open_texts[name]
+    return known
+
+
+@given(level=linked)
+def test_the_answer_follows_from_what_experts_know_and_from_no_less(level):
+    own = [own_text(PanelState(level, 9), expert).split(", ") for expert in range(6)]
+    known = told([text for texts in own for text in texts])
+    assert known == level.true
+    assert all(0 <= value < 100 for value in known.values())
+    assert sum(known[name] for name in level.needed) == level.answer
+    facts = {text[0]: text for texts in own for text in texts}
+    assert told([facts[name] for name in level.wanted]).items() <= known.items()
+    for name in level.needed:
+        chain = re.findall("[a-x]", facts[name])
+        while len(more := re.findall("[a-x]", facts[chain[-1]])) == 2:
+            chain += set(more) - {chain[-1]}
+        chain = list(dict.fromkeys(chain))
+        assert len(chain) == 4, "each of them follows from three others in turn"
+        assert all(level.owner(a) != level.owner(b) for a, b in pairwise(chain))
+        assert set(chain) <= set(level.wanted)
+    assert level.shortest == 2 * len(level.wanted) + 1 == 25
+
+
+@given(
+    name=st.sampled_from("bx"),
+    value=st.integers(-99, 198),
+    other=st.sampled_from(["", "a", "i"]),
+    sign=st.sampled_from([1, -1]),
+)
+def test_statements_with_links_are_read_back(name, value, other, sign):
+    said = Statement(name, value if other and sign > 0 else abs(value), other, sign if other else 1)
+    for text in (statement_text(said), statement_text(said).replace(" ", "")):
+        assert read_expert(f"#### {text}", "c", True, True) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("b is a + 5", Statement("b", 5, "a")),
+        ("b = 5 + a", Statement("b", 5, "a")),
+        ("b = a", Statement("b", 0, "a")),
+        ("I know that b equals 12 - a.", Statement("b", 12, "a", -1)),
+        ("pass", Statement("", 0)),
+        ("7", None),
+        ("a + 5", None),
+        ("b = a + c", None),
+        ("b = -a", None),
+    ],
+)
+def test_what_experts_write_with_links(text, expected):
+    found = read_expert(f"#### {text}", "b", True, True)
+    assert isinstance(found, ParseError) if expected is None else found == expected
+
+
+def test_links_are_facts_that_are_true_or_false():
+    env = started(level="moonshot")
+    level = env.state().level
+    name = level.needed[0]
+    fact = level.fact(name)
+    for said, team, local in [
+        (fact._replace(value=fact.value + 1), 0, 0.04),
+        (Statement(name, level.true[name]), 0.1 / 13, 0),
+        (fact, 0, 0),
+        (fact._replace(sign=-fact.sign, value=abs(fact.value)), -0.1 / 13, 0.04),
+        (fact, 0.1 / 13, 0),
+    ]:
+        env.step(f"#### {level.owner(name)} {name}")
+        env.step(f"#### {statement_text(said)}")
+        assert parts(env, f"expert_{level.owner(name)}")["team"] == pytest.approx(team)
+        assert parts(env, f"expert_{level.owner(name)}")["local"] == pytest.approx(-local / 28)
+        shown = f"Said so far: {statement_text(said)} (expert {level.owner(name)})."
+        assert shown in env.observe("moderator_0")
+
+
+@given(level=linked, order=st.permutations(range(6)))
+def test_names_and_seats_do_not_matter_to_the_canonical_form_with_links(level, order):
+    names = str.maketrans("abcdefghijklmnopqrstuvwx", "xwvutsrqponmlkjihgfedcba")
+    values = tuple(
+        tuple(sorted((n.translate(names), v) for n, v in level.values[number])) for number in order
+    )
+    links = tuple((a.translate(names), b.translate(names), sign) for a, b, sign in level.links)
+    image = Level(values, tuple(name.translate(names) for name in level.needed), links)
+    assert canonical_form(image) == canonical_form(level)
+    other = level._replace(links=((*level.links[0][:2], -level.links[0][2]), *level.links[1:]))
+    assert canonical_form(other) != canonical_form(level)
+    assert canonical_form(level._replace(links=level.links[1:])) != canonical_form(level)
