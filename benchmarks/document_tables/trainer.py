@@ -69,13 +69,22 @@ def episodes_at_once() -> str:
 
 def sandbox_workers() -> str:
     """Return rollouts per hour with so many workers of the sandbox."""
-    data = result("growth")["workers"]
+    return _per_hour("workers", result("growth")["workers"]) + caption(result("growth"))
+
+
+def rollout_servers() -> str:
+    """Return rollouts per hour with so many vLLM servers."""
+    data = result("fleet_servers")
+    return _per_hour("servers", data) + caption(data)
+
+
+def _per_hour(what: str, data: dict[str, Any]) -> str:
     numbers = list(data["simulated_per_hour"])
     rows = [
         [name, *(f"{data[key][n]:,}" if n in data[key] else "" for n in numbers)]
         for name, key in (("measured", "measured_per_hour"), ("simulated", "simulated_per_hour"))
     ]
-    return markdown(["workers", *numbers], rows) + caption(result("growth"))
+    return markdown([what, *numbers], rows)
 
 
 def long_run_memory() -> str:
@@ -97,13 +106,72 @@ def fleet() -> str:
         ]
         for row in data["queues"]
     ]
-    for row in data["machine"]:
-        measured = f"{row['measured_s']:.2f} ({row['least_s']:.2f} to {row['most_s']:.2f})"
-        title = f"train step, {row['setting']}"
-        rows.append([title, f"{row['predicted_s']:.2f}", measured, f"{row['ratio']:.2f}"])
-    return markdown(["seconds of", "planned", "calculated or measured", "ratio"], rows) + caption(
-        data
-    )
+    rows += _settings(data["machine"])
+    header = ["seconds of", "planned", "calculated or measured", "ratio"]
+    return markdown(header, rows) + caption(data)
+
+
+def fleet_servers() -> str:
+    """Return train steps with vLLM servers, planned and measured."""
+    data = result("fleet_servers")
+    header = ["seconds of", "planned", "measured", "ratio"]
+    return markdown(header, _settings(data["settings"])) + caption(data)
+
+
+def _settings(rows: list[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [
+            f"train step, {row['setting']}",
+            f"{row['planned_s']['median']:.2f}",
+            "{median:.2f} ({min:.2f} to {max:.2f})".format(**row["measured_s"]),
+            "{median:.2f} ({min:.2f} to {max:.2f})".format(**row["planned_over_measured"]),
+        ]
+        for row in rows
+    ]
+
+
+def fleet_stragglers() -> str:
+    """Return what stragglers cost on planned engines, and how many episodes are given up."""
+    data = result("fleet")
+    rows = [
+        [
+            str(row["bound"]),
+            f"{row['waiting_s']:.0f} s",
+            f"{row['dropped_s']:.0f} s",
+            f"{row['waiting_s'] / row['dropped_s']:.2f}x",
+            f"{row['stale']:.1%}",
+        ]
+        for row in data["stragglers"]
+    ]
+    head = ["`max_staleness`", "all are waited for", "stragglers are given up", "faster"]
+    return markdown([*head, "episodes given up"], rows) + caption(data)
+
+
+def fleet_plans() -> str:
+    """Return the fastest fleets of some plans, what they wait for, and what planning took."""
+    data = result("fleet")
+    rows = [
+        [
+            f"`{row['recipe']}`",
+            str(row["num_gpus"]),
+            _gpus(row["generate"]),
+            _gpus(row["learn"]),
+            "{:.0f} s ({:.0f} to {:.0f})".format(row["step_s"], *row["range_s"]),
+            "/".join(f"{share:.0%}" for share in row["busy"].values()),
+            f"{row['usd']:,}",
+            row["waits_for"],
+            f"{row['num_fleets']} fleets, {row['cpu_s']:.0f} s",
+        ]
+        for row in data["plans"]
+    ]
+    head = ["run", "GPUs", "generate", "learn", "train step", "busy", "$", "waits for", "planning"]
+    return markdown(head, rows) + caption(data)
+
+
+def _gpus(numbers: int | str | list[int]) -> str:
+    if isinstance(numbers, list):
+        return "/".join(map(str, numbers))
+    return f"{numbers} shared" if isinstance(numbers, int) else numbers
 
 
 def fleet_orders() -> str:
