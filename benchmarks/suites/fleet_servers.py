@@ -3,7 +3,8 @@
     VLLM_PYTHON benchmarks/suites/fleet_servers.py
 
 Needs vLLM, on a CPU too, and two cores: one for a server, one for the trainer and a second server.
-So two servers are measured while the trainer waits for them, not while it learns. A team of one
+So two servers are measured while the trainer waits for them, not while it learns; still vLLM's
+workers, which spin while they wait, take each other's time, and the trainer's. A team of one
 tiny policy is warmed up once; with a learning rate near zero it then writes alike in every step.
 Engine, update and environment are fitted to one setting, in which the server answers one batch
 after another; the train steps of all settings are planned from that and measured, in turn. Written
