@@ -11,7 +11,6 @@ from pettingllms_envs.planning.calls import CALL_CHARS, RESULT_CHARS, bounded, r
 from pettingllms_envs.planning.game import Calls, ToolWork
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import FillAnswer, Grid, attempt, candidates
-from pettingllms_envs.sudoku.solver import geometry
 from pettingllms_envs.sudoku.text import answer_json, answer_of_items
 
 PROPOSAL_CHARS = 1500
@@ -89,7 +88,7 @@ def _places(puzzle: Puzzle, grid: Grid, unit: str, number: int, value: int) -> s
     unit_of = {
         "row": [cell // size for cell in everything],
         "column": [cell % size for cell in everything],
-        "box": geometry(size).boxes,
+        "box": puzzle.boxes,
     }[unit]
     cells = [cell for cell in everything if unit_of[cell] == number - 1]
     if any(grid.cells[cell] == value for cell in cells):

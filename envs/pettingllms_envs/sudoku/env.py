@@ -16,11 +16,13 @@ from pettingllms_envs.planning.game import Game, PlanningState, Trial
 from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
 from pettingllms_envs.sudoku import text
 from pettingllms_envs.sudoku.calls import CALLS
+from pettingllms_envs.sudoku.drawn_text import rules_lines
 from pettingllms_envs.sudoku.generator import (
     DEFAULT_CLUES,
     Puzzle,
     Request,
     check_num_clues,
+    check_num_rules,
     generate_of_split,
 )
 from pettingllms_envs.sudoku.image import draw_image
@@ -28,7 +30,7 @@ from pettingllms_envs.sudoku.policies import fills_of
 from pettingllms_envs.sudoku.program import PROGRAM
 from pettingllms_envs.sudoku.prompts import FIELDS, words
 from pettingllms_envs.sudoku.rules import Fill, FillAnswer, Grid, attempt, start
-from pettingllms_envs.sudoku.symmetry import canonical
+from pettingllms_envs.sudoku.symmetry import canonical, canonical_drawn
 
 
 def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
@@ -46,12 +48,23 @@ def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
     return info
 
 
+def board(puzzle: Puzzle, grid: Grid) -> str:
+    """Return the grid and, below it, the rules that are drawn with the puzzle."""
+    return "\n".join([grid.text, *rules_lines(puzzle.size, puzzle.rules)])
+
+
+def _identity(puzzle: Puzzle) -> str:
+    if puzzle.rules:
+        return canonical_drawn(puzzle.size, puzzle.clues, puzzle.rules).hex()
+    return canonical(puzzle.size, puzzle.clues).hex()
+
+
 GAME = Game[Puzzle, Grid, FillAnswer, Sequence[Fill]](
     generate=generate_of_split,
     start=start,
     read_level=text.read_puzzle,
     read_levels=text.read_puzzles,
-    identity=lambda puzzle: canonical(puzzle.size, puzzle.clues).hex(),
+    identity=_identity,
     read=lambda puzzle, answer: text.read_answer(answer, puzzle.size),
     read_printed=lambda puzzle, printed: text.read_printed_answer(printed, puzzle.size),
     attempt=attempt,
@@ -60,8 +73,8 @@ GAME = Game[Puzzle, Grid, FillAnswer, Sequence[Fill]](
     plan=fills_of,
     write=text.fills_json,
     write_terse=lambda puzzle, fills: text.fills_terse(fills, puzzle.size),
-    board=lambda puzzle, grid: grid.text,
-    program_input=lambda puzzle, grid: grid.text,
+    board=board,
+    program_input=board,
     length=lambda puzzle: 0,
     calls=CALLS,
 )
@@ -75,6 +88,10 @@ class SudokuEnv(PlanningEnv):
     An n x n grid, n one of 4, 6, 9, 16, with boxes of 2x2, 2x3, 3x3, 4x4 cells, some values
     given. Every row, column and box must hold each of 1..n once. The task is solved when the
     grid is complete, valid and has all given values in place, and only then.
+
+    With `rules`, a puzzle has rules of its own, drawn with it: cages, which are groups of cells
+    whose values differ and add up to a sum; boxes of irregular shape; both long diagonals. None
+    of them can be left out, and a program that knows plain Sudoku alone solves none of them.
 
     ## Agents and roles
 
@@ -100,10 +117,12 @@ class SudokuEnv(PlanningEnv):
     and ends the text, numbers without commas, and up to n = 9 fills of digits alone (`123,412`) in
     a text of nothing else. Fills are written in order. Refused are: cells
     and values outside the grid, given cells, and values that are already in the row, column
-    or box. A wrong value that contradicts nothing is written; it can be cleared or replaced. A
-    list of more than 2 n * n fills is unreadable.
-    Tool with `tool="python"`: a program in a closed code block; it reads the grid from stdin
-    and prints fills or a grid. Tool with `tool="call"`: up to 8 calls of
+    or box, or in the cage or on the diagonal. Sums of cages are not checked. A wrong value that
+    contradicts nothing is written; it can be cleared or replaced. A list of more than 2 n * n fills
+    is unreadable.
+    Tool with `tool="python"`: a program in a closed code block; it reads the grid from stdin,
+    below it a line for each drawn rule (`boxes [[1,1,2,2],...]`, `cages [[7,[1,1],[1,2]],...]`,
+    `diagonals`), and prints fills or a grid. Tool with `tool="call"`: up to 8 calls of
     `candidates(row, col)`, `places(unit, number, value)` and `check(fills)`.
 
     ## Reward
@@ -145,18 +164,23 @@ class SudokuEnv(PlanningEnv):
     ## Arguments
 
     - `size`: n, 4, 6, 9 or 16.
-    - `clues`: number of given values; None: 6, 14, 36, 150 for the four sizes. A number for which
-      no puzzle is found within bounds is refused with `UnreachableRequest`.
-    - `singles_only`: whether naked and hidden singles suffice to solve, or do not suffice.
+    - `rules`: how many rules are drawn with a puzzle, for n 6 and 9: 1 cages, 2 irregular boxes
+      too, 3 diagonals too.
+    - `clues`: number of given values; None: 6, 14, 36, 150 for the four sizes, n with drawn rules.
+      A number for which no puzzle is found within bounds is refused with `UnreachableRequest`.
+    - `singles_only`: whether naked and hidden singles suffice to solve, or do not suffice; drawn
+      rules ask for more in any case.
     - `max_turns`: turns of an episode.
     - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
     - `tool`: what the tool agent may do: `"python"` or `"call"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a puzzle's content up
-      to renaming of values, permutation of rows, columns, bands and stacks, and transposition.
+      to renaming of values, permutation of rows, columns, bands and stacks, and transposition;
+      with drawn rules by that of its solution, boxes and diagonals, up to renaming, rotation and
+      reflection.
     - `levels`: puzzles of `size` to draw from instead of generating: a path or pattern of files
       with one puzzle per line, or a list of puzzle texts (`1`-`9`, `A`-`G`, `.` for an empty
-      cell); `split` does not apply to them. `reset(options={"level": text})` sets one episode's
-      puzzle, of `size` too.
+      cell; drawn rules behind it); `split` does not apply to them.
+      `reset(options={"level": text})` sets one episode's puzzle, of `size` too.
     - `alpha`: weight of the team reward.
     - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
       nothing else.
@@ -203,8 +227,9 @@ class SudokuEnv(PlanningEnv):
             "medium": {"size": 6, "clues": 14},
             "hard": {"size": 9, "clues": 36},
             "expert": {"size": 9, "clues": 32, "singles_only": False},
+            "moonshot": {"size": 9, "rules": 3, "clues": 12},
         },
-        lambda k: {"size": 16, "clues": 150 - 5 * k},
+        lambda k: {"size": 9, "rules": 3, "clues": 28 - 4 * k},
         last=7,
     )
     fixed_program: ClassVar[str] = PROGRAM
@@ -218,6 +243,7 @@ class SudokuEnv(PlanningEnv):
         self,
         *,
         size: int = 4,
+        rules: int = 0,
         clues: int | None = None,
         singles_only: bool = True,
         max_turns: int = 4,
@@ -234,10 +260,12 @@ class SudokuEnv(PlanningEnv):
         size = plain(size)
         check_choice("size", size, DEFAULT_CLUES)
         singles_only = check_flag("singles_only", singles_only)
-        num_clues = check_num_clues(size, DEFAULT_CLUES[size] if clues is None else clues)
+        num_rules = check_num_rules(size, rules)
+        default = size if num_rules else DEFAULT_CLUES[size]
+        num_clues = check_num_clues(size, default if clues is None else clues, num_rules)
         check_split(split)
         super().__init__(
-            words=words(size),
+            words=words(size, is_drawn=num_rules > 0),
             fields=FIELDS,
             team=team,
             tool=tool,
@@ -250,7 +278,7 @@ class SudokuEnv(PlanningEnv):
             render_mode=render_mode,
         )
         self.size = size
-        self._request = Request(size, num_clues, singles_only, split)
+        self._request = Request(size, num_clues, singles_only, split, num_rules)
         self.board = f"{size}x{size}"
         self._read_levels(levels)
 
@@ -260,6 +288,9 @@ class SudokuEnv(PlanningEnv):
             given, allowed = (f"{n}x{n}" for n in (level.size, self.size))
             fix = f"Pass size={level.size} to play it."
             raise InvalidArgument(argument, f"a {given} puzzle", f"{allowed} puzzles", fix)
+        if level.rules and not self._request.num_rules:
+            fix = "Make the environment with rules=1 or more: its prompts explain them."
+            raise InvalidArgument(argument, "a puzzle with drawn rules", "plain puzzles", fix)
         return level
 
     def _rgb_array(self, state: PlanningState) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pettingllms_envs.drawing import blank_picture
-from pettingllms_envs.sudoku.solver import geometry
+from pettingllms_envs.sudoku.drawn_solver import neighbours
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,19 +31,21 @@ def draw_image(puzzle: Puzzle, grid: Grid) -> npt.NDArray[np.uint8]:
     import numpy as np
 
     pixels = CELL_PIXELS
-    size, shape = puzzle.size, geometry(puzzle.size)
+    size = puzzle.size
     side = size * pixels + 3
     image, pen = blank_picture(side, side)
     from PIL import ImageFont  # there is Pillow, or the picture would have failed
 
     font = ImageFont.load_default(size=18)
-    for line in range(size + 1):
-        at = 1 + line * pixels
-        for is_border, span in (
-            (line % shape.box_cols == 0, ((at, 0), (at, side))),
-            (line % shape.box_rows == 0, ((0, at), (side, at))),
-        ):
-            pen.line(span, fill=_INK if is_border else _LINE, width=3 if is_border else 1)
+    pen.rectangle((0, 0, side - 1, side - 1), outline=_INK, width=3)
+    for cell in range(size * size):
+        x, y = cell % size * pixels + 1, cell // size * pixels + 1
+        for other in neighbours(size, cell):
+            if other > cell:
+                corner = (x + pixels, y) if other == cell + 1 else (x, y + pixels)
+                is_border = puzzle.boxes[other] != puzzle.boxes[cell]
+                line = (corner, (x + pixels, y + pixels))
+                pen.line(line, fill=_INK if is_border else _LINE, width=3 if is_border else 1)
     for cell in range(size * size):
         value = grid.cells[cell]
         if value:

@@ -10,7 +10,6 @@ import random
 
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Fill, Grid, candidates
-from pettingllms_envs.sudoku.solver import geometry
 
 
 def fills_of(
@@ -63,7 +62,7 @@ def _clears(puzzle: Puzzle, grid: Grid) -> list[Fill]:
 
 def _visible_singles(puzzle: Puzzle, grid: Grid) -> list[Fill]:
     size = puzzle.size
-    boxes = geometry(size).boxes
+    boxes = puzzle.boxes
     options = {cell: candidates(puzzle, grid, cell) for cell in range(size * size)}
     found = {cell: values[0] for cell, values in options.items() if len(values) == 1}
     places: dict[tuple[str, int, int], list[int]] = {}

@@ -5,8 +5,9 @@ import json
 import math
 import sys
 
-grid = [list(map(int, line.split())) for line in sys.stdin.read().splitlines()]
-size = len(grid)
+lines = sys.stdin.read().splitlines()
+size = len(lines[0].split())
+grid = [list(map(int, line.split())) for line in lines[:size]]
 high = math.isqrt(size)
 wide = size // high
 units = {(r, c): (r, size + c, 2 * size + r // high * high + c // wide)
@@ -40,9 +41,12 @@ def solve(empty):
 
 
 for cell in units:
-    if grid[cell[0]][cell[1]]:
-        toggle(cell, grid[cell[0]][cell[1]])
+    value = grid[cell[0]][cell[1]]
+    if value:
+        if not candidates(cell) >> value - 1 & 1:
+            sys.exit("these are not the rules of Sudoku")
+        toggle(cell, value)
 solve([cell for cell in units if not grid[cell[0]][cell[1]]])
 print(json.dumps(grid))
 """
-"""Backtracking, the cell with the fewest candidates first."""
+"""Backtracking, the cell with the fewest candidates first; drawn rules are not read."""

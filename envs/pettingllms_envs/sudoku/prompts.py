@@ -13,7 +13,8 @@ from pettingllms_envs.planning.calls import MAX_CALLS, bounded
 from pettingllms_envs.planning.game import PlanningState
 from pettingllms_envs.planning.prompts import CallWords, Words
 from pettingllms_envs.reward import history_text
-from pettingllms_envs.sudoku.rules import candidates, text_of
+from pettingllms_envs.sudoku.drawn_text import rules_lines
+from pettingllms_envs.sudoku.rules import TAKEN, TAKEN_DRAWN, candidates, text_of
 from pettingllms_envs.sudoku.solver import BOX_SHAPES
 from pettingllms_envs.sudoku.text import (
     MAX_TERSE_SIZE,
@@ -28,7 +29,16 @@ Every row, column and box of the {size}x{size} grid must hold each of the values
 once. Boxes have {box_rows} rows and {box_cols} columns. 0 is an empty cell. Rows and columns are \
 numbered from 1; row 1 is at the top, column 1 at the left.
 A fill is [row, column, value]; value 0 clears a cell. The given values cannot be changed. A value \
-that is already in the row, column or box is refused. There are {{max_turns}} turns. {{costs}}"""
+that is already in the {taken} is refused. There are {{max_turns}} turns. {{costs}}"""
+
+_DRAWN = """\
+This puzzle has rules of its own, which stand below the grid:
+boxes: the number of the box of each cell, row by row; if this line is missing, the boxes are the \
+usual ones.
+cages: lists of a sum and of cells [row, column]. The values of a cage differ and add up to its sum.
+diagonals: each of the two long diagonals must hold every value once too.
+Sums are not checked when a value is written.
+"""
 
 CALL_WORDS = CallWords(
     duty="call functions",
@@ -50,19 +60,26 @@ You may think first. The last line of your answer is #### and up to {MAX_CALLS} 
 
 
 @cache
-def words(size: int) -> Words:
-    """Return the words of prompts about grids of a size."""
+def words(size: int, is_drawn: bool = False) -> Words:
+    """Return the words of prompts about grids of a size, with or without drawn rules."""
     box_rows, box_cols = BOX_SHAPES[size]
+    taken = TAKEN_DRAWN if is_drawn else TAKEN
+    rules = _RULES.format(size=size, box_rows=box_rows, box_cols=box_cols, taken=taken)
+    lines = ", and below it the lines of boxes, cages and diagonals" if is_drawn else ""
+    answer = CALL_WORDS.answer.replace(TAKEN, taken)
+    if is_drawn:
+        answer = answer.replace("left to right and top to bottom", "or as the line boxes says")
     return Words(
         goal="Solve the Sudoku",
-        rules=_RULES.format(size=size, box_rows=box_rows, box_cols=box_cols),
-        user="Turn {turn} of {max_turns}.\n{scene}",
+        rules=rules.replace("A fill is", _DRAWN + "A fill is") if is_drawn else rules,
+        user="Turn {turn} of {max_turns}.\n{scene}" + "\n{rules}" * is_drawn,
+        update="Turn {turn} of {max_turns}.\n{scene}" * is_drawn,
         example="[[1,2,3],[4,1,2]]",
         program=f"""\
-The program reads the grid from stdin, as {size} lines of {size} numbers, and prints a JSON \
+The program reads the grid from stdin, as {size} lines of {size} numbers{lines}, and prints a JSON \
 list of fills, or a whole grid as a JSON list of rows; its answer is the last such list it \
 prints.""",
-        calls=CALL_WORDS,
+        calls=CALL_WORDS._replace(answer=answer),
         moves="fills",
         done="written into the grid",
         illegal="refused fill",
@@ -171,6 +188,10 @@ FIELDS: dict[str, PromptField[PlanningState]] = {
     "proposal_compact": PromptField(
         "the same as digits, if n has one: 123,412",
         lambda state, agent, turn: _proposal_compact(state),
+    ),
+    "rules": PromptField(
+        "a line for each rule that is drawn with the puzzle; empty without",
+        lambda state, agent, turn: "\n".join(rules_lines(state.level.size, state.level.rules)),
     ),
     "size": PromptField("n", lambda state, agent, turn: state.level.size),
 }

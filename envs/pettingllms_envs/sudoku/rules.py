@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import isqrt
 from typing import NamedTuple
 
 from pettingllms_envs.planning.game import Trial
 from pettingllms_envs.reward import PROGRESS
+from pettingllms_envs.sudoku.drawn_solver import Rules
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.solver import geometry
 
@@ -20,6 +21,10 @@ Refusal = tuple[Fill, str]
 
 
 _MAX_REFUSALS_SHOWN = 8
+
+TAKEN = "row, column or box"
+TAKEN_DRAWN = "row, column, box, cage or diagonal"
+"""Where no value may stand twice, in puzzles without and with drawn rules."""
 
 
 class FillAnswer(NamedTuple):
@@ -36,7 +41,7 @@ class Grid(NamedTuple):
     cells: bytes
     """[N] the values, row by row; 0 for an empty cell."""
     used: int
-    """Bit `unit * n + value - 1` for every value in a unit (rows, then columns, then boxes)."""
+    """Bit `unit * n + value - 1` for every value in a unit (rows, columns, boxes, drawn ones)."""
     num_empty: int
     """Cells without a value."""
     num_right: int
@@ -51,23 +56,24 @@ class Grid(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What all grids of one size share."""
+    """What all grids of one size and the same drawn rules share."""
 
     units: tuple[tuple[int, ...], ...]
-    """[N][n + 1] cell, value -> the bits of the value in the three units of the cell (0 for 0)."""
+    """[N][n + 1] cell, value -> the bits of the value in the units of the cell (0 for 0)."""
     blank: bytes
     """The text of a grid with spaces for values."""
     digits: tuple[bytes, ...]
     """[width] per place of a number: a table for `bytes.translate` from values to digits."""
 
 
-@cache
-def layout(size: int) -> Layout:
-    """Return what all grids of a size share."""
-    boxes, width = geometry(size).boxes, len(str(size))
+@lru_cache(maxsize=64)
+def layout(size: int, rules: Rules | None = None) -> Layout:
+    """Return what all grids of a size and drawn rules share."""
+    boxes, width = rules.boxes if rules else geometry(size).boxes, len(str(size))
+    extra = rules.extra_units(size) if rules else []
     units = [
         tuple(
-            sum(1 << unit * size + value - 1 for unit in _units(size, cell, boxes[cell]))
+            sum(1 << unit * size + value - 1 for unit in _units(size, cell, boxes[cell], extra))
             if value
             else 0
             for value in range(size + 1)
@@ -81,8 +87,9 @@ def layout(size: int) -> Layout:
     return Layout(tuple(units), blank.encode(), digits)
 
 
-def _units(size: int, cell: int, box: int) -> tuple[int, int, int]:
-    return cell // size, size + cell % size, 2 * size + box
+def _units(size: int, cell: int, box: int, extra: list[tuple[int, ...]]) -> list[int]:
+    drawn = [3 * size + at for at, cells in enumerate(extra) if cell in cells]
+    return [cell // size, size + cell % size, 2 * size + box, *drawn]
 
 
 @lru_cache(maxsize=512)
@@ -98,7 +105,7 @@ def text_of(cells: bytes) -> str:
 @lru_cache(maxsize=512)
 def start(puzzle: Puzzle) -> Grid:
     """Return the grid that holds the clues only."""
-    units, used = layout(puzzle.size).units, 0
+    units, used = layout(puzzle.size, puzzle.rules).units, 0
     for bits, value in zip(units, puzzle.clues, strict=True):
         used |= bits[value]
     return Grid(puzzle.clues, used, puzzle.clues.count(0), 0, 0)
@@ -114,11 +121,11 @@ def write(puzzle: Puzzle, grid: Grid, fills: Iterable[Fill]) -> tuple[Grid, list
 
     Returns:
         The new grid, and the fills that were refused: no such cell or value, a clue, or a value
-        that is already in the row, column or box. Nothing else is refused: a value that merely
-        differs from the solution is written.
+        that is already in the row, column or box, or in a drawn cage or diagonal. Nothing else is
+        refused: a value that merely differs from the solution is written.
     """
-    size, clues, solution, _ = puzzle
-    units = layout(size).units
+    size, clues, solution, _, rules = puzzle
+    units, taken = layout(size, rules).units, TAKEN_DRAWN if rules else TAKEN
     before, used, num_empty, num_right, num_wrong = grid
     cells = bytearray(before)
     refused: list[Refusal] = []
@@ -131,15 +138,15 @@ def write(puzzle: Puzzle, grid: Grid, fills: Iterable[Fill]) -> tuple[Grid, list
         if clues[cell]:
             refused.append((fill, "a clue"))
             continue
-        # `bits[v]` has value v's bit in the row, the column and the box of this cell: one AND tests
-        # all three.
+        # `bits[v]` has value v's bit in the row, the column, the box of this cell and in
+        # all that is drawn: one AND tests all of them.
         old, right, bits = cells[cell], solution[cell], units[cell]
         if old == value:
             continue
-        # The old value leaves its three units first, so replacing a value cannot conflict with
+        # The old value leaves its units first, so replacing a value cannot conflict with
         # itself.
         if (used ^ bits[old]) & bits[value]:
-            refused.append((fill, f"{value} already in its row, column or box"))
+            refused.append((fill, f"{value} already in its {taken}"))
             continue
         used ^= bits[old] | bits[value]
         cells[cell] = value
@@ -167,7 +174,7 @@ def candidates(puzzle: Puzzle, grid: Grid, cell: int) -> list[int]:
     """Return the values that are in no unit of an empty cell; an empty list for a filled one."""
     if grid.cells[cell]:
         return []
-    bits = layout(puzzle.size).units[cell]
+    bits = layout(puzzle.size, puzzle.rules).units[cell]
     return [value for value in range(1, puzzle.size + 1) if not grid.used & bits[value]]
 
 

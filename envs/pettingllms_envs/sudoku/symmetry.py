@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain, groupby, permutations, product
 
+from pettingllms_envs.sudoku.drawn_solver import Rules
 from pettingllms_envs.sudoku.solver import geometry
 
 EXACT_SIZES = (4, 6)
@@ -33,6 +34,40 @@ def canonical(size: int, clues: bytes) -> bytes:
     """
     form = _canonical_form if size in EXACT_SIZES else _invariant
     return bytes([size]) + form(size, clues)
+
+
+def canonical_drawn(size: int, cells: bytes, rules: Rules) -> bytes:
+    """Return bytes that are equal for puzzles with drawn rules that are the same.
+
+    The symmetries: rotation and reflection; with cages, v -> n + 1 - v; without, all renaming.
+    Two puzzles of one solution have different forms of clues, and the same form of the solution,
+    which decides their split.
+
+    Args:
+        size: n.
+        cells: [N] the clues and 0 for empty cells, or the solution.
+        rules: The rules; those of a solution are given without cages.
+    """
+    return min(_images(size, cells, rules))
+
+
+def _images(size: int, cells: bytes, rules: Rules) -> Iterable[bytes]:
+    numbers = range(size)
+    turned = [row * size + col for row in numbers for col in numbers]
+    for turn in range(8):
+        turned = [turned[(size - 1 - col) * size + row] for row in numbers for col in numbers]
+        if turn == 4:
+            turned = [cell for row in numbers for cell in turned[row * size :][:size][::-1]]
+        place = {cell: at for at, cell in enumerate(turned)}
+        cages = [(sorted(place[cell] for cell in group), total) for total, group in rules.cages]
+        boxes = _renamed([rules.boxes[cell] + 1 for cell in turned])
+        values = bytes(cells[cell] for cell in turned)
+        others = bytes(value and size + 1 - value for value in values)
+        other_cages = [(group, (size + 1) * len(group) - total) for group, total in cages]
+        pairs = [(values, cages), (others, other_cages)] if cages else [(_renamed(values), [])]
+        for image, groups in pairs:
+            head = bytes([size, rules.diagonals]) + image + boxes
+            yield head + repr(sorted(groups)).encode()
 
 
 # ---- the exact form

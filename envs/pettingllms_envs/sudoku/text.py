@@ -9,6 +9,8 @@ from functools import lru_cache
 from pettingllms.errors import LevelFormatError
 from pettingllms.parsing import Item, Part, answer_part, printed_part, read_list, usual_answer
 from pettingllms.transition import ParseError
+from pettingllms_envs.sudoku import drawn_solver
+from pettingllms_envs.sudoku.drawn_text import read_rules, rules_lines
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Fill, FillAnswer
 from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice, solutions
@@ -26,6 +28,7 @@ _FILL = r"\[\d{1,2}, ?\d{1,2}, ?\d{1,2}\]"
 _USUAL = re.compile(rf"\[{_FILL}(?>(?:, ?{_FILL})*)\]", re.ASCII)
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,4}")
+_RULES = re.compile(r"\s(?=\s*(?:boxes|cages|diagonals))")
 _TERSE = re.compile(r"[0-9]{3}(?>(?:,[0-9]{3})*)")
 MAX_TERSE_SIZE = 9
 """Largest n whose fills can be written as digits: every number has one."""
@@ -132,8 +135,8 @@ def answer_json(answer: FillAnswer, size: int) -> str:
 
 
 def puzzle_text(puzzle: Puzzle) -> str:
-    """Return the clues as one line of symbols, `.` for an empty cell."""
-    return cells_text(puzzle.clues)
+    """Return the clues as symbols, `.` for an empty cell, and drawn rules behind them: one line."""
+    return " ".join([cells_text(puzzle.clues), *rules_lines(puzzle.size, puzzle.rules)])
 
 
 def cells_text(cells: bytes) -> str:
@@ -163,15 +166,18 @@ def read_puzzle(text: str, first_line: int = 1) -> Puzzle:
 
     Args:
         text: n * n symbols in one line, or n lines of n symbols: `1`-`9`, then `A`-`G`; `.` or `0`
-            for an empty cell. Spaces are not allowed within lines.
+            for an empty cell. Spaces are not allowed within lines. Drawn rules may follow, as
+            `rules_lines` writes them, on the same line or on others.
         first_line: Number of the first line of `text`, for errors.
 
     Raises:
-        LevelFormatError: If a symbol is unknown, the shape is wrong, clues contradict each other,
-            no cell is empty, or there is not exactly one solution; it names line and column.
+        LevelFormatError: If a symbol is unknown, the shape or a rule is wrong, clues contradict
+            each other, no cell is empty, or there is not exactly one solution; it names line and
+            column.
         UnreachableRequest: If the number of solutions could not be decided within bounds.
     """
-    lines = [line.rstrip() for line in text.rstrip().split("\n")]
+    at = found.start() if (found := _RULES.search(text)) else len(text)
+    lines = [line.rstrip() for line in text[:at].rstrip().split("\n")]
     skipped = next((index for index, line in enumerate(lines) if line), 0)
     lines, first_line = lines[skipped:], first_line + skipped
     size = _size_of(lines, first_line)
@@ -185,12 +191,14 @@ def read_puzzle(text: str, first_line: int = 1) -> Puzzle:
                 raise LevelFormatError(f"unknown symbol {symbol!r}", number, column, allowed)
             clues.append(value)
             places.append((number, column))
-    _check_clues(size, bytes(clues), places)
-    found = solutions(size, bytes(clues))
-    if len(found) != 1:
-        problem = "the puzzle has no solution" if not found else "the puzzle has several solutions"
+    rules = read_rules(size, text[at:], places[-1][0])
+    _check_clues(size, bytes(clues), places, rules.boxes if rules else geometry(size).boxes)
+    grid = bytes(clues)
+    ways = drawn_solver.solutions(size, grid, rules) if rules else solutions(size, grid)
+    if len(ways) != 1:
+        problem = "the puzzle has no solution" if not ways else "the puzzle has several solutions"
         raise LevelFormatError(problem, first_line, allowed="exactly one solution")
-    return Puzzle(size, bytes(clues), found[0], singles_suffice(size, bytes(clues)))
+    return Puzzle(size, grid, ways[0], not rules and singles_suffice(size, grid), rules)
 
 
 def _size_of(lines: list[str], first_line: int) -> int:
@@ -210,10 +218,11 @@ def _size_of(lines: list[str], first_line: int) -> int:
     return size
 
 
-def _check_clues(size: int, clues: bytes, places: list[tuple[int, int]]) -> None:
+def _check_clues(
+    size: int, clues: bytes, places: list[tuple[int, int]], boxes: tuple[int, ...]
+) -> None:
     if 0 not in clues:
         raise LevelFormatError("no cell is empty", places[0][0], 0, "at least one empty cell")
-    boxes = geometry(size).boxes
     for cell, value in enumerate(clues):
         for other in range(cell):
             if value and clues[other] == value:

@@ -1,0 +1,301 @@
+"""Puzzles with rules of their own, against the rules read from their text and nothing else."""
+
+import itertools
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pettingllms
+from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
+from pettingllms.splits import SPLITS, split_of
+from pettingllms_envs.sudoku.drawn import draw
+from pettingllms_envs.sudoku.drawn_solver import Rules, solutions
+from pettingllms_envs.sudoku.drawn_text import read_rules, rules_lines
+from pettingllms_envs.sudoku.generator import Request, generate_of_split
+from pettingllms_envs.sudoku.rules import candidates, start, write
+from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry
+from pettingllms_envs.sudoku.symmetry import canonical_drawn
+from pettingllms_envs.sudoku.text import puzzle_text, read_puzzle
+
+CASES = [(6, 1, 6), (6, 2, 4), (6, 3, 5), (9, 3, 12)]
+PUZZLES = [
+    generate_of_split(random.Random(seed), Request(size, clues, True, None, num_rules))
+    for seed, (size, num_rules, clues) in enumerate(CASES * 2)
+]
+
+
+class Plain:
+    """The rules as a reader of the lines would check a grid, a list of rows."""
+
+    def __init__(self, size, lines):
+        n, (height, width) = size, BOX_SHAPES[size]
+        self.size = size
+        self.means = {name: value for name, _, value in (line.partition(" ") for line in lines)}
+        usual = [[r // height * height + c // width for c in range(n)] for r in range(n)]
+        self.boxes = json.loads(self.means.get("boxes", str(usual)))
+        self.cages = [
+            (total, [(row - 1, col - 1) for row, col in cells])
+            for total, *cells in json.loads(self.means.get("cages", "[]"))
+        ]
+        cells = list(itertools.product(range(n), repeat=2))
+        self.groups = [
+            [cell for cell in cells if cell[axis] == at] for axis in (0, 1) for at in range(n)
+        ]
+        names = {self.boxes[r][c] for r, c in cells}
+        self.groups += [[(r, c) for r, c in cells if self.boxes[r][c] == name] for name in names]
+        if "diagonals" in self.means:
+            self.groups += [[(at, at) for at in range(n)], [(at, n - 1 - at) for at in range(n)]]
+        self.groups += [cells for _, cells in self.cages]
+
+    def agrees(self, grid):
+        """Whether no group holds a value twice, and full cages have their sum."""
+        for group in self.groups:
+            values = [grid[r][c] for r, c in group if grid[r][c]]
+            if len({*values}) < len(values):
+                return False
+        sums = ((total, [grid[r][c] for r, c in cells]) for total, cells in self.cages)
+        return all(0 in values or sum(values) == total for total, values in sums)
+
+    def completions(self, grid):
+        """All of them, cell by cell."""
+        empty = [(r, c) for r, row in enumerate(grid) for c, value in enumerate(row) if not value]
+        if not self.agrees(grid):
+            return
+        if not empty:
+            yield bytes(itertools.chain(*grid))
+            return
+        r, c = empty[0]
+        for value in range(1, self.size + 1):
+            yield from self.completions(
+                [
+                    [value if (r, c) == (y, x) else old for x, old in enumerate(row)]
+                    for y, row in enumerate(grid)
+                ]
+            )
+
+
+def rows_of(cells, size):
+    return [list(cells[at : at + size]) for at in range(0, size * size, size)]
+
+
+def tiny(seed, num_rules):
+    """Return clues, solution and rules of a 4x4 grid, of which everything can be tried."""
+    rng = random.Random(seed)
+    tries = (draw(rng, 4, 2, num_rules, lambda grid, rules: True) for _ in range(1000))
+    return next(found for found in tries if found)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 2), st.booleans(), st.integers(0, 2), st.data())
+def test_the_search_finds_what_trying_everything_finds(seed, num_rules, diagonals, kept, data):
+    _, solution, rules = tiny(seed, num_rules)
+    wrong = [data.draw(st.sampled_from((0, 0, 1))) for _ in rules.cages]
+    pairs = zip(rules.cages, wrong, strict=True)
+    cages = tuple((total + more, cells) for (total, cells), more in pairs)
+    rules = Rules(rules.boxes, cages[kept:], diagonals)
+    clues = bytes(value if data.draw(st.booleans()) else 0 for value in solution)
+    expected = Plain(4, rules_lines(4, rules)).completions(rows_of(clues, 4))
+    assert sorted(solutions(4, clues, rules, limit=1000)) == sorted(expected)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 2))
+def test_every_drawn_rule_is_needed(seed, num_rules):
+    clues, solution, rules = tiny(seed, num_rules)
+    lines, grid = rules_lines(4, rules), rows_of(clues, 4)
+    assert [line.split()[0] for line in lines] == ["boxes", "cages"][-num_rules:]
+    assert [*Plain(4, lines).completions(grid)] == [solution]
+    for without in lines:
+        fewer = Plain(4, [line for line in lines if line != without])
+        assert [*fewer.completions(grid)] != [solution]
+
+
+@pytest.mark.parametrize("puzzle", [PUZZLES[2], PUZZLES[3]], ids=["6", "9"])
+def test_diagonals_are_needed(puzzle):
+    assert len(solutions(puzzle.size, puzzle.clues, puzzle.rules._replace(diagonals=False))) == 2
+
+
+@pytest.mark.parametrize("puzzle", PUZZLES, ids=[str(case) for case in CASES * 2])
+def test_boxes_are_connected_and_equal_and_cages_add_up(puzzle):
+    size, plain = puzzle.size, Plain(puzzle.size, rules_lines(puzzle.size, puzzle.rules))
+    assert plain.agrees(rows_of(puzzle.solution, size))
+    groups = plain.groups[2 * size : 3 * size] + [cells for _, cells in plain.cages]
+    assert all(len(group) == size for group in groups[:size])
+    for group in groups:
+        reached = [group[0]]
+        for r, c in reached:
+            near = {(r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)} & {*group}
+            reached += near - {*reached}
+        assert len(reached) == len(group)
+    taken = [cell for _, cells in plain.cages for cell in cells]
+    assert len({*taken}) == len(taken)
+    assert all(len(cells) > 1 for _, cells in plain.cages)
+    assert solutions(size, puzzle.clues, puzzle.rules) == [puzzle.solution]
+    assert all(
+        clue in (0, value) for clue, value in zip(puzzle.clues, puzzle.solution, strict=True)
+    )
+
+
+@pytest.mark.parametrize("puzzle", PUZZLES[:4], ids=[str(case) for case in CASES])
+def test_texts_are_read_back(puzzle):
+    text = puzzle_text(puzzle)
+    assert "\n" not in text
+    assert read_puzzle(text) == puzzle
+    clues = text.split(" ")[0]
+    rows = [clues[at : at + puzzle.size] for at in range(0, len(clues), puzzle.size)]
+    assert read_puzzle("\n".join([*rows, *rules_lines(puzzle.size, puzzle.rules)])) == puzzle
+    with pytest.raises(LevelFormatError, match="several solutions"):
+        read_puzzle(f"{clues} diagonals" if puzzle.size == 9 else clues)
+
+
+def test_equal_seeds_give_equal_puzzles_and_others_differ():
+    request = Request(6, 4, True, None, 3)
+    again = [generate_of_split(random.Random(seed), request) for seed in (2, 2, 3)]
+    assert again[0] == again[1] != again[2]
+
+
+@given(st.data(), st.sampled_from(PUZZLES))
+@settings(max_examples=60)
+def test_fills_are_refused_where_a_group_has_the_value(data, puzzle):
+    size, plain = puzzle.size, Plain(puzzle.size, rules_lines(puzzle.size, puzzle.rules))
+    plain.cages.clear()  # sums are not checked
+    number, grid = st.integers(1, size), start(puzzle)
+    cells = rows_of(puzzle.clues, size)
+    for _ in range(12):
+        row, col, value = data.draw(number), data.draw(number), data.draw(number)
+        tried = [[*line] for line in cells]
+        tried[row - 1][col - 1] = value
+        is_free = not puzzle.clues[(row - 1) * size + col - 1] and plain.agrees(tried)
+        if not cells[row - 1][col - 1]:
+            assert (value in candidates(puzzle, grid, (row - 1) * size + col - 1)) == is_free
+        grid, refused = write(puzzle, grid, [(row, col, value)])
+        assert is_free == (not refused)
+        cells = tried if is_free else cells
+    assert grid.cells == bytes(itertools.chain(*cells))
+
+
+@given(st.sampled_from(PUZZLES), st.integers(1, 7), st.booleans(), st.randoms())
+def test_the_same_puzzle_turned_or_renamed_has_one_form(puzzle, turns, is_mirrored, rng):
+    size, rules = puzzle.size, puzzle.rules
+    cells = [[r * size + c for c in range(size)] for r in range(size)]
+    for _ in range(turns):
+        cells = [list(row) for row in zip(*cells[::-1], strict=True)]
+    cells = list(itertools.chain(*([row[::-1] for row in cells] if is_mirrored else cells)))
+    names = rng.sample(range(size), size)
+    place = {cell: at for at, cell in enumerate(cells)}
+    groups = [(total, tuple(sorted(place[one] for one in group))) for total, group in rules.cages]
+    boxes = tuple(names[rules.boxes[cell]] for cell in cells)
+    others = tuple((len(group) * (size + 1) - total, group) for total, group in groups)
+    digits = [0, *(name + 1 for name in names)]
+    image = [puzzle.clues[cell] for cell in cells]
+    turned, bare = Rules(boxes, tuple(groups), rules.diagonals), rules._replace(cages=())
+    form = canonical_drawn(size, puzzle.clues, rules)
+    assert canonical_drawn(size, bytes(image), turned) == form
+    opposite = bytes(value and size + 1 - value for value in image)
+    assert canonical_drawn(size, opposite, turned._replace(cages=others)) == form
+    solved = bytes(digits[puzzle.solution[cell]] for cell in cells)
+    turned_bare = turned._replace(cages=())
+    assert canonical_drawn(size, solved, turned_bare) == canonical_drawn(
+        size, puzzle.solution, bare
+    )
+
+
+def test_forms_tell_puzzles_apart():
+    clues, rules = PUZZLES[3].clues, PUZZLES[3].rules
+    (total, cells), *rest = rules.cages
+    others = [
+        PUZZLES[7].rules,
+        rules._replace(diagonals=False),
+        rules._replace(cages=((total + 1, cells), *rest)),
+        rules._replace(cages=tuple(rest)),
+        rules._replace(boxes=geometry(9).boxes),
+    ]
+    assert len({canonical_drawn(9, clues, one) for one in (rules, *others)}) == 6
+
+
+def test_splits_share_no_solution():
+    for split in SPLITS:
+        for seed in range(5):
+            puzzle = generate_of_split(random.Random(seed), Request(6, 4, True, split, 2))
+            bare = puzzle.rules._replace(cages=())
+            assert split_of(canonical_drawn(6, puzzle.solution, bare)) == split
+
+
+CAGES = "cages [[3,[1,1],[1,2]]]"
+USUAL = (
+    "boxes [[1,1,1,2,2,2],[1,1,1,2,2,2],[3,3,3,4,4,4],[3,3,3,4,4,4],[5,5,5,6,6,6],[5,5,5,6,6,6]]"
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "word"),
+    [
+        ("boxes [[1,2]]", "no boxes"),
+        (USUAL.replace("[[1", "[[6").replace("6]]", "1]]"), "no boxes"),
+        (USUAL.replace("[[1", "[[7"), "no boxes"),
+        ("diagonals " + CAGES, "no rules"),
+        (CAGES + " diagonal", "no rules"),
+        ("cages [[3]]", "no rules"),
+        (CAGES.replace("1,2", "2,2"), "no cages"),
+        (CAGES.replace("1,2", "1,7"), "no cages"),
+        (CAGES.replace("1,2", "0,1"), "no cages"),
+        (CAGES.replace("]]]", "]],[3,[1,2],[1,3]]]"), "no cages"),
+        ("cages [[28,[1,1],[1,2],[1,3],[1,4],[1,5],[1,6],[2,6]]]", "no cages"),
+    ],
+)
+def test_ill_formed_rules_are_refused_with_their_line(rules, word):
+    with pytest.raises(LevelFormatError, match=word) as caught:
+        read_puzzle("\n" + "." * 36 + " " + rules)
+    assert caught.value.line == 2
+
+
+def test_usual_boxes_may_be_written_out():
+    assert read_rules(6, f" {USUAL}", 1).boxes == geometry(6).boxes
+    assert read_rules(6, " \n", 1) is None
+    with pytest.raises(LevelFormatError, match="16x16"):
+        read_puzzle("." * 256 + " diagonals")
+
+
+def test_requests_that_cannot_be_met(monkeypatch):
+    monkeypatch.setattr("pettingllms_envs.sudoku.generator.DRAWS", 20)
+    for wrong in (
+        {"rules": 4},
+        {"rules": 1},
+        {"rules": 2, "size": 16},
+        {"rules": 1, "clues": 36, "size": 6},
+    ):
+        with pytest.raises(InvalidArgument):
+            pettingllms.make("sudoku_v0", **wrong)
+    with pytest.raises(UnreachableRequest, match="drawn rules"):
+        generate_of_split(random.Random(0), Request(6, 35, True, None, 1))
+
+
+def test_agents_read_the_rules_once_in_delta_mode_and_programs_every_turn():
+    env = pettingllms.make("sudoku_v0", size=6, rules=3, team="single", observation_mode="delta")
+    env.reset(seed=0)
+    puzzle = env.unwrapped.state().level
+    lines = "\n".join(rules_lines(6, puzzle.rules))
+    assert env.observe("planner_0").endswith(lines)
+    env.step("#### []")
+    assert lines not in env.observe("planner_0")
+    tool = pettingllms.make("sudoku_v0", size=6, rules=3, clues=4, team="single-tool", checks=False)
+    tool.reset(seed=0, options={"level": puzzle_text(puzzle)})
+    tool.step("```python\nimport sys\nprint(*sys.stdin.read().split('\\n')[6:], sep='|')\n```")
+    assert "|".join(rules_lines(6, puzzle.rules)) in tool.infos["tool_0"]["tool_result"]
+
+
+def test_environments_without_drawn_rules_refuse_puzzles_that_have_them():
+    env = pettingllms.make("sudoku_v0", size=6, team="single", checks=False)
+    with pytest.raises(InvalidArgument, match="rules=1 or more"):
+        env.reset(seed=0, options={"level": puzzle_text(PUZZLES[0])})
+
+
+def test_places_in_a_box_are_those_of_the_drawn_box():
+    env = pettingllms.make("sudoku_v0", size=6, rules=2, tool="call", checks=False)
+    env.reset(seed=1)
+    puzzle = env.state().level
+    cell = puzzle.clues.index(0)
+    value, box = puzzle.solution[cell], puzzle.rules.boxes[cell] + 1
+    env.step(f"#### places(box, {box}, {value})")
+    assert str([cell // 6 + 1, cell % 6 + 1]) in env.infos["tool_0"]["tool_result"]
