@@ -75,6 +75,7 @@ VARIANTS = {
         {"team": "single", "size": 9, "clues": 28, "alpha": 0.5},
         {"team": "single-tool"},
         {"team": "single-tool", "tool": "call", "observation_mode": "delta"},
+        {"tool": "call", "size": 6, "rules": 3, "observation_mode": "delta"},
     ],
     "plan_path_v0": [
         {},
