@@ -92,8 +92,9 @@ GAME = Game[Level, int, str, str](
 
 def _with_rules(number: int) -> dict[str, Any]:
     """Return the attributes of the level of difficulty of a number, from moonshot on."""
-    size = {"size": 4 * number - 8, "obstacle_ratio": 0.25, "rules": 3}
-    return {**size, "min_moves": 4 * number - 6, "moves_per_turn": 30}
+    size = {"size": 4 * number - 4, "obstacle_ratio": 0.25, "rules": 3}
+    # One turn: a program that reads no rules gets no second try.
+    return {**size, "min_moves": 4 * number - 2, "moves_per_turn": 12 * number, "max_turns": 1}
 
 
 class PlanPathEnv(PlanningEnv):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from itertools import permutations
 from typing import NamedTuple
 
 from pettingllms.arguments import check_number, check_whole
 from pettingllms.errors import UnreachableRequest
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.grid import (
+    bits_of,
     board_mask,
     cells_of,
     layers,
@@ -18,7 +20,7 @@ from pettingllms_envs.grid import (
 )
 from pettingllms_envs.plan_path.rules import Level, RuledMaze, canonical_form, maze_of, walk
 from pettingllms_envs.state_search import ways_from
-from pettingllms_envs.terrain import FREE, KEYS, MAX_RULES, WALL, drawn
+from pettingllms_envs.terrain import FREE, KEYS, MAX_RULES, WALL, drawn, shown_symbols
 
 MIN_SIZE, MAX_SIZE = 4, 64
 MIN_MOVES = 4
@@ -83,7 +85,8 @@ def generate(rng: random.Random, request: Request) -> Level:
     the breadth-first search from the goal that found the start: its depth is the exact length of a
     shortest path. With rules, the search goes forwards, over cells and keys found, and the goal is
     drawn from the cells that it first meets at such a distance, with all keys found only. A level
-    is left out if its rules change nothing: if a shortest way among the walls alone works.
+    is left out if a program that reads no rules solves it: if a shortest way among the walls alone
+    works, or one over the letters that stand on one cell, as keys do, and round all others.
 
     Args:
         rng: The only source of chance.
@@ -165,7 +168,32 @@ def _with_rules(rng: random.Random, request: Request, free: int) -> Level | None
     level = Level(rows, cols, cells, start, goal, shortest[goal], rules)
     blind = shortest_walk(free, start, goal, cols + 1)
     assert blind is not None  # rules only take ways away
-    return None if walk(maze_of(level), start, blind).position % level.area == goal else level
+    is_easy = walk(maze_of(level), start, blind).position % level.area == goal
+    return None if is_easy or _is_solved_over_keys(level, free) else level
+
+
+def _is_solved_over_keys(level: Level, free: int) -> bool:
+    """Return whether a program solves a level that takes letters on one cell for keys.
+
+    It reads no rules: it goes over these cells to the goal, round all other letters where there is
+    such a way.
+
+    Args:
+        level: The level.
+        free: Cells that are no walls.
+    """
+    maze, stride = maze_of(level), level.stride
+    keys = [cell for cell, symbol in enumerate(level.cells) if symbol in KEYS]
+    plain = bits_of([level.cells.translate(shown_symbols(level.rules, 0))], FREE)
+    for order in permutations(keys):
+        here, moves = level.start, ""
+        for cell in (*order, level.goal):
+            way = shortest_walk(plain | 1 << here | 1 << cell, here, cell, stride)
+            moves += (shortest_walk(free, here, cell, stride) if way is None else way) or ""
+            here = cell
+        if walk(maze, level.start, moves).position % level.area == level.goal:
+            return True
+    return False
 
 
 def _cells(free: int, rows: int, cols: int) -> str:
