@@ -38,20 +38,20 @@ class Suite(NamedTuple):
 
 _GAMES = {
     "plan_path_v0": (0, 2, 3, 4, 5),
-    "sokoban_v0": (0, 2, 3, 4, 7),
-    "sudoku_v0": (0, 1, 2, 3, 7),
+    "sokoban_v0": (0, 2, 3, 4, 5),
+    "sudoku_v0": (0, 1, 2, 3, 4),
     "queens_v0": (0, 1, 2, 3, 4),
     "blocksworld_v0": (0, 1, 2, 3, 4),
     "search_v0": (0, 1, 2, 3, 4),
-    "panel_v0": (0, 1, 2, 3),
+    "panel_v0": (0, 1, 2, 3, 4),
     "dining_v0": (0, 1, 2, 3, 4),
     "fireworks_v0": (0, 1, 2, 3, 4),
     "relay_v0": (0, 1, 2, 3, 4),
     "math_v0": (0, 1, 2, 3),
     "code_v0": (0, 1),
 }
-FULL = Suite("games-2", _GAMES, 50)
-QUICK = Suite("games-2-quick", {game: levels[:3] for game, levels in _GAMES.items()}, 8)
+FULL = Suite("games-3", _GAMES, 50)
+QUICK = Suite("games-3-quick", {game: levels[:3] for game, levels in _GAMES.items()}, 8)
 
 
 class GameResult(NamedTuple):
