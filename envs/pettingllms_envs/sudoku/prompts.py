@@ -33,8 +33,8 @@ that is already in the {taken} is refused. There are {{max_turns}} turns. {{cost
 
 _DRAWN = """\
 This puzzle has rules of its own, which stand below the grid:
-boxes: the number of the box of each cell, row by row; if this line is missing, the boxes are the \
-usual ones.
+boxes: the boxes instead of those above, as the number of the box of each cell, row by row; \
+without this line those above hold.
 cages: lists of a sum and of cells [row, column]. The values of a cage differ and add up to its sum.
 diagonals: each of the two long diagonals must hold every value once too.
 Sums are not checked when a value is written.
