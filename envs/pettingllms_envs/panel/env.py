@@ -45,37 +45,54 @@ from pettingllms_envs.panel.text import (
 from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
 from pettingllms_envs.team_table import asks_for_mark
 
-_MODERATOR = PromptTemplate(
-    """\
-You moderate a panel of experts. Find the sum of some quantities, whole numbers from 0 to 9. Each \
-is known to one expert. You choose who speaks next and ask for one quantity; that expert then says \
-one thing, and you have the floor again. You alone answer, and your answer is final; no answer in \
-time is worse than a wrong one.
-{costs}
+_MODERATOR = """\
+You moderate a panel of experts. Find the sum of some quantities, whole numbers from 0 to {most}. \
+{known} You choose who speaks next and ask for one quantity; that expert then says one thing, and \
+you have the floor again. You alone answer, and your answer is final; no answer in time is worse \
+than a wrong one.
+{{costs}}
 You may think first. The last line of your answer is #### and what you do: the number of an expert \
 with the quantity that you ask for, or, once all parts are known, = with their sum (such as = 12). \
 For example, to ask expert 1 for b:
-#### 1 b""",
-    """\
+#### 1 b"""
+_MODERATOR_SEES = """\
 The question: {question} = ?
 {experts}
 Said so far: {board}.
-There are {actions_left} actions left, those of the experts included.""",
-)
-_EXPERT = PromptTemplate(
-    """\
+There are {actions_left} actions left, those of the experts included."""
+_EXPERT = """\
 You are an expert on a panel. A moderator has to find the sum of some quantities, whole numbers \
-from 0 to 9, and chooses who speaks. Say what you know about the quantity that you are asked for.
-{costs}
-You may think first. The last line of your answer is #### and one quantity with its value, or \
-pass, for example:
-#### b = 7""",
-    """\
+from 0 to {most}, and chooses who speaks. Say what you know about the quantity that you are asked \
+for.
+{{costs}}
+You may think first. The last line of your answer is #### and one quantity with {fact}, or pass, \
+for example:
+#### {example}"""
+_EXPERT_SEES = """\
 You are expert {expert}. You know: {own}.
 The question: {question} = ?
 Said so far: {board}.
-The moderator asks you for {request}.""",
-)
+The moderator asks you for {request}."""
+_VALUES = {
+    "most": "9",
+    "known": "Each is known to one expert.",
+    "fact": "its value",
+    "example": "b = 7",
+}
+_LINKED = {
+    "most": "99",
+    "known": "Of each, one expert knows the value, or how it follows from another quantity.",
+    "fact": "what you know of it",
+    "example": "b = a + 5",
+}
+"""What prompts say where quantities follow from others."""
+
+
+def _prompts(words: Mapping[str, str]) -> dict[str, PromptTemplate]:
+    return {
+        "moderator": PromptTemplate(_MODERATOR.format_map(words), _MODERATOR_SEES),
+        "expert": PromptTemplate(_EXPERT.format_map(words), _EXPERT_SEES),
+    }
 
 
 def _is_expert(agent: str) -> bool:
@@ -124,21 +141,6 @@ _FIELDS: dict[str, PromptField[PanelState]] = {
     ),
 }
 _COSTS = "costs"
-_LINKED = {
-    "from 0 to 9": "from 0 to 99",
-    "Each is known to one expert.": "Of each, one expert knows the value, or how it follows from "
-    "another quantity.",
-    "quantity with its value": "quantity with what you know of it",
-    "#### b = 7": "#### b = a + 5",
-}
-"""What prompts say instead where quantities follow from others."""
-
-
-def _linked(prompt: PromptTemplate) -> PromptTemplate:
-    system = prompt.system
-    for old, new in _LINKED.items():
-        system = system.replace(old, new)
-    return prompt._replace(system=system)
 
 
 def potential(state: PanelState) -> float:
@@ -275,10 +277,7 @@ class PanelEnv(TextEnv[PanelState]):
         lambda k: {"experts": 6, "known": 4, "needed": 4, "links": k - 2, "max_turns": k},
         last=6,
     )
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
-        "moderator": _MODERATOR,
-        "expert": _EXPERT,
-    }
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = _prompts(_VALUES)
     prompt_fields: ClassVar[Mapping[str, str]] = {
         **meanings(_FIELDS),
         _COSTS: "a sentence on what bad answers cost",
@@ -316,12 +315,7 @@ class PanelEnv(TextEnv[PanelState]):
             reward=reward,
             observation_mode=observation_mode,
             prompts=resolve_prompts(
-                {
-                    r: _linked(prompt) if links else prompt
-                    for r, prompt in self.default_prompts.items()
-                },
-                prompts,
-                self.prompt_fields,
+                _prompts(_LINKED) if links else self.default_prompts, prompts, self.prompt_fields
             ),
             render_mode=render_mode,
         )
