@@ -31,6 +31,7 @@ from pettingllms_trainers.backends.vllm.replica import (
     ReplicaLost,
     RequestFailed,
     start_command,
+    trusted,
 )
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.engine import VLLMServerConfig
@@ -158,7 +159,7 @@ class VLLMServerEngine:
             most = self._config.max_concurrent_requests * len(self._replicas)
             timeout = httpx2.Timeout(self._config.timeout_s, connect=_CONNECT_TIMEOUT_S, pool=None)
             limits = httpx2.Limits(max_connections=most)
-            self._client = httpx2.AsyncClient(timeout=timeout, limits=limits)
+            self._client = httpx2.AsyncClient(timeout=timeout, limits=limits, verify=trusted())
         self._num_calls += 1
         client = self._client
         try:
