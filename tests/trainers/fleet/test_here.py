@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import math
 from fractions import Fraction
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,8 @@ from pettingllms_trainers.fleet import workload
 from pettingllms_trainers.fleet.here import Watch, measured_here
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.runs.measuring import measured
 from pettingllms_trainers.types import (
     Candidate,
     Decision,
@@ -100,7 +103,7 @@ class Updater:
 
 
 def test_calls_and_updates_are_seen_one_by_one_and_parts_of_them_once_more():
-    """In the first train step: every fourth request, one candidate of all, and so for updates."""
+    """After the first train step: every fourth request, one candidate of all; updates alike."""
     config = load_config("recipe:plan_path_shared", [])
     engine, updater = Engine(), Updater()
     policy = ModelPolicy(
@@ -110,7 +113,7 @@ def test_calls_and_updates_are_seen_one_by_one_and_parts_of_them_once_more():
         batcher=Batcher(engine, is_continuous=True),
         updater=updater,
     )
-    watch = Watch(config, num_probed=1)
+    watch = Watch(config, num_unprobed=1)
     (seen,) = watch.watched(PolicyPool(policies={"p": policy}, roles={"a": "p"})).policies.values()
     asked = [
         GenerateRequest(
@@ -131,16 +134,46 @@ def test_calls_and_updates_are_seen_one_by_one_and_parts_of_them_once_more():
     for _ in range(2):
         assert asyncio.run(step()).num_groups == 5
     both, one, part = [(n, 2) for n in range(5)], [(n, 1) for n in range(5)], [(0, 2), (4, 2)]
-    assert engine.calls == [both, part, one, both]
-    assert updater.updates == [both, part, one, both]
+    assert engine.calls == [both, both, part, one]
+    assert updater.updates == [both, both, part, one]
     assert [(c.num_requests, c.num_prompt_tokens, sum(c.lengths)) for c in watch.calls["p"]] == [
-        (5, 15, 20), (2, 6, 8), (5, 15, 10), (5, 15, 20)
+        (5, 15, 20), (5, 15, 20), (2, 6, 8), (5, 15, 10)
     ]  # fmt: skip
     assert [each[:-1] for each in watch.learnt["p"]] == [
-        (3, 15 + 20, 20), (3, 6 + 8, 8), (3, 15 + 10, 10), (3, 15 + 20, 20)
+        (3, 15 + 20, 20), (3, 15 + 20, 20), (3, 6 + 8, 8), (3, 15 + 10, 10)
     ]  # fmt: skip
     assert seen.updater.values([()]) == [0.5]
     assert all(math.isfinite(call.seconds) for call in watch.calls["p"])
+
+
+def test_steps_in_which_parts_were_learnt_once_more_are_not_played():
+    """Nor the first: policies that learn from more than a run does play better than it."""
+    config = load_config(
+        "recipe:plan_path_shared",
+        [
+            "--rollout.num-levels=3",
+            "--algorithm.num-candidates=2",
+            "--warm-start.num-steps=0",
+            "--evaluation.num-episodes=1",
+            "--num-threads=1",
+        ],
+    )
+    seen = []
+
+    def recorded(*args, watch, **kwargs):
+        found = measured(*args, watch=watch, **kwargs)
+        seen.append(found)
+        return found
+
+    with mock.patch("pettingllms_trainers.fleet.here.measured", recorded):
+        here = measured_here(config, make_environments(config), num_steps=2)
+    (found,) = seen
+    assert [len(trees) for trees in found.trees] == [3] * 5
+    counted = [tree for trees in found.trees[1:3] for tree in trees]
+    assert [len(episode) for episode in here.workload.episodes] == [
+        len(tree.decisions) for tree in counted
+    ]
+    assert here.step_s == [step["time/step_s"] for step in found.steps[1:3]]
 
 
 def test_engines_that_write_at_the_same_time_cannot_be_told_apart():

@@ -34,7 +34,7 @@ from pettingllms_trainers.types import (
 )
 
 _NUM_PROBED = 2
-"""Train steps in which parts of the batches are computed once more, before those that count."""
+"""Train steps in which parts of the batches are computed once more, after those that count."""
 _PART = 4
 """Every fourth of a batch is such a part."""
 
@@ -65,9 +65,10 @@ def measured_here(
     """Take train steps with untrained policies, and fit what engines and updates take.
 
     Each call of an engine has to be timed alone: one that takes requests while it computes gets
-    one batch after another here, and rollouts wait for updates. In the first train steps, which do
+    one batch after another here, and rollouts wait for updates. In the last train steps, which do
     not count, parts of the batches are computed once more: what depends on the size of a batch is
-    not to be seen in batches that are all alike.
+    not to be seen in batches that are all alike. Policies learn from such parts too, and would play
+    the steps that count better than a run does.
 
     Args:
         config: The run.
@@ -86,15 +87,16 @@ def measured_here(
         )
     in_turn = config.rollout.model_copy(update={"max_staleness": 0})
     config = config.model_copy(update={"rollout": in_turn})
-    watch = Watch(config, _NUM_PROBED)
+    # The first step has libraries to load.
+    watch = Watch(config, 1 + num_steps)
     found = measured(
-        config, environments, Ranks(), num_steps=_NUM_PROBED + num_steps, watch=watch.watched
+        config, environments, Ranks(), num_steps=1 + num_steps + _NUM_PROBED, watch=watch.watched
     )
-    steps, trees = found.steps[_NUM_PROBED:], found.trees
+    steps = found.steps[1:-_NUM_PROBED]
+    trees = [tree for played in found.trees[1:-_NUM_PROBED] for tree in played]
     env = environments[0].training[0]
-    workload = from_trees(trees, env.stages, found.steps, asyncio.run(_branch_s(env, trees)))
+    workload = from_trees(trees, env.stages, steps, asyncio.run(_branch_s(env, trees)))
     groups = base_groups(config.models)
-    # The first of each has libraries to load.
     engines = {g[0]: fitted([call for name in g for call in watch.calls[name][1:]]) for g in groups}
     learning = {
         g[0]: _learning([one for name in g for one in watch.learnt[name][1:]], steps)
@@ -137,11 +139,11 @@ class Watch:
 
     Args:
         config: The run.
-        num_probed: Train steps in which parts of batches are computed once more.
+        num_unprobed: Train steps after which parts of batches are computed once more.
     """
 
-    def __init__(self, config: Config, num_probed: int) -> None:
-        self.config, self._num_probed = config, num_probed
+    def __init__(self, config: Config, num_unprobed: float) -> None:
+        self.config, self._num_unprobed = config, num_unprobed
         self.calls: dict[str, list[Call]] = {}
         """Policy to the calls of its engine."""
         self.learnt: dict[str, list[Learnt]] = {}
@@ -151,7 +153,7 @@ class Watch:
     @property
     def is_probing(self) -> bool:
         """Whether parts of batches are to be computed once more."""
-        return self.num_updates < self._num_probed * len(self.calls)
+        return self.num_updates >= self._num_unprobed * len(self.calls)
 
     def watched(self, pool: PolicyPool) -> PolicyPool:
         """Return the policies with engines that answer one batch after another, all timed."""

@@ -31,8 +31,8 @@ class Measured(NamedTuple):
 
     steps: list[dict[str, float]]
     """Metrics of each train step."""
-    trees: list[RolloutTree]
-    """Rollouts of all of them."""
+    trees: list[list[RolloutTree]]
+    """Rollouts of each."""
     evaluation_s: float
 
 
@@ -78,7 +78,7 @@ def measured(
             runner=runner,
         )
         steps, evaluation_s = trainer.measure(num_steps)
-        return Measured(steps, recorder.trees, evaluation_s)
+        return Measured(steps, recorder.trees[-num_steps:], evaluation_s)
 
 
 class _KeepingRecorder(SilentRecorder):
@@ -88,7 +88,7 @@ class _KeepingRecorder(SilentRecorder):
         self, files: RunDirectory, config: Config, progress: ProgressView, trackers: Trackers
     ) -> None:
         super().__init__(files, config, progress, trackers)
-        self.trees: list[RolloutTree] = []
+        self.trees: list[list[RolloutTree]] = []
 
     def rollouts(
         self,
@@ -98,4 +98,4 @@ class _KeepingRecorder(SilentRecorder):
         pool: PolicyPool,
     ) -> None:
         """See `Recorder.rollouts`."""
-        self.trees += trees
+        self.trees.append(list(trees))
