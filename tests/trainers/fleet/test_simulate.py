@@ -204,7 +204,10 @@ def test_a_step_adds_up_or_overlaps(config, environment):
     ahead = config.model_copy(update={"rollout": rollout})
     assert step_on(ahead, found, split, speeds).step_s == 100 + 3, "the longer of both"
     busy = found._replace(player_s=70.0)
-    assert step_on(ahead, busy, split, speeds).step_s == 44 + 70 + 3, "by one process"
+    met = step_on(ahead, busy, split, speeds).step_s
+    assert met == 100 + 0.44 * 70 + 3, "playing waits for learning where they meet"
+    learning_s = busy._replace(seconds=40.0, player_s=10.0)
+    assert step_on(ahead, learning_s, split, speeds).step_s == 44 + 10 + 3, "and the reverse"
     assert step_on(config, busy, split, speeds).step_s == 100 + 44 + 3, "part of the rollouts"
     assert step_on(ahead, found, shared, speeds).step_s == 100 + 31 + 3, "nothing is left beside"
 

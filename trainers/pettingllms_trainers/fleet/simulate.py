@@ -231,8 +231,9 @@ def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) ->
     is_ahead = config.plays_beside_updates and bool(fleet.learn)
     # On shared GPUs policies learn one after another, on their own all at the same time.
     learn_s = sum(update_s.values()) if fleet.num_shared else max(update_s.values())
-    # A process that plays and learns does one of them at a time.
-    beside_s = max(rollouts.seconds, learn_s + rollouts.player_s)
+    # A process that plays and learns does both at half the speed where they meet.
+    met_s = rollouts.player_s * min(1.0, learn_s / rollouts.seconds)
+    beside_s = max(rollouts.seconds + met_s, learn_s + rollouts.player_s)
     step_s = beside_s if is_ahead else rollouts.seconds + learn_s
     return StepTimes(fleet, rollouts, update_s, sync_s, step_s + sync_s, is_ahead)
 
