@@ -3,8 +3,8 @@
     VLLM_PYTHON benchmarks/suites/fleet_servers.py
 
 Needs vLLM, on a CPU too, and two cores: one for a server, one for the trainer and a second server.
-So two servers are measured while the trainer waits for them, not while it learns; still vLLM's
-workers, which spin while they wait, take each other's time, and the trainer's. A team of one
+So two servers are measured while the trainer waits for them, not while it learns; the trainer then
+runs on either core, and two servers have less than a core each. A team of one
 tiny policy is warmed up once; with a learning rate near zero it then writes alike in every step.
 Engine, update and environment are fitted to one setting, in which the server answers one batch
 after another; the train steps of all settings are planned from that and measured, in turn. Written
@@ -15,6 +15,7 @@ wall times: the machine should have nothing else to do.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -86,15 +87,17 @@ def settings(folder: Path, num_rounds: int, num_steps: int) -> dict[str, Any]:
             servers.enter_context(served(model, folder / f"server-{number}.log", core))
             for number, core in enumerate((cores[-1], cores[0]))
         ]
-        os.sched_setaffinity(0, cores[:1])
         configs = {one: _config(model, urls, one) for one in SETTINGS}
         environments = make_environments(configs[SETTINGS[0]])
         planned_s: dict[Setting, list[float]] = {one: [] for one in SETTINGS}
         measured_s: dict[Setting, list[float]] = {one: [] for one in SETTINGS}
         rollout_s: dict[Setting, list[float]] = {one: [] for one in SETTINGS}
         for _ in range(num_rounds):
+            os.sched_setaffinity(0, cores[:1])
             fitted = measured_here(configs[SETTINGS[0]], environments, num_steps=num_steps)
             for one, config in configs.items():
+                # Beside two servers the trainer has what they leave of either core.
+                os.sched_setaffinity(0, cores[: one.num_servers])
                 with waiting(one):
                     fleet = Fleet((one.num_servers,), (1,))
                     planned_s[one].append(planned(config, fitted, environments[0], fleet))
@@ -138,7 +141,7 @@ def waiting(setting: Setting) -> Iterator[None]:
 
 
 def _watch(setting: Setting, config: Config) -> Callable[[PolicyPool], PolicyPool]:
-    return (lambda pool: pool) if setting.is_continuous else Watch(config, 0).watched
+    return (lambda pool: pool) if setting.is_continuous else Watch(config, math.inf).watched
 
 
 if __name__ == "__main__":

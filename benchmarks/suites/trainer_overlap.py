@@ -68,6 +68,7 @@ SERVER = [
     "--logprobs-mode=processed_logprobs",
     "--worker-extension-cls=pettingllms_trainers.backends.vllm.worker.TrainedWeights",
     "--enforce-eager",
+    "--distributed-executor-backend=uni",
     "--block-size=32",
     f"--kv-cache-memory-bytes={256 << 20}",
     "--no-enable-chunked-prefill",
@@ -153,17 +154,21 @@ def served(model: Path, log: Path, core: int) -> Iterator[str]:
     command += [f"--model={model}", "--host=127.0.0.1", f"--port={port}", *SERVER]
     own = {"VLLM_SERVER_DEV_MODE": "1", "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
     own |= {"VLLM_CPU_OMP_THREADS_BIND": str(core), "VLLM_NO_USAGE_STATS": "1"}
+    # The engine computes itself: a worker beside it spins while it waits.
+    own |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})  # what the server starts inherits it
     with log.open("w") as file:
         process = subprocess.Popen(
             command, env={**os.environ, **own}, stdout=file, stderr=file, start_new_session=True
         )
+    os.sched_setaffinity(0, cores)
     try:
         deadline = time.monotonic() + _START_S
         while not _answers(f"http://127.0.0.1:{port}/health"):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(log.read_text(encoding="utf-8")[-3000:])
             time.sleep(0.5)
-        os.sched_setaffinity(process.pid, {core})
         yield f"http://127.0.0.1:{port}"
     finally:
         with contextlib.suppress(ProcessLookupError):
