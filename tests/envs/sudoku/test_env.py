@@ -16,6 +16,7 @@ from pettingllms.errors import (
 )
 from pettingllms.testing import HOSTILE_TEXTS, check_env, play
 from pettingllms.testing.play import mixed_actor, scripted_actor, transcript_of
+from pettingllms_envs import drawing
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.policies import fills_of
@@ -513,6 +514,31 @@ def test_pictures():
         assert image.dtype == np.uint8
         env.step(env.scripted_action("planner_0", "oracle", random.Random(0)))
         assert (env.render() != image).any()
+
+
+def test_a_picture_shows_the_rules_that_were_drawn():
+    """Diagonals are sand; a cage is dashed all around it, and between its cells nowhere."""
+    env = SudokuEnv(size=6, clues=4, rules=3, team="single", render_mode="rgb_array", split=None)
+    env.reset(seed=0)
+    rules = env.unwrapped._state.level.rules
+    is_dash = (env.render() == (126, 84, 160)).all(-1)
+    for cell in range(36):
+        row, col = divmod(cell, 6)
+        corner = env.render()[row * 32 + 29, col * 32 + 26]
+        assert (tuple(corner) == drawing.SAND) == (col in (row, 5 - row))
+    for _, cells in rules.cages:
+        for cell in cells:
+            y, x = (place * 32 + 1 for place in divmod(cell, 6))
+            middle = slice(10, 23)
+            sides = {
+                cell - 6: is_dash[y + 3, x:][middle],
+                cell + 6: is_dash[y + 29, x:][middle],
+                cell - 1: is_dash[y:, x + 3][middle],
+                cell + 1: is_dash[y:, x + 29][middle],
+            }
+            for other, dashes in sides.items():
+                is_near = abs(cell % 6 - other % 6) < 2 and other in cells
+                assert dashes.any() != is_near
 
 
 def test_a_picture_without_pillow(monkeypatch):
