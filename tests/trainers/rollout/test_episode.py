@@ -53,6 +53,30 @@ def test_an_episode_is_branched_and_followed(echo_env):
     assert end.messages == ()
 
 
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_episodes_of_one_level_begin_alike_and_make_it_once(echo_env, monkeypatch, num_threads):
+    env, made = echo_env(max_turns=2), []
+    monkeypatch.setattr(
+        type(env),
+        "_generate",
+        lambda self, *args, own=type(env)._generate: made.append(args) or own(self, *args),
+    )
+
+    async def play():
+        episodes = LocalEpisodes(env, num_threads)
+        begun = [await episodes.start(seed) for seed in (7, 7, 8, 8, 7)]
+        (first, state), (second, same), (_, other), *_ = begun
+        await episodes.branch(first, ["20"])
+        moved = await episodes.follow(first, 0)
+        await episodes.branch(second, ["20"])
+        assert same == state != other
+        assert await episodes.follow(second, 0) == moved
+        assert (await episodes.start(7))[1] == state, "no episode has moved the level itself"
+
+    asyncio.run(play())
+    assert len(made) == 3, "one level is kept"
+
+
 def test_what_goes_in_and_out_can_be_pickled(echo_env):
     episode = BranchingEpisode(echo_env())
     values = [episode.start(1), episode.branch(["3"]), episode.follow(0)]

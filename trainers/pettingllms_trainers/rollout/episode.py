@@ -277,6 +277,7 @@ class LocalEpisodes:
         self._env = env
         self._episodes: dict[int, BranchingEpisode] = {}
         self._ids = itertools.count()
+        self._level: tuple[int, BranchingEpisode] | None = None
         self._threads = (
             ThreadPoolExecutor(num_threads, thread_name_prefix="pettingllms-env")
             if num_threads
@@ -285,9 +286,14 @@ class LocalEpisodes:
 
     async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
         """See `Episodes.start`."""
+        # Episodes of one level begin one after another: it is made, and its solution found, once.
+        if self._level and self._level[0] == env_seed:
+            twin = self._level[1].fork(None)
+            return self._kept(twin), await self._call(lambda _: twin.state(), None)
         with _env_failures():
             played = BranchingEpisode(self._env.fork())
         state = await self._call(played.start, env_seed)
+        self._level = (env_seed, played.fork(None))
         return self._kept(played), state
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
