@@ -52,6 +52,7 @@ Reach: TypeAlias = frozenset[tuple[int, int]]
 """What a piece attacks: cells that are (rows, columns) away, rows >= 1 and columns >= 0."""
 
 
+@lru_cache(maxsize=1024)
 def reach(kind: Kind, size: int) -> Reach:
     """Return what a kind of piece attacks.
 
