@@ -74,7 +74,7 @@ CASES = {
     ),
     "Dining": Case(
         "dining_v0",
-        {"philosophers": 3, "meals": 1, "max_turns": 4, "split": "test"},
+        {"philosophers": 3, "meals": 1, "max_turns": 4, "split": "train"},
         "random",
         32,
         {"philosopher_0": 0.05, "philosopher_1": 0.1, "philosopher_2": 0.15},
