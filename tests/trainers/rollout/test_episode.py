@@ -56,11 +56,13 @@ def test_an_episode_is_branched_and_followed(echo_env):
 @pytest.mark.parametrize("num_threads", [0, 2])
 def test_episodes_of_one_level_begin_alike_and_make_it_once(echo_env, monkeypatch, num_threads):
     env, made = echo_env(max_turns=2), []
-    monkeypatch.setattr(
-        type(env),
-        "_generate",
-        lambda self, *args, own=type(env)._generate: made.append(args) or own(self, *args),
-    )
+    generate = type(env)._generate
+
+    def counted(self, *args):
+        made.append(args)
+        return generate(self, *args)
+
+    monkeypatch.setattr(type(env), "_generate", counted)
 
     async def play():
         episodes = LocalEpisodes(env, num_threads)
