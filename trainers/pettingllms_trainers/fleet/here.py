@@ -67,8 +67,8 @@ def measured_here(
     Each call of an engine has to be timed alone: one that takes requests while it computes gets
     one batch after another here, and rollouts wait for updates. In the last train steps, which do
     not count, parts of the batches are computed once more: what depends on the size of a batch is
-    not to be seen in batches that are all alike. Policies learn from such parts too, and would play
-    the steps that count better than a run does.
+    not to be seen in batches that are all alike. They come last, since policies learn from such
+    parts too, and after them play better than those of a run do.
 
     Args:
         config: The run.
