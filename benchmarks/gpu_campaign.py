@@ -32,6 +32,8 @@ MODELS = {
     "full": ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B", "Qwen/Qwen3-8B"),
     "toy": ("toy",),
 }
+COMMIT = "commit.txt"
+"""Where a folder without a repository says what it was made of."""
 _DONE, _FAILED, _LEFT = 0, 1, 3
 _NUM_ATTEMPTS = 2
 _PATIENCE = 3.0
@@ -46,6 +48,22 @@ class Job(NamedTuple):
     """It is not begun with less time than this."""
     fills_part: bool = False
     """Whether it takes all the time that there is, in several parts."""
+
+
+def commit_of(directory: Path) -> str:
+    """Return the commit that a folder is of.
+
+    Raises:
+        SystemExit: It has changes that are not committed.
+    """
+    written = directory / COMMIT
+    if written.exists():
+        return written.read_text(encoding="utf-8")
+    git = ["git", "-C", str(directory)]
+    changes = subprocess.check_output([*git, "status", "--porcelain"], text=True)
+    if changes:
+        raise SystemExit(f"measure what is committed; these are not:\n{changes}")
+    return subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
 
 
 class Results:
@@ -114,7 +132,7 @@ Run = Callable[[Job, float], dict[str, Any]]
 """From a measurement and the seconds that it may take to its result."""
 
 
-def in_own_process(size: str, output: Path) -> Run:
+def in_own_process(size: str, output: Path, commit: str) -> Run:
     """Return what measures in a new process, whose output goes to a log."""
     script, result = Path(__file__).with_name("gpu_jobs.py"), output / "result.json"
 
@@ -128,7 +146,7 @@ def in_own_process(size: str, output: Path) -> Run:
             code = subprocess.run(command, stdout=file, stderr=file, timeout=limit).returncode
         if code:
             raise RuntimeError(f"exit code {code}: {log.read_text(encoding='utf-8')[-2000:]}")
-        return json.loads(result.read_text(encoding="utf-8"))
+        return json.loads(result.read_text(encoding="utf-8")) | {"commit": commit}
 
     return run
 
@@ -172,7 +190,9 @@ def main(arguments: list[str] | None = None) -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     results = Results(options.output / "gpu_campaign.json", options.size)
     deadline = time.monotonic() + 60 * options.minutes
-    run = in_own_process(options.size, options.output.resolve())
+    # A toy measures nothing, and runs while something is being changed.
+    commit = commit_of(Path(__file__).resolve().parent) if options.size == "full" else "none"
+    run = in_own_process(options.size, options.output.resolve(), commit)
     code = do_part(results, jobs_of(options.size), deadline, run)
     state = "more is left: run the same command again" if code == _LEFT else "all is done"
     print(state + (f"; failed: {', '.join(results.failed)}" if results.failed else ""))

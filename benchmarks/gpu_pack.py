@@ -18,6 +18,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gpu_campaign import COMMIT, commit_of
+
 ROOT = Path(__file__).resolve().parents[1]
 MAX_BYTES = 60 << 20
 
@@ -27,27 +29,23 @@ WHEELS = (
 )  # fmt: skip
 """What a campaign imports beside torch, transformers and what those require."""
 
+WHEELS_WITH_REQUIREMENTS = ("httpx2", "pydantic")
+"""Those whose requirements have to fit them to the version."""
+
 
 def pack(folder: Path, python: str) -> int:
     """Fill a new folder; return its size in bytes."""
     wheels = folder / "wheels"
     wheels.mkdir(parents=True)
+    (folder / COMMIT).write_text(commit_of(ROOT), encoding="utf-8")
     for package in (ROOT, ROOT / "trainers"):
         build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(wheels), str(package)]
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
-    download = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--dest",
-        str(wheels),
-    ]
-    target = ["--only-binary", ":all:", "--python-version", python]
-    constraints = ["--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*download, *target, *constraints, *WHEELS], check=True)
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(wheels)]
+    download += ["--only-binary", ":all:", "--python-version", python]
+    download += ["--constraint", str(ROOT / "constraints.txt")]
+    subprocess.run([*download, "--no-deps", *WHEELS], check=True)
+    subprocess.run([*download, *WHEELS_WITH_REQUIREMENTS], check=True)
     for path in (ROOT / "benchmarks").glob("gpu_*.py"):
         shutil.copy(path, folder)
     (folder / "configs").mkdir()

@@ -75,7 +75,7 @@ def test_what_fails_is_tried_once_more_and_the_rest_is_measured(tmp_path):
 
 
 def test_a_measurement_has_a_process_whose_error_is_told(tmp_path, monkeypatch):
-    run = gpu_campaign.in_own_process("toy", tmp_path)
+    run = gpu_campaign.in_own_process("toy", tmp_path, "none")
     with pytest.raises(subprocess.TimeoutExpired):
         run(Job("machine", 0.01), 1)
     monkeypatch.setattr(sys, "executable", "false")

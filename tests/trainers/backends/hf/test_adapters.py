@@ -243,8 +243,14 @@ def test_the_reference_is_the_policy_at_the_start_of_training(base, is_trained_b
 def test_a_bfloat16_base_has_float32_adapters(directory):
     base = AdapterBase.from_pretrained(str(directory), precision="bfloat16", device="cpu")
     policy = add(base, engine={"precision": "bfloat16"})
-    before = snapshot(base)
+    before, computed = snapshot(base), set()
+    for name, module in base.model.named_modules():
+        if ".lora_" in name and isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(
+                lambda _, inputs, output: computed.update({inputs[0].dtype, output.dtype})
+            )
     stats = policy.updater.update(sample(policy))
+    assert computed == {torch.bfloat16}, "nothing is copied into float32 on its way"
     assert stats.first_ratio_error < 0.5
     kinds = {("lora_" in name, p.dtype) for name, p in base.model.named_parameters()}
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}

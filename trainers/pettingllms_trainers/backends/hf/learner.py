@@ -47,8 +47,11 @@ class _Pass(NamedTuple):
 
 
 def arithmetic(model: PreTrainedModel, precision: str) -> contextlib.AbstractContextManager[Any]:
-    """Return the context in which the model computes: float32 weights may be cast on the way."""
-    if precision == "bfloat16" and model.dtype == torch.float32:
+    """Return the context in which the model computes.
+
+    Weights in float32, its own or those of adapters on it, may be cast on the way.
+    """
+    if precision == "bfloat16" and (model.dtype == torch.float32 or hasattr(model, "peft_config")):
         return torch.autocast(model.device.type, torch.bfloat16)
     return contextlib.nullcontext()
 
