@@ -1,5 +1,6 @@
 """Plans of runs: counts are exact, memory adds up, and what is shown is what will happen."""
 
+import contextlib
 import io
 import re
 
@@ -17,6 +18,7 @@ from pettingllms_trainers.backends.hf.activations import (
     activation_bytes,
     micro_batch_sizes,
 )
+from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.attention import flat_forward, use_layouts
 from pettingllms_trainers.backends.hf.learner import arithmetic
 from pettingllms_trainers.backends.hf.packed import PackedLayout
@@ -24,6 +26,7 @@ from pettingllms_trainers.backends.hf.shapes import counted, shape_of
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config, PolicyConfig
+from pettingllms_trainers.config.policies import LoraConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.memory import plan_memory
@@ -98,9 +101,9 @@ def kept_bytes(family, kind, num_layers):
     with torch.random.fork_rng():
         model = _model(family, num_layers, kind)
     use_layouts(model)
+    active = contextlib.nullcontext()
     if kind.endswith("adapter"):
-        model.requires_grad_(False)
-        peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear"))
+        active = AdapterBase(model, None, None).add("policy", LoraConfig(rank=2), 0).active()
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     weights = {tuple(p.shape) for p in model.parameters() if p.ndim == 2}
     weights |= {shape[::-1] for shape in weights}
@@ -117,6 +120,7 @@ def kept_bytes(family, kind, num_layers):
     layout = PackedLayout([96], [48, 48], [0, 0], torch.device("cpu"))
     positions = torch.cat([torch.arange(96), torch.arange(96, 144), torch.arange(96, 144)])
     with (
+        active,
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
         arithmetic(model, "float32" if kind.startswith("float32") else "bfloat16"),
     ):

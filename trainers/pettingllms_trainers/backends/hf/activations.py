@@ -47,8 +47,8 @@ _KEPT: dict[str, _Kept] = {
     # Each product has a cast copy of its input.
     "bfloat16": _Kept(26, 8, 6, 6, _HALF, _FLOAT),
     "bfloat16 weights": _Kept(16, 8, 6, 6, _HALF, _HALF),
-    # Adapters compute in float32, each with its own copy of the input.
-    "bfloat16 adapter": _Kept(28, 10, 8, 4, _HALF, _HALF),
+    # An adapter keeps the input of its layer, which is that of its neighbours, and little else.
+    "bfloat16 adapter": _Kept(12, 8, 6, 4, _HALF, _HALF),
 }
 
 
