@@ -14,7 +14,7 @@ weights are random, in the shapes of Qwen3. `--size toy` runs the same code in m
 For a machine that has torch and transformers alone, `python benchmarks/gpu_pack.py DIR` makes a
 folder of less than 60 MiB with all else.
 
-Experimental: it has run at toy size on a CPU, and on no GPU yet.
+An H100 has done its first half: `results/gpu_campaign.json`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,7 +72,8 @@ class Results:
 
     def __init__(self, path: Path, size: str) -> None:
         self._path = path
-        self.data: dict[str, Any] = {"suite": "gpu_campaign", "size": size, "jobs": {}}
+        self.data: dict[str, Any] = {"suite": "gpu_campaign", "size": size}
+        self.data |= {"date": date.today().isoformat(), "jobs": {}}
         if path.exists():
             self.data = json.loads(path.read_text(encoding="utf-8"))
             if self.data["size"] != size:

@@ -37,6 +37,7 @@ DOCUMENTS = (
     "docs/research/enumerated.md",
     "docs/research/small-models.md",
     "docs/fleet.md",
+    "docs/gpus.md",
     "docs/fleet-checked.md",
     "docs/workflows-frameworks.md",
     "docs/writer-editor.md",

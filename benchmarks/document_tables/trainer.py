@@ -147,6 +147,52 @@ def fleet_stragglers() -> str:
     return markdown([*head, "episodes given up"], rows) + caption(data)
 
 
+def gpu_updates() -> str:
+    """Return what updates of models with random weights took on a GPU."""
+    rows = [
+        [
+            model.removeprefix("Qwen/"),
+            {"lora": "an adapter", "full": "all weights"}[kind],
+            f"{job['tokens_per_s']:,.0f}",
+            f"{job['peak_bytes'] / 2**30:.1f} GiB",
+        ]
+        for (model, kind), job in _gpu_jobs("update")
+        if "peak_bytes" in job
+    ]
+    return markdown(["model", "trained", "tokens per second", "memory"], rows) + _gpu_caption()
+
+
+def gpu_attention() -> str:
+    """Return FlexAttention beside padded rows on a GPU: time, memory and distance."""
+    job = result("gpu_campaign")["jobs"]["packed_attention"]
+    rows = [
+        [
+            name.replace("_", " "),
+            f"{found['num_tokens']:,}",
+            f"{found['padded_s'] / found['flex_s']:.2f}x",
+            f"{found['padded_peak_bytes'] / found['flex_peak_bytes']:.2f}x",
+            f"{max(found['largest_gaps']):.1%}",
+        ]
+        for name, found in job.items()
+        if isinstance(found, dict)
+    ]
+    header = ["micro-batch", "tokens", "faster", "less memory", "largest difference"]
+    return markdown(header, rows) + _gpu_caption()
+
+
+def _gpu_jobs(kind: str) -> list[tuple[list[str], dict[str, Any]]]:
+    jobs = result("gpu_campaign")["jobs"]
+    return [(name.split()[1:], job) for name, job in jobs.items() if name.split()[0] == kind]
+
+
+def _gpu_caption() -> str:
+    data = result("gpu_campaign")
+    machine = data["jobs"]["machine"]
+    where = f"{machine['gpu']}, torch {machine['torch']}, transformers {machine['transformers']}"
+    command = "python benchmarks/gpu_campaign.py --output PATH"
+    return caption({"date": data["date"], "hardware": where, "command": command})
+
+
 def fleet_plans() -> str:
     """Return the fastest fleets of some plans, what they wait for, and what planning took."""
     data = result("fleet")

@@ -10,7 +10,7 @@ from statistics import median
 import pytest
 
 import pettingllms
-from pettingllms.evaluation.bench import FULL
+from pettingllms.evaluation.bench import FULL, QUICK
 from pettingllms.evaluation.statistics import wilson_interval
 from pettingllms_trainers.config.recipes import (
     Recorded,
@@ -228,12 +228,12 @@ def test_no_measured_policy_solves_more_of_harder_levels():
 def test_entries_of_the_leader_board_played_the_same_boards():
     paths = list((ROOT / "benchmarks/leaderboard").glob("*.json"))
     assert len(paths) >= 3
-    manifests: dict[tuple[str, str], str] = {}
+    suites = {suite.name: suite for suite in (FULL, QUICK)}
+    manifests: dict[tuple[str, str, str], str] = {}
     for entry in (json.loads(path.read_text(encoding="utf-8")) for path in paths):
-        assert entry["suite"] == FULL.name
-        assert list(entry["games"]) == list(FULL.levels)
+        suite = entry["suite"]
+        assert list(entry["games"]) == list(suites[suite].levels)
         for game, found in entry["games"].items():
             for level, figures in found["levels"].items():
-                assert (
-                    manifests.setdefault((game, level), figures["manifest"]) == figures["manifest"]
-                )
+                boards = figures["manifest"]
+                assert manifests.setdefault((suite, game, level), boards) == boards

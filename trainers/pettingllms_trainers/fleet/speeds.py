@@ -4,7 +4,9 @@ Source:
     The roofline of decoding: an iteration takes the longer of reading the weights and computing
     (Pope et al., arXiv 2211.05102, section 2); the KV cache is read on top of it. 2 N operations
     for a token of a model of N weights, three times as many to learn from it (Kaplan et al.,
-    arXiv 2001.08361, section 2.1). Changed: what is reached of the data sheet is an interval.
+    arXiv 2001.08361, section 2.1). Changed: what is reached of the data sheet is an interval, and
+    an update also reads and writes what it keeps between its products, which takes longer than the
+    products where layers are narrow.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pettingllms_trainers.backends.hf.activations import token_bytes
 from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.errors import ConfigError
 
@@ -46,18 +49,21 @@ class Efficiency(NamedTuple):
     """Shares of the data sheet that are reached, and what no data sheet has."""
 
     bandwidth: float
-    prefill: float
-    learning: float
+    products: float
     iteration_s: float
     """What an iteration of an engine takes besides the GPU's work."""
     link_bytes_per_s: float
     """At which new weights go to the engines."""
 
 
-SLOW = Efficiency(0.5, 0.35, 0.2, 4e-3, 10 * _GIGA)
-USUAL = Efficiency(0.7, 0.5, 0.3, 2e-3, 25 * _GIGA)
-FAST = Efficiency(0.85, 0.65, 0.45, 1e-3, 50 * _GIGA)
-"""Between the first and the last lies what vLLM and ZeRO reach as a rule; none was measured."""
+SLOW = Efficiency(0.5, 0.35, 4e-3, 10 * _GIGA)
+USUAL = Efficiency(0.7, 0.5, 2e-3, 25 * _GIGA)
+FAST = Efficiency(0.85, 0.65, 1e-3, 50 * _GIGA)
+"""Between the first and the last lies what engines and updates reach as a rule. Three updates on an
+H100 did (`benchmarks/results/gpu_campaign.json`); vLLM was not measured."""
+
+_PASSES_BYTES = 11
+"""How often a pass reads or writes what layers keep for the backward pass, fitted to these three."""
 
 
 class EngineSpeed(NamedTuple):
@@ -145,7 +151,7 @@ def engine_of(shape: ModelShape, gpu: Gpu, num_shards: int, reached: Efficiency)
             f"{gpu.num_bytes / _GIGA:.0f} GB; set engine.vllm.tensor_parallel_size"
         )
     bandwidth = reached.bandwidth * gpu.bytes_per_s * num_shards
-    operations = 2.0 * shape.num_parameters / (reached.prefill * gpu.flops * num_shards)
+    operations = 2.0 * shape.num_parameters / (reached.products * gpu.flops * num_shards)
     return EngineSpeed(
         prompt_s=operations,
         iteration_s=reached.iteration_s,
@@ -170,8 +176,11 @@ def learning_of(
     frozen = shape.num_parameters - shape.num_trained
     operations = 6.0 * shape.num_trained + 4.0 * frozen
     operations += 2.0 * shape.num_parameters * is_recomputed
+    kept = shape.num_layers * token_bytes(shape, "bfloat16 adapter" if frozen else "bfloat16")
+    num_bytes = _PASSES_BYTES * (3 + is_recomputed) * kept  # a backward pass counts twice
     return LearningSpeed(
-        token_s=operations / (reached.learning * gpu.flops),
+        token_s=operations / (reached.products * gpu.flops)
+        + num_bytes / (reached.bandwidth * gpu.bytes_per_s),
         sync_s=2.0 * shape.num_trained / reached.link_bytes_per_s,
     )
 

@@ -13,7 +13,7 @@ from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.types import Lengths
 
-__all__ = ["MicroBatchSize", "activation_bytes", "micro_batch_sizes"]
+__all__ = ["MicroBatchSize", "activation_bytes", "micro_batch_sizes", "token_bytes"]
 
 _FLOAT, _HALF = 4, 2
 _LOGIT_BYTES = 16
@@ -116,6 +116,23 @@ def micro_batch_sizes(
     ]
 
 
+def token_bytes(shape: ModelShape, kind: str) -> float:
+    """Return what a layer keeps of a token for the backward pass, in bytes.
+
+    Args:
+        shape: Sizes of the model.
+        kind: A key of `_KEPT`.
+    """
+    kept = _KEPT[kind]
+    norms = kept.head_norm * shape.has_head_norms
+    return (
+        kept.hidden * shape.hidden_size
+        + kept.intermediate * shape.intermediate_size
+        + (kept.query + norms) * shape.query_size
+        + (2 * kept.number + norms) * shape.key_value_size
+    )
+
+
 def activation_bytes(
     config: Config, shape: ModelShape, lengths: Lengths, size: MicroBatchSize, kind: str
 ) -> int:
@@ -129,18 +146,11 @@ def activation_bytes(
         kind: A key of `_KEPT`.
     """
     kept, optimizer = _KEPT[kind], config.optimizer
-    norms = kept.head_norm * shape.has_head_norms
-    layer = size.num_tokens * (
-        kept.hidden * shape.hidden_size
-        + kept.intermediate * shape.intermediate_size
-        + (kept.query + norms) * shape.query_size
-        + norms * shape.key_value_size
-    )
-    # Packed rows are padded to one length, and have a copy of their prompt's keys and values.
-    keys = size.num_tokens
+    layer = size.num_tokens * token_bytes(shape, kind)
     if optimizer.packing and optimizer.packed_attention != "flex":
+        # Packed rows are padded to one length, and have a copy of their prompt's keys and values.
         keys = size.num_prompts * lengths.prompt + size.num_completions * sum(lengths)
-    layer += 2 * kept.number * shape.key_value_size * keys
+        layer += 2 * kept.number * shape.key_value_size * (keys - size.num_tokens)
     logits = size.num_targets * shape.vocab_size
     # More logits than these are computed in chunks, unless the output layer's weights are sharded.
     chunk = logits if config.shards_weights else max(MAX_LOGITS, shape.vocab_size)
