@@ -35,6 +35,7 @@ MODELS = {
 }
 COMMIT = "commit.txt"
 """Where a folder without a repository says what it was made of."""
+_COMMAND = "python benchmarks/gpu_campaign.py --output PATH"
 _DONE, _FAILED, _LEFT = 0, 1, 3
 _NUM_ATTEMPTS = 2
 _PATIENCE = 3.0
@@ -73,7 +74,7 @@ class Results:
     def __init__(self, path: Path, size: str) -> None:
         self._path = path
         self.data: dict[str, Any] = {"suite": "gpu_campaign", "size": size}
-        self.data |= {"date": date.today().isoformat(), "jobs": {}}
+        self.data |= {"date": date.today().isoformat(), "command": _COMMAND, "jobs": {}}
         if path.exists():
             self.data = json.loads(path.read_text(encoding="utf-8"))
             if self.data["size"] != size:

@@ -189,8 +189,7 @@ def _gpu_caption() -> str:
     data = result("gpu_campaign")
     machine = data["jobs"]["machine"]
     where = f"{machine['gpu']}, torch {machine['torch']}, transformers {machine['transformers']}"
-    command = "python benchmarks/gpu_campaign.py --output PATH"
-    return caption({"date": data["date"], "hardware": where, "command": command})
+    return caption(data | {"hardware": where})
 
 
 def fleet_plans() -> str:
