@@ -63,7 +63,7 @@ FAST = Efficiency(0.85, 0.65, 1e-3, 50 * _GIGA)
 H100 did (`benchmarks/results/gpu_campaign.json`); vLLM was not measured."""
 
 _PASSES_BYTES = 11
-"""How often a pass reads or writes what layers keep for the backward pass, fitted to these three."""
+"""How often a pass reads or writes what layers keep for the backward pass: fitted to the three."""
 
 
 class EngineSpeed(NamedTuple):

