@@ -74,7 +74,7 @@ def trial_cell(
     if bonus:
         levels = [_with_bonus(level, number, *bonus) for number, level in enumerate(levels)]
     table = Table(levels, exact["start"] * best_answers(levels, num_rows))
-    learner, memory, adam = algorithm_of({"algorithm": algorithm}), dict[str, Any](), _Adam(rate)
+    learner, memory, adam = algorithm_of({"algorithm": algorithm}), dict[str, Any](), Adam(rate)
     used, curve = 0, [(0, _success(levels, table.logits))]
     for step in itertools.count():
         if used >= max(exact["budgets"]):
@@ -211,7 +211,7 @@ def _set_true_values(table: Table, levels: Sequence[Level]) -> None:
             table.v[node.row] = value
 
 
-class _Adam:
+class Adam:
     """Adam on one array (arXiv 1412.6980), with decays 0.9 and 0.99."""
 
     def __init__(self, rate: float) -> None:
@@ -220,6 +220,7 @@ class _Adam:
         self._square: Any = 0.0
 
     def step(self, gradient: np.ndarray) -> np.ndarray:
+        """Return what to add to the array to go up a gradient."""
         self._time += 1
         self._mean = 0.9 * self._mean + 0.1 * gradient
         self._square = 0.99 * self._square + 0.01 * gradient**2

@@ -198,8 +198,9 @@ class Table:
         *,
         moment: Moment | None = None,
         episodes: Episodes | None = None,
+        played: Sequence[int] | None = None,
     ) -> list[RolloutTree]:
-        """Return trees of every level: one per tree, or K trajectories each.
+        """Return trees of levels: one per tree, or K trajectories each.
 
         Args:
             algorithm: How.
@@ -207,16 +208,18 @@ class Table:
             num_trees: Trees, or groups of trajectories, per level.
             moment: When; None: at the first train step.
             episodes: Where they are played; None: on the enumerated levels.
+            played: Which levels; None: all.
         """
         policy = softmax(self.logits)
         self._cumulative = policy.cumsum(-1)
         self._entropies = (-policy * np.log(np.maximum(policy, 1e-300))).sum(-1).tolist()
         repeats = algorithm.episodes_per_level
+        levels = range(len(self._levels)) if played is None else played
         branching = tuple(filter(algorithm.branches, self._roles))
         specs = [
             RolloutSpec(number, level, seed * 1_000_003 + number)
             for number, level in enumerate(
-                level for level in range(len(self._levels)) for _ in range(num_trees * repeats)
+                level for level in levels for _ in range(num_trees * repeats)
             )
         ]
         return asyncio.run(
