@@ -34,6 +34,7 @@ DOCUMENTS = (
     "benchmarks/README.md",
     "docs/blame.md",
     "docs/check-an-environment.md",
+    "docs/curriculum.md",
     "docs/research/enumerated.md",
     "docs/research/small-models.md",
     "docs/fleet.md",

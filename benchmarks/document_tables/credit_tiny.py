@@ -21,24 +21,29 @@ from document_tables.markdown import markdown
 _COMPARED = "lockstep"
 _WAYS = (*TABLE["tiny"]["ways"], "reinforce_step")
 _OTHERS = [way for way in _WAYS if way != _COMPARED]
+_EVERY = [row for row in TABLE["tiny"]["rows"] if "plays" not in row]
 _PLAYS = {"single": "one agent", "shared": "team, one policy", "team": "team, a policy per role"}
 
 
 def credit_tiny() -> str:
     """Return the rows of the tiny layer that are complete, and how many are not."""
-    return _rows(results("tiny"))
+    found = results("tiny")
+    rows = [row for row in _EVERY if found.is_complete(row["name"])]
+    missing = [row["label"] for row in _EVERY if row not in rows]
+    note = f"Not yet in it: {'; '.join(missing)}.\n" if missing else ""
+    return _rows(found, rows, note)
 
 
 def credit_earlier() -> str:
-    """Return these rows as they were measured before, on seeds that rates were chosen on."""
-    return _rows(results("earlier"))
+    """Return the others as they were measured before, on seeds that rates were chosen on."""
+    found, now = results("earlier"), results("tiny")
+    every = [row for row in _EVERY if found.is_complete(row["name"])]
+    return _rows(found, [row for row in every if not now.is_complete(row["name"])])
 
 
-def _rows(found: Results) -> str:
-    every = [row for row in TABLE["tiny"]["rows"] if "plays" not in row]
-    rows = [row for row in every if found.is_complete(row["name"])]
+def _rows(found: Results, rows: Sequence[Mapping[str, Any]], more: str = "") -> str:
     if not rows:
-        return f"None of the {len(every)} rows is complete yet.\n"
+        return "No row is complete yet.\n"
     budgets = {row["name"]: tokens_of(found, row) for row in rows}
     family = Family(
         {
@@ -73,9 +78,7 @@ def _rows(found: Results) -> str:
     head += [f"{label_of(_COMPARED)} minus {label_of(way)}" for way in _OTHERS]
     note = "\nSuccess at the budget of sampled tokens, in brackets its mean up to there, of which "
     note += f"differences are. {family.note()}"
-    if len(rows) < len(every):
-        note += f"{len(every) - len(rows)} of {len(every)} rows are not in it.\n"
-    return markdown(head, lines) + note + found.caption()
+    return markdown(head, lines) + note + more + found.caption()
 
 
 def tokens_of(found: Results, row: Mapping[str, Any]) -> int:

@@ -250,6 +250,41 @@ def learning_curriculum() -> str:
     return markdown(header, rows) + told + caption(data)
 
 
+_STARTS = {
+    "whole": "whole levels alone",
+    "alike": "all starts alike",
+    "adaptive": "starts by success",
+}
+
+
+def certified_starts() -> str:
+    """Return success on whole levels with starts part of the way, where these find nothing."""
+    data = result("certified_starts")
+    rows = []
+    for name, game in data["games"].items():
+        for way, found in game["ways"].items():
+            curves = [trial["curve"] for trial in found["trials"]]
+            solved, num = (
+                sum(trial[key] for trial in found["trials"]) for key in ("num_solved", "num_whole")
+            )
+            rows.append(
+                [
+                    name,
+                    str(game["kwargs"]["max_turns"]),
+                    f"{fmean(trial['by_chance'] for trial in found['trials']):.0e}",
+                    _STARTS[way],
+                    f"{solved:,} of {num:,}",
+                    _spread([curve[len(curve) // 2][1] for curve in curves]),
+                    _spread([curve[-1][1] for curve in curves]),
+                ]
+            )
+    header = ["game", "turns", "by chance", "training begins at", "whole levels solved in training"]
+    header += [f"success after {data['budget'] // 2:,}, %", f"after {data['budget']:,}, %"]
+    told = f"\nMean and range over {len(data['seeds'])} seeds, each with {data['num_levels']} "
+    told += "levels of its own, after so many sampled answers.\n"
+    return markdown(header, rows) + told + caption(data)
+
+
 def learning_staleness() -> str:
     """Return learning curves with rollouts that are up to so many train steps old."""
     data = result("staleness")

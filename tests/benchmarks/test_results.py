@@ -225,6 +225,19 @@ def test_no_measured_policy_solves_more_of_harder_levels():
                 lowest[row["env_id"]] = min(high, lowest.get(row["env_id"], 1.0))
 
 
+def test_certified_starts_learn_what_whole_levels_never_find():
+    """On every seed of three games; nothing that began at the beginning was solved without them."""
+    games = json.loads((ROOT / "benchmarks/results/certified_starts.json").read_text())["games"]
+    assert len(games) >= 3
+    for game in games.values():
+        whole, adaptive = (game["ways"][way]["trials"] for way in ("whole", "adaptive"))
+        assert len(adaptive) >= 5
+        assert sum(trial["num_solved"] for trial in whole) == 0
+        assert min(trial["num_whole"] for trial in whole) >= 1000
+        assert min(trial["curve"][-1][1] for trial in adaptive) >= 0.5
+        assert max(trial["by_chance"] for trial in adaptive) < 1e-5
+
+
 def test_entries_of_the_leader_board_played_the_same_boards():
     paths = list((ROOT / "benchmarks/leaderboard").glob("*.json"))
     assert len(paths) >= 3
