@@ -62,12 +62,12 @@ def leaderboard() -> str:
             entry["name"],
             _score(entry["score"]),
             *(_climbed(entry["games"].get(game)) for game in games),
-            f"{entry['suite']}, {entry['versions']['pettingllms']}",
+            "; ".join([entry["suite"], entry["versions"]["pettingllms"], *entry["sampling"]]),
         ]
         for entry in entries
     ]
     names = [game.rpartition("_")[0].replace("_", " ") for game in games]
-    return markdown(["entry", "levels passed", *names, "suite, version"], rows)
+    return markdown(["entry", "levels passed", *names, "suite, version, sampling"], rows)
 
 
 def _score(figures: dict[str, float]) -> str:
