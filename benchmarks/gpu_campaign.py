@@ -62,7 +62,9 @@ def commit_of(directory: Path) -> str:
     if written.exists():
         return written.read_text(encoding="utf-8")
     git = ["git", "-C", str(directory)]
-    changes = subprocess.check_output([*git, "status", "--porcelain"], text=True)
+    changes = subprocess.check_output(
+        [*git, "status", "--porcelain", "--untracked-files=no"], text=True
+    )
     if changes:
         raise SystemExit(f"measure what is committed; these are not:\n{changes}")
     return subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()

@@ -35,9 +35,9 @@ WHEELS_WITH_REQUIREMENTS = ("httpx2", "pydantic")
 
 def pack(folder: Path, python: str) -> int:
     """Fill a new folder; return its size in bytes."""
-    wheels = folder / "wheels"
+    commit, wheels = commit_of(ROOT), folder / "wheels"
     wheels.mkdir(parents=True)
-    (folder / COMMIT).write_text(commit_of(ROOT), encoding="utf-8")
+    (folder / COMMIT).write_text(commit, encoding="utf-8")
     for package in (ROOT, ROOT / "trainers"):
         build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(wheels), str(package)]
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)

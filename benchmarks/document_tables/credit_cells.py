@@ -121,10 +121,11 @@ class Family:
 
     Args:
         found: Place to its differences.
+        is_whole: Whether they are all that were measured; a part cannot be corrected.
     """
 
-    def __init__(self, found: Mapping[Place, Sequence[float]]) -> None:
-        self._found = found
+    def __init__(self, found: Mapping[Place, Sequence[float]], is_whole: bool = True) -> None:
+        self._found, self._is_whole = found, is_whole
         self._p = dict(zip(found, map(p_value, found.values()), strict=True))
         self._corrected = dict(zip(found, holm([*self._p.values()]), strict=True))
 
@@ -133,13 +134,15 @@ class Family:
         if place not in self._found:
             return ""
         text = paired(self._found[place])
-        return f"**{text}**" if self._corrected[place] <= _LEVEL else text
+        return f"**{text}**" if self._is_whole and self._corrected[place] <= _LEVEL else text
 
     def note(self) -> str:
         """Return how to read the differences."""
         alone, left = (sum(p <= _LEVEL for p in of.values()) for of in (self._p, self._corrected))
+        text = "Differences in points, paired by seed, with 95 % t-intervals. "
+        if not self._is_whole:
+            return f"{text}One by one {alone} of {len(self._found)} exclude 0; none is corrected.\n"
         return (
-            "Differences in points, paired by seed, with 95 % t-intervals. The family is all "
-            f"{len(self._found)} of this table: one by one {alone} exclude 0; in **bold** the "
-            f"{left} that Holm's correction leaves.\n"
+            f"{text}The family is all {len(self._found)} of this table: one by one {alone} exclude "
+            f"0; in **bold** the {left} that Holm's correction leaves.\n"
         )

@@ -53,7 +53,8 @@ def _rows(found: Results, rows: Sequence[Mapping[str, Any]], more: str = "") -> 
             for name, tokens in budgets.items()
             for way in _OTHERS
             if found.has(name, way)
-        }
+        },
+        is_whole=found.layer != "earlier",  # some of its rows are measured no more
     )
 
     def shown(name: str, way: str) -> str:

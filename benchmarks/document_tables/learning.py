@@ -317,7 +317,8 @@ def _last(run: dict[str, Any]) -> float:
 def _spread(values: Sequence[float]) -> str:
     """Return mean, lowest and highest in points; one figure where all agree."""
     low, middle, high = (100 * of(values) for of in (min, fmean, max))
-    return f"{middle:.0f}" if low == high else f"{middle:.0f} ({low:.0f} to {high:.0f})"
+    low, middle, high = (f"{value:.0f}" for value in (low, middle, high))
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 RULES = ("random", "greedy")

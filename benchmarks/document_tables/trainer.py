@@ -153,11 +153,10 @@ def gpu_updates() -> str:
         [
             model.removeprefix("Qwen/"),
             {"lora": "an adapter", "full": "all weights"}[kind],
-            f"{job['tokens_per_s']:,.0f}",
-            f"{job['peak_bytes'] / 2**30:.1f} GiB",
+            f"{job['tokens_per_s']:,.0f}" if job["fits"] else "does not fit",
+            f"{job['peak_bytes'] / 2**30:.1f} GiB" if job["fits"] else "",
         ]
         for (model, kind), job in _gpu_jobs("update")
-        if "peak_bytes" in job
     ]
     return markdown(["model", "trained", "tokens per second", "memory"], rows) + _gpu_caption()
 

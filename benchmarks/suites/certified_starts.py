@@ -34,7 +34,7 @@ from pettingllms_trainers.rollout.apportionment import level_counts
 
 SEEDS = tuple(range(10))
 SELECTION_SEEDS = (100, 101, 102)
-RATES = (0.3, 1.0, 3.0)
+RATES = (0.3, 1.0, 3.0, 10.0)
 NUM_LEVELS = 4
 """Of a seed; every seed has its own."""
 LEVELS_PER_STEP = 12

@@ -71,12 +71,18 @@ def test_a_data_sheet_by_hand():
     assert speed.token_s == pytest.approx(2 * 8.19e9 / (0.5 * 989e12), rel=1e-3)
     # 36 layers, 8 heads of 128, keys and values, 2 bytes each.
     assert speed.cache_s == pytest.approx(36 * 8 * 128 * 2 * 2 / (0.7 * 3.35e12), rel=1e-3)
-    learning = learning_of(QWEN, GPUS["h100"], USUAL, is_recomputed=True)
+    learning, longer = (
+        learning_of(QWEN, GPUS["h100"], USUAL, is_recomputed=True, is_checkpointed=is_checkpointed)
+        for is_checkpointed in (False, True)
+    )
     # A layer keeps 26 bytes of each of 4096 hidden numbers, 8 of 12288, 12 of 4096 of queries, and
     # 10 of 1024 of keys and values; four passes read or write each byte 11 times.
     kept = 36 * (26 * 4096 + 8 * 12288 + 12 * 4096 + 10 * 1024)
     products_s, bytes_s = 8 * 8.19e9 / (0.5 * 989e12), 44 * kept / (0.7 * 3.35e12)
     assert learning.token_s == pytest.approx(products_s + bytes_s, rel=1e-3)
+    # One more forward pass: two operations beside eight, a fifth pass beside four.
+    more_s = 10 / 8 * products_s + 5 / 4 * bytes_s
+    assert longer.token_s == pytest.approx(more_s, rel=1e-3)
 
 
 def test_faster_is_faster_and_two_are_twice_as_fast():

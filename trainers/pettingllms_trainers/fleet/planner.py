@@ -213,13 +213,13 @@ class _Planner:
     def _speeds(self, reached: Efficiency) -> Speeds:
         shapes: dict[str, ModelShape] = {name: self._plan.shapes[name] for name in self._names}
         shards = self._config.engine.num_shards
-        is_recomputed = self._config.resolved_loss.old_logprobs == "recompute"
+        how = {
+            "is_recomputed": self._config.resolved_loss.old_logprobs == "recompute",
+            "is_checkpointed": self._config.optimizer.gradient_checkpointing,
+        }
         return Speeds(
             {name: engine_of(shape, self._gpu, shards, reached) for name, shape in shapes.items()},
-            {
-                name: learning_of(shape, self._gpu, reached, is_recomputed=is_recomputed)
-                for name, shape in shapes.items()
-            },
+            {name: learning_of(shape, self._gpu, reached, **how) for name, shape in shapes.items()},
         )
 
     def _fits(self, fleet: Fleet) -> bool:

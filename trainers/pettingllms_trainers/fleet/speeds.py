@@ -163,7 +163,12 @@ def engine_of(shape: ModelShape, gpu: Gpu, num_shards: int, reached: Efficiency)
 
 
 def learning_of(
-    shape: ModelShape, gpu: Gpu, reached: Efficiency, *, is_recomputed: bool
+    shape: ModelShape,
+    gpu: Gpu,
+    reached: Efficiency,
+    *,
+    is_recomputed: bool,
+    is_checkpointed: bool,
 ) -> LearningSpeed:
     """Return what an update should take in bfloat16.
 
@@ -172,12 +177,14 @@ def learning_of(
         gpu: On what.
         reached: Shares of the data sheet.
         is_recomputed: Whether log-probabilities are computed once more before the update.
+        is_checkpointed: Whether activations are computed once more in the backward pass.
     """
     frozen = shape.num_parameters - shape.num_trained
     operations = 6.0 * shape.num_trained + 4.0 * frozen
-    operations += 2.0 * shape.num_parameters * is_recomputed
+    num_more = is_recomputed + is_checkpointed
+    operations += 2.0 * shape.num_parameters * num_more
     kept = shape.num_layers * token_bytes(shape, "bfloat16 adapter" if frozen else "bfloat16")
-    num_bytes = _PASSES_BYTES * (3 + is_recomputed) * kept  # a backward pass counts twice
+    num_bytes = _PASSES_BYTES * (3 + num_more) * kept  # a backward pass counts twice
     return LearningSpeed(
         token_s=operations / (reached.products * gpu.flops)
         + num_bytes / (reached.bandwidth * gpu.bytes_per_s),
