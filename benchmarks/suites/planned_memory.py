@@ -36,9 +36,9 @@ FEW += ["--warm-start.num-episodes", "20", "--logging.progress", "off", "--loggi
 FEW += ["--rollout.max-completion-tokens", "4"]
 FULL = ["--every-policy.lora.rank", "0", "--warm-start.learning-rate", "1e-4"]
 ROWS = {
-    "LoRA per role, bfloat16": [],
+    "LoRA per role, bfloat16": ["--engine.precision", "bfloat16"],
     "LoRA per role, float32": ["--engine.precision", "float32"],
-    "full weights per role, bfloat16": FULL,
+    "full weights per role, bfloat16": [*FULL, "--engine.precision", "bfloat16"],
     "full weights per role, float32": [*FULL, "--engine.precision", "float32"],
 }
 

@@ -15,7 +15,8 @@ PAPER = [
 def test_splits_algorithms_and_costs_are_planned(tmp_path, capsys):
     picture = tmp_path / "plan.png"
     flags = ["--gpus", "4", "--usd-per-hour", "2", "--json", "--picture", str(picture)]
-    assert main(["plan", *flags, *PAPER, "--num-steps=10", "--rollout.num-levels=4"]) == 0
+    few = ["--num-steps=10", "--rollout.num-levels=4", "--engine.precision=auto"]
+    assert main(["plan", *flags, *PAPER, *few]) == 0
     found = json.loads(capsys.readouterr().out)
     fleets = [fleet for fleet in found["fleets"] if fleet["num_gpus"] == 4]
     times = [fleet["step_s"] for fleet in fleets]
@@ -39,7 +40,8 @@ def test_a_recorded_run_says_how_long_answers_are(small_run_file, tmp_path, caps
 
 
 def test_this_machine_is_measured_first(small_run_file, capsys):
-    assert main(["plan", str(small_run_file()), "--gpu", "here", "--json"]) == 0
+    flags = ["--gpu", "here", "--json", "--engine.precision=auto"]
+    assert main(["plan", str(small_run_file()), *flags]) == 0
     found = json.loads(capsys.readouterr().out)
     (here,) = found["fleets"]
     assert here["num_gpus"] == 1

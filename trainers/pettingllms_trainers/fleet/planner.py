@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.algorithm import Algorithm
@@ -35,6 +36,7 @@ from pettingllms_trainers.fleet.speeds import (
 from pettingllms_trainers.fleet.workload import Workload, from_run, from_script
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.memory import USABLE, plan_memory
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments
 
 HERE = "here"
@@ -90,6 +92,8 @@ def plan_fleet(
     check_size(num_gpus)
     if gpu not in (*GPUS, HERE):
         raise ConfigError(f"--gpu is {gpu!r}; known are {', '.join((*GPUS, HERE))}")
+    on_gpu = gpu != HERE or computes_on_gpu(config, 1)
+    config, _ = with_fast_precision(config, Ranks(), on_gpu=on_gpu)
     environments = make_environments(config)
     if gpu == HERE:
         return _plan_here(config, environments)
