@@ -26,7 +26,7 @@ _PLAYS = {"single": "one agent", "shared": "team, one policy", "team": "team, a 
 
 
 def credit_tiny() -> str:
-    """Return the rows of the tiny layer that are complete, and how many are not."""
+    """Return the rows of the tiny layer that are complete, and which are not."""
     found = results("tiny")
     rows = [row for row in _EVERY if found.is_complete(row["name"])]
     missing = [row["label"] for row in _EVERY if row not in rows]

@@ -153,7 +153,7 @@ def gpu_updates() -> str:
         [
             model.removeprefix("Qwen/"),
             {"lora": "an adapter", "full": "all weights"}[kind],
-            f"{job['tokens_per_s']:,.0f}" if job["fits"] else "does not fit",
+            f"{job['tokens_per_s']:,.0f}" if job["fits"] else "not tried: does not fit by the plan",
             f"{job['peak_bytes'] / 2**30:.1f} GiB" if job["fits"] else "",
         ]
         for (model, kind), job in _gpu_jobs("update")
