@@ -80,7 +80,16 @@ def _wait(process: subprocess.Popen[bytes], directory: Path, tokens: int) -> Non
 def played(
     directory: Path, folder: Path, policies: Mapping[str, Mapping[str, str]]
 ) -> dict[str, float]:
-    """Return the success on the held-out levels of a run, by variant of the line-up.
+    """Return the success on the held-out levels of a run by variant; see `evaluated`."""
+    plan, kept = evaluated(directory, folder, policies)
+    found = summarise(plan, kept.results()).variants
+    return {name: found[name].success.value for name in policies}
+
+
+def evaluated(
+    directory: Path, folder: Path, policies: Mapping[str, Mapping[str, str]]
+) -> tuple[EvaluationPlan, RunFolder]:
+    """Play the held-out levels of a run; return how, and what came out.
 
     Args:
         directory: Output directory of the run.
@@ -102,8 +111,7 @@ def played(
     kept = RunFolder.create(folder, plan)
     with contextlib.redirect_stderr(io.StringIO()):  # how the models sample is no news
         evaluate(kept, max_concurrency=plan.num_levels)
-    found = summarise(plan, kept.results()).variants
-    return {name: found[name].success.value for name in policies}
+    return plan, kept
 
 
 def _read(directory: Path, tokens: int) -> dict[str, Any]:

@@ -165,6 +165,17 @@ class AnswerEnv(TextEnv[MathState]):
             return None, f"what is printed last is longer than {MAX_ANSWER_CHARS} characters"
         return answer, "ok"
 
+    def _guess(self, state: MathState, rng: random.Random) -> str:
+        """Return the answer of another question; 0 where the same one is drawn twice."""
+        # A generator with the seed of the episode would draw the question of the episode first.
+        drawn = (self._draw(rng, {}) for _ in range(2))
+        return next((p.answer for p in drawn if p.id != state.problem.id), "0")
+
+    def _is_terse(self, agent: str) -> bool:
+        """Return whether a prompt does not ask for the markup that an answer is in."""
+        template = self.prompts[role_of(agent)]
+        return not any(word in template.system + template.user for word in ("python", "\\boxed"))
+
     def _cost(self, attempt: Attempt) -> float:
         return NO_ANSWER_COST / self.max_turns if attempt.answer is None else 0.0
 

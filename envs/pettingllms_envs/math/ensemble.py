@@ -23,7 +23,7 @@ from pettingllms_envs.math.rules import (
     value_of,
     with_attempt,
 )
-from pettingllms_envs.math.scripted import write_answer
+from pettingllms_envs.math.scripted import formula_of, write_answer, write_program
 from pettingllms_envs.math.tasks import is_task
 from pettingllms_envs.math.text import Solution, ensemble_prompts, task_prompts
 from pettingllms_envs.math.verifier import Verifier
@@ -112,7 +112,8 @@ class MathEnsembleEnv(AnswerEnv):
     - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
       nothing else.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
-    - `prompts`: role -> replacement of its prompt.
+    - `prompts`: role -> replacement of its prompt; where it names neither `python` nor `\boxed`,
+      the scripted policies write nothing around their answers.
     - `render_mode`: `"ansi"` or `"human"`; shows the reference answer.
 
     `reset(options={"problem": id})` chooses a problem of a data set, `{"family": name}` a family.
@@ -147,7 +148,13 @@ class MathEnsembleEnv(AnswerEnv):
         "name": "math_ensemble_v0",
         "render_modes": ["ansi", "human"],
     }
-    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "majority")
+    scripted_policies: ClassVar[tuple[str, ...]] = (
+        "oracle",
+        "constant",
+        "majority",
+        "random",
+        "formula",
+    )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = ensemble_prompts()
 
     def __init__(
@@ -234,11 +241,17 @@ class MathEnsembleEnv(AnswerEnv):
         }
 
     def _scripted(self, state: MathState, agent: str, policy: str, rng: random.Random) -> str:
+        is_terse = self._is_terse(agent)
         answer = state.problem.answer
         if policy == "constant":
             answer = "0"
-        elif policy == "majority" and agent == JUDGE:
+        elif agent == JUDGE and policy in ("majority", "formula"):
             answer = self._baselines(state)["majority_answer"] or "0"
         elif policy == "majority" and rng.random() < 0.4:
             answer = str(rng.randint(0, 9))
-        return write_answer(agent, answer)
+        elif policy in ("random", "formula"):
+            formula = formula_of(state.problem.question)
+            if policy == "formula" and role_of(agent) == "tool" and formula is not None:
+                return write_program(formula, is_terse)
+            answer = self._guess(state, rng)
+        return write_answer(agent, answer, is_terse)

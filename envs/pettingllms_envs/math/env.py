@@ -247,14 +247,3 @@ class MathEnv(AnswerEnv):
             if agent == "tool_0" and formula is not None:
                 return write_program(formula, self._is_terse(agent))
         return write_answer(agent, answer, self._is_terse(agent))
-
-    def _guess(self, state: MathState, rng: random.Random) -> str:
-        """Return the answer of another question; 0 where the same one is drawn twice."""
-        # A generator with the seed of the episode would draw the question of the episode first.
-        drawn = (self._draw(rng, {}) for _ in range(2))
-        return next((p.answer for p in drawn if p.id != state.problem.id), "0")
-
-    def _is_terse(self, agent: str) -> bool:
-        """Return whether a prompt does not ask for the markup that an answer is in."""
-        template = self.prompts[role_of(agent)]
-        return not any(word in template.system + template.user for word in ("python", "\\boxed"))

@@ -3,6 +3,7 @@
 Oracle knows the answer, constant says 0, disagreeing has a tool user that says 0, random gives the
 answer of another question. With formula the tool user types the formula of the question into a
 program, and the reasoner takes over what the tool user answered before: neither knows mathematics.
+In an ensemble reasoners then answer as with random, and the judge takes the most frequent answer.
 """
 
 from __future__ import annotations

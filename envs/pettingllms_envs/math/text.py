@@ -25,6 +25,7 @@ FIELDS: Mapping[str, str] = {
     "news": "what every agent did in the turn before; empty in the first turn",
     "answers_compact": "answers of the turn before, as 12|- (- for none); empty in the first",
     "candidates": "what the agents before the judge did in this turn",
+    "candidates_compact": "answers of the agents before the judge, as 12|- (- for none)",
 }
 
 
@@ -96,6 +97,7 @@ def fields(state: MathState, max_turns: int) -> dict[str, object]:
         "news": news,
         "answers_compact": answers_compact(state.past[-1]) if state.past else "",
         "candidates": attempts_text(state.current),
+        "candidates_compact": answers_compact(state.current),
     }
 
 

@@ -57,6 +57,30 @@ def test_the_judge_sees_all_candidates_and_they_see_nobody():
     assert r"\frac{1}{2}" not in text
 
 
+def test_a_tiny_team_types_the_formula_and_judges_short_answers():
+    users = {"tool": "{question}", "reasoner": "{question}", "judge": "{candidates_compact}:"}
+    prompts = {role: {"system": "", "user": user} for role, user in users.items()}
+    env = MathEnsembleEnv(families=["expression"], reasoners=1, tools=2, prompts=prompts)
+    env.reset(seed=1)
+    problem = env.state().problem
+    a, b, c, d = problem.id.partition(":")[2].split("/")
+    said = {}
+    rng = random.Random(1)
+    while env.agents and not env.terminations[env.agent_selection]:
+        agent = env.agent_selection
+        said[agent] = (env.observe(agent), env.scripted_action(agent, "formula", rng))
+        env.step(said[agent][1])
+    program = f"```\nprint({a}*{b}-{c}*({d}-{a}))\n```"
+    assert said["tool_0"] == said["tool_1"] == (problem.question, program)
+    question, guess = said["reasoner_0"]
+    assert question == problem.question
+    other = guess.removeprefix("\\boxed{").removesuffix("}")
+    assert guess == boxed(other)
+    assert other != problem.answer
+    answers = f"{other}|{problem.answer}|{problem.answer}:"
+    assert said["judge_0"] == (answers, boxed(problem.answer))
+
+
 def test_success_is_the_judges_answer():
     env = MathEnsembleEnv(source=[HALF], split=None, reasoners=3, tools=0)
     env.reset(seed=0)
