@@ -36,6 +36,8 @@ class Node:
     """``[A]`` next decisions; -1 where the episode ends."""
     success: np.ndarray
     """``[A]`` 1 where the answer solves the task."""
+    key: str
+    """Equal for decisions of which the same counts; see `TextEnv.state_key`."""
 
 
 class Prompts:
@@ -68,7 +70,7 @@ class Level:
 
 
 def enumerate_level(
-    env_id: str, seed: int, answers: Answers, prompts: Prompts, **kwargs: Any
+    env_id: str, seed: int, answers: Answers, prompts: Prompts, /, **kwargs: Any
 ) -> Level:
     """Return all decisions that can be reached on the level of a seed.
 
@@ -106,7 +108,10 @@ def enumerate_level(
                 children[number] = child
         messages = tuple(current.messages(agent))
         row = prompts.row(messages)
-        nodes.append(Node(agent, current.turn, row, messages, rewards, team, children, success))
+        key = current.state_key()
+        nodes.append(
+            Node(agent, current.turn, row, messages, rewards, team, children, success, key)
+        )
         waiting[len(nodes) - 1] = env  # let the visited one go
     return Level(texts, tuple(env.possible_agents), tuple(nodes))
 

@@ -116,7 +116,7 @@ def _state(
         turn=node.turn,
         messages=node.prompt if index >= 0 else (),
         state_hash=str(index),
-        state_key=str(index),
+        state_key=node.key if index >= 0 else str(index),
         terminated=index < 0 and is_solved,
         truncated=index < 0 and not is_solved,
         success=is_solved,

@@ -48,6 +48,7 @@ def test_episodes_meet_in_what_counts_and_not_in_their_texts(env_id, worded):
 LINE = {
     "question": "Who founded Orvan Mills?",
     "answers": ["Edda Orvan"],
+    "supporting": ["Orvan Mills"],
     "documents": [
         {"title": "Orvan Mills", "text": "It was founded by Edda Orvan."},
         {"title": "Edda Orvan", "text": "She was born in Sorn."},
@@ -56,25 +57,17 @@ LINE = {
 }
 
 
-def after_searches(*queries, supporting=("Orvan Mills",)):
+def after_searches(*queries):
     env = pettingllms.make("search_v0", checks=False, results=1).unwrapped
-    line = json.dumps(LINE | ({"supporting": supporting} if supporting else {}))
-    env.reset(seed=0, options={"level": line})
+    env.reset(seed=0, options={"level": json.dumps(LINE)})
     for query in queries:
         env.step(f"#### {query}")
         env.step("#### more")
     return env
 
 
-def test_of_a_search_the_needed_documents_count():
+def test_of_a_search_all_documents_found_count_in_any_order():
     key = after_searches("mills founded", "born").state_key()
-    assert key == after_searches("town", "orvan mills founded").state_key()
-    assert key != after_searches("born", "town").state_key()
+    assert key == after_searches("was born", "orvan mills founded").state_key()
+    assert key != after_searches("mills founded", "town").state_key(), "of no use, and read"
     assert key != after_searches("mills founded").state_key(), "turns differ"
-
-
-def test_where_nobody_says_what_is_needed_every_document_counts():
-    def key(*queries):
-        return after_searches(*queries, supporting=()).state_key()
-
-    assert key("born", "town") == key("town", "born") != key("born", "born")
