@@ -36,6 +36,7 @@ DOCUMENTS = (
     "docs/check-an-environment.md",
     "docs/curriculum.md",
     "docs/research/enumerated.md",
+    "docs/research/equal-states.md",
     "docs/research/small-models.md",
     "docs/fleet.md",
     "docs/gpus.md",

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from credit_study.intervals import paired
+
 from document_tables.markdown import RESULTS, caption, markdown, result, share
 
 
@@ -282,6 +284,96 @@ def certified_starts() -> str:
     header += [f"success after {data['budget'] // 2:,}, %", f"after {data['budget']:,}, %"]
     told = f"\nMean and range over {len(data['seeds'])} seeds, each with {data['num_levels']} "
     told += "levels of its own, after so many sampled answers.\n"
+    return markdown(header, rows) + told + caption(data)
+
+
+def equal_states() -> str:
+    """Return what averaging over equal states costs or brings in where states hold texts."""
+    data = result("equal_states")
+    plain, *others = data["rows"][0]["ways"]
+    rows = []
+    for row in data["rows"]:
+        trials = row["ways"]
+        areas = {way: [_area(one) for one in of] for way, of in trials.items()}
+        met = [
+            fmean(one["met"][key] for one in trials[plain]) for key in ("prompt_ids", "state_key")
+        ]
+        rows.append(
+            [
+                row["game"],
+                {"shaped": "every step"}.get(row["reward"], row["reward"]),
+                *(f"{100 * share:.0f} %" for share in met),
+                *(f"{100 * fmean(of):.0f} %" for of in areas.values()),
+                *(
+                    paired([one - base for one, base in zip(areas[way], areas[plain], strict=True)])
+                    for way in others
+                ),
+            ]
+        )
+    header = [
+        "game",
+        "rewards",
+        "met in the prompt",
+        "met in what counts",
+        *data["rows"][0]["ways"],
+    ]
+    header += [f"{way} minus {plain}" for way in others]
+    told = f"\nMean success up to {data['budget']:,} sampled answers, over {len(data['seeds'])} "
+    told += "seeds. Differences in points, paired by seed, with 95 % t-intervals, not corrected.\n"
+    return markdown(header, rows) + told + caption(data)
+
+
+def _area(trial: dict[str, Any]) -> float:
+    return fmean(success for _, success in trial["curve"])
+
+
+def ensemble_sizes() -> str:
+    """Return what ensembles of several sizes solve with three judges, tiny models."""
+    return _ensembles("ensemble_sizes_tiny")
+
+
+def ensemble_sizes_llm() -> str:
+    """Return the same for the pretrained chat model."""
+    return _ensembles("ensemble_sizes_smollm2")
+
+
+_JUDGES = {
+    "any": "oracle judge",
+    "majority": "most frequent answer",
+    "judge": "trained judge",
+}
+
+
+def _ensembles(name: str) -> str:
+    data = result(name)
+    sizes = list(dict.fromkeys(key.partition("|")[0] for key in data["cells"]))
+    found = {
+        size: [cell for key, cell in data["cells"].items() if key.partition("|")[0] == size]
+        for size in sizes
+    }
+    whole = [size for size in sizes if len(found[size]) == len(found[sizes[0]])]
+    rows = [
+        [
+            size.replace("+", " + "),
+            *(_spread([cell[key] for cell in found[size]]) for key in ("reasoner", "tool")),
+            *(_spread([cell[key] for cell in found[size]]) for key in _JUDGES),
+            paired(
+                [
+                    cell["judge"] - least["judge"]
+                    for cell, least in zip(found[size], found[whole[0]], strict=True)
+                ]
+            )
+            if size != whole[0]
+            else "",
+        ]
+        for size in whole
+    ]
+    header = ["reasoners + tool users", "a reasoner is right, %", "a tool user, %"]
+    header += [f"{judge}, %" for judge in _JUDGES.values()]
+    header += [f"trained judge, minus {whole[0].replace('+', ' + ')}"]
+    questions = data["cells"][f"{whole[0]}|{data['seeds'][0]}"]["num_questions"]
+    told = f"\nMean and range over {len(found[whole[0]])} seeds on {questions} held-out questions; "
+    told += "differences in points, paired by seed, with 95 % t-intervals, not corrected.\n"
     return markdown(header, rows) + told + caption(data)
 
 

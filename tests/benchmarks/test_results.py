@@ -5,13 +5,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import pytest
 
 import pettingllms
 from pettingllms.evaluation.bench import FULL, QUICK
-from pettingllms.evaluation.statistics import wilson_interval
+from pettingllms.evaluation.statistics import mean_interval, wilson_interval
 from pettingllms_trainers.config.recipes import (
     Recorded,
     read_recipe,
@@ -236,6 +236,28 @@ def test_certified_starts_learn_what_whole_levels_never_find():
         assert min(trial["num_whole"] for trial in whole) >= 1000
         assert min(trial["curve"][-1][1] for trial in adaptive) >= 0.5
         assert max(trial["by_chance"] for trial in adaptive) < 1e-5
+
+
+def test_what_averages_over_equal_states_cost_is_what_the_page_says():
+    """State returns lose in code by the outcome, nothing else loses or gains clearly."""
+    rows = json.loads((ROOT / "benchmarks/results/equal_states.json").read_text())["rows"]
+    loses = set()
+    for row in rows:
+        areas = {
+            way: [fmean(success for _, success in trial["curve"]) for trial in trials]
+            for way, trials in row["ways"].items()
+        }
+        met = [trial["met"]["state_key"] for trial in row["ways"]["whole episodes"]]
+        assert fmean(met) > 0.3
+        plain = areas.pop("whole episodes")
+        assert len(plain) >= 5
+        for way, of in areas.items():
+            pairs = [one - other for one, other in zip(of, plain, strict=True)]
+            _, low, high = mean_interval(pairs)
+            assert low <= 0
+            if high < 0:
+                loses.add((row["game"], row["reward"], way))
+    assert loses == {("code", "outcome", "state return")}
 
 
 def test_entries_of_the_leader_board_played_the_same_boards():

@@ -424,8 +424,8 @@ class SearchEnv(TextEnv[SearchState]):
         return {**moving, "task": _task_json(state.task)}
 
     def _key_json(self, state: SearchState) -> Any:
-        # Documents that nobody needs, too: the answerer reads them, and returns averaged over what
-        # it reads slowed learning, or stopped it (measured by benchmarks/suites/equal_states.py).
+        # Documents that nobody needs, too: the answerer reads them, and policies that tell prompts
+        # apart learnt more slowly by averages over what it reads.
         return [state.task.question, sorted(state.found)]
 
     def _ansi(self, state: SearchState) -> str:
