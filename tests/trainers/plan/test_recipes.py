@@ -66,7 +66,7 @@ def test_any_game_can_be_paid_for_its_outcome_alone(path):
 @pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
 def test_any_game_can_be_played_in_lockstep(path):
     config = load_config([path, PAPER.parent / "options" / "lockstep.toml"])
-    assert (config.algorithm.name, config.algorithm.norm) == ("lockstep", "batch")
+    assert (config.algorithm.name, config.algorithm.norm) == ("lockstep", "std")
     assert make_plan(config, make_environments(config), num_gpus=0, gpu_gib=0)
 
 

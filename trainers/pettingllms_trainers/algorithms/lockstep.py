@@ -42,6 +42,10 @@ class Lockstep(Reinforce):
 
     name: str = "lockstep"
     """Which algorithm."""
+    norm: Literal["std", "batch", "none"] = "std"
+    """What divides: the standard deviation of the group (std); that of all groups of the step, per
+    role (batch), most of which levels that never move have, so that others teach little; or
+    nothing."""
     credit: Literal["state_return", "step"] = "state_return"
     """By what: the return from there on, with what follows averaged over the episodes that were in
     the state it led to, or the reward of the own step. Those that continue from another have not
