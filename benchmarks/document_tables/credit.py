@@ -94,6 +94,8 @@ def _changes() -> Iterator[tuple[str, Place, Place, Value]]:
                 yield label, (base, way), (name, way), over_budgets
     for label, way, other in (
         ("random branch", "at_grpo", "tree_random"),
+        ("K = 2", "at_grpo", "at_grpo_k2"),
+        ("K = 8", "at_grpo", "at_grpo_k8"),
         ("groups by agent", "reinforce_step", "groups_agent"),
         ("groups by turn", "reinforce_step", "groups_turn"),
         ("one group", "reinforce_step", "groups_none"),
