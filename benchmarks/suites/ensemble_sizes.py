@@ -120,6 +120,7 @@ def main() -> None:
                 spent, found = timed(lambda: cell(model, size, seed, Path(name)))  # noqa: B023
             cells[f"{size}|{seed}"] = found | {"wall_s": round(spent.wall_s, 1)}
             print(size, seed, found, f"{spent.wall_s:.0f} s", flush=True)
+            head["seeds"] = sorted({int(key.partition("|")[2]) for key in cells})
             text = json.dumps(head | {"cells": cells}, indent=1)
             write_atomically(options.output, f"{text}\n")
 

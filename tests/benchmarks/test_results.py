@@ -260,6 +260,17 @@ def test_what_averages_over_equal_states_cost_is_what_the_page_says():
     assert loses == {("code", "outcome", "state return")}
 
 
+def test_more_members_help_an_ensemble_and_its_trained_judge_is_the_bottleneck():
+    cells = json.loads((ROOT / "benchmarks/results/ensemble_sizes_tiny.json").read_text())["cells"]
+    seeds = sorted({key.partition("|")[2] for key in cells})
+    assert len(seeds) >= 3
+    for size in ("4+4", "8+8"):
+        pairs = [cells[f"{size}|{seed}"]["judge"] - cells[f"1+1|{seed}"]["judge"] for seed in seeds]
+        assert mean_interval(pairs)[1] > 0
+    for cell in cells.values():
+        assert cell["judge"] < min(cell["majority"], cell["tool"]) < cell["any"]
+
+
 def test_entries_of_the_leader_board_played_the_same_boards():
     paths = list((ROOT / "benchmarks/leaderboard").glob("*.json"))
     assert len(paths) >= 3
