@@ -6,9 +6,10 @@
 
 Rows, ways and seeds are in `benchmarks/credit_study/rows.toml`. A layer's cells are computed one
 after another, in one thread, and all layers by one commit: what differs from it must be committed
-first, and result files of another commit are neither added to nor read. A copy of the repository
-that nobody changes (`git worktree add PATH`), with `--results` outside of it, keeps the study apart
-from other work.
+first, and result files of another commit are neither added to nor read. Where two commits differ in
+that table alone, their cells are the same, and a result file may be given the later one's name. A
+copy of the repository that nobody changes (`git worktree add PATH`), with `--results` outside of
+it, keeps the study apart from other work.
 """
 
 from __future__ import annotations

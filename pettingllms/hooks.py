@@ -108,8 +108,8 @@ class GameHooks(ABC, Generic[StateT]):
         """Return what counts of a state, as JSON data: what is done, not how it was written.
 
         A game whose states hold texts of agents returns what decides what can still be earned, such
-        as the tests that pass, and as much as can be of what agents read. Credit by state averages
-        over the states that agree in it, and is biased where those who read different things play
+        as the tests that pass, and as much of what agents read as it can. Credit by state averages
+        over the states that agree in it; it is biased where agents that read different texts act
         differently. The default is the state itself.
         """
         return self._state_json(state)

@@ -19,7 +19,7 @@ from document_tables.credit_cells import (
 from document_tables.markdown import markdown
 
 _COMPARED = "lockstep"
-_WAYS = (*TABLE["tiny"]["ways"], "reinforce_step")
+_WAYS = (*TABLE["tiny"]["ways"], "reinforce_step", "lockstep_batch")
 _OTHERS = [way for way in _WAYS if way != _COMPARED]
 _EVERY = [row for row in TABLE["tiny"]["rows"] if "plays" not in row]
 _PLAYS = {"single": "one agent", "shared": "team, one policy", "team": "team, a policy per role"}
@@ -64,19 +64,21 @@ def _rows(found: Results, rows: Sequence[Mapping[str, Any]], more: str = "") -> 
         end, mean = (found.mean((name, way), value) for value in values)
         return f"{end:.0f} % ({mean:.0f} %)"
 
+    used = [way for way in _WAYS if any(found.has(row["name"], way) for row in rows)]
+    others = [way for way in used if way != _COMPARED]
     lines = [
         [
             row["label"],
             f"{budgets[name]:,}",
             str(len(found.of(name, _COMPARED))),
-            *(shown(name, way) for way in _WAYS),
-            *(family.shown((name, way)) for way in _OTHERS),
+            *(shown(name, way) for way in used),
+            *(family.shown((name, way)) for way in others),
         ]
         for row in rows
         for name in [row["name"]]
     ]
-    head = ["task, rewards", "tokens", "seeds", *map(label_of, _WAYS)]
-    head += [f"{label_of(_COMPARED)} minus {label_of(way)}" for way in _OTHERS]
+    head = ["task, rewards", "tokens", "seeds", *map(label_of, used)]
+    head += [f"{label_of(_COMPARED)} minus {label_of(way)}" for way in others]
     note = "\nSuccess at the budget of sampled tokens, in brackets its mean up to there, of which "
     note += f"differences are. {family.note()}"
     return markdown(head, lines) + note + more + found.caption()

@@ -346,33 +346,34 @@ _JUDGES = {
 
 def _ensembles(name: str) -> str:
     data = result(name)
-    sizes = list(dict.fromkeys(key.partition("|")[0] for key in data["cells"]))
+    seeds_of: dict[str, set[str]] = {}
+    for key in data["cells"]:
+        size, _, seed = key.partition("|")
+        seeds_of.setdefault(size, set()).add(seed)
+    first, seeds = next((size, sorted(of)) for size, of in seeds_of.items())
     found = {
-        size: [cell for key, cell in data["cells"].items() if key.partition("|")[0] == size]
-        for size in sizes
+        size: [data["cells"][f"{size}|{seed}"] for seed in seeds]
+        for size, of in seeds_of.items()
+        if of >= set(seeds)
     }
-    whole = [size for size in sizes if len(found[size]) == len(found[sizes[0]])]
-    rows = [
-        [
-            size.replace("+", " + "),
-            *(_spread([cell[key] for cell in found[size]]) for key in ("reasoner", "tool")),
-            *(_spread([cell[key] for cell in found[size]]) for key in _JUDGES),
-            paired(
-                [
-                    cell["judge"] - least["judge"]
-                    for cell, least in zip(found[size], found[whole[0]], strict=True)
-                ]
-            )
-            if size != whole[0]
-            else "",
-        ]
-        for size in whole
-    ]
+    rows = []
+    for size, cells in found.items():
+        pairs = zip(cells, found[first], strict=True)
+        rows.append(
+            [
+                size.replace("+", " + "),
+                *(
+                    _spread([cell[key] for cell in cells]) if key in cells[0] else ""
+                    for key in ("reasoner", "tool", *_JUDGES)
+                ),
+                "" if size == first else paired([one["judge"] - of["judge"] for one, of in pairs]),
+            ]
+        )
     header = ["reasoners + tool users", "a reasoner is right, %", "a tool user, %"]
     header += [f"{judge}, %" for judge in _JUDGES.values()]
-    header += [f"trained judge, minus {whole[0].replace('+', ' + ')}"]
-    questions = data["cells"][f"{whole[0]}|{data['seeds'][0]}"]["num_questions"]
-    told = f"\nMean and range over {len(found[whole[0]])} seeds on {questions} held-out questions; "
+    header += [f"trained judge, minus {first.replace('+', ' + ')}"]
+    seed_s, questions = "seed" if len(seeds) == 1 else "seeds", found[first][0]["num_questions"]
+    told = f"\nMean and range over {len(seeds)} {seed_s} on {questions} held-out questions; "
     told += "differences in points, paired by seed, with 95 % t-intervals, not corrected.\n"
     return markdown(header, rows) + told + caption(data)
 

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from credit_study.runs import command_of, evaluated
 
+from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.transition import role_of
 from pettingllms_trainers.files import write_atomically
 
@@ -55,9 +56,33 @@ def cell(model: str, size: str, seed: int, folder: Path) -> dict[str, Any]:
         folder: For the files of the run, empty.
 
     Returns:
-        Shares of the held-out questions: `reasoner` and `tool`: that one of them answers right,
-        `judge`, `majority`, `any`: that are solved. `begun`: `judge` before the first train step.
+        `reasoner`, `tool`: share of their answers that are right. Shares of the held-out questions:
+        `any`: that one of them at least answers right; `judge`, `majority`: that are solved;
+        `begun`: `judge` before the first train step.
     """
+    run = _train(model, size, seed, folder)
+    judges = {"judge": {}, "majority": {"judge": "majority"}}
+    _, kept = evaluated(run, folder / "played", judges)
+    results = list(kept.results(with_steps=True))
+    right = [_right(result) for result in results if result.variant == "judge"]
+    roles = sorted({role for answers in right for role, _ in answers})
+    report = json.loads((run / "eval.json").read_text(encoding="utf-8"))
+    shares = {
+        **{
+            role: fmean(is_so for of in right for one, is_so in of if one == role) for role in roles
+        },
+        **{
+            name: fmean(result.success for result in results if result.variant == name)
+            for name in judges
+        },
+        "any": fmean(any(is_so for _, is_so in answers) for answers in right),
+        "begun": report["warm_start"]["variants"]["sampled"]["success"],
+    }
+    return {name: round(share, 4) for name, share in shares.items()} | {"num_questions": len(right)}
+
+
+def _train(model: str, size: str, seed: int, folder: Path) -> Path:
+    """Return the output directory of a run; see `cell`."""
     questions, run = folder / "sums.jsonl", folder / "run"
     write_questions(questions)
     reasoners, tools = size.split("+")
@@ -74,27 +99,14 @@ def cell(model: str, size: str, seed: int, folder: Path) -> dict[str, Any]:
     done = subprocess.run(command_of(files, flags), capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{model} {size}, seed {seed}: {done.stderr[-2000:]}")
-    judges = {"judge": {}, "majority": {"judge": "majority"}}
-    _, kept = evaluated(run, folder / "played", judges)
-    results = list(kept.results(with_steps=True))
-    own = [result for result in results if result.variant == "judge"]
-    report = json.loads((run / "eval.json").read_text(encoding="utf-8"))
-    answered: dict[str, list[bool]] = {}
-    for result in own:
-        for step in result.steps[:-1]:
-            is_right = step["reward_parts"]["local"] == 1
-            answered.setdefault(role_of(step["agent"]), []).append(is_right)
-    any_right = [any(step["reward_parts"]["local"] == 1 for step in r.steps[:-1]) for r in own]
-    return {
-        **{role: round(fmean(right), 4) for role, right in answered.items()},
-        **{
-            name: round(fmean(r.success for r in results if r.variant == name), 4)
-            for name in judges
-        },
-        "any": round(fmean(any_right), 4),
-        "begun": round(report["warm_start"]["variants"]["sampled"]["success"], 4),
-        "num_questions": len(own),
-    }
+    return run
+
+
+def _right(result: EpisodeResult) -> list[tuple[str, bool]]:
+    """Return role and whether it is right, of every answer before the judge's."""
+    return [
+        (role_of(step["agent"]), step["reward_parts"]["local"] == 1) for step in result.steps[:-1]
+    ]
 
 
 def main() -> None:
@@ -110,7 +122,9 @@ def main() -> None:
     cells: dict[str, Any] = {}
     if options.output.is_file():
         known = json.loads(options.output.read_text(encoding="utf-8"))
-        cells = known["cells"] if known["git"] == head["git"] else {}
+        if known["git"] != head["git"]:
+            raise SystemExit(f"{options.output} is of another commit: {known['git']}")
+        cells = known["cells"]
     for seed in options.seeds:
         for size in options.sizes:
             if f"{size}|{seed}" in cells:

@@ -36,10 +36,11 @@ import pettingllms
 from pettingllms_envs.code.mutants import mutants
 from pettingllms_envs.code.text import read_program
 from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.types import RolloutTree
 
 SEEDS = tuple(range(10))
 SELECTION_SEEDS = (100, 101, 102)
-RATES = (0.3, 1.0, 3.0)
+RATES = (0.3, 1.0, 3.0, 10.0)
 NUM_LEVELS = 2
 NUM_PARTLY = 3
 """Programs of a problem that pass a part of its tests, if there are so many."""
@@ -114,13 +115,14 @@ def trial(game: str, reward: str, way: str, rate: float, seed: int) -> dict[str,
 
     Returns:
         `curve`: sampled answers and exact success; `met`: share of the decisions of the first train
-        step, first ones left out, where another episode of the level was, too, by its prompt and
-        by what counts of its state.
+        step, the first of each episode left out, in which another of the K episodes was, too: by
+        its prompt, and by what counts of its state.
     """
     levels, num_rows = levels_of(game, reward, seed)
     table = Table(levels, np.zeros((num_rows, len(levels[0].texts))))
     learner, adam = algorithm_of({"algorithm": WAYS[way]}), Adam(rate)
-    used, curve, met = 0, [(0, _success(levels, table.logits))], {}
+    used, curve = 0, [(0, _success(levels, table.logits))]
+    at_first: list[RolloutTree] = []
     for step in itertools.count():
         if used >= BUDGET:
             break
@@ -132,19 +134,22 @@ def trial(game: str, reward: str, way: str, rate: float, seed: int) -> dict[str,
             trees = table.sample(learner, draw, 1, moment=Moment(step))
             num += num_sampled(trees)
             update += table.update(trees, learner, Moment(step))
-            met = met or {name: _met(trees, name) for name in ("prompt_ids", "state_key")}
+            at_first += trees if step == 0 else ()
         table.logits = table.logits + adam.step(update / num)
         used += num
         curve.append((used, _success(levels, table.logits)))
+    size = learner.episodes_per_level
+    met = {name: _met(at_first, size, name) for name in ("prompt_ids", "state_key")}
     budgets = range(0, BUDGET + 1, BUDGET // 20)
     at = [[b, round(float(np.interp(b, *zip(*curve, strict=True))), 5)] for b in budgets]
     return {"rate": rate, "curve": at, "met": met}
 
 
-def _met(trees: Sequence[Any], name: str) -> float:
+def _met(trees: Sequence[RolloutTree], size: int, name: str) -> float:
+    # The K episodes that are compared with each other come one after another.
     visited = [
-        (tree.env_seed, getattr(decision, name))
-        for tree in trees
+        (number // size, getattr(decision, name))
+        for number, tree in enumerate(trees)
         for decision in tree.decisions[1:]
     ]
     counts = Counter(visited)

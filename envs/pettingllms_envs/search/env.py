@@ -424,8 +424,7 @@ class SearchEnv(TextEnv[SearchState]):
         return {**moving, "task": _task_json(state.task)}
 
     def _key_json(self, state: SearchState) -> Any:
-        # Documents that nobody needs, too: the answerer reads them, and policies that tell prompts
-        # apart learnt more slowly by averages over what it reads.
+        # All that were found, not only those that are needed: the answerer reads them all.
         return [state.task.question, sorted(state.found)]
 
     def _ansi(self, state: SearchState) -> str:

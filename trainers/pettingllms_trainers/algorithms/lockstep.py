@@ -30,7 +30,7 @@ class Lockstep(Reinforce):
     other levels do not move either, and are whole episodes.
 
     Take it when you do not know whether rewards come at every step or at the end. Where those of
-    steps mean nothing it was 13 to 39 points behind whole episodes: take `reinforce` there.
+    steps mean nothing it was 14 to 40 points behind whole episodes: take `reinforce` there.
 
     Source:
         Go with the winners (Aldous and Vazirani, FOCS 1994), and AT-GRPO (arXiv 2510.11062,
@@ -44,8 +44,7 @@ class Lockstep(Reinforce):
     """Which algorithm."""
     norm: Literal["std", "batch", "none"] = "std"
     """What divides: the standard deviation of the group (std); that of all groups of the step, per
-    role (batch), most of which levels that never move have, so that others teach little; or
-    nothing."""
+    role (batch), to which levels that never move contribute; or nothing."""
     credit: Literal["state_return", "step"] = "state_return"
     """By what: the return from there on, with what follows averaged over the episodes that were in
     the state it led to, or the reward of the own step. Those that continue from another have not
