@@ -43,8 +43,9 @@ class Lockstep(Reinforce):
     name: str = "lockstep"
     """Which algorithm."""
     norm: Literal["std", "batch", "none"] = "std"
-    """What divides: the standard deviation of the group (std); that of all groups of the step, per
-    role (batch), to which levels that never move contribute; or nothing."""
+    """What divides: the standard deviation of the group (std), which learns most from rewards of
+    steps; that of all groups of the step, per role (batch), to which levels that never move
+    contribute, and which lost less where such rewards mislead; or nothing."""
     credit: Literal["state_return", "step"] = "state_return"
     """By what: the return from there on, with what follows averaged over the episodes that were in
     the state it led to, or the reward of the own step. Those that continue from another have not
