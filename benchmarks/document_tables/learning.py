@@ -347,7 +347,7 @@ _JUDGES = {
 def _ensembles(name: str) -> str:
     data = result(name)
     seeds_of: dict[str, set[str]] = {}
-    for key in data["cells"]:
+    for key in sorted(data["cells"], key=lambda key: key.partition("|")[0].split("+")[::-1]):
         size, _, seed = key.partition("|")
         seeds_of.setdefault(size, set()).add(seed)
     first, seeds = next((size, sorted(of)) for size, of in seeds_of.items())
