@@ -17,10 +17,10 @@ from credit_study.exact import (
     cosine,
     expected_tree_update,
     lemma_1,
+    mean_success,
     proposition_1,
     softmax,
     state_values,
-    success_of,
     true_gradient,
 )
 from credit_study.tabular import Table, algorithm_of, num_candidates, num_sampled
@@ -75,7 +75,7 @@ def trial_cell(
         levels = [_with_bonus(level, number, *bonus) for number, level in enumerate(levels)]
     table = Table(levels, exact["start"] * best_answers(levels, num_rows))
     learner, memory, adam = algorithm_of({"algorithm": algorithm}), dict[str, Any](), Adam(rate)
-    used, curve = 0, [(0, _success(levels, table.logits))]
+    used, curve = 0, [(0, mean_success(levels, table.logits))]
     for step in itertools.count():
         if used >= max(exact["budgets"]):
             break
@@ -84,13 +84,13 @@ def trial_cell(
         memory = dict(learner.remember(played, moment))
         used += num
         table.logits = table.logits + adam.step(update / num)
-        curve.append((used, _success(levels, table.logits)))
+        curve.append((used, mean_success(levels, table.logits)))
     at = {str(b): float(np.interp(b, *zip(*curve, strict=True))) for b in exact["budgets"]}
     greedy = np.where(table.logits == table.logits.max(-1, keepdims=True), 0.0, -1e9)
     return {
         "rate": rate,
         "success": {budget: round(value, 5) for budget, value in at.items()},
-        "greedy": round(_success(levels, greedy), 5),
+        "greedy": round(mean_success(levels, greedy), 5),
         "completions": used,
     }
 
@@ -245,11 +245,6 @@ def _levels(game: tuple[Any, ...], reward: str) -> tuple[Sequence[Level], int]:
         for seed in seeds
     ]
     return levels, len(prompts)
-
-
-def _success(levels: Sequence[Level], logits: np.ndarray) -> float:
-    policy = softmax(logits)
-    return float(np.mean([success_of(level, policy) for level in levels]))
 
 
 KINDS: Mapping[str, Callable[..., Cell]] = {

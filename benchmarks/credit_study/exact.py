@@ -52,6 +52,12 @@ def success_of(level: Level, policy: np.ndarray) -> float:
     return float(policy[level.nodes[0].row] @ action_values(level, policy, "success")[0])
 
 
+def mean_success(levels: Sequence[Level], logits: np.ndarray) -> float:
+    """Return the mean of `success_of` over levels, by a table of logits ``[R, A]``."""
+    policy = softmax(logits)
+    return float(np.mean([success_of(level, policy) for level in levels]))
+
+
 def true_gradient(
     level: Level, policy: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from credit_study.enumerated import Adam
 from credit_study.enumeration import Level, Prompts, enumerate_level
-from credit_study.exact import softmax, success_of
+from credit_study.exact import mean_success
 from credit_study.tabular import Table, algorithm_of, num_sampled
 
 from pettingllms.curriculum import LevelRecord, level_shares, with_episodes
@@ -123,7 +123,7 @@ def trial(name: str, floor: float | None, rate: float, seed: int) -> dict[str, A
     learner, adam = algorithm_of({"algorithm": {"name": "reinforce"}}), Adam(rate)
     records = [LevelRecord()] * len(starts)
     used = num_solved = num_whole = 0
-    curve = [(0, _success(starts[0], table.logits))]
+    curve = [(0, mean_success(starts[0], table.logits))]
     for step in itertools.count():
         if used >= BUDGET:
             break
@@ -146,22 +146,17 @@ def trial(name: str, floor: float | None, rate: float, seed: int) -> dict[str, A
         records = with_episodes(records, ended, DECAY)
         num_whole += sum(not start for start, _ in ended)
         num_solved += sum(is_solved for start, is_solved in ended if not start)
-        curve.append((used, _success(starts[0], table.logits)))
+        curve.append((used, mean_success(starts[0], table.logits)))
     budgets = range(0, BUDGET + 1, BUDGET // 20)
     return {
         "rate": rate,
         "curve": [
             [at, round(float(np.interp(at, *zip(*curve, strict=True))), 5)] for at in budgets
         ],
-        "by_chance": _success(starts[0], np.zeros_like(table.logits)),
+        "by_chance": mean_success(starts[0], np.zeros_like(table.logits)),
         "num_whole": num_whole,
         "num_solved": num_solved,
     }
-
-
-def _success(levels: Sequence[Level], logits: np.ndarray) -> float:
-    policy = softmax(logits)
-    return float(np.mean([success_of(level, policy) for level in levels]))
 
 
 def best_rate(name: str, floor: float | None) -> float:

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "rivals"))
 
 from credit_study.enumerated import Adam
 from credit_study.enumeration import Level, Prompts, enumerate_level
-from credit_study.exact import softmax, success_of
+from credit_study.exact import mean_success
 from credit_study.tabular import Table, algorithm_of, num_sampled
 
 import pettingllms
@@ -121,7 +121,7 @@ def trial(game: str, reward: str, way: str, rate: float, seed: int) -> dict[str,
     levels, num_rows = levels_of(game, reward, seed)
     table = Table(levels, np.zeros((num_rows, len(levels[0].texts))))
     learner, adam = algorithm_of({"algorithm": WAYS[way]}), Adam(rate)
-    used, curve = 0, [(0, _success(levels, table.logits))]
+    used, curve = 0, [(0, mean_success(levels, table.logits))]
     at_first: list[RolloutTree] = []
     for step in itertools.count():
         if used >= BUDGET:
@@ -137,7 +137,7 @@ def trial(game: str, reward: str, way: str, rate: float, seed: int) -> dict[str,
             at_first += trees if step == 0 else ()
         table.logits = table.logits + adam.step(update / num)
         used += num
-        curve.append((used, _success(levels, table.logits)))
+        curve.append((used, mean_success(levels, table.logits)))
     size = learner.episodes_per_level
     met = {name: _met(at_first, size, name) for name in ("prompt_ids", "state_key")}
     budgets = range(0, BUDGET + 1, BUDGET // 20)
@@ -154,11 +154,6 @@ def _met(trees: Sequence[RolloutTree], size: int, name: str) -> float:
     ]
     counts = Counter(visited)
     return round(fmean(counts[one] > 1 for one in visited), 4)
-
-
-def _success(levels: Sequence[Level], logits: np.ndarray) -> float:
-    policy = softmax(logits)
-    return float(np.mean([success_of(level, policy) for level in levels]))
 
 
 def _trials(game: str, reward: str, way: str) -> list[dict[str, Any]]:

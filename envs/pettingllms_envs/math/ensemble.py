@@ -241,7 +241,7 @@ class MathEnsembleEnv(AnswerEnv):
         }
 
     def _scripted(self, state: MathState, agent: str, policy: str, rng: random.Random) -> str:
-        is_terse = self._is_terse(agent)
+        is_terse, formula = self._is_terse(agent), formula_of(state.problem.question)
         answer = state.problem.answer
         if policy == "constant":
             answer = "0"
@@ -249,9 +249,8 @@ class MathEnsembleEnv(AnswerEnv):
             answer = self._baselines(state)["majority_answer"] or "0"
         elif policy == "majority" and rng.random() < 0.4:
             answer = str(rng.randint(0, 9))
+        elif policy == "formula" and role_of(agent) == "tool" and formula is not None:
+            return write_program(formula, is_terse)
         elif policy in ("random", "formula"):
-            formula = formula_of(state.problem.question)
-            if policy == "formula" and role_of(agent) == "tool" and formula is not None:
-                return write_program(formula, is_terse)
             answer = self._guess(state, rng)
         return write_answer(agent, answer, is_terse)
