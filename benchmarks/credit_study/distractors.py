@@ -15,8 +15,3 @@ def noise(messages: Sequence[Mapping[str, str]], answer: str) -> float:
 def length(messages: Sequence[Mapping[str, str]], answer: str) -> float:
     """Return minus 0.01 per character, as a penalty of long answers."""
     return -0.01 * len(answer)
-
-
-def taste(messages: Sequence[Mapping[str, str]], answer: str) -> float:
-    """Return 0.05 for an answer that begins with U or 1, as for a fashion."""
-    return 0.05 * answer.startswith(("U", "1"))

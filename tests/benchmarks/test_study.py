@@ -286,7 +286,7 @@ def test_a_table_has_complete_rows_alone_with_values_at_the_budget():
     found = credit_cells.Results("earlier")
     found.layer = "tiny"
     curves = {"lockstep": [[0, 0.0, 4], [80000, 0.5, 4], [100000, 1.0, 4]]}
-    name, ways = "plan_path_hard, taste", TABLE["tiny"]["ways"]
+    name, ways = "plan_path_hard, noise", TABLE["tiny"]["ways"]
     found._by_seed = {
         (name, way): {
             seed: {"curve": curves.get(way, [[0, 0.0, 4], [90000, 0.5, 4]])}

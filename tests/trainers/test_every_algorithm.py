@@ -41,7 +41,7 @@ def test_its_ablations_do(name, grouping):
         ("reinforce", {"credit": "step"}),
         ("reinforce", {"credit": "state_return", "gamma": 0.5}),
         ("vine", {"credit": "step", "num_candidates": 2}),
-        ("lockstep", {"credit": "step"}),
+        ("lockstep", {"free_share": 0}),
     ],
 )
 def test_its_parameters_do(name, parameters):

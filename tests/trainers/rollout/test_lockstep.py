@@ -212,48 +212,113 @@ def test_an_episode_that_cannot_be_moved_fails_alone(echo_env, scripted_pool):
     assert episodes.open == set()
 
 
+SHOWN = {role: [5.0, 1.0] for role in ("caller", "echo")}
+"""What is remembered where those that lead are surely solved more often."""
+NOT_SHOWN = {role: [1.0, 1.0] for role in ("caller", "echo")}
+
+
+def moved(env, pool, algorithm, memory, num_levels=40):
+    """Return for every level whether its episodes have moved."""
+    levels, _ = played(env, pool, levels=range(num_levels), algorithm=algorithm, memory=memory)
+    return levels, [any(tree.num_given_up for tree in level) for level in levels]
+
+
 def test_a_share_of_the_levels_never_moves(echo_env, scripted_pool):
     algorithm = Lockstep(num_candidates=K, free_share=0.5)
+    env = echo_env(max_turns=NUM_TURNS)
+    _, found = moved(env, scripted_pool(draw)[0], algorithm, SHOWN)
+    assert 10 <= sum(found) <= 30
+
+
+@pytest.mark.parametrize("shown", [(), ("caller",), ("echo",)])
+def test_nobody_moves_after_who_is_not_shown_to_lead(shown, echo_env, scripted_pool):
+    algorithm, env = Lockstep(num_candidates=K), echo_env(max_turns=NUM_TURNS)
+    memory = NOT_SHOWN | {role: SHOWN[role] for role in shown}
+    levels, found = moved(env, scripted_pool(draw)[0], algorithm, memory, 20)
+    assert any(found) == bool(shown)
+    given_up = {tree.num_given_up for level in levels for tree in level} - {0}
+    assert {num % 2 for num in given_up} == {(): set(), ("caller",): {1}, ("echo",): {0}}[shown]
+
+
+def test_nobody_moves_before_anything_is_known(echo_env, scripted_pool):
+    env = echo_env(max_turns=NUM_TURNS)
+    for memory in ({}, {"caller": [0.0, 0.0], "echo": [0.0, 0.0]}):
+        assert not any(moved(env, scripted_pool(draw)[0], Lockstep(), memory)[1])
+
+
+def solved_level(echo_env, scripted_pool, solved):
+    """Return a level in which nobody moved, with who is solved."""
     levels, _ = played(
-        echo_env(max_turns=NUM_TURNS), scripted_pool(draw)[0], levels=range(40), algorithm=algorithm
+        echo_env(max_turns=2), scripted_pool(draw)[0], levels=[0], algorithm=Lockstep()
     )
-    num_free = sum(not any(tree.num_given_up for tree in level) for level in levels)
-    assert 10 <= num_free <= 30
-    trees = [tree for level in levels for tree in level]
-    found = algorithm.remember(trees, Moment())
-    assert {key.split()[0] for key in found} == {"caller", "echo"}
-    assert found["caller 0"][0] == num_free * (K - 1), "evidence is of the levels that are free"
-    assert "echo 2" not in found, "what is earned at the end says how it has ended"
-    assert algorithm.metrics(found) == {"caller/follows": 1, "echo/follows": 1}, "none is solved"
-
-
-def test_nobody_moves_where_who_leads_does_not_win(echo_env, scripted_pool):
-    env, algorithm = echo_env(max_turns=NUM_TURNS), Lockstep(num_candidates=K)
-    against = {
-        f"{role} {turn}": [400, 1.0, -0.1, 1.0] for role in ("caller", "echo") for turn in "012"
-    }
-    assert algorithm.metrics(against) == {"caller/follows": 0, "echo/follows": 0}
-    for memory, moves in ((against, False), (against | {"echo 1": [400, 1.0, 0.5, 1.0]}, True)):
-        levels, _ = played(
-            env, scripted_pool(draw)[0], levels=range(20), algorithm=algorithm, memory=memory
-        )
-        given_up = {tree.num_given_up for level in levels for tree in level}
-        assert given_up == ({0, 4} if moves else {0})
-
-
-def test_evidence_is_what_was_earned_by_a_turn_and_fades(echo_env, scripted_pool):
-    levels, _ = played(echo_env(max_turns=2), scripted_pool(draw)[0], levels=range(1))
-    trees = [
-        replace(tree, num_given_up=0, prefix=(), outcome=replace(tree.outcome, success=solved))
-        for tree, solved in zip(levels[0], (True, False, False, False), strict=True)
+    return [
+        replace(tree, outcome=replace(tree.outcome, success=is_solved))
+        for tree, is_solved in zip(levels[0], solved, strict=True)
     ]
+
+
+def test_evidence_is_the_mean_lead_over_a_roles_decisions_but_the_last(echo_env, scripted_pool):
+    trees = solved_level(echo_env, scripted_pool, (True, False, False, False))
     algorithm = Lockstep(num_candidates=K)
     found = algorithm.remember(trees, Moment())
-    earned = [sum(d.candidates[0].reward for d in tree.decisions[:2]) for tree in trees]
-    mean = sum(earned) / K
-    assert found["echo 0"] == pytest.approx(
-        [3, sum((x - mean) ** 2 for x in earned), earned[0] - mean, 0.75]
-    )
+    earned = [
+        [sum(d.candidates[0].reward for d in t.decisions[:n]) for t in trees] for n in (1, 2, 3)
+    ]
+    ahead = [one[0] - sum(one) / K for one in earned]
+    assert found["caller"][0] == pytest.approx((ahead[0] + ahead[2]) / 2)
+    assert found["echo"][0] == pytest.approx(ahead[1]), "its second decision is the last"
+    assert algorithm.metrics(found).keys() == {"caller/lead_z", "echo/lead_z"}
     faded = algorithm.remember([], Moment(memory=found))
-    assert faded["echo 0"] == pytest.approx([0.9 * value for value in found["echo 0"]])
-    assert algorithm.remember([*trees[:-1], replace(trees[-1], outcome=None)], Moment()) == {}
+    assert faded["echo"] == pytest.approx([0.9 * found["echo"][0], 0.81 * found["echo"][1]])
+
+
+def test_levels_in_which_somebody_moved_or_failed_are_no_evidence(echo_env, scripted_pool):
+    trees = solved_level(echo_env, scripted_pool, (True, False, False, False))
+    algorithm = Lockstep(num_candidates=K)
+    for change in ({"outcome": None}, {"num_given_up": 2}, {"prefix": trees[0].decisions[:2]}):
+        assert algorithm.remember([*trees[:-1], replace(trees[-1], **change)], Moment()) == {}
+    untold = algorithm.remember(
+        [replace(t, outcome=replace(t.outcome, success=False)) for t in trees], Moment()
+    )
+    assert untold == {"caller": [0.0, 0.0], "echo": [0.0, 0.0]}
+    assert algorithm.metrics(untold) == {}
+
+
+@pytest.mark.parametrize(
+    ("memory", "free_share", "what"),
+    [
+        ({}, 0.25, "success"),
+        (NOT_SHOWN, 0.25, "success"),
+        (SHOWN, 0.25, "rewards"),
+        ({"caller": [0.0, 0.0], "echo": [0.0, 0.0]}, 0.25, "rewards"),
+        ({}, 0, "rewards"),
+    ],
+    ids=["first step", "not shown", "shown", "could not tell", "untested"],
+)
+def test_what_counts_follows_from_what_is_known(memory, free_share, what, echo_env, scripted_pool):
+    trees = solved_level(echo_env, scripted_pool, (True, False, False, True))
+    algorithm = Lockstep(num_candidates=K, norm="none", free_share=free_share)
+    scored = score_decisions(trees, algorithm, moment=Moment(memory=memory))
+    advantages = {d.key: d.candidates[0].advantage for d in scored.decisions}
+    of_rewards = {
+        d.key: d.candidates[0].advantage
+        for d in score_decisions(trees, Reinforce(norm="none", credit="state_return")).decisions
+    }
+    if what == "rewards":
+        assert advantages == pytest.approx(of_rewards)
+        return
+    for tree in trees:
+        for decision in tree.decisions:
+            assert advantages[decision.key] == pytest.approx(tree.outcome.success - 0.5)
+
+
+def test_a_role_whose_rewards_mean_something_keeps_them(echo_env, scripted_pool):
+    trees = solved_level(echo_env, scripted_pool, (True, False, False, True))
+    memory = NOT_SHOWN | {"caller": SHOWN["caller"]}
+    algorithm = Lockstep(num_candidates=K, norm="none")
+    scored = score_decisions(trees, algorithm, moment=Moment(memory=memory))
+    advantages = {d.key: d.candidates[0].advantage for d in scored.decisions}
+    own = [tree.decisions[2].candidates[0].reward + tree.outcome.success for tree in trees]
+    for tree, value in zip(trees, own, strict=True):
+        assert advantages[tree.decisions[2].key] == pytest.approx(value - sum(own) / K)
+        assert advantages[tree.decisions[3].key] == pytest.approx(tree.outcome.success - 0.5)

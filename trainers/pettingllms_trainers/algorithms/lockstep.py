@@ -1,36 +1,37 @@
-"""Episodes that continue from the best of them, as long as who leads also wins."""
+"""Episodes that continue from the best of them, once it is shown that who leads also wins."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field
 
+from pettingllms_trainers.algorithms.group_relative import Played
 from pettingllms_trainers.algorithms.reinforce import Reinforce
-from pettingllms_trainers.config.algorithm import Moment, Strategy
-from pettingllms_trainers.learning.slope import Slope
+from pettingllms_trainers.config.algorithm import Member, Moment, Strategy
+from pettingllms_trainers.learning.evidence import Evidence
 from pettingllms_trainers.rollout.strategies.winners import GoWithTheWinners
 from pettingllms_trainers.types import Decision, RolloutTree
 
 _KEPT = 0.9
 """Weight of evidence one train step later: policies change, and with them who wins."""
-_CORRELATION = 0.3
-"""Weakest correlation of lead and success that keeps episodes moving while it is uncertain."""
 
 
 class Lockstep(Reinforce):
     """K episodes of a level that take their decisions together, and follow the best of them.
 
-    A share of the levels never moves. Their episodes show, by role and turn, whether those that
-    have earned more so far are solved more often in the end; where they are not, episodes of the
-    other levels do not move either, and are whole episodes.
+    They do so where rewards of steps are shown to mean something. In levels in which nobody moved,
+    those that have earned more so far are compared with the others, by role: if they are surely
+    solved more often, episodes of the other levels continue from the best. If not, nobody moves,
+    and nothing counts but success. Until a level was both solved and failed there is no telling:
+    nobody moves, and rewards count, except in the first train step.
 
-    Take it when you do not know whether rewards come at every step or at the end. Where those of
-    steps mean nothing it was 14 to 40 points behind whole episodes: take `reinforce` there.
+    Take it when you do not know what the rewards of steps mean.
 
     Source:
         Go with the winners (Aldous and Vazirani, FOCS 1994), and AT-GRPO (arXiv 2510.11062,
@@ -43,13 +44,12 @@ class Lockstep(Reinforce):
     name: str = "lockstep"
     """Which algorithm."""
     norm: Literal["std", "batch", "none"] = "std"
-    """What divides: the standard deviation of the group (std), which learns most from rewards of
-    steps; that of all groups of the step, per role (batch), to which levels that never move
-    contribute, and which lost less where such rewards mislead; or nothing."""
-    credit: Literal["state_return", "step"] = "state_return"
+    """What divides: the standard deviation of the group (std); that of all groups of the step, per
+    role (batch), to which levels that never move contribute most, so that steps teach little; or
+    nothing."""
+    credit: Literal["state_return"] = "state_return"
     """By what: the return from there on, with what follows averaged over the episodes that were in
-    the state it led to, or the reward of the own step. Those that continue from another have not
-    earned what comes after."""
+    the state it led to. Those that continue from another have not earned what comes after."""
     free_share: float = Field(default=0.25, ge=0, lt=1)
     """Share of the levels whose episodes never move; 0: nothing is tested, and rewards of steps are
     followed whatever they mean."""
@@ -57,41 +57,68 @@ class Lockstep(Reinforce):
     @property
     def trusts_steps(self) -> bool:
         """See `Algorithm.trusts_steps`."""
-        return super().trusts_steps or not self.free_share
+        return not self.free_share
 
     def strategy(self, moment: Moment) -> Strategy:
         """See `Algorithm.strategy`."""
 
         def may_move(latest: Sequence[Decision]) -> bool:
-            return all(_evidence(moment.memory, one).may_be(_CORRELATION) for one in latest)
+            shown = (_evidence(moment, decision).is_shown for decision in latest)
+            return not self.free_share or all(shown)
 
         return GoWithTheWinners(self.num_candidates, may_move, self.free_share)
 
+    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
+        """See `Algorithm.groups`."""
+        if not self.free_share:
+            return super().groups(found, moment)
+        counted = {tree.episode: _counted(tree, moment) for tree, _ in found}
+        paths = ((counted[tree.episode], decision.key.position) for tree, decision in found)
+        return super().groups([(tree, tree.decisions[at]) for tree, at in paths], moment)
+
     def remember(self, trees: Sequence[RolloutTree], moment: Moment) -> Mapping[str, Any]:
-        """See `Algorithm.remember`: evidence of levels in which nobody moved, by role and turn."""
+        """See `Algorithm.remember`: evidence of levels in which nobody moved, by role."""
         if not self.free_share:
             return {}
-        found = {key: Slope(*sums).kept(_KEPT) for key, sums in moment.memory.items()}
+        found = {role: Evidence(*sums).kept(_KEPT) for role, sums in moment.memory.items()}
         for level in _unmoved(trees):
-            for key, pairs in _leads(level).items():
-                found[key] = found.get(key, Slope()).with_group(*zip(*pairs, strict=True))
-        return {key: list(slope) for key, slope in found.items()}
+            solved = [tree.outcome is not None and tree.outcome.success for tree in level]
+            for role, leads in _leads(level).items():
+                found[role] = found.get(role, Evidence()).with_level(leads, solved)
+        return {role: list(evidence) for role, evidence in found.items()}
 
     def metrics(self, memory: Mapping[str, Any]) -> dict[str, float]:
-        """See `Algorithm.metrics`: the share of a role's turns after which episodes may move."""
-        turns: dict[str, list[float]] = defaultdict(list)
-        for key, sums in memory.items():
-            role, _, _ = key.rpartition(" ")
-            turns[role].append(Slope(*sums).may_be(_CORRELATION))
-        return {f"{role}/follows": fmean(found) for role, found in turns.items()}
+        """See `Algorithm.metrics`: how sure it is that those win that lead."""
+        found = ((role, Evidence(*sums).z) for role, sums in memory.items())
+        return {f"{role}/lead_z": z for role, z in found if z is not None}
 
 
-def _key(decision: Decision) -> str:
-    return f"{decision.role} {decision.key.turn}"
+def _evidence(moment: Moment, decision: Decision) -> Evidence:
+    return Evidence(*moment.memory.get(decision.role, ()))
 
 
-def _evidence(memory: Mapping[str, Any], decision: Decision) -> Slope:
-    return Slope(*memory.get(_key(decision), ()))
+def _counted(tree: RolloutTree, moment: Moment) -> RolloutTree:
+    """Return an episode in which rewards that are not shown to mean anything are those of success.
+
+    They are kept as long as nothing could be shown: success would teach nothing either. Not in the
+    first train step, in which a single one that misleads would be learnt from as if it were known.
+    """
+    end = len(tree.decisions) - 1
+
+    def counted(decision: Decision, position: int) -> Decision:
+        evidence = _evidence(moment, decision)
+        could_not_tell = decision.role in moment.memory and evidence.z is None
+        if evidence.is_shown or could_not_tell:
+            return decision
+        is_solved = position == end and tree.outcome is not None and tree.outcome.success
+        candidates = (
+            replace(candidate, reward=float(is_solved), local=0.0)
+            for candidate in decision.candidates
+        )
+        return replace(decision, candidates=tuple(candidates))
+
+    decisions = (counted(one, position) for position, one in enumerate(tree.decisions))
+    return replace(tree, decisions=tuple(decisions))
 
 
 def _unmoved(trees: Sequence[RolloutTree]) -> list[list[RolloutTree]]:
@@ -106,16 +133,21 @@ def _unmoved(trees: Sequence[RolloutTree]) -> list[list[RolloutTree]]:
     ]
 
 
-def _leads(level: Sequence[RolloutTree]) -> dict[str, list[tuple[float, float]]]:
-    """Return role and turn -> what episodes had earned by then, and whether they were solved.
+def _leads(level: Sequence[RolloutTree]) -> dict[str, list[float]]:
+    """Return role -> by how much each episode was ahead, on average over the role's decisions.
 
-    The last decision of an episode is left out: what it earns says how the episode has ended, and
-    nobody moves after it.
+    One number per episode: what it had earned by one turn hangs on what it had by the last, and
+    turns would count as if each were an episode of its own. The last decision is left out: what it
+    earns says how the episode has ended, and nobody moves after it.
     """
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for tree in level:
-        assert tree.outcome is not None, "an unmoved level has no failed episode"
-        earned = accumulate(decision.candidates[0].reward for decision in tree.decisions)
-        for decision, so_far in zip(tree.decisions[:-1], earned, strict=False):
-            found[_key(decision)].append((so_far, float(tree.outcome.success)))
-    return found
+    earned: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
+    for index, tree in enumerate(level):
+        so_far = accumulate(decision.candidates[0].reward for decision in tree.decisions)
+        for decision, total in zip(tree.decisions[:-1], so_far, strict=False):
+            earned[decision.role, decision.key.position][index] = total
+    ahead: dict[str, list[list[float]]] = defaultdict(lambda: [[] for _ in level])
+    for (role, _), of_episode in earned.items():
+        mean = fmean(of_episode.values())
+        for index, total in of_episode.items():
+            ahead[role][index].append(total - mean)
+    return {role: [fmean(own or [0.0]) for own in found] for role, found in ahead.items()}

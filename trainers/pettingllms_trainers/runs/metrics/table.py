@@ -37,9 +37,10 @@ _ELSEWHERE = {
     "curriculum/<stage>/success": Metric(
         "Estimate of the share of its rollouts that are solved; later train steps weigh more."
     ),
-    "algorithm/<role>/follows": Metric(
-        "With `lockstep`: share of the role's turns after which episodes continue from the best, "
-        "since those that have earned more so far seem to be solved more often."
+    "algorithm/<role>/lead_z": Metric(
+        "With `lockstep`: by how many standard errors it is shown that episodes which have earned "
+        "more so far are solved more often. Above 2 the others continue from the best; below, "
+        "success alone counts. None as long as no level was both solved and failed."
     ),
     "warm_start/<policy>/loss": Metric(
         "Mean loss of the last 10 supervised steps, in nats per token."
