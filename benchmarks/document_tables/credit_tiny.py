@@ -19,7 +19,7 @@ from document_tables.credit_cells import (
 from document_tables.markdown import markdown
 
 _COMPARED = "lockstep"
-_WAYS = (*TABLE["tiny"]["ways"], "reinforce_step", "lockstep_batch")
+_WAYS = (*TABLE["tiny"]["ways"], "reinforce_step")
 _OTHERS = [way for way in _WAYS if way != _COMPARED]
 _EVERY = [row for row in TABLE["tiny"]["rows"] if "plays" not in row]
 _PLAYS = {"single": "one agent", "shared": "team, one policy", "team": "team, a policy per role"}

@@ -23,13 +23,13 @@ _KEPT = 0.9
 
 
 class Lockstep(Reinforce):
-    """K episodes of a level that take their decisions together, and follow the best of them.
+    """K episodes of a level that follow the best of them once it is shown that who leads also wins.
 
-    They do so where rewards of steps are shown to mean something. In levels in which nobody moved,
-    those that have earned more so far are compared with the others, by role: if they are surely
-    solved more often, episodes of the other levels continue from the best. If not, nobody moves,
-    and nothing counts but success. Until a level was both solved and failed there is no telling:
-    nobody moves, and rewards count, except in the first train step.
+    They take their decisions together. In levels in which nobody moved, those that have earned more
+    so far are compared with the others, by role: if they are surely solved more often, episodes of
+    the other levels continue from the best. If not, nobody moves, and nothing counts but success.
+    Until a level was both solved and failed there is no telling: nobody moves, and rewards count,
+    except in the first train step.
 
     Take it when you do not know what the rewards of steps mean.
 

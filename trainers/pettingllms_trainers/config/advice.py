@@ -26,8 +26,8 @@ def start_advice(config: ConfigData) -> Iterator[str]:
             yield (
                 f"{config.algorithm.name} takes for granted that what a step is paid is in line "
                 f"with how the episode ends, and nothing has tested that for {what}: where it is "
-                f'not, success may fall. {how}; or take algorithm.name = "reinforce", which '
-                "compares whole episodes"
+                f'not, success may fall. {how}; or take algorithm.name = "lockstep", which follows '
+                "such rewards once it has shown that those who earn more are solved more often"
             )
     for name, policy in config.models.items():
         if policy.frozen and policy.model == TINY:

@@ -130,10 +130,12 @@ def _step(config: Config, plan: Plan) -> Iterator[Row]:
         for column in zip(*plan.lengths.values(), strict=True)
     )
     refills = f", and {config.rollout.max_refills} refills" if config.rollout.max_refills else ""
+    summary, _, _ = (type(algorithm).__doc__ or "").partition("\n")
+    yield "algorithm", algorithm.name, summary.rstrip(".")
     yield "levels", step.num_levels, f"rollout.num_levels{refills}"
     agents = f"{step.num_turns} turns x {len(step.agents)} agents ({', '.join(step.agents)})"
     yield "decisions", step.num_decisions, agents
-    how = f"{algorithm.name}: {algorithm.candidates_per_decision} per decision, "
+    how = f"{algorithm.candidates_per_decision} per decision, "
     yield "samples", step.num_samples, how + f"{algorithm.episodes_per_level} episodes per level"
     firsts = ", ".join(
         f"{role} {prompt.num_tokens}{'' if prompt.is_measured else ' (bytes: no tokenizer here)'}"
