@@ -268,7 +268,7 @@ def test_a_number_of_processes_without_a_launcher_is_told(monkeypatch, capsys):
 
 
 _VINE = ("--algorithm.name=vine",)
-_LOCKSTEP = ("--algorithm.name=lockstep",)
+_LOCKSTEP = ("--algorithm.name=lockstep", "--algorithm.free_share=0")  # untested: episodes move
 _BOUND = (
     "--optimizer.num_epochs=4", "--optimizer.completions_per_minibatch=2", "--loss.target_kl=1e-6"
 )  # fmt: skip

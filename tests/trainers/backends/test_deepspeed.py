@@ -36,7 +36,7 @@ NUM_STEPS = 4
 CREDITS = {
     "value": ["--algorithm.name=value"],
     "vine": ["--algorithm.name=vine"],
-    "lockstep": ["--algorithm.name=lockstep"],
+    "lockstep": ["--algorithm.name=lockstep", "--algorithm.free_share=0"],  # so that they move
 }
 FLAGS = ["--checkpoint.keep=9"]
 LEAKING = {
