@@ -155,6 +155,8 @@ class Decision:
     """Index of the candidate that was followed; None when the episode ended there."""
     state_key: str = ""
     """Hash of what counts of the environment's state before it; see `TextEnv.state_key`."""
+    within_stage: bool = False
+    """Others who act simultaneously were still to act."""
     version: int | None = None
     """Train steps that the weights had taken which drew the tokens of the candidates, all of them;
     None outside training and for a fixed policy."""

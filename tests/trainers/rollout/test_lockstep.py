@@ -322,3 +322,48 @@ def test_a_role_whose_rewards_mean_something_keeps_them(echo_env, scripted_pool)
     for tree, value in zip(trees, own, strict=True):
         assert advantages[tree.decisions[2].key] == pytest.approx(value - sum(own) / K)
         assert advantages[tree.decisions[3].key] == pytest.approx(tree.outcome.success - 0.5)
+
+
+def test_a_stage_is_led_by_all_that_act_in_it_and_the_last_one_is_no_evidence(
+    echo_env, scripted_pool
+):
+    """Who acts first in the last stage knows the outcome: it is not what was earned before."""
+
+    class Simultaneous(type(echo_env())):
+        def __init__(self, **kwargs):
+            TextEnv.__init__(self, stages=(("caller_0", "echo_0"),), max_turns=2, **kwargs)
+            self.split, self.crash_on = "train", ""
+
+    (trees,), _ = played(Simultaneous(), scripted_pool(draw)[0], levels=[0], algorithm=Lockstep())
+    assert [d.within_stage for d in trees[0].decisions] == [True, False, True, False]
+    trees = [
+        replace(tree, outcome=replace(tree.outcome, success=is_solved))
+        for tree, is_solved in zip(trees, (True, False, False, False), strict=True)
+    ]
+    found = Lockstep(num_candidates=K).remember(trees, Moment())
+    earned = [sum(d.candidates[0].reward for d in tree.decisions[:2]) for tree in trees]
+    assert found["caller"] == found["echo"]
+    assert found["echo"][0] == pytest.approx(earned[0] - sum(earned) / K)
+
+
+def test_episodes_that_end_before_anybody_can_lead_are_no_evidence(echo_env, scripted_pool):
+    trees = solved_level(echo_env, scripted_pool, (True, True, False, True))
+    early = replace(trees[0], decisions=trees[0].decisions[:1])
+    algorithm = Lockstep(num_candidates=K)
+    found = algorithm.remember([early, *trees[1:]], Moment())
+    rest = algorithm.remember(trees[1:], Moment())
+    assert found == rest
+    assert found["caller"][1] > 0
+
+
+def test_a_role_that_nobody_can_follow_keeps_its_rewards_after_the_first_step(
+    echo_env, scripted_pool
+):
+    """As in tasks of one decision, of which a graded reward may be all there is."""
+    trees = solved_level(echo_env, scripted_pool, (False,) * K)
+    trees = [replace(tree, decisions=tree.decisions[:1]) for tree in trees]
+    algorithm = Lockstep(num_candidates=K)
+    memory = algorithm.remember(trees, Moment())
+    assert memory == {"caller": [0.0, 0.0]}
+    assert not score_decisions(trees, algorithm).decisions
+    assert score_decisions(trees, algorithm, moment=Moment(1, memory)).decisions

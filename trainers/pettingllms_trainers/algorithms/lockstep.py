@@ -28,10 +28,12 @@ class Lockstep(Reinforce):
     They take their decisions together. In levels in which nobody moved, those that have earned more
     so far are compared with the others, by role: if they are surely solved more often, episodes of
     the other levels continue from the best. If not, nobody moves, and nothing counts but success.
-    Until a level was both solved and failed there is no telling: nobody moves, and rewards count,
-    except in the first train step.
+    Where there is no telling, since no level was both solved and failed or nobody has ever led,
+    nobody moves, and rewards count, except in the first train step.
 
-    Take it when you do not know what the rewards of steps mean.
+    Take it when you do not know what the rewards of steps mean. It has to know what a success is:
+    rewards that are to replace it (`reward_scale = 0`) count only once they are shown to lead to
+    it. By chance those that mean nothing are followed in about one of forty train steps.
 
     Source:
         Go with the winners (Aldous and Vazirani, FOCS 1994), and AT-GRPO (arXiv 2510.11062,
@@ -83,8 +85,10 @@ class Lockstep(Reinforce):
         found = {role: Evidence(*sums).kept(_KEPT) for role, sums in moment.memory.items()}
         for level in _unmoved(trees):
             solved = [tree.outcome is not None and tree.outcome.success for tree in level]
-            for role, leads in _leads(level).items():
-                found[role] = found.get(role, Evidence()).with_level(leads, solved)
+            leads = _leads(level)
+            for role in sorted({one.role for tree in level for one in tree.decisions}):
+                known, own = found.get(role, Evidence()), leads.get(role, {})
+                found[role] = known.with_level([*own.values()], [solved[index] for index in own])
         return {role: list(evidence) for role, evidence in found.items()}
 
     def metrics(self, memory: Mapping[str, Any]) -> dict[str, float]:
@@ -133,21 +137,26 @@ def _unmoved(trees: Sequence[RolloutTree]) -> list[list[RolloutTree]]:
     ]
 
 
-def _leads(level: Sequence[RolloutTree]) -> dict[str, list[float]]:
-    """Return role -> by how much each episode was ahead, on average over the role's decisions.
+def _leads(level: Sequence[RolloutTree]) -> dict[str, dict[int, float]]:
+    """Return role -> episode -> by how much it was ahead, on average over the role's stages.
 
     One number per episode: what it had earned by one turn hangs on what it had by the last, and
-    turns would count as if each were an episode of its own. The last decision is left out: what it
+    turns would count as if each were an episode of its own. The last stage is left out: what it
     earns says how the episode has ended, and nobody moves after it.
     """
     earned: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
     for index, tree in enumerate(level):
         so_far = accumulate(decision.candidates[0].reward for decision in tree.decisions)
+        roles = set[str]()
         for decision, total in zip(tree.decisions[:-1], so_far, strict=False):
-            earned[decision.role, decision.key.position][index] = total
-    ahead: dict[str, list[list[float]]] = defaultdict(lambda: [[] for _ in level])
+            roles.add(decision.role)
+            if not decision.within_stage:  # only now can anybody move
+                for role in roles:
+                    earned[role, decision.key.position][index] = total
+                roles = set()
+    ahead: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (role, _), of_episode in earned.items():
         mean = fmean(of_episode.values())
         for index, total in of_episode.items():
             ahead[role][index].append(total - mean)
-    return {role: [fmean(own or [0.0]) for own in found] for role, found in ahead.items()}
+    return {role: {at: fmean(own) for at, own in found.items()} for role, found in ahead.items()}

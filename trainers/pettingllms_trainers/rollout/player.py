@@ -276,6 +276,7 @@ class Player:
             grammar=sampled.grammar,
             chosen=chosen,
             state_key=state.state_key,
+            within_stage=self.is_within_stage,
             # Fixed policies have no weights that could be older than the trainer's.
             version=sampled.version if sampled.prompt_ids else None,
         )
