@@ -68,6 +68,11 @@ class OneAtATime(LocalEpisodes):
         return replace(state, stage_mates=())
 
 
+def _without_stages(tree):
+    decisions = (replace(decision, within_stage=False) for decision in tree.decisions)
+    return replace(tree, decisions=tuple(decisions))
+
+
 SETTINGS = [
     {},
     {"branch_choice": "softmax", "branching_roles": ("echo",)},
@@ -85,7 +90,9 @@ def test_trees_are_those_of_agents_that_are_asked_one_after_another(
     together = play(env, scripted_pool(number)[0], seeds=range(8), **settings)
     monkeypatch.setitem(play.__globals__, "LocalEpisodes", OneAtATime)
     alone = play(env, scripted_pool(number)[0], seeds=range(8), **settings)
-    assert together == alone
+    assert {d.within_stage for tree in alone for d in tree.decisions} == {False}
+    assert [d.within_stage for d in together[0].decisions][:4] == [True, True, False, False]
+    assert [_without_stages(tree) for tree in together] == alone
     assert all(tree.status is RolloutStatus.OK for tree in together)
     lengths = {len(tree.decisions) for tree in together}
     assert (lengths == {12}) == (ends_at > 10**8), "some episodes end within a stage"
