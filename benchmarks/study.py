@@ -5,11 +5,12 @@
     python benchmarks/study.py tiny          # about 10 hours
 
 Rows, ways and seeds are in `benchmarks/credit_study/rows.toml`. A layer's cells are computed one
-after another, in one thread, and all layers by one commit: what differs from it must be committed
-first, and result files of another commit are neither added to nor read. Where two commits differ in
-that table alone, their cells are the same, and a result file may be given the later one's name. A
-copy of the repository that nobody changes (`git worktree add PATH`), with `--results` outside of
-it, keeps the study apart from other work.
+after another, in one thread. What differs from the commit must be committed first: every cell names
+the commit that computed it. A copy of the repository that nobody changes (`git worktree add PATH`),
+with `--results` outside of it, keeps the study apart from other work.
+
+Cells of earlier commits are kept. `--recheck N` computes N of them once more by this commit, drawn
+at random; those that are equal name it too, and if any differs the study fails.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import argparse
 import json
 import os
 import platform
+import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +39,10 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
+_ABOUT = ("processor_seconds", "commit", "found_again")
+"""Keys of a cell that are not its result."""
+
+
 class Study:
     """The results of a layer so far, and the file in which they are.
 
@@ -45,30 +51,31 @@ class Study:
         layer: Which layer.
         commit: What computes.
         begins_anew: Whether cells that are there are dropped.
-
-    Raises:
-        SystemExit: The file has cells of another commit.
     """
 
     def __init__(self, path: Path, layer: str, commit: str, begins_anew: bool) -> None:
         self._path, self._layer, self._commit = path, layer, commit
-        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if begins_anew or not known:
-            known = {"commit": commit, "cells": {}}
-        if known["commit"] != commit:
-            raise SystemExit(
-                f"{path} has cells of commit {known['commit'][:9]}, this is {commit[:9]}; check "
-                "that one out to continue, or drop these cells with --anew"
-            )
-        self.cells: dict[str, Any] = known["cells"]
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        self.cells: dict[str, Any] = {} if begins_anew else found.get("cells", {})
 
     def add(self, cell: Cell, result: dict[str, Any], seconds: float) -> None:
         """Keep the result of a cell, also if the study ends right afterwards."""
-        self.cells[cell.key] = {**result, "processor_seconds": round(seconds, 2)}
+        ours = {"processor_seconds": round(seconds, 2), "commit": self._commit}
+        self.cells[cell.key] = {**result, **ours}
+        self._write()
+
+    def compare(self, cell: Cell, result: Mapping[str, Any]) -> bool:
+        """Return whether a result is the known one; if so, keep that it was found again."""
+        known = {key: of for key, of in self.cells[cell.key].items() if key not in _ABOUT}
+        if known == result:
+            self.cells[cell.key]["found_again"] = self._commit
+            self._write()
+        return known == result
+
+    def _write(self) -> None:
         head = {
             "suite": "study",
             "command": f"python benchmarks/study.py {self._layer}",
-            "commit": self._commit,
             "date": datetime.now(UTC).date().isoformat(),
             "hardware": f"{platform.system()} {platform.machine()}, one thread, CPU time",
             "versions": {"python": platform.python_version()}
@@ -133,6 +140,24 @@ def run(study: Study, cells: Sequence[Cell], shared: Path) -> int:
     return num_failed
 
 
+def recheck(study: Study, cells: Sequence[Cell], number: int, shared: Path) -> int:
+    """Compute known cells once more, drawn at random; return how many differ.
+
+    Args:
+        study: Has their results.
+        cells: Of which those that the study knows are drawn from.
+        number: How many.
+        shared: Folder for what cells share.
+    """
+    known = [cell for cell in cells if cell.key in study.cells]
+    num_different = 0
+    for cell in random.Random().sample(known, min(number, len(known))):
+        is_equal = study.compare(cell, compute(cell, shared))
+        num_different += not is_equal
+        print(f"{cell.key} {'equal' if is_equal else 'DIFFERS'}", flush=True)
+    return num_different
+
+
 def _processor_seconds() -> float:
     """Return the seconds that this process and its ended children have computed."""
     return sum(os.times()[:4])
@@ -145,6 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the result files")
     parser.add_argument("--only", default="", help="cells whose key contains this text")
     parser.add_argument("--anew", action="store_true", help="drop the cells that are there")
+    parser.add_argument("--recheck", type=int, default=0, metavar="N", help="known cells, again")
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = "1"
     paths = {layer: options.results / f"credit_{layer}.json" for layer in LAYERS}
@@ -156,6 +182,8 @@ def main(arguments: list[str] | None = None) -> int:
     cells = cells_of(read_table(), options.layer, chosen)
     cells = [cell for cell in cells if options.only in cell.key]
     with tempfile.TemporaryDirectory(prefix="credit-study-") as shared:
+        if options.recheck:
+            return bool(recheck(study, cells, options.recheck, Path(shared)))
         return bool(run(study, cells, Path(shared)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from statistics import fmean
@@ -72,11 +72,15 @@ class Results:
         """Return when and how the cells were computed."""
         if not self.cells:
             return "\nNot measured yet.\n"
-        at = f"at commit {self.data['commit'][:9]}" if "commit" in self.data else "at many commits"
-        hours = sum(cell.get("processor_seconds", 0.0) for cell in self.cells.values()) / 3600
+        hours = sum(cell.get("processor_seconds", 0) for cell in self.cells.values()) / 3600
+        commits = Counter(cell.get("commit", "not known")[:9] for cell in self.cells.values())
+        at = ", ".join(f"{commit} ({number:,})" for commit, number in commits.most_common())
+        again = sum("found_again" in cell for cell in self.cells.values())
+        note = f"; {again:,} drawn at random were found again by a later one" if again else ""
         return (
-            f"\nMeasured until {self.data['date']} {at}, {self.data['hardware']}, with "
-            f"`{self.data['command']}`: {len(self.cells):,} cells, {hours:.1f} h.\n"
+            f"\nMeasured until {self.data['date']}, {self.data['hardware']}, with "
+            f"`{self.data['command']}`: {len(self.cells):,} cells, {hours:.1f} h. "
+            f"Commits (cells): {at}{note}.\n"
         )
 
 
