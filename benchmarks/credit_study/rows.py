@@ -40,7 +40,7 @@ def selection(table: Table) -> Iterator[Cell]:
     """Yield the trials by which learning rates are chosen, on seeds of their own."""
     for row, way in _exact_rows(table):
         if "rates_of" not in row:
-            for rate in table["exact"]["rates"]:
+            for rate in rates_of(table["exact"], row):
                 for seed in table["selection_seeds"]:
                     key = f"selection|{row['name']}|{way}|{rate:g}|{seed}"
                     yield Cell(key, "trial", _trial(table, row, way, rate, seed))
@@ -65,9 +65,24 @@ def exact(table: Table, chosen: Cells) -> Iterator[Cell]:
             yield Cell(f"noise|{reward}|{way}", "noise", {**game, "keys": keys})
     for row, way in _exact_rows(table):
         rate = best_rate(table, chosen, row, way)
-        for seed in table["seeds"]:
-            key = f"exact|{row['name']}|{way}|{seed}"
-            yield Cell(key, "trial", _trial(table, row, way, rate, seed))
+        names = {way: rate}
+        if "ways" not in row and way in section["rate_ways"]:
+            others = (other for other in rates_of(section, row) if other != rate)
+            names |= {at_rate(way, other): other for other in others}
+        for name, at in names.items():
+            for seed in table["seeds"]:
+                key = f"exact|{row['name']}|{name}|{seed}"
+                yield Cell(key, "trial", _trial(table, row, way, at, seed))
+
+
+def rates_of(section: Table, row: Table) -> Sequence[float]:
+    """Return the learning rates that a row of the exact layer is tried at."""
+    return row.get("rates", section["rates"])
+
+
+def at_rate(way: str, rate: float) -> str:
+    """Return what a way is called at a rate that the selection did not choose."""
+    return f"{way} at {rate:g}"
 
 
 def best_rate(table: Table, chosen: Cells, row: Table, way: str) -> float:
@@ -76,7 +91,7 @@ def best_rate(table: Table, chosen: Cells, row: Table, way: str) -> float:
     Raises:
         LookupError: The selection has not been run.
     """
-    name, rates = row.get("rates_of", row["name"]), table["exact"]["rates"]
+    name, rates = row.get("rates_of", row["name"]), rates_of(table["exact"], row)
 
     def mean(rate: float) -> float:
         keys = (f"selection|{name}|{way}|{rate:g}|{seed}" for seed in table["selection_seeds"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from credit_study.intervals import paired
+from credit_study.rows import at_rate
 
 from document_tables.credit_cells import (
     TABLE,
@@ -22,7 +23,7 @@ from document_tables.markdown import markdown
 _WHOLE = "reinforce"
 _REWARDS = ("shaped", "outcome")
 _FEW = ("reinforce", "lockstep", "at_grpo")
-_MORE = "outcome, 16 times"
+_MORE = "16 times"
 _MEAN = f"its mean after {', '.join(f'{budget:,}' for budget in TABLE['exact']['budgets'])}"
 
 
@@ -68,6 +69,30 @@ def _compared(names: Sequence[str]) -> str:
     return markdown(head, rows) + note + found.caption()
 
 
+def credit_rates() -> str:
+    """Return how far two ways are from whole episodes at every learning rate of the selection."""
+    found, section, rows = results("exact"), TABLE["exact"], list[list[str]]()
+    for row in section["rows"]:
+        for way in section["rate_ways"] if "ways" not in row else ():
+            pairs = [
+                (_at(row["name"], way, rate), _at(row["name"], _WHOLE, rate))
+                for rate in section["rates"]
+            ]
+            if way != _WHOLE and all(found.has(*place) for pair in pairs for place in pair):
+                minus = (paired(found.differences(*pair, over_budgets)) for pair in pairs)
+                rows.append([row["label"], label_of(way), *minus])
+    head = ["rewards", "algorithm", *(f"rate {rate:g}" for rate in section["rates"])]
+    note = f"\nSuccess, {_MEAN}, minus that of whole episodes at the same rate, in points, paired "
+    return markdown(head, rows) + note + "by seed, with 95 % t-intervals, one by one.\n"
+
+
+def _at(name: str, way: str, rate: float) -> Place:
+    """Return where the cells of a way at a rate are: the chosen one is what the way goes by."""
+    found, place = results("exact"), (name, at_rate(way, rate))
+    is_chosen = not found.has(*place) and any(c["rate"] == rate for c in found.of(name, way))
+    return (name, way) if is_chosen else place
+
+
 def credit_settings() -> str:
     """Return what one changed setting does on the enumerated levels."""
     found, rows = results("exact"), list[list[str]]()
@@ -87,11 +112,12 @@ def credit_settings() -> str:
 def _changes() -> Iterator[tuple[str, Place, Place, Value]]:
     """Yield what is changed, what by, and what success is measured by afterwards."""
     for name, row in results("exact").rows.items():
-        if ", " in name and not name.startswith("c3") and name != _MORE:
-            base, _, _ = name.partition(", ")
-            _, _, label = row["label"].partition(", ")
+        base, comma, change = name.partition(", ")
+        if comma and base != "c3":
+            label = row["label"].removeprefix(f"{results('exact').rows[base]['label']}, ")
             for way in row["ways"]:
-                yield label, (base, way), (name, way), over_budgets
+                value = at_end if change == _MORE else over_budgets
+                yield label, (base, way), (name, way), value
     for label, way, other in (
         ("random branch", "at_grpo", "tree_random"),
         ("K = 2", "at_grpo", "at_grpo_k2"),
@@ -101,7 +127,6 @@ def _changes() -> Iterator[tuple[str, Place, Place, Value]]:
         ("one group", "reinforce_step", "groups_none"),
     ):
         yield label, ("shaped", way), ("shaped", other), over_budgets
-    yield "16 times the completions", ("outcome", "turn_ppo"), (_MORE, "turn_ppo"), at_end
     for name in _REWARDS:
         for way in _FEW:
             yield "evaluated by the likeliest answers", (name, way), (name, way), greedy

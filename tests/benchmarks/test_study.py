@@ -57,13 +57,15 @@ def test_every_cell_is_asked_for_once_and_no_seed_of_the_selection_is_in_it():
     assert played == set(TABLE["seeds"])
 
 
-def test_rates_are_those_that_were_best_in_the_selection():
-    found = {
-        cell.arguments["rate"]
-        for cell in rows.exact(TABLE, chosen(10.0))
-        if "rate" in cell.arguments
-    }
-    assert found == {10.0}
+def test_rates_are_those_that_were_best_in_the_selection_and_some_ways_have_the_others_too():
+    cells = [cell for cell in rows.exact(TABLE, chosen(3.0)) if cell.kind == "trial"]
+    rates = {cell.key: cell.arguments["rate"] for cell in cells}
+    assert {rate for key, rate in rates.items() if " at " not in key} == {3.0}
+    others = {f"exact|length|{way} at {rate}|10" for way in ("lockstep", "at_grpo", "reinforce")
+              for rate in (1, 10, 30)}  # fmt: skip
+    assert {key for key in rates if key.startswith("exact|length|") and " at " in key
+            and key.endswith("|10")} == others  # fmt: skip
+    assert all(f" at {rate:g}|" in key for key, rate in rates.items() if " at " in key)
     with pytest.raises(LookupError, match=r"no result of selection\|.*study.py selection"):
         [*rows.exact(TABLE, {})]
 
