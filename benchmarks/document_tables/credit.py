@@ -118,15 +118,17 @@ def _changes() -> Iterator[tuple[str, Place, Place, Value]]:
             for way in row["ways"]:
                 value = at_end if change == _MORE else over_budgets
                 yield label, (base, way), (name, way), value
-    for label, way, other in (
-        ("random branch", "at_grpo", "tree_random"),
-        ("K = 2", "at_grpo", "at_grpo_k2"),
-        ("K = 8", "at_grpo", "at_grpo_k8"),
-        ("groups by agent", "reinforce_step", "groups_agent"),
-        ("groups by turn", "reinforce_step", "groups_turn"),
-        ("one group", "reinforce_step", "groups_none"),
+    for name, label, way, other in (
+        ("outcome", "gamma = 0.8", "reinforce", "reinforce_gamma"),
+        ("outcome", "gamma = 0.8", "lockstep", "lockstep_gamma"),
+        ("shaped", "random branch", "at_grpo", "tree_random"),
+        ("shaped", "K = 2", "at_grpo", "at_grpo_k2"),
+        ("shaped", "K = 8", "at_grpo", "at_grpo_k8"),
+        ("shaped", "groups by agent", "reinforce_step", "groups_agent"),
+        ("shaped", "groups by turn", "reinforce_step", "groups_turn"),
+        ("shaped", "one group", "reinforce_step", "groups_none"),
     ):
-        yield label, ("shaped", way), ("shaped", other), over_budgets
+        yield label, (name, way), (name, other), over_budgets
     for name in _REWARDS:
         for way in _FEW:
             yield "evaluated by the likeliest answers", (name, way), (name, way), greedy
