@@ -34,8 +34,7 @@ AT_GRPO = '[algorithm]\nname = "at_grpo"\n'
     ("algorithm", "trusts"),
     [
         (AT_GRPO, True),
-        ('[algorithm]\nname = "reinforce"\n', False),
-        ('[algorithm]\nname = "reinforce"\ncredit = "step"\n', True),
+        ('[algorithm]\nname = "reinforce"\n', True),
         ('[algorithm]\nname = "lockstep"\n', False),
         ('[algorithm]\nname = "lockstep"\nfree_share = 0\n', True),
     ],

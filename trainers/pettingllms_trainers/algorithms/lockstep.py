@@ -57,8 +57,8 @@ class Lockstep(Reinforce):
     followed whatever they mean."""
 
     @property
-    def trusts_steps(self) -> bool:
-        """See `Algorithm.trusts_steps`."""
+    def trusts_rewards(self) -> bool:
+        """See `Algorithm.trusts_rewards`."""
         return not self.free_share
 
     def strategy(self, moment: Moment) -> Strategy:

@@ -17,8 +17,8 @@ from pettingllms_trainers.types import RolloutTree, ValueExample
 class Value(AtGrpo):
     """The tree of AT-GRPO, compared by reward plus V of the prompt that comes next.
 
-    Take it when rewards come late and V can be learnt: watch `value/POLICY/r2`, which stayed at 0
-    or below in the project's own study.
+    Take it when rewards come late and V can be learnt: watch `value/POLICY/r2`, the share of the
+    variance of returns that V explains.
 
     Source:
         A critic without forks: MAPPO (arXiv 2103.01955); baselines from counterfactual actions:

@@ -12,7 +12,8 @@ from pettingllms_trainers.rollout.strategies.stem_and_forks import StemAndForks
 class Vine(Reinforce):
     """A whole episode and K - 1 that fork from one of its decisions, drawn at random.
 
-    Take it when only the outcome is rewarded and episodes are long, or roles act at the same time.
+    Take it for comparison with whole episodes: by the outcome it was level with them or behind in
+    the project's own study.
 
     Source:
         The vine procedure of TRPO (arXiv 1502.05477, section 5.2). Changed: all decisions of a fork

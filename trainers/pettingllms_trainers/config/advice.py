@@ -19,13 +19,13 @@ def start_advice(config: ConfigData) -> Iterator[str]:
                 f'reward = "outcome" of {label or env.id} pays at the end of an episode alone, and '
                 f"{config.algorithm.name} compares candidates by the reward of their own step: "
                 "decisions before the last teach next to nothing. Compare whole episodes by what "
-                'followed: algorithm.name = "reinforce", or "vine" where episodes are long'
+                'followed: algorithm.name = "reinforce", or "lockstep"'
             )
-    if config.algorithm.trusts_steps:
+    if config.algorithm.trusts_rewards:
         for what, how in _untested_rewards(config):
             yield (
-                f"{config.algorithm.name} takes for granted that what a step is paid is in line "
-                f"with how the episode ends, and nothing has tested that for {what}: where it is "
+                f"{config.algorithm.name} takes for granted that what is paid is in line with "
+                f"how the episode ends, and nothing has tested that for {what}: where it is "
                 f'not, success may fall. {how}; or take algorithm.name = "lockstep", which follows '
                 "such rewards once it has shown that those who earn more are solved more often"
             )
@@ -39,7 +39,7 @@ def start_advice(config: ConfigData) -> Iterator[str]:
 
 
 def _untested_rewards(config: ConfigData) -> Iterator[tuple[str, str]]:
-    """Yield what pays steps and was tested by nobody, and how to test it."""
+    """Yield what pays and was tested by nobody, and how to test it."""
     for label, env in zip(config.env_names, config.env, strict=True):
         # Announced environments are tested before; workflows have to ask for rewards of steps.
         is_unannounced = "." in env.id and not env.id.startswith(WORKFLOW_PREFIX)

@@ -130,9 +130,9 @@ class Algorithm(Section):
         return False
 
     @property
-    def trusts_steps(self) -> bool:
-        """Whether it takes for granted that the best reward of a step is best in the end."""
-        return self.is_by_step
+    def trusts_rewards(self) -> bool:
+        """Whether rewards count whatever they mean for how an episode ends."""
+        return True
 
     @property
     def sees_size(self) -> bool:

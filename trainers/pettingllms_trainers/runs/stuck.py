@@ -230,7 +230,7 @@ _TOO_FAR = (
 )
 _UNTAUGHT = (
     "the algorithm sees the reward of the own step alone, and what the role does pays later. "
-    'Compare whole episodes (algorithm.name = "reinforce", or "vine" where episodes are long), or '
+    'Compare whole episodes (algorithm.name = "reinforce", or "lockstep"), or '
     "pay the role for its step"
 )
 _BLIND = (
