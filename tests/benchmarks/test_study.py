@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -356,6 +358,7 @@ def test_what_a_page_says_of_two_ways_is_what_the_table_has(claim):
     """Ahead, behind: the 95 % interval excludes 0; level: it does not; unbeaten: none is ahead."""
     assert claim["says"] in prose_of(claim["page"])
     found, checked = credit_cells.results(claim["layer"]), 0
+    groups = defaultdict(list)
     for relation in ("ahead", "level", "behind"):
         for name, way, other, *of in claim.get(relation, ()):
             how = credit_cells.over_budgets
@@ -367,6 +370,7 @@ def test_what_a_page_says_of_two_ways_is_what_the_table_has(claim):
             low, high = mean_interval(by)[1:]
             is_so = {"ahead": low > 0, "level": low <= 0 <= high, "behind": high < 0}
             assert is_so[relation], (name, way, other, low, high)
+            groups[relation, way, other].append(by)
             checked += 1
     for name, way, *but in claim.get("unbeaten", ()):
         for other in {*TABLE["exact"]["ways"]} - {way, *but}:
@@ -374,6 +378,29 @@ def test_what_a_page_says_of_two_ways_is_what_the_table_has(claim):
             assert mean_interval(by)[2] >= 0, (name, way, other)
             checked += 1
     assert checked
+    points_agree(claim["says"], [*groups.values()])
+
+
+def points_agree(says, groups):
+    """Assert that the points and intervals of a sentence are those of the differences it rests on.
+
+    Args:
+        says: The sentence.
+        groups: Differences of one pair of ways, in one relation, over rows.
+    """
+    ends = [
+        [sorted(abs(round(100 * e)) for e in mean_interval(by)[1:]) for by in g] for g in groups
+    ]
+    for low, high in re.findall(r"\((\d+) to (\d+)\)", says):
+        assert any([int(low), int(high)] in group for group in ends), (low, high)
+    means = [{abs(round(100 * fmean(by))) for by in group} for group in groups]
+    rest = re.sub(r"\([^)]*\)", "", says)
+    for several in re.findall(r"\bby (\d+(?:(?:, | and )\d+)*)\b(?! to)", rest):
+        assert {*map(int, re.findall(r"\d+", several))} <= set().union(*means), several
+    for low, high in re.findall(r"(\d+) to (\d+)", rest):
+        every = set().union(*means)
+        spans = [{min(of), max(of)} for of in (*means, every)]
+        assert {int(low), int(high)} in spans, (low, high, spans)
 
 
 @pytest.mark.parametrize("page", PROSE)
