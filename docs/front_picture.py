@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import sys
-from html import escape
 from pathlib import Path
+
+from svg_plot import percent, picture, text
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "assets" / "front.svg"
@@ -27,10 +28,8 @@ _ROW = 126
 _BOX_WIDTH, _BOX_HEIGHT, _FIRST_BOX, _BOX_STEP = 104, 58, 130, 112
 _PLOT_LEFT, _PLOT_TOP, _PLOT_WIDTH, _PLOT_HEIGHT = 656, 62, 270, 196
 _STYLE = """
-text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f2328; }
 .title { font-size: 14px; font-weight: 600; }
 .moves { font: 14px ui-monospace, Menlo, Consolas, monospace; }
-.small { font-size: 12px; fill: #59636e; }
 .box, .wall, .cell { fill: #f6f8fa; stroke: #c5cbd3; }
 .wall { fill: #8c959f; stroke: none; }
 .cell { stroke: #d8dde3; stroke-width: .6; }
@@ -38,13 +37,11 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f232
 .left { fill: none; stroke: #c5cbd3; }
 .followed { fill: none; stroke: #0969da; stroke-width: 2.4; }
 .box.followed { fill: #ddf4ff; }
-.axis { stroke: #c5cbd3; }
 .seed { fill: none; stroke: #54aeff; stroke-width: 1.4; opacity: .7; }
 .first { fill: none; stroke: #0969da; stroke-width: 3; }
 @media (prefers-color-scheme: dark) {
-  text { fill: #f0f6fc; } .small { fill: #9198a1; }
   .box, .cell { fill: #151b23; stroke: #3d444d; } .wall { fill: #656c76; }
-  .box.followed { fill: #0c2d6b; } .left, .axis { stroke: #3d444d; }
+  .box.followed { fill: #0c2d6b; } .left { stroke: #3d444d; }
   .followed, .first { stroke: #4493f8; } .P { fill: #4493f8; } .G { fill: #3fb950; }
 }
 """
@@ -60,38 +57,26 @@ def front_picture() -> str:
     title = (
         f"Left: a rollout tree. In turn {turn} the proposer and then the planner each answer one "
         "prompt four times in forks of the game; the best answer is followed. Right: success on "
-        f"held-out levels rises from {_percent(curves[0][0][1])} to {_percent(curves[0][-1][1])}."
+        f"held-out levels rises from {percent(curves[0][0][1])} to {percent(curves[0][-1][1])}."
     )
     heads = [
         (24, f"Turn {turn}: fork the game, compare the answers to one prompt"),
         (_PLOT_LEFT - 34, "After make train"),
     ]
-    parts = [_text(x, 26, head, "title") for x, head in heads]
+    parts = [text(x, 26, head, "title") for x, head in heads]
     parts += [_decision(row, decision) for row, decision in enumerate(last)]
     parts += [
-        _text(24, _HEIGHT - 8, f"After the followed answers: {ending}.", "small"),
+        text(24, _HEIGHT - 8, f"After the followed answers: {ending}.", "small"),
         _plot(curves),
     ]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{escape(title)}">\n<title>{escape(title)}</title>\n'
-        f"<style>{_STYLE}</style>\n" + "\n".join(parts) + "\n</svg>\n"
-    )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
-    return f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>'
+    return picture(_WIDTH, _HEIGHT, title, _STYLE, parts)
 
 
 def _decision(row: int, decision: Decision) -> str:
     """Return what an agent sees, its candidates, and the lines between them."""
     top = 44 + row * _ROW
     board_width = _CELL * len(decision.board.splitlines()[0])
-    parts = [_board(decision.board, 24, top + 18), _text(24, top + 10, decision.agent)]
+    parts = [_board(decision.board, 24, top + 18), text(24, top + 10, decision.agent, "")]
     middle, start = top + 18 + board_width / 2, 24 + board_width
     for index in range(len(decision.texts)):
         kind = "followed" if index == decision.chosen else "left"
@@ -115,17 +100,17 @@ def _candidate(decision: Decision, index: int, x: float, top: float) -> str:
         (f"advantage {decision.advantages[index]:+.1f}", "small"),
     )
     texts = "".join(
-        _text(middle, top + 18 + 16 * number, line, style, "middle")
+        text(middle, top + 18 + 16 * number, line, style, "middle")
         for number, (line, style) in enumerate(lines)
     )
     box = f'x="{x:g}" y="{top:g}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="5"'
     return f'<rect class="{kind}" {box}/>{texts}'
 
 
-def _board(text: str, left: float, top: float) -> str:
+def _board(board: str, left: float, top: float) -> str:
     """Return a board as squares: walls grey, the player and the goal as discs."""
     parts: list[str] = []
-    for row, line in enumerate(text.splitlines()):
+    for row, line in enumerate(board.splitlines()):
         for column, mark in enumerate(line):
             x, y = left + column * _CELL, top + row * _CELL
             kind = "wall" if mark == "#" else "cell"
@@ -149,20 +134,20 @@ def _plot(curves: list[list[list[float]]]) -> str:
         return f'<polyline class="{kind}" points="{points}"/>'
 
     (left, bottom), (right, top) = at(0, 0), at(last_step, 1)
-    axis = f'<path class="axis" fill="none" d="M{left} {top} V{bottom} H{right}"/>'
+    axis = f'<path class="axis" d="M{left} {top} V{bottom} H{right}"/>'
     ticks = [
-        *(_text(left - 8, at(0, share)[1] + 4, _percent(share), "small", "end")
+        *(text(left - 8, at(0, share)[1] + 4, percent(share), "small", "end")
           for share in (0, 0.5, 1)),
-        *(_text(at(step, 0)[0], bottom + 18, f"{step:g}", "small", "middle")
+        *(text(at(step, 0)[0], bottom + 18, f"{step:g}", "small", "middle")
           for step in (0, last_step)),
-        _text((left + right) / 2, bottom + 36, "train steps", "small", "middle"),
-        _text((left + right) / 2, top - 14, f"held-out success, {len(curves)} seeds",
+        text((left + right) / 2, bottom + 36, "train steps", "small", "middle"),
+        text((left + right) / 2, top - 14, f"held-out success, {len(curves)} seeds",
               "small", "middle"),
     ]  # fmt: skip
     start, end = curves[0][0], curves[0][-1]
     labels = [
-        _text(at(*start)[0] + 8, at(*start)[1] + 16, _percent(start[1]), "title"),
-        _text(at(*end)[0] - 4, at(*end)[1] + 22, _percent(end[1]), "title", "end"),
+        text(at(*start)[0] + 8, at(*start)[1] + 16, percent(start[1]), "title"),
+        text(at(*end)[0] - 4, at(*end)[1] + 22, percent(end[1]), "title", "end"),
     ]
     lines = [line(curve, "seed") for curve in curves[1:]] + [line(curves[0], "first")]
     return "".join([axis, *ticks, *lines, *labels])
