@@ -19,8 +19,8 @@ from document_tables.credit_cells import (
 from document_tables.markdown import markdown
 
 _COMPARED = "lockstep"
-_WAYS = (*TABLE["tiny"]["ways"], "reinforce_step")
-_OTHERS = [way for way in _WAYS if way != _COMPARED]
+WAYS = (*TABLE["tiny"]["ways"], "reinforce_step")
+_OTHERS = [way for way in WAYS if way != _COMPARED]
 _EVERY = [row for row in TABLE["tiny"]["rows"] if "plays" not in row]
 _PLAYS = {"single": "one agent", "shared": "team, one policy", "team": "team, a policy per role"}
 
@@ -28,7 +28,7 @@ _PLAYS = {"single": "one agent", "shared": "team, one policy", "team": "team, a 
 def credit_tiny() -> str:
     """Return the rows of the tiny layer that are complete, and which are not."""
     found = results("tiny")
-    rows = [row for row in _EVERY if found.is_complete(row["name"])]
+    rows = complete_rows(found)
     missing = [row["label"] for row in _EVERY if row not in rows]
     note = f"Not yet in it: {'; '.join(missing)}.\n" if missing else ""
     return _rows(found, rows, note)
@@ -37,8 +37,13 @@ def credit_tiny() -> str:
 def credit_earlier() -> str:
     """Return the others as they were measured before, on seeds that rates were chosen on."""
     found, now = results("earlier"), results("tiny")
-    every = [row for row in _EVERY if found.is_complete(row["name"])]
-    return _rows(found, [row for row in every if not now.is_complete(row["name"])])
+    rows = [row for row in complete_rows(found) if not now.is_complete(row["name"])]
+    return _rows(found, rows)
+
+
+def complete_rows(found: Results) -> list[Mapping[str, Any]]:
+    """Return the rows of ways that have all their cells."""
+    return [row for row in _EVERY if found.is_complete(row["name"])]
 
 
 def _rows(found: Results, rows: Sequence[Mapping[str, Any]], more: str = "") -> str:
@@ -64,7 +69,7 @@ def _rows(found: Results, rows: Sequence[Mapping[str, Any]], more: str = "") -> 
         end, mean = (found.mean((name, way), value) for value in values)
         return f"{end:.0f} % ({mean:.0f} %)"
 
-    used = [way for way in _WAYS if any(found.has(row["name"], way) for row in rows)]
+    used = [way for way in WAYS if any(found.has(row["name"], way) for row in rows)]
     others = [way for way in used if way != _COMPARED]
     lines = [
         [

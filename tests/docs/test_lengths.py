@@ -50,7 +50,7 @@ def test_the_readme_is_read_in_a_minute():
     assert words(text) <= 900
 
 
-@pytest.mark.parametrize("name", ["front_picture", "staleness_picture"])
+@pytest.mark.parametrize("name", ["front_picture", "small_models_picture", "staleness_picture"])
 def test_pictures_are_those_that_their_scripts_draw(monkeypatch, name):
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
