@@ -76,6 +76,12 @@ def of_paths(*args, **keys):
     return [[first for (first,) in path] for path in advantages(*args, **keys)]
 
 
+def test_none_has_more_than_60_lines():
+    modules = [*(RIVALS / "pettingllms_rivals").glob("*.py")]
+    num_lines = {path.stem: len(path.read_text("utf-8").splitlines()) for path in modules}
+    assert {name: num for name, num in num_lines.items() if num > 60} == {} != num_lines
+
+
 @pytest.mark.parametrize("name", ANNOUNCED)
 def test_it_passes_the_kit(name):
     check_algorithm(ANNOUNCED[name])
@@ -145,9 +151,22 @@ def test_graphgpo_credits_coming_nearer_to_the_goal_in_failed_episodes_too():
     assert beside[0][0] == pytest.approx(0.25 - mean - 1)
 
 
-def test_c3_leaves_one_out_and_divides_by_nothing():
-    ((found,),) = advantages("c3", tree(0, step([3, 0, 0], value=1.0)))
-    assert found == pytest.approx([3, -1.5, -1.5])
+def test_c3_leaves_one_out_at_each_decision_and_divides_by_nothing():
+    steps = step([3, 0, 0], value=1.0), step([1, 5], "x", "b_0"), step([2, 2, 8], "y")
+    ((first, second, third),) = advantages("c3", tree(0, *steps))
+    # 3 - (0 + 0) / 2 and 0 - (3 + 0) / 2; V is the same for all. 1 - 5. 2 - (2 + 8) / 2, 8 - 2.
+    assert first == pytest.approx([3, -1.5, -1.5])
+    assert second == pytest.approx([-4, 4])
+    assert third == pytest.approx([-3, -3, 6])
+
+
+def test_entropy_branching_compares_the_candidates_of_a_branching_with_each_other_alone():
+    branching = step([1, 0, 5], "x", "b_0", value=2.0)
+    first, second, last = advantages("entropy_branching", tree(0, step(9), branching, step(4)))[0]
+    # 3, 2, 7 have the mean 4 and the variance (1 + 4 + 9) / 3. Whoever has one candidate compares
+    # with nothing, also where another decision of the role has one.
+    assert second == pytest.approx([deviation / (14 / 3) ** 0.5 for deviation in (-1, -2, 3)])
+    assert first == last == [0.0]
 
 
 def test_turn_ppo_is_gae_over_the_batch():

@@ -4,21 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pettingllms_trainers.rollout.credit.credit import Credit
+from pydantic import Field
+
+from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes
+from pettingllms_trainers.config.algorithm import Moment, Strategy, ValueConfig
+from pettingllms_trainers.learning.targets import value_examples
+from pettingllms_trainers.rollout.credit.value import ByValue
 from pettingllms_trainers.rollout.player import Player
+from pettingllms_trainers.types import RolloutTree, ValueExample
 
 
-class AloneValued:
-    """Plays an episode from its start to its end, with what follows every answer; see `Strategy`.
+class ValuedEpisodes(WholeEpisodes):
+    """K whole episodes per level, beside a V that learns their returns."""
 
-    Args:
-        credit: Finds what follows.
-    """
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    """Discount per decision, of any role."""
+    value: ValueConfig = ValueConfig()
+
+    def strategy(self, moment: Moment) -> Strategy:
+        """See `Algorithm.strategy`."""
+        return _Alone(self.gamma)
+
+    @property
+    def critic(self) -> ValueConfig:
+        """See `Algorithm.critic`."""
+        return self.value
+
+    def value_examples(
+        self, trees: Sequence[RolloutTree], moment: Moment
+    ) -> dict[str, list[ValueExample]]:
+        """See `Algorithm.value_examples`: returns of whole episodes."""
+        return value_examples(trees, gamma=self.gamma, path_weight=1.0)
+
+
+class _Alone:
+    """Plays an episode from its start to its end and asks V after every answer; see `Strategy`."""
 
     num_together = 1
 
-    def __init__(self, credit: Credit) -> None:
-        self._credit = credit
+    def __init__(self, gamma: float) -> None:
+        self._credit = ByValue(gamma)
 
     async def play(self, players: Sequence[Player]) -> None:
         """See `Strategy.play`."""

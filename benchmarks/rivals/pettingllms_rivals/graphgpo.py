@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from pydantic import Field
 
@@ -13,8 +13,8 @@ from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes, by_epi
 from pettingllms_trainers.config.algorithm import Member, Moment
 from pettingllms_trainers.types import RolloutTree
 
-_GOAL, _END = "goal", "end"
-"""In the place of a key: the episode is over, with success or without."""
+_State = tuple[int, str]
+"""Level and key of a moment; `goal` stands for the end with success, `end` for that without."""
 
 
 class GraphGpo(WholeEpisodes):
@@ -23,11 +23,9 @@ class GraphGpo(WholeEpisodes):
     Take it for comparison with state returns: it sees success and no reward of a step.
 
     Source:
-        GraphGPO (arXiv 2605.26684): all episodes of a level make one graph of states, and a step is
-        credited by how much nearer it comes to the goal. Computed here: gamma^d(s') - gamma^d(s),
-        with d the fewest decisions from a state to success on the graph (0 if none leads there),
-        compared with the other steps of the agent on the level, beside the return of its episode.
-        That form, the weight, and a state being one of a moment are ours.
+        GraphGPO (arXiv 2605.26684): a step is credited by how much nearer it comes to the goal on
+        the graph of all episodes of a level. Ours: gamma^d(s') - gamma^d(s), with d the decisions
+        from a state to success (0 if there is no way), compared per agent and level; the weight.
     """
 
     name: str = "graphgpo"
@@ -40,27 +38,23 @@ class GraphGpo(WholeEpisodes):
     def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
         """See `Algorithm.groups`."""
         yield from by_episode(found, "agent", 1.0)
-        paths = {(tree.env_seed, tree.episode): _path(tree) for tree, _ in found}
-        before: dict[tuple[int, str], set[str]] = defaultdict(set)
-        for (level, _), path in paths.items():
-            for state, after in pairwise(path):
-                before[level, after].add(state)
-        worth: dict[tuple[int, str], float] = {}
-        for level in dict.fromkeys(level for level, _ in paths):
-            near, value = {_GOAL}, 1.0
-            while near:  # backwards, breadth first
-                worth |= {(level, state): value for state in near}
-                reached = {state for after in near for state in before[level, after]}
-                near = {state for state in reached if (level, state) not in worth}
-                value *= self.gamma
+        paths = {tree.episode: _path(tree) for tree, _ in found}
+        before: dict[_State, set[_State]] = defaultdict(set)
+        for state, after in chain.from_iterable(map(pairwise, paths.values())):
+            before[after].add(state)
+        near = {(tree.env_seed, "goal") for tree, _ in found}
+        worth, value = dict[_State, float](), 1.0
+        while near:  # backwards, breadth first
+            worth |= dict.fromkeys(near, value)
+            near = {state for after in near for state in before[after]} - worth.keys()
+            value *= self.gamma
         for index, (tree, decision) in enumerate(found):
-            level, start = tree.env_seed, decision.key.position
-            state, after = paths[level, tree.episode][start : start + 2]
-            gain = worth.get((level, after), 0.0) - worth.get((level, state), 0.0)
-            key = level, decision.key.agent, "graph"
-            yield key, Member(gain, ((index, 0),), self.step_weight)
+            state, after = paths[tree.episode][decision.key.position :][:2]
+            gain = worth.get(after, 0.0) - worth.get(state, 0.0)
+            group = tree.env_seed, decision.key.agent, "graph"
+            yield group, Member(gain, ((index, 0),), self.step_weight)
 
 
-def _path(tree: RolloutTree) -> list[str]:
-    is_solved = tree.outcome is not None and tree.outcome.success
-    return [*(one.state_key for one in tree.decisions), _GOAL if is_solved else _END]
+def _path(tree: RolloutTree) -> list[_State]:
+    end = "goal" if tree.outcome is not None and tree.outcome.success else "end"
+    return [(tree.env_seed, key) for key in (*(one.state_key for one in tree.decisions), end)]
