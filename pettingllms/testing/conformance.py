@@ -47,6 +47,7 @@ from pettingllms.testing.report import (
     CheckStatus,
     ConformanceWarning,
     Finding,
+    Measured,
     NotPromised,
     SkippedCheck,
 )
@@ -159,6 +160,7 @@ def finding_of(check: Check, subject: Subject) -> Finding:
     status, message, error, figures = CheckStatus.KEPT, "", None, {}
     try:
         figures = check(subject) or {}
+        message = figures.message if isinstance(figures, Measured) else ""
     except SkippedCheck as reason:
         status, message = CheckStatus.SKIPPED, str(reason)
     except NotPromised as reason:

@@ -34,6 +34,19 @@ class ConformanceWarning(UserWarning):
     """A check of `check_env` was skipped."""
 
 
+class Measured(dict[str, float]):
+    """What a check measured: name -> value.
+
+    Args:
+        figures: The same.
+        message: What to say beside it, in lines; empty: nothing.
+    """
+
+    def __init__(self, figures: Mapping[str, float], message: str = "") -> None:
+        super().__init__(figures)
+        self.message = message
+
+
 @dataclass(frozen=True)
 class Finding:
     """How one check ended."""
@@ -44,7 +57,7 @@ class Finding:
     """What was checked, in one sentence."""
     status: CheckStatus
     message: str = ""
-    """The fault, or why the check was skipped; empty if the promise is kept."""
+    """The fault, why the check was skipped, or what to say beside what was measured."""
     seconds: float = 0.0
     """Wall time of the check."""
     figures: Mapping[str, float] = field(default_factory=dict[str, float])

@@ -1,6 +1,8 @@
 """`check_env` and its report: what passes, what is skipped and said so, and what is refused."""
 
+import itertools
 import random
+import re
 import threading
 import warnings
 
@@ -18,6 +20,7 @@ from pettingllms.testing import (
     transcript_of,
 )
 from pettingllms.testing.alignment import check_alignment
+from pettingllms.testing.conformance import finding_of
 from pettingllms.testing.keys import check_state_key
 from pettingllms.testing.play import scripted_actor
 from pettingllms.testing.report import NotPromised
@@ -225,7 +228,25 @@ def test_it_is_said_where_agents_read_more_than_what_counts(corridor_env):
 
     with pytest.raises(NotPromised, match="the whole state counts"):
         check_state_key(Subject(corridor_env, {}))
-    figures = check_state_key(Subject(Placed, {}))
+    finding = finding_of(check_state_key, Subject(Placed, {}))
+    figures, (shown,) = finding.figures, finding.message.splitlines()
     assert figures["states met again"] > 0
     # The walker reads the advice, which the key leaves out; the scout does not.
     assert figures["walker reads more than the key"] > figures["scout reads more than the key"] == 0
+    assert re.fullmatch(
+        r"Seed 0, key \d+: walker reads '.*says: [LR]+' or '.*says: [LR]+'\.", shown
+    )
+
+
+def test_who_never_reads_the_same_twice_reads_more_every_time(corridor_env):
+    class Numbered(corridor_env):
+        numbers = itertools.count()
+
+        def _key_json(self, state):
+            return "anywhere"
+
+        def _fields(self, state, agent, turn):
+            return {**super()._fields(state, agent, turn), "where": f"No. {next(self.numbers)}"}
+
+    figures = check_state_key(Subject(Numbered, {}))
+    assert [figures[f"{role} reads more than the key"] for role in ("scout", "walker")] == [1, 1]
