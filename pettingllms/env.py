@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Self, cast
+from typing import Any, ClassVar, Generic, Self, cast
 
 from pettingllms.arguments import check_choice, check_kind, check_number, check_whole
 from pettingllms.branching import BranchingEnv
@@ -81,6 +81,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
     """Which of the `levels` its arguments are; None if they are none of them."""
     solved_share: float = 0.0
     """Share of a level's solution after which episodes begin, in [0, 1); see `pettingllms.make`."""
+    solves_in_one_turn: ClassVar[bool] = False
+    """Whether later turns of a solution only repeat its first one, as of an answer to confirm."""
 
     def __init__(
         self,
@@ -176,16 +178,18 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
             allowed = "0 for levels that the scripted policy oracle does not solve"
             raise InvalidArgument("solved_share", self.solved_share, allowed)
         # A turn is not divided: agents that act at the same time begin at the same moment.
-        vars(self).update(vars(turns[int(self.solved_share * len(turns))]))
+        is_written = self.solves_in_one_turn or len(turns) == 1
+        vars(self).update(vars(turns[0 if is_written else int(self.solved_share * len(turns))]))
         self.rewards = dict.fromkeys(self._order, 0.0)
         self._cumulative_rewards = dict.fromkeys(self._order, 0.0)
         first = {**_first_info(self.difficulty), "turn": self.turn}
         self.infos = {agent: {**first} for agent in self._order}
-        if len(turns) == 1:
+        if is_written:
             # A single turn has no middle, but its answers have.
-            self._begun = {
-                agent: text[: int(self.solved_share * len(text))] for agent, text in answers.items()
-            }
+            for agent, text in answers.items():
+                pieces = self._worked(self._state, agent, text)
+                shown = "".join(pieces[: int(self.solved_share * len(pieces))])
+                self._begun = {**self._begun, agent: shown}
 
     def step(self, action: str | None) -> None:
         """Play the selected agent's action.

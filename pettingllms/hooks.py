@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pettingllms.difficulty import Difficulty
@@ -95,6 +95,18 @@ class GameHooks(ABC, Generic[StateT]):
     def _scripted(self, state: StateT, agent: str, policy: str, rng: random.Random) -> str:
         """Return the text that a scripted policy answers in this state."""
         raise NotImplementedError(f"{type(self).__name__} lists {policy!r} but does not play it")
+
+    def _worked(self, state: StateT, agent: str, answer: str) -> Sequence[str]:
+        """Return the pieces of a right answer, of which prompts show the first; see `solved_share`.
+
+        Args:
+            state: The first state of the episode.
+            agent: Who answers.
+            answer: What the policy `oracle` answers, whose characters are the default. Text that is
+                work to read, such as a program, comes by its lines (`parsing.lines_of`), and where
+                the oracle writes no more than a result, a game shows how one comes to it.
+        """
+        return answer
 
     def _rgb_array(self, state: StateT) -> Any:
         """Return the state as an image, uint8 of shape [height, width, 3]."""

@@ -337,6 +337,11 @@ def _checked_calls(
     return calls
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text; the breaks between them begin all but the first."""
+    return re.split(r"(?=\n)", text)
+
+
 def one_line(text: str, limit: int) -> str:
     """Return a text fit for one line of a prompt: no control characters, at most `limit` long."""
     # Four times the limit is enough after runs of spaces collapse, and bounds the work on long

@@ -175,7 +175,7 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
             arguments given with it override it. See `pettingllms.difficulty`. `solved_share=0.5`,
             for training: episodes begin halfway along the solution by the scripted policy
             `oracle`, at the start of a turn; where it takes one turn only, prompts show the first
-            half of its answers.
+            half of its answers, worked out where that is known.
 
     Returns:
         A `TextEnv`, wrapped or raw.

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pettingllms.arguments import check_choice, check_flag, check_kind, check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import TextEnv
+from pettingllms.parsing import lines_of
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
@@ -324,3 +325,6 @@ class CodeEnv(TextEnv[CodeState]):
     def _scripted(self, state: CodeState, agent: str, policy: str, rng: random.Random) -> str:
         problem = self._problems[state.problem_id]
         return scripted_text(problem, role_of(agent), policy, self._judge)
+
+    def _worked(self, state: CodeState, agent: str, answer: str) -> Sequence[str]:
+        return lines_of(answer)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from pettingllms.markup import last_boxed
 from pettingllms_envs.datasets.fields import (
@@ -18,6 +19,14 @@ from pettingllms_envs.datasets.fields import (
 from pettingllms_envs.datasets.records import MathProblem
 
 _GSM8K_ANSWER = re.compile(r"####\s*(.+?)\s*$")
+_GSM8K_CALCULATION = re.compile(r"<<.*?>>")
+
+
+def _solution(value: Any) -> str | None:
+    """Return a worked solution, the first of several; None where the source has none."""
+    if isinstance(value, list | tuple) and value:
+        value = cast("Sequence[Any]", value)[0]
+    return (value.strip() or None) if isinstance(value, str) else None
 
 
 def _answer(value: Any, name: str) -> str:
@@ -42,6 +51,7 @@ def aime_2024(row: Row, number: int) -> MathProblem:
         id=row_id(row, number, "ID"),
         question=text_field(row, "Problem"),
         answer=_answer(row.get("Answer"), "Answer"),
+        solution=_solution(row.get("Solution")),
     )
 
 
@@ -56,6 +66,7 @@ def problem_answer(row: Row, number: int) -> MathProblem:
         question=text_field(row, "problem"),
         answer=_answer(row.get("answer"), "answer"),
         difficulty=row_id(row, 0, "difficulty") if row.get("difficulty") is not None else "",
+        solution=_solution(row.get("solution")),
     )
 
 
@@ -73,6 +84,7 @@ def question_answer(row: Row, number: int) -> MathProblem:
         id=row_id(row, number, "id", "idx"),
         question=text_field(row, "question"),
         answer=final.group(1).replace(",", "") if final else answer,
+        solution=_solution(_GSM8K_CALCULATION.sub("", answer[: final.start()])) if final else None,
     )
 
 
@@ -98,6 +110,7 @@ def olympiadbench(row: Row, number: int) -> MathProblem:
         unit=optional_text(row, "unit") or "",
         tolerance=_tolerance(row),
         difficulty=optional_text(row, "subfield") or "",
+        solution=_solution(row.get("solution")),
     )
 
 
@@ -142,4 +155,5 @@ def competition_math(row: Row, number: int) -> MathProblem:
         question=text_field(row, "problem"),
         answer=_answer(answer, "answer"),
         difficulty=row_id(row, 0, "level"),
+        solution=_solution(row.get("solution")),
     )

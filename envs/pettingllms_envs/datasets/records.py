@@ -59,3 +59,5 @@ class MathProblem(NamedTuple):
     Empty: the reference says it; see `pettingllms_envs.math.forms.objection`."""
     difficulty: str = ""
     """The source's own word for it."""
+    solution: str | None = None
+    """How one comes to the answer, in words, where the source says it; no agent reads it whole."""

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 from pettingllms.arguments import check_kind, check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import TextEnv
-from pettingllms.errors import SandboxError
-from pettingllms.parsing import one_line
+from pettingllms.errors import InvalidArgument, SandboxError
+from pettingllms.parsing import lines_of, one_line
 from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox
 from pettingllms.state import to_jsonable
 from pettingllms.transition import ParseError, role_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS, last_printed
-from pettingllms_envs.math.problems import checked_range, problem_source
+from pettingllms_envs.math.problems import BUILTIN, checked_range, problem_source
 from pettingllms_envs.math.rules import Attempt, Equivalent, MathState
 from pettingllms_envs.math.tasks import same_text, tasks_of
 from pettingllms_envs.math.text import (
@@ -30,6 +30,7 @@ from pettingllms_envs.math.text import (
     read_program,
 )
 from pettingllms_envs.math.verifier import Outcome, Verdict, Verifier, default_verifier
+from pettingllms_envs.math.worked import WORKED, worked_answer
 
 NO_ANSWER_COST = -0.25
 """Local reward of an attempt without a readable answer, divided by the number of turns."""
@@ -63,6 +64,7 @@ class AnswerEnv(TextEnv[MathState]):
     """
 
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
+    solves_in_one_turn: ClassVar[bool] = True
     levels: ClassVar[Difficulty] = Difficulty(
         {
             "easy": {"difficulty": [1, 2]},
@@ -98,6 +100,7 @@ class AnswerEnv(TextEnv[MathState]):
             self._verifier = verifier or default_verifier()
         else:
             self._draw = self._tasks.draw
+        self._is_builtin = source == BUILTIN
         self._history = history
         self._sandbox = sandbox or default_sandbox()
 
@@ -111,10 +114,20 @@ class AnswerEnv(TextEnv[MathState]):
         return read_program(text) if role_of(agent) == "tool" else read_boxed(text)
 
     def _state_json(self, state: MathState) -> Any:
-        # The form says how an answer is judged; it is no part of what a level is.
+        # How an answer is judged or comes about is no part of what a level is.
         found = to_jsonable(state)
-        del found["problem"]["form"]
+        del found["problem"]["form"], found["problem"]["solution"]
         return found
+
+    def _worked(self, state: MathState, agent: str, answer: str) -> Sequence[str]:
+        found = worked_answer(state.problem, self._is_builtin, agent, answer)
+        if found is None:
+            allowed = (
+                f"0 for problems that come without a solution, as {state.problem.id} does; the "
+                f"families that come with one are {', '.join(WORKED)}"
+            )
+            raise InvalidArgument("solved_share", self.solved_share, allowed)
+        return lines_of(found)
 
     def _ansi(self, state: MathState) -> str:
         return board(state)

@@ -194,6 +194,15 @@ def test_mathematics():
     assert convert("question_answer", {**GSM8K, "answer": "7"}).answer == "7"
 
 
+def test_mathematics_has_the_first_solution_of_its_row():
+    assert convert("olympiadbench", {**OLYMPIAD, "solution": ["A.", "B."]}).solution == "A."
+    assert convert("aime_2024", {**AIME, "Solution": "A."}).solution == "A."
+    assert convert("math", MATH).solution == MATH["solution"]
+    assert convert("problem_answer", {**POLARIS, "solution": " "}).solution is None
+    assert convert("question_answer", GSM8K).solution == "1 + 1 = 2"
+    assert convert("question_answer", {**GSM8K, "answer": "7"}).solution is None
+
+
 BAD = [
     ("apps", {"input_output": ""}, "input_output is empty"),
     ("apps", {"input_output": "{"}, "not JSON"),

@@ -10,6 +10,7 @@ from pettingllms_envs.math.families import (
     number_theory,
     sequences,
 )
+from pettingllms_envs.math.families.calculation import Calculation
 from pettingllms_envs.math.families.family import MAX_DIFFICULTY, MIN_DIFFICULTY, Family, Params
 
 FAMILIES: tuple[Family, ...] = (
@@ -22,4 +23,4 @@ FAMILIES: tuple[Family, ...] = (
 )
 """All families, by topic."""
 
-__all__ = ["FAMILIES", "MAX_DIFFICULTY", "MIN_DIFFICULTY", "Family", "Params"]
+__all__ = ["FAMILIES", "MAX_DIFFICULTY", "MIN_DIFFICULTY", "Calculation", "Family", "Params"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
+from pettingllms_envs.math.families.calculation import Calculation
 from pettingllms_envs.math.families.family import (
     Family,
     Params,
@@ -47,19 +50,19 @@ def _coefficients(rng: random.Random, difficulty: int) -> Params:
     return (nonzero(rng, 3 + difficulty), *(nonzero(rng, 9) for _ in range(difficulty + 2)))
 
 
-def _at(coefficients: Params, x: int) -> int:
-    value = 0
+def _remainder(params: Sequence[Any]) -> Any:
+    x, value, *coefficients = params
     for coefficient in coefficients:
         value = value * x + coefficient
     return value
 
 
-def _power_sum(params: Params) -> str:
+def _power_sum(params: Sequence[Any]) -> Any:
     total, product, power = params
     sums = [2, total]
-    while len(sums) <= power:
+    while len(sums) <= int(power):
         sums.append(total * sums[-1] - product * sums[-2])
-    return str(sums[power])
+    return sums[-1]
 
 
 def _composed(rng: random.Random, difficulty: int) -> Params:
@@ -67,10 +70,10 @@ def _composed(rng: random.Random, difficulty: int) -> Params:
     return (*(nonzero(rng, bound) for _ in range(5)), rng.randint(-bound, bound))
 
 
-def _composed_answer(params: Params) -> str:
+def _composed_answer(params: Sequence[Any]) -> Any:
     a, b, c, d, e, x = params
     inner = c * x * x + d * x + e
-    return str(a * inner + b)
+    return a * inner + b
 
 
 FAMILIES = (
@@ -110,7 +113,7 @@ FAMILIES = (
             f"Find the remainder when ${polynomial(p[1:])}$ is divided by "
             f"${polynomial((1, -p[0]))}$."
         ),
-        answer=lambda p: str(_at(p[1:], p[0])),
+        answer=Calculation(_remainder),
     ),
     Family(
         name="power_sum",
@@ -123,7 +126,7 @@ FAMILIES = (
             f"Two (possibly complex) numbers $x, y$ have $x + y = {p[0]}$ and $xy = {p[1]}$. "
             f"Find $x^{{{p[2]}}} + y^{{{p[2]}}}$."
         ),
-        answer=_power_sum,
+        answer=Calculation(_power_sum),
     ),
     Family(
         name="root_reciprocals",
@@ -136,7 +139,7 @@ FAMILIES = (
             f"The (possibly complex) solutions of ${polynomial(p)} = 0$ "
             "are $r$ and $s$. Find $\\frac{1}{r} + \\frac{1}{s}$."
         ),
-        answer=lambda p: latex(Fraction(-p[1], p[2])),
+        answer=Calculation(lambda p: -1 * p[1] / p[2]),
     ),
     Family(
         name="composed_functions",
@@ -145,6 +148,6 @@ FAMILIES = (
             f"Let $f(x) = {polynomial(p[:2])}$ and $g(x) = {polynomial(p[2:5])}$. "
             f"Find $f(g({p[5]}))$."
         ),
-        answer=_composed_answer,
+        answer=Calculation(_composed_answer),
     ),
 )

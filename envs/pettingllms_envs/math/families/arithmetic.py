@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
-from fractions import Fraction
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Any
 
-from pettingllms_envs.math.families.family import Family, Params, latex, listed, polynomial
+from pettingllms_envs.math.families.calculation import Calculation
+from pettingllms_envs.math.families.family import Family, Params, listed, polynomial
 
 
 def _expression(rng: random.Random, difficulty: int) -> Params:
@@ -20,8 +24,8 @@ def _fractions(rng: random.Random, difficulty: int) -> Params:
     return tuple(n for _ in range(count) for n in (rng.randint(1, bound), rng.randint(2, bound)))
 
 
-def _fraction_terms(params: Params) -> list[Fraction]:
-    return [Fraction(a, b) for a, b in zip(params[::2], params[1::2], strict=True)]
+def _fraction_sum(params: Sequence[Any]) -> Any:
+    return reduce(add, [a / b for a, b in zip(params[::2], params[1::2], strict=True)])
 
 
 def _fractions_question(params: Params) -> str:
@@ -51,11 +55,11 @@ def _percent_question(params: Params) -> str:
     return f"A price of {price} euros {steps} (each time of its value just before). What is it now?"
 
 
-def _percent_answer(params: Params) -> str:
-    value = Fraction(params[0])
-    for change in params[1:]:
-        value *= Fraction(100 + change, 100)
-    return latex(value)
+def _percent_answer(params: Sequence[Any]) -> Any:
+    value, *changes = params
+    for change in changes:
+        value = value * (100 + change) / 100
+    return value
 
 
 def _base(rng: random.Random, difficulty: int) -> Params:
@@ -71,6 +75,14 @@ def _digits(number: int, base: int) -> str:
     return text
 
 
+def _base_value(params: Sequence[Any]) -> Any:
+    base, number = params
+    value, *digits = map(int, _digits(int(number), int(base)))
+    for digit in digits:
+        value = value * base + digit
+    return value
+
+
 def _mean(rng: random.Random, difficulty: int) -> Params:
     count = rng.randint(3, 4 + 2 * difficulty)
     mean = rng.randint(5, 20 * difficulty)
@@ -82,20 +94,20 @@ FAMILIES = (
         name="expression",
         sample=_expression,
         question=lambda p: rf"Calculate ${p[0]} \cdot {p[1]} - {p[2]} \cdot ({p[3]} - {p[0]})$.",
-        answer=lambda p: str(p[0] * p[1] - p[2] * (p[3] - p[0])),
+        answer=Calculation(lambda p: p[0] * p[1] - p[2] * (p[3] - p[0])),
     ),
     Family(
         name="fraction_sum",
         sample=_fractions,
         question=_fractions_question,
-        answer=lambda p: latex(sum(_fraction_terms(p), Fraction(0))),
+        answer=Calculation(_fraction_sum),
         canonical=_sorted_pairs,
     ),
     Family(
         name="percent_chain",
         sample=_percent,
         question=_percent_question,
-        answer=_percent_answer,
+        answer=Calculation(_percent_answer),
         canonical=lambda p: (p[0], *sorted(p[1:])),
     ),
     Family(
@@ -104,7 +116,7 @@ FAMILIES = (
         question=lambda p: (
             f"A number is written {_digits(p[1], p[0])} in base {p[0]}. Write it in base ten."
         ),
-        answer=lambda p: str(p[1]),
+        answer=Calculation(_base_value),
     ),
     Family(
         name="missing_mark",
@@ -113,7 +125,7 @@ FAMILIES = (
             f"The mean of {p[0]} marks is {p[1]}. "
             f"What must the next mark be so that the mean of all becomes {p[2]}?"
         ),
-        answer=lambda p: str(p[2] * (p[0] + 1) - p[1] * p[0]),
+        answer=Calculation(lambda p: p[2] * (p[0] + 1) - p[1] * p[0]),
     ),
     Family(
         name="joint_work",
@@ -124,7 +136,7 @@ FAMILIES = (
             f"Alone, {len(p)} pumps empty a tank in {listed(p)} hours. "
             "How many hours do they need together? Give the exact value."
         ),
-        answer=lambda p: latex(1 / sum((Fraction(1, hours) for hours in p), Fraction(0))),
+        answer=Calculation(lambda p: 1 / reduce(add, [1 / hours for hours in p])),
         canonical=lambda p: tuple(sorted(p)),
     ),
     Family(
@@ -136,6 +148,6 @@ FAMILIES = (
             rng.randint(-20 * difficulty, 20 * difficulty),
         ),
         question=lambda p: f"Solve ${polynomial(p[:2])} = {polynomial(p[2:])}$ for $x$ exactly.",
-        answer=lambda p: latex(Fraction(p[3] - p[1], p[0] - p[2])),
+        answer=Calculation(lambda p: (p[3] - p[1]) / (p[0] - p[2])),
     ),
 )

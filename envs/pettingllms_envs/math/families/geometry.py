@@ -6,6 +6,7 @@ import math
 import random
 from fractions import Fraction
 
+from pettingllms_envs.math.families.calculation import Calculation
 from pettingllms_envs.math.families.family import Family, Params, latex
 
 
@@ -101,7 +102,7 @@ FAMILIES = (
             f"How many degrees has each interior angle of a regular polygon with {p[0]} sides? "
             "Give the exact value."
         ),
-        answer=lambda p: latex(Fraction(180 * (p[0] - 2), p[0])),
+        answer=Calculation(lambda p: 180 * (p[0] - 2) / p[0]),
     ),
     Family(
         name="tree_shadow",
@@ -110,7 +111,7 @@ FAMILIES = (
             f"A pole of height {p[0]} casts a shadow of length {p[1]}. At the same time a tree "
             f"casts a shadow of length {p[2]}. How high is the tree? Give the exact value."
         ),
-        answer=lambda p: latex(Fraction(p[0] * p[2], p[1])),
+        answer=Calculation(lambda p: p[0] * p[2] / p[1]),
     ),
     Family(
         name="inscribed_circle",

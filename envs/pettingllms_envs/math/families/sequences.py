@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
+from pettingllms_envs.math.families.calculation import Calculation
 from pettingllms_envs.math.families.family import Family, Params, combination, latex, nonzero
 
 
@@ -13,12 +16,13 @@ def _series(rng: random.Random, difficulty: int) -> Params:
     return (rng.randint(-bound, bound), nonzero(rng, bound), rng.randint(8, 10 * 2**difficulty))
 
 
-def _geometric_answer(params: Params) -> str:
-    first, top, bottom, count = params
-    ratio = Fraction(top, bottom)
-    if ratio == 1:
-        return str(first * count)
-    return latex(first * (1 - ratio**count) / (1 - ratio))
+def _geometric_answer(params: Sequence[Any]) -> Any:
+    term, top, bottom, count = params
+    ratio, total = top / bottom, term
+    for _ in range(int(count) - 1):
+        term = term * ratio
+        total = total + term
+    return total
 
 
 def _recurrence(rng: random.Random, difficulty: int) -> Params:
@@ -29,12 +33,12 @@ def _recurrence(rng: random.Random, difficulty: int) -> Params:
     )  # fmt: skip
 
 
-def _recurrence_answer(params: Params) -> str:
+def _recurrence_answer(params: Sequence[Any]) -> Any:
     p, q, first, second, index = params
     terms = [first, second]
-    while len(terms) < index:
+    while len(terms) < int(index):
         terms.append(p * terms[-1] + q * terms[-2])
-    return str(terms[index - 1])
+    return terms[-1]
 
 
 def _telescope_answer(params: Params) -> str:
@@ -63,7 +67,7 @@ FAMILIES = (
             f"An arithmetic sequence starts with {p[0]} and has the common difference {p[1]}. "
             f"Find the sum of its first {p[2]} terms."
         ),
-        answer=lambda p: str(p[2] * (2 * p[0] + (p[2] - 1) * p[1]) // 2),
+        answer=Calculation(lambda p: p[2] * (2 * p[0] + (p[2] - 1) * p[1]) / 2),
     ),
     Family(
         name="geometric_series",
@@ -79,7 +83,7 @@ FAMILIES = (
             f"A geometric sequence starts with {p[0]} and has the ratio "
             f"${latex(Fraction(p[1], p[2]))}$. Find the exact sum of its first {p[3]} terms."
         ),
-        answer=_geometric_answer,
+        answer=Calculation(_geometric_answer),
         canonical=lambda p: (p[0], *Fraction(p[1], p[2]).as_integer_ratio(), p[3]),
     ),
     Family(
@@ -90,7 +94,7 @@ FAMILIES = (
             f"$a_n = {combination((p[0], 'a_{n-1}'), (p[1], 'a_{n-2}'))}$ for $n \\ge 3$. "
             f"Find $a_{{{p[4]}}}$."
         ),
-        answer=_recurrence_answer,
+        answer=Calculation(_recurrence_answer),
     ),
     Family(
         name="telescoping_sum",
@@ -126,7 +130,7 @@ FAMILIES = (
             f"Write the repeating decimal ${p[2]}.\\overline{{{p[1]:0{p[0]}d}}}$ as a fraction in "
             "lowest terms."
         ),
-        answer=lambda p: latex(p[2] + Fraction(p[1], 10 ** p[0] - 1)),
+        answer=Calculation(lambda p: p[2] + p[1] / (10 ** int(p[0]) - 1)),
         canonical=lambda p: (p[2], *Fraction(p[1], 10 ** p[0] - 1).as_integer_ratio()),
         form="fraction",
     ),
