@@ -34,7 +34,7 @@ def test_levels_are_compared_within_and_not_with_each_other():
     """Easy levels pay more and are solved more often: that says nothing of who leads in a level."""
     easy, hard = [11.0, 12.0, 11.0, 12.0], [1.0, 2.0, 1.0, 2.0]
     evidence = Evidence().with_level(easy, [1, 1, 1, 0]).with_level(hard, [0, 0, 1, 0])
-    assert evidence == pytest.approx((-1.0, 0.5))
+    assert evidence == pytest.approx((-1.0, 0.5, 4.0))
     assert evidence.z == pytest.approx(-math.sqrt(2))
 
 
@@ -48,9 +48,17 @@ def test_a_level_that_cannot_tell_changes_nothing(xs, ys):
 
 
 def test_later_steps_count_more():
-    before = Evidence(2.0, 1.0).kept(0.5)
-    assert before == (1.0, 0.25)
+    before = Evidence(2.0, 1.0, 8.0).kept(0.5)
+    assert before == (1.0, 0.25, 4.0)
     assert before.z == 2, "as sure as before, as long as nothing new is known"
+
+
+def test_nothing_can_be_told_where_nothing_was_solved_of_late_or_nobody_led():
+    one = Evidence().with_level([1.0, 0.0, 0.0], [True, False, False])
+    assert one.can_tell
+    assert not one.kept(0.9).can_tell, "a single success is forgotten, however it was led up to"
+    assert one.with_level([1.0, 1.0], [True, True]).kept(0.9).can_tell, "all solved is success, too"
+    assert not Evidence().with_level([1.0, 1.0], [True, False]).can_tell
 
 
 @pytest.mark.parametrize(("total", "is_shown"), [(-9, False), (0, False), (2, False), (2.1, True)])

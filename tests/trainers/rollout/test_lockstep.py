@@ -212,9 +212,9 @@ def test_an_episode_that_cannot_be_moved_fails_alone(echo_env, scripted_pool):
     assert episodes.open == set()
 
 
-SHOWN = {role: [5.0, 1.0] for role in ("caller", "echo")}
+SHOWN = {role: [5.0, 1.0, 3.0] for role in ("caller", "echo")}
 """What is remembered where those that lead are surely solved more often."""
-NOT_SHOWN = {role: [1.0, 1.0] for role in ("caller", "echo")}
+NOT_SHOWN = {role: [1.0, 1.0, 3.0] for role in ("caller", "echo")}
 
 
 def moved(env, pool, algorithm, memory, num_levels=40):
@@ -242,7 +242,7 @@ def test_nobody_moves_after_who_is_not_shown_to_lead(shown, echo_env, scripted_p
 
 def test_nobody_moves_before_anything_is_known(echo_env, scripted_pool):
     env = echo_env(max_turns=NUM_TURNS)
-    for memory in ({}, {"caller": [0.0, 0.0], "echo": [0.0, 0.0]}):
+    for memory in ({}, {"caller": [0.0, 0.0, 0.0], "echo": [0.0, 0.0, 0.0]}):
         assert not any(moved(env, scripted_pool(draw)[0], Lockstep(), memory)[1])
 
 
@@ -269,7 +269,8 @@ def test_evidence_is_the_mean_lead_over_a_roles_decisions_but_the_last(echo_env,
     assert found["echo"][0] == pytest.approx(ahead[1]), "its second decision is the last"
     assert algorithm.metrics(found).keys() == {"caller/lead_z", "echo/lead_z"}
     faded = algorithm.remember([], Moment(memory=found))
-    assert faded["echo"] == pytest.approx([0.9 * found["echo"][0], 0.81 * found["echo"][1]])
+    total, variance, _ = found["echo"]
+    assert faded["echo"] == pytest.approx([0.9 * total, 0.81 * variance, 0.9])
 
 
 def test_levels_in_which_somebody_moved_or_failed_are_no_evidence(echo_env, scripted_pool):
@@ -280,7 +281,7 @@ def test_levels_in_which_somebody_moved_or_failed_are_no_evidence(echo_env, scri
     untold = algorithm.remember(
         [replace(t, outcome=replace(t.outcome, success=False)) for t in trees], Moment()
     )
-    assert untold == {"caller": [0.0, 0.0], "echo": [0.0, 0.0]}
+    assert untold == {"caller": [0.0, 0.0, 0.0], "echo": [0.0, 0.0, 0.0]}
     assert algorithm.metrics(untold) == {}
 
 
@@ -290,10 +291,11 @@ def test_levels_in_which_somebody_moved_or_failed_are_no_evidence(echo_env, scri
         ({}, 0.25, "success"),
         (NOT_SHOWN, 0.25, "success"),
         (SHOWN, 0.25, "rewards"),
-        ({"caller": [0.0, 0.0], "echo": [0.0, 0.0]}, 0.25, "rewards"),
+        ({"caller": [0.0, 0.0, 0.0], "echo": [0.0, 0.0, 0.0]}, 0.25, "rewards"),
+        ({role: [1.0, 1.0, 0.9] for role in NOT_SHOWN}, 0.25, "rewards"),
         ({}, 0, "rewards"),
     ],
-    ids=["first step", "not shown", "shown", "could not tell", "untested"],
+    ids=["first step", "not shown", "shown", "could not tell", "long ago", "untested"],
 )
 def test_what_counts_follows_from_what_is_known(memory, free_share, what, echo_env, scripted_pool):
     trees = solved_level(echo_env, scripted_pool, (True, False, False, True))
@@ -364,6 +366,6 @@ def test_a_role_that_nobody_can_follow_keeps_its_rewards_after_the_first_step(
     trees = [replace(tree, decisions=tree.decisions[:1]) for tree in trees]
     algorithm = Lockstep(num_candidates=K)
     memory = algorithm.remember(trees, Moment())
-    assert memory == {"caller": [0.0, 0.0]}
+    assert memory == {"caller": [0.0, 0.0, 0.0]}
     assert not score_decisions(trees, algorithm).decisions
     assert score_decisions(trees, algorithm, moment=Moment(1, memory)).decisions

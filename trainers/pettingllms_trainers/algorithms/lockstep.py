@@ -28,7 +28,7 @@ class Lockstep(Reinforce):
     They take their decisions together. In levels in which nobody moved, those that have earned more
     so far are compared with the others, by role: if they are surely solved more often, episodes of
     the other levels continue from the best. If not, nobody moves, and nothing counts but success.
-    Where there is no telling, since no level was both solved and failed or nobody has ever led,
+    Where there is no telling, since hardly anything was solved of late or nobody has ever led,
     nobody moves, and rewards count, except in the first train step.
 
     Take it when you do not know what the rewards of steps mean. It has to know what a success is:
@@ -104,14 +104,15 @@ def _evidence(moment: Moment, decision: Decision) -> Evidence:
 def _counted(tree: RolloutTree, moment: Moment) -> RolloutTree:
     """Return an episode in which rewards that are not shown to mean anything are those of success.
 
-    They are kept as long as nothing could be shown: success would teach nothing either. Not in the
-    first train step, in which a single one that misleads would be learnt from as if it were known.
+    They are kept while nothing can be shown, as success would teach nothing either: after a single
+    one that was luck, a run would learn nothing for ever. Not in the first train step, in which
+    rewards that mislead would be learnt from as if they were known.
     """
     end = len(tree.decisions) - 1
 
     def counted(decision: Decision, position: int) -> Decision:
         evidence = _evidence(moment, decision)
-        could_not_tell = decision.role in moment.memory and evidence.z is None
+        could_not_tell = decision.role in moment.memory and not evidence.can_tell
         if evidence.is_shown or could_not_tell:
             return decision
         is_solved = position == end and tree.outcome is not None and tree.outcome.success

@@ -33,10 +33,12 @@ class Evidence(NamedTuple):
     """Sum of the products of lead and success, each centred within its level."""
     variance: float = 0.0
     """Of that sum, if it were drawn at random which of a level's episodes are solved."""
+    num_solved: float = 0.0
+    """Episodes that were solved."""
 
     def kept(self, share: float) -> Evidence:
         """Return the same evidence with a share of its weight."""
-        return Evidence(share * self.total, share**2 * self.variance)
+        return Evidence(share * self.total, share**2 * self.variance, share * self.num_solved)
 
     def with_level(self, leads: Sequence[float], solved: Sequence[bool]) -> Evidence:
         """Return the evidence with that of a level.
@@ -45,16 +47,22 @@ class Evidence(NamedTuple):
             leads: [N] by how much each episode was ahead of the others.
             solved: [N]
         """
+        num_solved = self.num_solved + sum(solved)
         if not has_signal(leads):
-            return self
+            return self._replace(num_solved=num_solved)
         xs, ys = _centred(leads), _centred(solved)
         variance = _product(xs, xs) * _product(ys, ys) / (len(xs) - 1)
-        return Evidence(self.total + _product(xs, ys), self.variance + variance)
+        return Evidence(self.total + _product(xs, ys), self.variance + variance, num_solved)
 
     @property
     def z(self) -> float | None:
         """The sum in units of its standard error; None where leads or successes never differed."""
         return self.total / math.sqrt(self.variance) if self.variance > 0 else None
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether success was there of late, and leads to compare it with."""
+        return self.z is not None and self.num_solved >= 1
 
     @property
     def is_shown(self) -> bool:

@@ -21,7 +21,7 @@ from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.flight import Flight, Records
 
-_FORMAT = 10
+_FORMAT = 11
 _MANIFEST = "checkpoint.json"
 _SEAL = "checkpoint.sha256"
 """Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it."""

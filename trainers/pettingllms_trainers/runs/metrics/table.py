@@ -40,8 +40,8 @@ _ELSEWHERE = {
     "algorithm/<role>/lead_z": Metric(
         "With `lockstep`: by how many standard errors it is shown that episodes which have earned "
         "more so far are solved more often. Above 2 the others continue from the best; below, "
-        "success alone counts. Absent as long as no level was both solved and failed, or nobody "
-        "led: rewards count then, after the first train step, and nobody moves."
+        "success alone counts; rewards, after the first train step, while hardly anything is "
+        "solved. Absent as long as no level was both solved and failed, or nobody led."
     ),
     "warm_start/<policy>/loss": Metric(
         "Mean loss of the last 10 supervised steps, in nats per token."
