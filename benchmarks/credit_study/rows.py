@@ -40,7 +40,8 @@ def selection(table: Table) -> Iterator[Cell]:
     """Yield the trials by which learning rates are chosen, on seeds of their own."""
     for row, way in _exact_rows(table):
         if "rates_of" not in row:
-            for rate in rates_of(table["exact"], row):
+            tried = () if "rates" in row else (table["exact"]["tried_rate"],)
+            for rate in (*rates_of(table["exact"], row), *tried):
                 for seed in table["selection_seeds"]:
                     key = f"selection|{row['name']}|{way}|{rate:g}|{seed}"
                     yield Cell(key, "trial", _trial(table, row, way, rate, seed))
@@ -76,7 +77,7 @@ def exact(table: Table, chosen: Cells) -> Iterator[Cell]:
 
 
 def rates_of(section: Table, row: Table) -> Sequence[float]:
-    """Return the learning rates that a row of the exact layer is tried at."""
+    """Return the learning rates that are to choose from in a row of the exact layer."""
     return row.get("rates", section["rates"])
 
 
