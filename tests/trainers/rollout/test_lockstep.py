@@ -240,10 +240,11 @@ def test_nobody_moves_after_who_is_not_shown_to_lead(shown, echo_env, scripted_p
     assert {num % 2 for num in given_up} == {(): set(), ("caller",): {1}, ("echo",): {0}}[shown]
 
 
-def test_nobody_moves_before_anything_is_known(echo_env, scripted_pool):
-    env = echo_env(max_turns=NUM_TURNS)
-    for memory in ({}, {"caller": [0.0, 0.0, 0.0], "echo": [0.0, 0.0, 0.0]}):
-        assert not any(moved(env, scripted_pool(draw)[0], Lockstep(), memory)[1])
+def test_while_nothing_is_solved_episodes_move_but_in_the_first_train_step(echo_env, scripted_pool):
+    env, nothing = echo_env(max_turns=NUM_TURNS), [0.0, 0.0, 0.0]
+    assert not any(moved(env, scripted_pool(draw)[0], Lockstep(), {})[1])
+    later = {"caller": nothing, "echo": nothing}
+    assert any(moved(env, scripted_pool(draw)[0], Lockstep(), later)[1])
 
 
 def solved_level(echo_env, scripted_pool, solved):

@@ -28,8 +28,8 @@ class Lockstep(Reinforce):
     They take their decisions together. In levels in which nobody moved, those that have earned more
     so far are compared with the others, by role: if they are surely solved more often, episodes of
     the other levels continue from the best. If not, nobody moves, and nothing counts but success.
-    Where there is no telling, since hardly anything was solved of late or nobody has ever led,
-    nobody moves, and rewards count, except in the first train step.
+    Rewards are also followed while there is no telling, since hardly anything was solved of late:
+    success would teach nothing. In the first train step nobody moves, and success alone counts.
 
     Take it when you do not know what the rewards of steps mean. It has to know what a success is:
     rewards that are to replace it (`reward_scale = 0`) count only once they are shown to lead to
@@ -65,8 +65,7 @@ class Lockstep(Reinforce):
         """See `Algorithm.strategy`."""
 
         def may_move(latest: Sequence[Decision]) -> bool:
-            shown = (_evidence(moment, decision).is_shown for decision in latest)
-            return not self.free_share or all(shown)
+            return not self.free_share or all(_is_followed(moment, one.role) for one in latest)
 
         return GoWithTheWinners(self.num_candidates, may_move, self.free_share)
 
@@ -97,23 +96,24 @@ class Lockstep(Reinforce):
         return {f"{role}/lead_z": z for role, z in found if z is not None}
 
 
-def _evidence(moment: Moment, decision: Decision) -> Evidence:
-    return Evidence(*moment.memory.get(decision.role, ()))
+def _is_followed(moment: Moment, role: str) -> bool:
+    """Return whether rewards of a role are shown to lead to success, or there is no telling.
+
+    After a single success that was luck, a run that waits for others would learn nothing for ever.
+    In the first train step, rewards that mislead would be learnt from as if they were known.
+    """
+    if role not in moment.memory:
+        return False
+    evidence = Evidence(*moment.memory[role])
+    return evidence.is_shown or not evidence.can_tell
 
 
 def _counted(tree: RolloutTree, moment: Moment) -> RolloutTree:
-    """Return an episode in which rewards that are not shown to mean anything are those of success.
-
-    They are kept while nothing can be shown, as success would teach nothing either: after a single
-    one that was luck, a run would learn nothing for ever. Not in the first train step, in which
-    rewards that mislead would be learnt from as if they were known.
-    """
+    """Return an episode in which rewards that are not followed are those of success."""
     end = len(tree.decisions) - 1
 
     def counted(decision: Decision, position: int) -> Decision:
-        evidence = _evidence(moment, decision)
-        could_not_tell = decision.role in moment.memory and not evidence.can_tell
-        if evidence.is_shown or could_not_tell:
+        if _is_followed(moment, decision.role):
             return decision
         is_solved = position == end and tree.outcome is not None and tree.outcome.success
         candidates = (

@@ -39,9 +39,9 @@ _ELSEWHERE = {
     ),
     "algorithm/<role>/lead_z": Metric(
         "With `lockstep`: by how many standard errors it is shown that episodes which have earned "
-        "more so far are solved more often. Above 2 the others continue from the best; below, "
-        "success alone counts; rewards, after the first train step, while hardly anything is "
-        "solved. Absent as long as no level was both solved and failed, or nobody led."
+        "more so far are solved more often. Above 2, and while hardly anything is solved, the "
+        "others continue from the best; otherwise success alone counts, as in the first train "
+        "step. Absent as long as no level was both solved and failed, or nobody led."
     ),
     "warm_start/<policy>/loss": Metric(
         "Mean loss of the last 10 supervised steps, in nats per token."
