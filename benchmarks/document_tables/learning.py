@@ -356,26 +356,28 @@ def _ensembles(name: str) -> str:
         for size, of in seeds_of.items()
         if of >= set(seeds)
     }
+    compares = len(seeds) > 2  # the interval of two differences says nothing
     rows = []
     for size, cells in found.items():
         pairs = zip(cells, found[first], strict=True)
-        rows.append(
-            [
-                size.replace("+", " + "),
-                *(
-                    _spread([cell[key] for cell in cells]) if key in cells[0] else ""
-                    for key in ("reasoner", "tool", *_JUDGES)
-                ),
-                "" if size == first else paired([one["judge"] - of["judge"] for one, of in pairs]),
-            ]
+        minus = paired([one["judge"] - of["judge"] for one, of in pairs]) if size != first else ""
+        shares = (
+            _spread([cell[key] for cell in cells]) if key in cells[0] else ""
+            for key in ("reasoner", "tool", *_JUDGES)
         )
+        rows.append([size.replace("+", " + "), *shares, *([minus] if compares else ())])
     header = ["reasoners + tool users", "a reasoner is right, %", "a tool user, %"]
     header += [f"{judge}, %" for judge in _JUDGES.values()]
-    header += [f"trained judge, minus {first.replace('+', ' + ')}"]
+    header += [f"trained judge, minus {first.replace('+', ' + ')}"] if compares else []
     seed_s, questions = "seed" if len(seeds) == 1 else "seeds", found[first][0]["num_questions"]
-    told = f"\nMean and range over {len(seeds)} {seed_s} on {questions} held-out questions; "
-    told += "differences in points, paired by seed, with 95 % t-intervals, not corrected.\n"
-    return markdown(header, rows) + told + caption(data)
+    told = f"\nMean and range over {len(seeds)} {seed_s} on {questions} held-out questions"
+    told += "; differences in points, paired by seed, with 95 % t-intervals, not corrected"
+    return (
+        markdown(header, rows)
+        + (told if compares else told.partition(";")[0])
+        + ".\n"
+        + caption(data)
+    )
 
 
 def learning_staleness() -> str:
