@@ -1,0 +1,223 @@
+"""The page of what repeats: its statuses are in its legend, and what its rows name is there."""
+
+import importlib
+import itertools
+import json
+import re
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pettingllms.evaluation.statistics import mean_interval
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "scoreboard.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+STATUSES = {"repeated", "laptop", "not repeated", "GPU", "missing"}
+HEAD = ["claim", "paper", "status", "here", "command"]
+_LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+_OPTIONS_OF_COMMANDS = {"--gpus"}
+"""Of `pettingllms-train` itself, each with a value; all others are keys of the run file."""
+
+
+class Row(NamedTuple):
+    claim: str
+    paper: str
+    status: str
+    here: str
+    command: str
+
+
+def rows_of(text):
+    """Return the rows of the tables, with the command that "the same" stands for."""
+    found = []
+    for table in re.findall(r"(?:^\|[^\n]*\n)+", text, re.MULTILINE):
+        head, _, *rows = (
+            [cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()
+        )
+        assert head == HEAD
+        command = ""
+        for row in rows:
+            command = command if row[-1] == "the same" else row[-1]
+            found.append(Row(*row[:-1], command))
+    return found
+
+
+def commands_of(text):
+    return re.findall(r"`((?:python|pytest|pettingllms-train) [^`]+)`", text)
+
+
+def check_command(command):
+    """Fail if a file, a function, a recipe or an option that a command names is not there."""
+    program, *words = shlex.split(command)
+    {"python": _script, "pytest": _tests, "pettingllms-train": _training}[program](words)
+
+
+def _script(words):
+    script, *options = words
+    source = (ROOT / script).read_text(encoding="utf-8")
+    assert all(f'"{word}"' in source for word in options if word.startswith("--")), options
+    given = dict(itertools.pairwise(options))
+    if "--config" in given:
+        _training([given["--config"]])
+    if Path(script).name == "study.py":
+        layer, text = options[0], given["--only"]
+        assert any(text in key for key in _keys(layer)), text
+
+
+def _keys(layer):
+    table = importlib.import_module("credit_study.rows")
+    if layer == "tiny":
+        return [cell.key for cell in table.tiny(table.read_table())]
+    return json.loads((ROOT / f"benchmarks/results/credit_{layer}.json").read_text())["cells"]
+
+
+def _tests(words):
+    for word in words:
+        path, _, name = word.partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), word
+
+
+def _training(words):
+    from pettingllms_trainers.config.loading import load_config
+
+    shown = re.search(r'^PAPER="(.*)"$', TEXT, re.MULTILINE)[1].split()
+    words = [one for word in words for one in (shown if word == "$PAPER" else [word])]
+    if words[0] in ("launch", "plan"):
+        del words[0]
+    for name in _OPTIONS_OF_COMMANDS & {*words}:
+        del words[words.index(name) : words.index(name) + 2]
+    files = [word for word in words if word.startswith("recipe:")]
+    assert files
+    assert words[: len(files)] == files
+    load_config(files, words[len(files) :])
+
+
+def check_row(row):
+    assert row.status in STATUSES
+    assert row.claim
+    assert row.status == "missing" or commands_of(row.command)
+
+
+@pytest.fixture
+def cells(monkeypatch):
+    """Return the modules that read the results of the study."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    names = ("credit_cells", "credit_tiny")
+    return [importlib.import_module(f"document_tables.{name}") for name in names]
+
+
+def test_the_legend_has_the_statuses():
+    assert set(re.findall(r"^- \*\*([\w ]+)\*\*: ", TEXT, re.MULTILINE)) == STATUSES
+
+
+def test_every_row_has_a_status_and_a_command():
+    rows = rows_of(TEXT)
+    assert len(rows) > 40
+    for row in rows:
+        check_row(row)
+
+
+@pytest.mark.parametrize("command", dict.fromkeys(commands_of(TEXT)))
+def test_what_a_command_names_is_there(command, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    check_command(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python benchmarks/suites/no_such_suite.py",
+        "python benchmarks/suites/growth.py --no-such-option 1",
+        "python benchmarks/study.py exact --only no_such_cell",
+        "python benchmarks/suites/learning.py --config recipe:no_such_recipe",
+        "pytest tests/docs/test_scoreboard.py::test_no_such_test",
+        "pettingllms-train $PAPER recipe:paper/tasks/chess",
+        "pettingllms-train $PAPER recipe:paper/tasks/math --algorithm.name no_such_algorithm",
+    ],
+)
+def test_a_wrong_name_is_noticed(command, monkeypatch):
+    from pettingllms_trainers.errors import ConfigError
+
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    with pytest.raises((AssertionError, FileNotFoundError, ConfigError)):
+        check_command(command)
+
+
+@pytest.mark.parametrize("status", ["counted", "planned", "laptop: level", ""])
+def test_a_status_outside_the_legend_is_noticed(status):
+    with pytest.raises(AssertionError):
+        check_row(rows_of(TEXT)[0]._replace(status=status))
+
+
+@pytest.mark.parametrize(
+    ("layer", "name", "is_ahead"),
+    [
+        ("tiny", "plan_path_hard, shaped", True),
+        ("tiny", "sokoban, shaped", True),
+        ("tiny", "arithmetic, shaped", False),
+        ("exact", "shaped", False),
+    ],
+)
+def test_where_a_tree_beats_parallel_sampling(layer, name, is_ahead, cells):
+    credit_cells, credit_tiny = cells
+    found, value = credit_cells.results(layer), credit_cells.over_budgets
+    if layer == "tiny":
+        tokens = credit_tiny.tokens_of(found, found.rows[name])
+        value = partial(credit_cells.over_tokens, tokens=tokens)
+    by = found.differences((name, "at_grpo"), (name, "reinforce_step"), value)
+    assert (mean_interval(by)[1] > 0) == is_ahead
+
+
+def test_links_lead_to_a_heading():
+    for path, heading in _LINK.findall(TEXT):
+        text = (PAGE.parent / path).read_text(encoding="utf-8")
+        titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        slugs = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+        assert not heading or heading in slugs, (path, heading)
+
+
+@pytest.mark.parametrize(
+    ("claim", "layer", "name"),
+    [
+        ("AT-GRPO beats GRPO in Plan-Path", "tiny", "plan_path_hard, shaped"),
+        ("in Sokoban", "tiny", "sokoban, shaped"),
+        ("in Sudoku", "earlier", "sudoku_6x6, shaped"),
+        ("in mathematics", "tiny", "arithmetic, shaped"),
+    ],
+)
+def test_a_row_says_what_the_table_of_small_models_has(claim, layer, name, cells):
+    credit_cells, credit_tiny = cells
+    (row,) = (row for row in rows_of(TEXT) if row.claim == claim)
+    found = credit_cells.results(layer)
+    tokens = credit_tiny.tokens_of(found, found.rows[name])
+    ours, theirs = (name, "at_grpo"), (name, "reinforce")
+    before, after = (
+        f"{found.mean(place, partial(credit_cells.at_tokens, tokens=tokens)):.0f}"
+        for place in (theirs, ours)
+    )
+    assert (f"{before} → {after} %" in row.here) or (f"{before} % both" in row.here)
+    mean = partial(credit_cells.over_tokens, tokens=tokens)
+    low = mean_interval(found.differences(ours, theirs, mean))[1]
+    assert row.status == ("laptop" if low > 0 else "not repeated")
+
+
+@pytest.mark.parametrize(
+    ("claim", "places"),
+    [
+        (
+            "groups by agent and turn beat agent, turn, none",
+            ["reinforce_step", "groups_agent", "groups_turn", "groups_none"],
+        ),
+        ("following the best candidate beats a random one", ["at_grpo", "tree_random"]),
+        ("K = 4 is enough", ["at_grpo_k2", "at_grpo", "at_grpo_k8"]),
+    ],
+)
+def test_a_row_says_what_the_table_of_enumerated_levels_has(claim, places, cells):
+    (row,) = (row for row in rows_of(TEXT) if row.claim == claim)
+    found = cells[0].results("exact")
+    means = [found.mean(("shaped", way), cells[0].over_budgets) for way in places]
+    assert f"{', '.join(f'{mean:.0f}' for mean in means)} %" in row.here
