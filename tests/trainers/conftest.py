@@ -179,9 +179,13 @@ def play():
         allowed=0.0,
         sampling=None,
         env_threads=0,
+        apart=0,
         **parameters,
     ):
-        specs = [RolloutSpec(index, seed, 1000 + seed) for index, seed in enumerate(seeds)]
+        specs = [
+            RolloutSpec(index, seed, 1000 + seed + apart * index)
+            for index, seed in enumerate(seeds)
+        ]
         found = algorithm(num_candidates=num_candidates, **parameters)
         rollout = RolloutSettings(
             sampling=dict.fromkeys(pool.roles, SamplingSettings()) | (sampling or {}),

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import random
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,7 @@ from pettingllms.workflows import Workflow, WorkflowEnv
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.algorithms.grpo import Grpo
+from pettingllms_trainers.algorithms.lockstep import Lockstep
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
 from pettingllms_trainers.errors import RolloutError
@@ -45,11 +47,15 @@ def scores(scored):
 
 
 def without_hashes(trees):
+    def bare(decisions):
+        return tuple(dataclasses.replace(one, state_key="") for one in decisions)
+
     return [
         dataclasses.replace(
             tree,
             initial_state_hash="",
-            decisions=tuple(dataclasses.replace(one, state_key="") for one in tree.decisions),
+            decisions=bare(tree.decisions),
+            prefix=bare(tree.prefix),
         )
         for tree in trees
     ]
@@ -83,6 +89,20 @@ def test_whole_episodes_are_the_same_too(credit, echo_env, echo_workflow, script
     assert without_hashes(trees[0]) == without_hashes(trees[1])
     algorithm = Grpo() if credit == "episode" else Reinforce(credit=credit)
     ours, theirs = (scores(score_decisions(found, algorithm)) for found in trees)
+    assert ours == theirs
+
+
+def test_lockstep_moves_episodes_of_a_workflow_like_those_of_the_environment(
+    echo_env, echo_workflow, scripted_pool, play
+):
+    algorithm, seeds = partial(Lockstep, free_share=0), (7, 7, 7, 8, 8, 8)
+    trees = [
+        play(env, scripted_pool(script)[0], seeds=seeds, apart=100, algorithm=algorithm)
+        for env in (echo_env(), echo_workflow())
+    ]
+    assert any(tree.num_given_up for tree in trees[1]), "somebody continues from another"
+    assert without_hashes(trees[0]) == without_hashes(trees[1])
+    ours, theirs = (scores(score_decisions(found, algorithm())) for found in trees)
     assert ours == theirs
 
 

@@ -123,8 +123,11 @@ def test_what_makes_no_sense_is_refused(run_file, tmp_path, capsys, flags, told)
     "flags",
     [
         ["--algorithm.name=continuation"],
+        ["--algorithm.name=lockstep"],
         pytest.param(["--algorithm.name=value"], marks=pytest.mark.nightly),
         pytest.param(["--algorithm.name=grpo"], marks=pytest.mark.nightly),
+        pytest.param(["--algorithm.name=vine"], marks=pytest.mark.nightly),
+        pytest.param(["--algorithm.name=tree_grpo"], marks=pytest.mark.nightly),
     ],
 )
 def test_credits_of_an_outcome_train(run_file, tmp_path, capsys, flags):
