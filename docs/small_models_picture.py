@@ -65,7 +65,7 @@ def small_models_picture() -> str:
 
 
 def _ends(found: Results, row: Mapping[str, Any]) -> str:
-    tokens = tokens_of(found, row)
+    tokens = tokens_of(row)
     shares = {way: _success(found, row, way, tokens).value for way in _ways(found, row)}
     return ", ".join(f"{percent(share)} with {label_of(way)}" for way, share in shares.items())
 
@@ -74,7 +74,7 @@ def _panel(found: Results, row: Mapping[str, Any], place: int) -> str:
     """Return the plot of a row: bands of all ways, and lines above them."""
     down, across = divmod(place, _COLUMNS)
     left, top = _LEFT + across * _WIDTH / _COLUMNS, _HEAD + _TOP + down * _ROW
-    tokens = tokens_of(found, row)
+    tokens = tokens_of(row)
     plot = Plot(left, top, _PLOT_WIDTH, _PLOT_HEIGHT, tokens)
     curves = {
         way: [(at, _success(found, row, way, at)) for at in np.linspace(0, tokens, _NUM_POINTS)]

@@ -26,7 +26,7 @@ class Results:
     """The cells of a layer.
 
     Args:
-        layer: A layer of the study, or `earlier`: the tiny layer as it was measured before.
+        layer: A layer of the study, or `earlier`: figure 1 of the paper as it was measured before.
     """
 
     def __init__(self, layer: str) -> None:
@@ -51,13 +51,13 @@ class Results:
     def has(self, name: str, way: str) -> bool:
         """Return whether all seeds of a row and way are there."""
         found = self._by_seed.get((name, way), {})
-        return bool(found) if self.layer == "earlier" else set(found) == set(TABLE["seeds"])
+        return set(found) == set(TABLE["seeds"])
 
     def is_complete(self, name: str) -> bool:
         """Return whether all ways of a row are there."""
         row, section = self.rows[name], TABLE["exact" if self.layer == "exact" else "tiny"]
         found = [self.has(name, way) for way in row.get("plays", ways_of(section, row))]
-        return any(found) if self.layer == "earlier" else all(found)
+        return all(found)
 
     def mean(self, place: Place, value: Value) -> float:
         """Return the mean over seeds of what a value takes from a cell, in percent."""
@@ -125,11 +125,10 @@ class Family:
 
     Args:
         found: Place to its differences.
-        is_whole: Whether they are all that were measured; a part cannot be corrected.
     """
 
-    def __init__(self, found: Mapping[Place, Sequence[float]], is_whole: bool = True) -> None:
-        self._found, self._is_whole = found, is_whole
+    def __init__(self, found: Mapping[Place, Sequence[float]]) -> None:
+        self._found = found
         self._p = dict(zip(found, map(p_value, found.values()), strict=True))
         self._corrected = dict(zip(found, holm([*self._p.values()]), strict=True))
 
@@ -138,14 +137,12 @@ class Family:
         if place not in self._found:
             return ""
         text = paired(self._found[place])
-        return f"**{text}**" if self._is_whole and self._corrected[place] <= _LEVEL else text
+        return f"**{text}**" if self._corrected[place] <= _LEVEL else text
 
     def note(self) -> str:
         """Return how to read the differences."""
         alone, left = (sum(p <= _LEVEL for p in of.values()) for of in (self._p, self._corrected))
         text = "Differences in points, paired by seed, with 95 % t-intervals. "
-        if not self._is_whole:
-            return f"{text}One by one {alone} of {len(self._found)} exclude 0; none is corrected.\n"
         return (
             f"{text}The family is all {len(self._found)} of this table: one by one {alone} exclude "
             f"0; in **bold** the {left} that Holm's correction leaves.\n"

@@ -29,27 +29,9 @@ def credit_tiny() -> str:
     """Return the rows of the tiny layer that are complete, and which are not."""
     found = results("tiny")
     rows = complete_rows(found)
-    missing = [row["label"] for row in _EVERY if row not in rows]
-    note = f"Not yet in it: {'; '.join(missing)}.\n" if missing else ""
-    return _rows(found, rows, note)
-
-
-def credit_earlier() -> str:
-    """Return the others as they were measured before, on seeds that rates were chosen on."""
-    found, now = results("earlier"), results("tiny")
-    rows = [row for row in complete_rows(found) if not now.is_complete(row["name"])]
-    return _rows(found, rows)
-
-
-def complete_rows(found: Results) -> list[Mapping[str, Any]]:
-    """Return the rows of ways that have all their cells."""
-    return [row for row in _EVERY if found.is_complete(row["name"])]
-
-
-def _rows(found: Results, rows: Sequence[Mapping[str, Any]], more: str = "") -> str:
     if not rows:
         return "No row is complete yet.\n"
-    budgets = {row["name"]: tokens_of(found, row) for row in rows}
+    budgets = {row["name"]: tokens_of(row) for row in rows}
     family = Family(
         {
             (name, way): found.differences(
@@ -59,7 +41,6 @@ def _rows(found: Results, rows: Sequence[Mapping[str, Any]], more: str = "") -> 
             for way in _OTHERS
             if found.has(name, way)
         },
-        is_whole=found.layer != "earlier",  # some of its rows are measured no more
     )
 
     def shown(name: str, way: str) -> str:
@@ -84,16 +65,21 @@ def _rows(found: Results, rows: Sequence[Mapping[str, Any]], more: str = "") -> 
     ]
     head = ["task, rewards", "tokens", "seeds", *map(label_of, used)]
     head += [f"{label_of(_COMPARED)} minus {label_of(way)}" for way in others]
+    missing = [row["label"] for row in _EVERY if row not in rows]
     note = "\nSuccess at the budget of sampled tokens, in brackets its mean up to there, of which "
     note += f"differences are. {family.note()}"
-    return markdown(head, lines) + note + more + found.caption()
+    note += f"Not yet in it: {'; '.join(missing)}.\n" if missing else ""
+    return markdown(head, lines) + note + found.caption()
 
 
-def tokens_of(found: Results, row: Mapping[str, Any]) -> int:
+def complete_rows(found: Results) -> list[Mapping[str, Any]]:
+    """Return the rows of ways that have all their cells."""
+    return [row for row in _EVERY if found.is_complete(row["name"])]
+
+
+def tokens_of(row: Mapping[str, Any]) -> int:
     """Return the budget of a row."""
-    return found.data.get("tokens", {}).get(
-        row["task"], TABLE["tiny"]["tasks"][row["task"]]["tokens"]
-    )
+    return TABLE["tiny"]["tasks"][row["task"]]["tokens"]
 
 
 def credit_figure_1() -> str:

@@ -72,6 +72,25 @@ def test_rates_are_those_that_were_best_in_the_selection_and_some_ways_have_the_
         [*rows.exact(TABLE, {})]
 
 
+def test_a_larger_rate_than_those_to_choose_from_would_not_have_been_better():
+    cells = json.loads((study.RESULTS / "credit_selection.json").read_text())["cells"]
+    found = defaultdict(lambda: defaultdict(list))
+    for key, cell in cells.items():
+        _, name, way, rate, _ = key.split("|")
+        found[name, way][float(rate)].append(fmean(cell["success"].values()))
+    means = {
+        place: {rate: fmean(of) for rate, of in rates.items()} for place, rates in found.items()
+    }
+    tried = TABLE["exact"]["tried_rate"]
+    better = {
+        place: rates[tried] - max(mean for rate, mean in rates.items() if rate != tried)
+        for place, rates in means.items()
+        if tried in rates
+    }
+    assert len(better) > 60
+    assert {place for place, by in better.items() if by > 0.01} == {("shaped", "vine")}
+
+
 def test_a_trial_learns_and_is_the_same_again():
     (cell,) = (c for c in rows.exact(TABLE, chosen(1.0)) if c.key == "exact|outcome|reinforce|10")
     small = {**cell.arguments["exact"], "budgets": [600, 1200], "num_levels": 2}
@@ -290,11 +309,12 @@ def test_a_p_value_at_any_time_is_seldom_wrong_however_many_seeds_are_added():
 
 def test_results_are_of_the_table_and_of_a_commit_that_is_here():
     known = subprocess.run(["git", "-C", ROOT, "cat-file", "-t", "HEAD"], capture_output=True)
+    selected = json.loads((study.RESULTS / "credit_selection.json").read_text())["cells"]
     for layer in rows.LAYERS:
         path = study.RESULTS / f"credit_{layer}.json"
         if path.is_file():
             found = json.loads(path.read_text())
-            asked = {cell.key for cell in rows.cells_of(TABLE, layer, chosen())}
+            asked = {cell.key for cell in rows.cells_of(TABLE, layer, selected)}
             assert set(found["cells"]) <= asked
             if known.returncode == 0 and not (ROOT / ".git" / "shallow").exists():
                 for commit in {cell["commit"] for cell in found["cells"].values()}:
@@ -303,8 +323,7 @@ def test_results_are_of_the_table_and_of_a_commit_that_is_here():
 
 
 def test_a_table_has_complete_rows_alone_with_values_at_the_budget():
-    found = credit_cells.Results("earlier")
-    found.layer = "tiny"
+    found = credit_cells.Results("tiny")
     curves = {"lockstep": [[0, 0.0, 4], [80000, 0.5, 4], [100000, 1.0, 4]]}
     name, ways = "plan_path_hard, noise", TABLE["tiny"]["ways"]
     found._by_seed = {
@@ -363,7 +382,7 @@ def test_what_a_page_says_of_two_ways_is_what_the_table_has(claim):
         for name, way, other, *of in claim.get(relation, ()):
             how = credit_cells.over_budgets
             if claim["layer"] != "exact":
-                tokens = credit_tiny.tokens_of(found, found.rows[name])
+                tokens = credit_tiny.tokens_of(found.rows[name])
                 how = partial(credit_cells.over_tokens, tokens=tokens)
             assert found.has(name, way)
             by = found.differences((name, way), ([*of, name][0], other), how)

@@ -166,7 +166,7 @@ def test_where_a_tree_beats_parallel_sampling(layer, name, is_ahead, cells):
     credit_cells, credit_tiny = cells
     found, value = credit_cells.results(layer), credit_cells.over_budgets
     if layer == "tiny":
-        tokens = credit_tiny.tokens_of(found, found.rows[name])
+        tokens = credit_tiny.tokens_of(found.rows[name])
         value = partial(credit_cells.over_tokens, tokens=tokens)
     by = found.differences((name, "at_grpo"), (name, "reinforce_step"), value)
     assert (mean_interval(by)[1] > 0) == is_ahead
@@ -185,7 +185,7 @@ def test_links_lead_to_a_heading():
     [
         ("AT-GRPO beats GRPO in Plan-Path", "tiny", "plan_path_hard, shaped"),
         ("in Sokoban", "tiny", "sokoban, shaped"),
-        ("in Sudoku", "earlier", "sudoku_6x6, shaped"),
+        ("in Sudoku", "tiny", "sudoku_6x6, shaped"),
         ("in mathematics", "tiny", "arithmetic, shaped"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_row_says_what_the_table_of_small_models_has(claim, layer, name, cells
     credit_cells, credit_tiny = cells
     (row,) = (row for row in rows_of(TEXT) if row.claim == claim)
     found = credit_cells.results(layer)
-    tokens = credit_tiny.tokens_of(found, found.rows[name])
+    tokens = credit_tiny.tokens_of(found.rows[name])
     ours, theirs = (name, "at_grpo"), (name, "reinforce")
     before, after = (
         f"{found.mean(place, partial(credit_cells.at_tokens, tokens=tokens)):.0f}"
