@@ -24,7 +24,7 @@ CREDITS = {
     "continuation": ["--algorithm.name=continuation"],
     "whole episodes": ["--algorithm.name=tree_grpo", "--algorithm.num_branchings=1"],
     "vine": ["--algorithm.name=vine"],
-    "lockstep": ["--algorithm.name=lockstep"],
+    "lockstep": ["--algorithm.name=lockstep", "--algorithm.free_share=0.9"],
     "lockstep, untested": ["--algorithm.name=lockstep", "--algorithm.free_share=0"],
 }
 
