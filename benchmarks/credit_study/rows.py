@@ -117,7 +117,7 @@ def tiny(table: Table) -> Iterator[Cell]:
         levels = task.pop("levels", {})
         task["keys"] = {**section["keys"], **task.get("keys", {})}
         given = {"task": task, "reward": row["reward"], "limit_s": section["limit_s"]}
-        for seed in table["seeds"]:
+        for seed in row.get("seeds", table["seeds"]):
             for plays in row.get("plays", ()):
                 arguments = {**given, "seed": seed, "plays": plays}
                 yield Cell(f"tiny|{row['name']}|{plays}|{seed}", "figure", arguments)

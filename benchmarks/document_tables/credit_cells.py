@@ -26,7 +26,7 @@ class Results:
     """The cells of a layer.
 
     Args:
-        layer: A layer of the study, or `earlier`: figure 1 of the paper as it was measured before.
+        layer: A layer of the study.
     """
 
     def __init__(self, layer: str) -> None:
@@ -51,7 +51,7 @@ class Results:
     def has(self, name: str, way: str) -> bool:
         """Return whether all seeds of a row and way are there."""
         found = self._by_seed.get((name, way), {})
-        return set(found) == set(TABLE["seeds"])
+        return set(found) == set(self.rows[name].get("seeds", TABLE["seeds"]))
 
     def is_complete(self, name: str) -> bool:
         """Return whether all ways of a row are there."""
@@ -72,8 +72,8 @@ class Results:
         """Return when and how the cells were computed."""
         if not self.cells:
             return "\nNot measured yet.\n"
-        hours = sum(cell.get("processor_seconds", 0) for cell in self.cells.values()) / 3600
-        commits = Counter(cell.get("commit", "not known")[:9] for cell in self.cells.values())
+        hours = sum(cell["processor_seconds"] for cell in self.cells.values()) / 3600
+        commits = Counter(cell["commit"][:9] for cell in self.cells.values())
         at = ", ".join(f"{commit} ({number:,})" for commit, number in commits.most_common())
         again = sum("found_again" in cell for cell in self.cells.values())
         note = f"; {again:,} drawn at random were found again by a later one" if again else ""
