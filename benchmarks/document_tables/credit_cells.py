@@ -76,7 +76,7 @@ class Results:
         commits = Counter(cell["commit"][:9] for cell in self.cells.values())
         at = ", ".join(f"{commit} ({number:,})" for commit, number in commits.most_common())
         again = sum("found_again" in cell for cell in self.cells.values())
-        note = f"; {again:,} drawn at random were found again by a later one" if again else ""
+        note = f"; {again:,} came out equal when a later one computed them again" if again else ""
         return (
             f"\nMeasured until {self.data['date']}, {self.data['hardware']}, with "
             f"`{self.data['command']}`: {len(self.cells):,} cells, {hours:.1f} h. "

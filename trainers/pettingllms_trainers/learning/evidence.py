@@ -34,7 +34,7 @@ class Evidence(NamedTuple):
     variance: float = 0.0
     """Of that sum, if it were drawn at random which of a level's episodes are solved."""
     num_solved: float = 0.0
-    """Episodes that were solved."""
+    """Episodes that were solved; earlier train steps count less."""
 
     def kept(self, share: float) -> Evidence:
         """Return the same evidence with a share of its weight."""
