@@ -33,8 +33,8 @@ class Lockstep(Reinforce):
 
     Take it when you do not know what the rewards of steps mean. It has to know what a success is:
     rewards that are to replace it (`reward_scale = 0`) count only once they are shown to lead to
-    it, or while there is hardly any success. By chance those that mean nothing are followed in about one of
-    forty train steps.
+    it, or while there is hardly any success. By chance those that mean nothing are followed in
+    about one of forty train steps.
 
     Source:
         Go with the winners (Aldous and Vazirani, FOCS 1994), and AT-GRPO (arXiv 2510.11062,
