@@ -104,6 +104,14 @@ def _package(point: EntryPoint) -> str:
     return point.dist.name if point.dist else ""
 
 
+@cache
+def announced_names(group: str) -> frozenset[str]:
+    """Return what installed packages announce in an entry-point group."""
+    from importlib.metadata import entry_points  # costs tens of ms
+
+    return frozenset(entry_points(group=group).names)
+
+
 def load_announced(group: str, name: str, what: str, others: Iterable[str] = ()) -> Any:
     """Return what an installed package announces under a name in an entry-point group.
 

@@ -9,6 +9,7 @@ PettingLLMsError
 ├── EnvironmentNotLoadable (ImportError)  the id exists, its package cannot be imported
 ├── InvalidArgument (ValueError)          an argument is out of its range or of the wrong kind
 │   └── LevelFormatError                  a level text is ill-formed; has line and column
+├── UntrustedName                         a file names code or a server, and is not trusted
 ├── UnreachableRequest (ValueError)       no level with these properties in bounds
 ├── MissingDependency (ImportError)       an optional extra is needed
 ├── InvalidAction (TypeError)             something that is not a text was passed to `step`
@@ -58,6 +59,27 @@ class InvalidArgument(PettingLLMsError, ValueError):
         self.argument = argument
         message = f"invalid {argument}: got {got!r}; allowed: {allowed}"
         super().__init__(f"{message}. {fix}" if fix else message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.args, dict(self.__dict__)))
+
+
+class UntrustedName(PettingLLMsError):
+    """A file names code or a server, and the user has not said that he trusts the file.
+
+    Args:
+        file: The file.
+        what: What is named: `"environment"`.
+        name: The name.
+        would: What acting upon it would do, after the word `"would"`.
+    """
+
+    def __init__(self, file: str, what: str, name: str, would: str) -> None:
+        super().__init__(
+            f"{file} names the {what} {name!r}, which would {would}. Nothing was done: a file may "
+            "name what installed packages announce, and nothing else. If you trust the file, add "
+            "--trust (in Python trust=True)"
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.args, dict(self.__dict__)))

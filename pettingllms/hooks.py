@@ -37,6 +37,9 @@ class GameHooks(ABC, Generic[StateT]):
     """A Python program that a tool agent can hand in on every level, written once: the baseline of
     what is not a program for this level. The policy `program` plays it; empty if there is none."""
 
+    fetched_arguments: ClassVar[tuple[str, ...]] = ()
+    """Arguments of the constructor that may name a data set of a hub."""
+
     @abstractmethod
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> StateT:
         """Return the initial state of an episode.

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pettingllms.announcements import ID_RULE, Announcements, announced, is_id, is_path
@@ -25,6 +26,7 @@ from pettingllms.errors import (
 )
 from pettingllms.hooks import GameHooks
 from pettingllms.sources import GRAMMAR, WORKFLOW_PREFIX, absolute, is_source
+from pettingllms.trust import FoundName, Name
 from pettingllms.wrappers import ChecksWrapper
 
 SOURCE_GROUP = "pettingllms.sources"
@@ -96,7 +98,7 @@ def refused_ids() -> Mapping[str, str]:
     return announced().refused
 
 
-def spec(id: str) -> EnvSpec:
+def spec(id: Name) -> EnvSpec:
     """Return how an environment is made, without importing it.
 
     Args:
@@ -104,11 +106,15 @@ def spec(id: str) -> EnvSpec:
             form.
 
     Raises:
+        UntrustedName: If a file names a source, and is not trusted.
         UnknownEnvironment: If nothing of that id is installed; suggests the nearest id.
         EnvironmentNotLoadable: If the id is announced in a way that cannot be used, for example by
             two packages.
         InvalidArgument: If the id is no text, or an ill-formed source.
     """
+    if isinstance(id, FoundName):
+        would = "import and run code from that place"
+        id = id.vouched("environment", is_harmless=is_announced(id.text), would=would)
     check_kind("id", id, str, "the id of an environment, such as 'plan_path_v0'")
     if is_source(id):
         return _of_source(absolute(id))
@@ -129,6 +135,11 @@ def spec(id: str) -> EnvSpec:
         "Install the package that provides it, call pettingllms.register, or name its place: "
         f"{GRAMMAR}."
     )
+
+
+def is_announced(id: str) -> bool:
+    """Return whether a name leads to what an installed package announces, or to nothing at all."""
+    return not is_source(id) or id.partition(":")[0] in _source_kinds()
 
 
 def _of_source(source: str) -> EnvSpec:
@@ -161,7 +172,7 @@ def _announced() -> Mapping[str, EnvSpec]:
     return found.specs
 
 
-def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
+def make(id: Name, *, checks: bool = True, **kwargs: Any) -> Any:
     """Make an environment.
 
     Args:
@@ -181,6 +192,7 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
         A `TextEnv`, wrapped or raw.
 
     Raises:
+        UntrustedName: If a file names a source, or data to be fetched, and is not trusted.
         UnknownEnvironment: If there is no such id.
         EnvironmentNotLoadable: If its package cannot be imported, or provides no environment.
         InvalidArgument: If the environment has no such argument, refuses its value, or needs one
@@ -188,6 +200,16 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
     """
     found = spec(id)
     factory = found.load()
+    # Before the call: what a source names may be anything that can be called.
+    if is_source(found.id) and not found.package and not _is_environment(factory):
+        raise EnvironmentNotLoadable(
+            f"environment {found.id!r} is {factory!r}; allowed: a class derived from "
+            "pettingllms.TextEnv. A function that returns one has to be announced as an entry "
+            "point, or passed to pettingllms.register"
+        )
+    if isinstance(id, FoundName):
+        _check_data(id, factory, kwargs)
+    id = found.id
     levels: Difficulty = getattr(factory, "levels", GameHooks.levels)
     arguments = _resolved(id, levels, {**found.kwargs, **kwargs})
     own = {name: value for name, value in arguments.items() if name != SOLVED_SHARE}
@@ -204,6 +226,21 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
     if SOLVED_SHARE in arguments:
         env.solved_share = _checked_share(id, env, arguments[SOLVED_SHARE])
     return ChecksWrapper(env) if checks else env
+
+
+def _is_environment(factory: Callable[..., Any]) -> bool:
+    return isinstance(factory, type) and issubclass(factory, TextEnv)
+
+
+def _check_data(id: FoundName, factory: Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
+    """Check that a file names no data of a hub, which looking at the file would fetch."""
+    for argument in getattr(factory, "fetched_arguments", ()):
+        value = kwargs.get(argument)
+        if isinstance(value, str):
+            is_here = "/" not in value or Path(value).exists()
+            FoundName(value, id.file, id.is_trusted).vouched(
+                f"data ({argument} of {id})", is_harmless=is_here, would="be fetched from a hub"
+            )
 
 
 def _checked_share(id: str, env: TextEnv[Any], share: object) -> float:

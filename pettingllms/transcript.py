@@ -20,6 +20,7 @@ from pettingllms.prompts import PromptTemplate
 from pettingllms.registry import make
 from pettingllms.spaces import Action, TokenCounts
 from pettingllms.state import to_jsonable
+from pettingllms.trust import FoundName, Name
 from pettingllms.wrappers import ChecksWrapper
 
 FORMAT = "pettingllms-transcript"
@@ -32,7 +33,7 @@ _STEP_KEYS = ("agent", "observation", "action", "rewards", "success", "ended", "
 class Transcript:
     """One episode: how it began and every step of it."""
 
-    id: str
+    id: Name
     """Id of the environment."""
     kwargs: dict[str, Any]
     """Arguments of `make`, as JSON data."""
@@ -52,10 +53,14 @@ class Transcript:
                 totals[agent] = totals.get(agent, 0.0) + reward
         return totals
 
+    def header(self) -> dict[str, Any]:
+        """Return how the episode began, as JSON data."""
+        keys = ("kwargs", "seed", "options", "state_hash")
+        return {"id": str(self.id), **{key: getattr(self, key) for key in keys}}
+
     def to_jsonl(self) -> str:
         """Return the transcript as JSON lines."""
-        header = {"format": FORMAT, "version": VERSION, "id": self.id, "kwargs": self.kwargs}
-        header |= {"seed": self.seed, "options": self.options, "state_hash": self.state_hash}
+        header = {"format": FORMAT, "version": VERSION, **self.header()}
         footer = {"end": len(self.steps), "returns": self.returns()}
         return "".join(json.dumps(line) + "\n" for line in (header, *self.steps, footer))
 
@@ -68,8 +73,12 @@ class Transcript:
         os.replace(partial, target)
 
     @classmethod
-    def load(cls, path: str | Path) -> Transcript:
+    def load(cls, path: str | Path, *, trust: bool = False) -> Transcript:
         """Read a transcript from a file.
+
+        Args:
+            path: The file.
+            trust: Whether it may name code; see `pettingllms.trust`.
 
         Raises:
             TranscriptError: If the file is missing, no transcript, truncated or of a later version.
@@ -81,12 +90,17 @@ class Transcript:
             raise TranscriptError(f"{path} is not a complete transcript: {error}") from error
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise TranscriptError(f"{path} is not a transcript: its first line lacks {FORMAT!r}")
-        if header["version"] != VERSION:
-            raise TranscriptError(f"{path} has version {header['version']}; known: {VERSION}")
+        if header.get("version") != VERSION:
+            raise TranscriptError(f"{path} has version {header.get('version')}; known: {VERSION}")
         if not isinstance(footer, dict) or footer.get("end") != len(steps):
             raise TranscriptError(f"{path} is truncated: its closing line is missing")
-        known = ("id", "kwargs", "seed", "options", "state_hash")
-        return cls(**{key: header[key] for key in known}, steps=steps)
+        try:
+            known = {key: header[key] for key in ("kwargs", "seed", "options", "state_hash")}
+            return cls(FoundName(header["id"], str(path), trust), **known, steps=steps)
+        except (KeyError, TypeError) as error:
+            raise TranscriptError(
+                f"{path} has a damaged first line ({type(error).__name__}: {error})"
+            ) from error
 
     def replay(self) -> TextEnv[Any]:
         """Play the recorded actions again and compare every state and reward.
@@ -95,6 +109,7 @@ class Transcript:
             The environment after the last recorded step.
 
         Raises:
+            UntrustedName: If its file names a source, and is not trusted.
             ReplayDivergence: At the first step that differs; it says what differs.
         """
         return deque(self.moments(), maxlen=1).pop()

@@ -74,7 +74,7 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
         is_recipe = config.startswith("recipe:")
         place = REPOSITORY if is_recipe else Path(config).resolve().parent
         name = config if is_recipe else Path(config).name
-        command = [sys.executable, "-m", "pettingllms_trainers.cli", name]
+        command = [sys.executable, "-m", "pettingllms_trainers.cli", name, "--trust"]
         command += ["--output-dir", str(directory), "--seed", str(seed), *flags]
         command += ["--logging.progress", "plain", "--logging.no-tensorboard"]
         started = time.perf_counter()

@@ -51,7 +51,7 @@ def probed(team: str, folder: Path) -> dict[str, Any]:
     path = folder / "run.toml"
     path.write_text(tomli_w.dumps(run_file(team, module.workflow, folder / "model")))
     first = folder / "first"
-    assert main([str(path), "--output-dir", str(first)]) == 0, "the run failed"
+    assert main([str(path), "--trust", "--output-dir", str(first)]) == 0, "the run failed"
     found = trained(first, module.workflow)
     check_trees(first, module.workflow)
     if same(first, run(path, hash_seed=other_order(module.workflow.roles))):
@@ -67,7 +67,14 @@ def run(path: Path, *, hash_seed: int) -> Path:
     hashes is not that of this process, which is 0.
     """
     folder = path.with_name(f"hash-seed-{hash_seed}")
-    command = [sys.executable, "-m", "pettingllms_trainers.cli", str(path), "--output-dir"]
+    command = [
+        sys.executable,
+        "-m",
+        "pettingllms_trainers.cli",
+        str(path),
+        "--trust",
+        "--output-dir",
+    ]
     variables = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
     done = subprocess.run([*command, str(folder)], env=variables, capture_output=True, text=True)
     assert done.returncode == 0, f"the run failed: {done.stderr.strip()[-_SHOWN:]}"
@@ -186,7 +193,7 @@ def trained(run: Path, workflow: Workflow) -> dict[str, Any]:
 
 def check_trees(run: Path, workflow: Workflow) -> None:
     """Every recorded tree is played again: each group is answers to one request, of one agent."""
-    opened = TrainingRun.open(run)
+    opened = TrainingRun.open(run, trust=True)
     trees = [tree for tree in trees_of(run) if tree["set"] == "training"]
     assert len(trees) == NUM_STEPS * NUM_LEVELS, f"{len(trees)} trees"
     for tree in trees:

@@ -16,6 +16,7 @@ from pettingllms.errors import (
     MissingDependency,
     PettingLLMsError,
     UnknownEnvironment,
+    UntrustedName,
 )
 
 _COMMANDS = {
@@ -41,7 +42,13 @@ _COMMANDS = {
     "new": ("pettingllms.cli.new:new_command", "Create an environment."),
     "doctor": ("pettingllms.cli.doctor:doctor_command", "Report what works on this machine."),
 }
-_WRONG_USE = (InvalidArgument, MissingDependency, UnknownEnvironment, EnvironmentNotLoadable)
+_WRONG_USE = (
+    InvalidArgument,
+    MissingDependency,
+    UnknownEnvironment,
+    EnvironmentNotLoadable,
+    UntrustedName,
+)
 
 
 class _LazyGroup(click.Group):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,9 @@ from pettingllms.evaluation.plan import MAIN, roles_of
 from pettingllms.evaluation.report import Report, VariantReport, summarise
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import special_functions
-from pettingllms.policies import PolicySettings
+from pettingllms.policies import PolicySettings, stays_here
 from pettingllms.registry import make
+from pettingllms.trust import FoundName, Name
 from pettingllms.viewer import write_parts
 
 _EXAMPLES = """\b
@@ -96,6 +98,8 @@ def bench_command(output: str, **values: Any) -> int:
     special_functions()  # raises now, not at the end of a long run
     folder = values["resume"] or values["out"] or free_folder("bench", "games")
     about = _resumed(folder) if values["resume"] else _begun(folder, values)
+    found = partial(FoundName, file=str(folder / _FILE), is_trusted=values["trust"])
+    named: Callable[[str], Name] = found if values["resume"] else str
     suite = next(one for one in (FULL, QUICK) if one.name == about["suite"])
     settings = policy_settings(values)
     games: dict[str, GameResult] = {}
@@ -103,10 +107,12 @@ def bench_command(output: str, **values: Any) -> int:
     try:
         for env_id in suite.levels:
             games[env_id] = _climbed(
-                folder, about, suite, env_id, settings, values["max_failures"], reports
+                folder, about, suite, env_id, named, settings, values["max_failures"], reports
             )
     except _Stopped as stopped:
-        stderr().print(f"Continue with: pettingllms bench --resume {folder}", markup=False)
+        names = (text.rpartition("=")[2] for text in about["policies"])
+        trust = "" if all(map(stays_here, names)) else " --trust"
+        stderr().print(f"Continue with: pettingllms bench --resume {folder}{trust}", markup=False)
         return stopped.status
     if not reports:
         reasons = {game.skipped for game in games.values()}
@@ -167,6 +173,7 @@ def _climbed(
     about: Mapping[str, Any],
     suite: Suite,
     env_id: str,
+    named: Callable[[str], Name],
     settings: PolicySettings,
     max_failures: int,
     reports: list[Report],
@@ -175,7 +182,7 @@ def _climbed(
     levels = suite.levels[env_id]
     roles = roles_of(make(env_id, checks=False, level=levels[0]))
     texts = [text for text in about["policies"] if role_named(text) in (None, *roles)]
-    line_up = read_policies(texts, roles)
+    line_up = {role: named(text) for role, text in read_policies(texts, roles).items()}
     if missing := [role for role in roles if role not in line_up]:
         return GameResult(levels, skipped=f"no policy for {', '.join(missing)}")
     sampling = read_sampling(about["sampling"], roles)
@@ -185,7 +192,7 @@ def _climbed(
         part = "" if num_tried is None else f"-try-{num_tried}"
         path = folder / f"{env_id}-{level}{part}"
         if (path / "run.json").exists():
-            run = RunFolder.open(path)
+            run = RunFolder.open(path, trust=settings.trust)
         else:
             cell = (env_id, level, num_tried, num_boards, about["seed"], line_up)
             run = RunFolder.create(path, cell_plan(*cell, sampling=sampling, prices=prices))

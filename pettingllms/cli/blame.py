@@ -31,13 +31,14 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.blame import judge
 from pettingllms.evaluation.blame_report import FILE, BlameReport, JudgedEpisode, blame_parts
 from pettingllms.evaluation.judgement import MEASURES, SUCCESS, BlameSettings
-from pettingllms.evaluation.plan import MAIN, policy_of, roles_of
+from pettingllms.evaluation.plan import MAIN, names_of, policy_of, roles_of
 from pettingllms.evaluation.replays import Seat
 from pettingllms.evaluation.run_team import RunTeam
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.loops import finish
 from pettingllms.policies import Policy, PolicySettings, Sampling, loaded_policies
 from pettingllms.registry import make
+from pettingllms.trust import Name
 from pettingllms.viewer import write_view
 
 _EXAMPLES = """\b
@@ -128,13 +129,13 @@ def blame_command(source: str, **values: Any) -> int:
     if not episodes:
         raise InvalidArgument("source", source, "one with an episode that failed")
     report = BlameReport(
-        env_id=team.env_id,
-        policies=team.policies,
+        env_id=str(team.env_id),
+        policies=names_of(team.policies),
         instead=instead,
         settings=wanted,
         episodes=episodes,
     )
-    _keep(report, values["out"] or free_folder("blame", team.env_id))
+    _keep(report, values["out"] or free_folder("blame", report.env_id))
     if values["output"] == "json":
         print_json(report.to_json())
     else:
@@ -177,13 +178,15 @@ async def _judged(
 
 def _seats(
     env: TextEnv[Any],
-    line_up: Mapping[str, str],
+    line_up: Mapping[str, Name],
     sampling: Mapping[str, Sampling],
     policies: Mapping[str, Policy],
 ) -> dict[str, Seat]:
     """Return agent -> who answers for it."""
     return {
-        agent: Seat(policies[policy_of(line_up, agent)], sampling.get(role_of(agent), Sampling()))
+        agent: Seat(
+            policies[str(policy_of(line_up, agent))], sampling.get(role_of(agent), Sampling())
+        )
         for agent in env.possible_agents
     }
 

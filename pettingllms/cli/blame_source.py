@@ -22,6 +22,7 @@ from pettingllms.policies import Policy
 from pettingllms.registry import make
 from pettingllms.sources import is_source
 from pettingllms.transcript import Transcript
+from pettingllms.trust import Name
 
 MAX_TRIES = 1000
 """Levels that are played, at most, to find episodes that fail."""
@@ -55,16 +56,16 @@ def open_source(source: str, values: Mapping[str, Any]) -> Source:
     if is_recorded and (values["env_values"] or values["option_values"]):
         raise click.UsageError("--env and --option are as recorded; leave them out")
     if path.is_dir() and is_training_run(path):
-        return _of_training(path, values["environment"])
+        return _of_training(path, values)
     if path.is_dir():
         return _of_evaluation(path, values)
     if is_recorded:
-        return _of_transcript(path)
+        return _of_transcript(path, trust=values["trust"])
     return _of_environment(source, values)
 
 
-def _of_training(path: Path, environment: str | None) -> Source:
-    run = run_environment(TrainingRun.open(path), environment)
+def _of_training(path: Path, values: Mapping[str, Any]) -> Source:
+    run = run_environment(TrainingRun.open(path, trust=values["trust"]), values["environment"])
 
     async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
         for named in failed_rollouts(run):
@@ -74,7 +75,7 @@ def _of_training(path: Path, environment: str | None) -> Source:
 
 
 def _of_evaluation(path: Path, values: Mapping[str, Any]) -> Source:
-    folder, variant = RunFolder.open(path), values["variant"]
+    folder, variant = RunFolder.open(path, trust=values["trust"]), values["variant"]
     team = RunTeam.of_evaluation(folder, variant)
     wanted = None if values["level"] is None else (variant, values["level"], values["sample"])
 
@@ -88,8 +89,8 @@ def _of_evaluation(path: Path, values: Mapping[str, Any]) -> Source:
     return Source(team, failed)
 
 
-def _of_transcript(path: Path) -> Source:
-    transcript = Transcript.load(path)
+def _of_transcript(path: Path, *, trust: bool) -> Source:
+    transcript = Transcript.load(path, trust=trust)
 
     async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
         yield path.name, transcript
@@ -103,7 +104,7 @@ def _of_environment(env_id: str, values: Mapping[str, Any]) -> Source:
 
     async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
         env: TextEnv[Any] = make(env_id, checks=False, **kwargs)
-        line_up = {role: policies[team.policies[role]] for role in roles_of(env)}
+        line_up = {role: policies[str(team.policies[role])] for role in roles_of(env)}
         log = AnswerLog((), lambda record: None)
         for level in range(MAX_TRIES):
             spec = episode_spec(values["seed"], MAIN, level, 0)
@@ -114,7 +115,7 @@ def _of_environment(env_id: str, values: Mapping[str, Any]) -> Source:
     return Source(_nobody(env_id, kwargs, options), failed)
 
 
-def _nobody(env_id: str, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> RunTeam:
+def _nobody(env_id: Name, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> RunTeam:
     """Return a team whose policies are still to be named."""
     return RunTeam(
         env_id=env_id, env_kwargs=kwargs, options=options, policies={}, sampling={}, levels={}

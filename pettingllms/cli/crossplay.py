@@ -88,7 +88,11 @@ def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
     others from another one; beside them each run's own team plays, on the same levels.
     """
     special_functions()  # raises now, not at the end of a long run
-    folder, names = _resumed(values["resume"]) if values["resume"] else _begun(runs, values)
+    folder, names = (
+        _resumed(values["resume"], trust=values["trust"])
+        if values["resume"]
+        else _begun(runs, values)
+    )
     played = play_all(folder, policy_settings(values), values["max_failures"])
     if not folder.has_begun:
         stderr().print(f"stopped: {played.reason}", style="bold red", markup=False)
@@ -117,7 +121,7 @@ def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
 def _begun(runs: Sequence[str], values: Mapping[str, Any]) -> tuple[RunFolder, list[str]]:
     if not runs:
         raise click.UsageError("name at least two runs, or a cross-play to continue (--resume)")
-    teams = _named(runs, values["environment"])
+    teams = _named(runs, values["environment"], trust=values["trust"])
     first = next(iter(teams.values()))
     env: TextEnv[Any] = make(first.env_id, checks=False, **first.env_kwargs)
     plan = crossplay_plan(
@@ -128,14 +132,14 @@ def _begun(runs: Sequence[str], values: Mapping[str, Any]) -> tuple[RunFolder, l
         num_samples=values["samples"],
     )
     plan = plan.with_distinct_levels(plan.make_env())
-    folder = RunFolder.create(values["out"] or free_folder("crossplay", plan.env_id), plan)
+    folder = RunFolder.create(values["out"] or free_folder("crossplay", str(plan.env_id)), plan)
     folder.path.mkdir(parents=True, exist_ok=True)
     (folder.path / RUNS).write_text(json.dumps(list(teams)) + "\n", encoding="utf-8")
     return folder, list(teams)
 
 
-def _resumed(path: Path) -> tuple[RunFolder, list[str]]:
-    folder = RunFolder.open(path)
+def _resumed(path: Path, *, trust: bool) -> tuple[RunFolder, list[str]]:
+    folder = RunFolder.open(path, trust=trust)
     try:
         names = json.loads((path / RUNS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -143,22 +147,24 @@ def _resumed(path: Path) -> tuple[RunFolder, list[str]]:
     return folder, names
 
 
-def _named(runs: Sequence[str], environment: str | None) -> dict[str, RunTeam]:
+def _named(runs: Sequence[str], environment: str | None, *, trust: bool) -> dict[str, RunTeam]:
     """Return name -> team; names are the last parts of the paths, where those differ."""
     short = [Path(run).name or run for run in runs]
     names = short if len(set(short)) == len(short) else list(runs)
     if len(set(names)) < len(names):
         raise InvalidArgument("runs", list(runs), "every run or checkpoint once")
-    return {name: _team(run, environment) for name, run in zip(names, runs, strict=True)}
+    return {
+        name: _team(run, environment, trust=trust) for name, run in zip(names, runs, strict=True)
+    }
 
 
-def _team(text: str, environment: str | None) -> RunTeam:
+def _team(text: str, environment: str | None, *, trust: bool) -> RunTeam:
     path, variant, step = name_parts(text)
     if is_training_run(path):
         if variant:
             raise InvalidArgument("run", text, ":VARIANT after an evaluation only")
-        run = run_environment(TrainingRun.open(path), environment)
+        run = run_environment(TrainingRun.open(path, trust=trust), environment)
         return RunTeam.of_training(run, step)
     if step is not None:
         raise InvalidArgument("run", text, "@STEP after a training run only")
-    return RunTeam.of_evaluation(RunFolder.open(path), variant or MAIN)
+    return RunTeam.of_evaluation(RunFolder.open(path, trust=trust), variant or MAIN)

@@ -10,6 +10,7 @@ import click
 
 from pettingllms.announcements import load_announced
 from pettingllms.cli.console import print_json, stdout, visible
+from pettingllms.cli.options import trust_option
 from pettingllms.evaluation.rows import VIEWS, rows_of, write_rows
 
 GROUP = "pettingllms.data"
@@ -101,12 +102,13 @@ def check_command(
     metavar="FILE",
     help="A .parquet or .jsonl file, for datasets.load_dataset and for TRL's trainers.",
 )
-def export_command(run: Path, view: str, out: Path) -> int:
+@trust_option
+def export_command(run: Path, view: str, out: Path, trust: bool) -> int:
     """Write the answers that a run has recorded as a data set.
 
     RUN is a training run or an evaluation. Its episodes are played again, so that prompts are the
     chats that the agents read.
     """
-    num_rows = write_rows(rows_of(run, view), out)
+    num_rows = write_rows(rows_of(run, view, trust=trust), out)
     stdout().print(visible(f"{out}: {num_rows} rows"), soft_wrap=True)
     return 0

@@ -200,7 +200,7 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     plan = plan.with_distinct_levels(plan.make_env())
     if plan.num_wanted is not None:
         stderr().print(pool_note(plan), markup=False, highlight=False)
-    return RunFolder.create(values["out"] or free_folder("eval", env_id), plan)
+    return RunFolder.create(values["out"] or free_folder("eval", str(env_id)), plan)
 
 
 def _trained(values: Mapping[str, Any]) -> TrainingRun | None:
@@ -212,7 +212,9 @@ def _trained(values: Mapping[str, Any]) -> TrainingRun | None:
         return None
     if values["env_id"] is not None:
         raise click.UsageError("--run takes the environment from the run; leave out ID")
-    return run_environment(TrainingRun.open(values["run"]), values["environment"])
+    return run_environment(
+        TrainingRun.open(values["run"], trust=values["trust"]), values["environment"]
+    )
 
 
 def _chosen(
@@ -235,7 +237,7 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
         raise click.UsageError(
             f"--resume takes the plan of the run from its folder; leave out {', '.join(given)}"
         )
-    folder = RunFolder.open(values["resume"])
+    folder = RunFolder.open(values["resume"], trust=values["trust"])
     line_up = folder.plan.variants[MAIN]
     moved = read_policies(values["policy_values"], tuple(line_up))
     plan = folder.plan.with_policies(moved) if moved else folder.plan

@@ -20,6 +20,7 @@ from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.policies import PolicySettings, Sampling
 from pettingllms.registry import registered_ids
 from pettingllms.sources import short_name
+from pettingllms.trust import Name
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -70,6 +71,12 @@ sampling_option = click.option(
 )
 
 
+trust_option = click.option(
+    "--trust",
+    is_flag=True,
+    help="Let the named files and folders name code and servers: import, run and send what they "
+    "say. For files of your own.",
+)
 _DEFAULT = PolicySettings()
 _SETTINGS = (
     click.option(
@@ -97,11 +104,13 @@ _SETTINGS = (
     click.option("--tokens-per-minute", type=float, help="Maximum rate per policy."),
     click.option(
         "--api-key-env",
-        default=_DEFAULT.api_key_env,
-        show_default=True,
-        metavar="NAME",
-        help="Environment variable that holds the key of endpoints.",
+        "api_key_values",
+        multiple=True,
+        metavar="HOST=VARIABLE",
+        help="Environment variable that holds the key of a server. OPENAI_API_KEY is for OpenAI's, "
+        "and for that of OPENAI_BASE_URL; other servers get no key without this.",
     ),
+    trust_option,
 )
 
 
@@ -141,8 +150,24 @@ def policy_settings(values: Mapping[str, Any]) -> PolicySettings:
         timeout_s=values["timeout_s"],
         requests_per_minute=values["requests_per_minute"],
         tokens_per_minute=values["tokens_per_minute"],
-        api_key_env=values["api_key_env"],
+        api_keys=read_api_keys(values["api_key_values"]),
+        trust=values["trust"],
     )
+
+
+def read_api_keys(values: Iterable[str]) -> dict[str, str]:
+    """Return host -> environment variable of texts HOST=VARIABLE.
+
+    Raises:
+        InvalidArgument: If a text is ill-formed, or a host is named twice.
+    """
+    found: dict[str, str] = {}
+    for text in values:
+        host, _, variable = text.partition("=")
+        if not (host.strip("*") and variable.isidentifier()) or host in found:
+            raise InvalidArgument("--api-key-env", text, "HOST=VARIABLE, every host once")
+        found[host] = variable
+    return found
 
 
 def read_pairs(values: Iterable[str], what: str) -> dict[str, Any]:
@@ -228,7 +253,7 @@ def read_sampling(
     return {role: _sampling(given.get(role, {}), common, special[role]) for role in roles}
 
 
-def read_prices(values: Iterable[str], line_up: Mapping[str, str]) -> dict[str, Price]:
+def read_prices(values: Iterable[str], line_up: Mapping[str, Name]) -> dict[str, Price]:
     """Return policy -> price (see `EvaluationPlan.prices`).
 
     Args:
@@ -251,7 +276,7 @@ def read_prices(values: Iterable[str], line_up: Mapping[str, str]) -> dict[str, 
         if role and role not in line_up:
             raise InvalidArgument("--price", text, "a role of " + ", ".join(line_up))
         for policy in [line_up[role]] if role else line_up.values():
-            prices[policy] = price
+            prices[str(policy)] = price
     return prices
 
 

@@ -61,8 +61,9 @@ def tell_incomplete(
     spent = sum((usage for variant in report.bill.values() for usage in variant.values()), Usage())
     if spent.num_requests:
         console.print(f"tokens spent so far: {tokens(spent)}", markup=False, highlight=False)
+    trust = " --trust" if folder.plan.needs_trust else ""
     console.print(
-        f"No answer is lost. Continue with: pettingllms {command} --resume {folder.path}",
+        f"No answer is lost. Continue with: pettingllms {command} --resume {folder.path}{trust}",
         markup=False,
         highlight=False,
     )

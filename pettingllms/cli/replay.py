@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.panel import Panel
 
 from pettingllms.cli.console import stdout, visible
+from pettingllms.cli.options import trust_option
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import MAIN
@@ -30,6 +31,7 @@ from pettingllms.transcript import Transcript, action_of
 @click.option("--variant", default=MAIN, show_default=True, help="Of an evaluation: line-up.")
 @click.option("--prompts", is_flag=True, help="Show what the agents read, too.")
 @click.option("--quiet", is_flag=True, help="Verify only.")
+@trust_option
 def replay_command(
     path: Path,
     level: int | None,
@@ -38,6 +40,7 @@ def replay_command(
     variant: str,
     prompts: bool,
     quiet: bool,
+    trust: bool,
 ) -> int:
     """Play a recorded episode again, compare every state and reward, and show it.
 
@@ -45,11 +48,12 @@ def replay_command(
     followed path of a recorded rollout tree is played. Ends with 1 if the replay diverges.
     """
     if is_training_run(path):
-        transcript = replay_rollout(TrainingRun.open(path), step, level)
+        transcript = replay_rollout(TrainingRun.open(path, trust=trust), step, level)
     else:
-        is_folder = path.is_dir()
         transcript = (
-            _episode(path, (variant, level or 0, sample)) if is_folder else Transcript.load(path)
+            _episode(RunFolder.open(path, trust=trust), (variant, level or 0, sample))
+            if path.is_dir()
+            else Transcript.load(path, trust=trust)
         )
         transcript.replay()
     console = stdout()
@@ -62,8 +66,7 @@ def replay_command(
     return 0
 
 
-def _episode(path: Path, key: tuple[str, int, int]) -> Transcript:
-    folder = RunFolder.open(path)
+def _episode(folder: RunFolder, key: tuple[str, int, int]) -> Transcript:
     plan = folder.plan
     for result in folder.results(with_steps=True):
         if result.key == key:
@@ -80,7 +83,7 @@ def _show(console: Console, transcript: Transcript, prompts: bool) -> None:
     env: TextEnv[Any] = make(transcript.id, checks=False, **transcript.kwargs)
     env.reset(seed=transcript.seed, options=transcript.options)
     env.render_mode = "ansi"
-    console.print(visible(transcript.id, "bold cyan"), f"seed {transcript.seed}")
+    console.print(visible(str(transcript.id), "bold cyan"), f"seed {transcript.seed}")
     console.print(Panel(visible(str(env.render())), title="start", title_align="left"))
     for step in transcript.steps:
         env.step(action_of(step))

@@ -19,6 +19,7 @@ from pettingllms.evaluation.report import Report, VariantReport, figures_json
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.policies import Usage
 from pettingllms.seeding import derive_seed
+from pettingllms.trust import Name
 
 FORMAT = "pettingllms-bench"
 FIRST = 4
@@ -116,7 +117,7 @@ def cell_plan(
     num_tried: int | None,
     num_boards: int,
     seed: int,
-    line_up: Mapping[str, str],
+    line_up: Mapping[str, Name],
     **plan: Any,
 ) -> EvaluationPlan:
     """Return what is played at one level of one game.

@@ -77,16 +77,13 @@ class BlameReport:
             "episodes": [
                 {
                     "name": name,
-                    **{key: getattr(transcript, key) for key in _HEADER},
+                    **transcript.header(),
                     "blame": {**blame.to_json(), "verdict": verdict(blame)},
                     "steps": transcript.steps,
                 }
                 for name, transcript, blame in self.episodes
             ],
         }
-
-
-_HEADER = ("id", "kwargs", "seed", "options", "state_hash")
 
 
 def _acting(blame: Blame) -> list[str]:

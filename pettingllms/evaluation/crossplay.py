@@ -37,6 +37,7 @@ from pettingllms.evaluation.report import by_content, figures_json, solved_of
 from pettingllms.evaluation.run_team import RunTeam
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.state import flat_table
+from pettingllms.trust import Name
 
 FILE = "crossplay.json"
 FORMAT = "pettingllms-crossplay"
@@ -168,7 +169,7 @@ def crossplay_plan(
 
 def _line_up(
     cell: Cell, teams: Mapping[str, RunTeam], players: Mapping[str, Sequence[str]]
-) -> dict[str, str]:
+) -> dict[str, Name]:
     def run(player: str) -> str:
         return cell.member if player == cell.player else cell.team
 
@@ -181,7 +182,7 @@ def _line_up(
 
 def _check_alike(first: RunTeam, other: RunTeam, name: str) -> None:
     one, two = (
-        {"environment": team.env_id, "sampling": dict(team.sampling)}
+        {"environment": str(team.env_id), "sampling": dict(team.sampling)}
         | flat_table(team.env_kwargs, "env.")
         | flat_table(team.options, "option.")
         for team in (first, other)

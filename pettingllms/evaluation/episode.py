@@ -24,6 +24,7 @@ from pettingllms.policies import (
 from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
 from pettingllms.transcript import RecordTranscripts, Transcript
+from pettingllms.trust import Name
 
 
 @dataclass(kw_only=True, slots=True)
@@ -91,7 +92,7 @@ class EpisodeResult:
         return (self.variant, self.level, self.sample)
 
     def transcript(
-        self, env_id: str, kwargs: Mapping[str, Any], options: Mapping[str, Any]
+        self, env_id: Name, kwargs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Transcript:
         """Return the episode as a transcript that can be replayed.
 

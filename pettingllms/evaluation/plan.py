@@ -6,15 +6,17 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, cast
 
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.levels import EpisodeSpec, distinct_levels, episode_spec
-from pettingllms.policies import Sampling
-from pettingllms.registry import make, spec
+from pettingllms.policies import Sampling, stays_here
+from pettingllms.registry import is_announced, make, spec
 from pettingllms.sources import absolute
 from pettingllms.transition import is_agent
+from pettingllms.trust import FoundName, Name
 
 MAIN = "main"
 """Name of the variant in which every role is played by its own policy."""
@@ -35,9 +37,9 @@ class EvaluationPlan:
     Every variant plays the same levels with the same chance.
     """
 
-    env_id: str
+    env_id: Name
     """Id of the environment, or its source."""
-    variants: Mapping[str, Mapping[str, str]]
+    variants: Mapping[str, Mapping[str, Name]]
     """Variant -> role, or agent -> name of the policy (see `pettingllms.policies.load_policy`). An
     agent's own comes before that of its role."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -65,7 +67,8 @@ class EvaluationPlan:
         Raises:
             InvalidArgument: If one is out of its range, or there is no variant.
         """
-        object.__setattr__(self, "env_id", absolute(self.env_id))
+        if isinstance(self.env_id, str):  # what a file has is absolute already
+            object.__setattr__(self, "env_id", absolute(self.env_id))
         for name in ("num_levels", "num_samples"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -80,11 +83,17 @@ class EvaluationPlan:
             raise InvalidArgument("variants", self.variants, "at least one variant")
 
     @property
+    def needs_trust(self) -> bool:
+        """Whether a folder with this plan must be trusted before it is continued."""
+        names = map(str, self.policies())
+        return not (is_announced(str(self.env_id)) and all(map(stays_here, names)))
+
+    @property
     def num_episodes(self) -> int:
         """Episodes of all variants together."""
         return len(self.variants) * self.num_levels * self.num_samples
 
-    def policies(self) -> tuple[str, ...]:
+    def policies(self) -> tuple[Name, ...]:
         """Return the names of all policies, each once."""
         return tuple(
             dict.fromkeys(name for variant in self.variants.values() for name in variant.values())
@@ -143,9 +152,9 @@ class EvaluationPlan:
         """
         moved: dict[str, str] = {}
         for role, name in names.items():
-            known = self.variants[MAIN].get(role)
-            is_same = known is not None and _URL.sub("", known) == _URL.sub("", name)
-            if known is None or not is_same or moved.get(known, name) != name:
+            known = str(self.variants[MAIN].get(role, ""))
+            is_same = _URL.sub("", known) == _URL.sub("", name)
+            if not is_same or moved.get(known, name) != name:
                 raise InvalidArgument(
                     f"policy of {role}",
                     name,
@@ -154,7 +163,7 @@ class EvaluationPlan:
                 )
             moved[known] = name
         variants = {
-            variant: {role: moved.get(name, name) for role, name in line_up.items()}
+            variant: {role: moved.get(str(name), name) for role, name in line_up.items()}
             for variant, line_up in self.variants.items()
         }
         prices = {moved.get(name, name): price for name, price in self.prices.items()}
@@ -162,19 +171,33 @@ class EvaluationPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON data."""
-        return asdict(self)
+        variants = {variant: names_of(line_up) for variant, line_up in self.variants.items()}
+        return asdict(replace(self, env_id=str(self.env_id), variants=variants))
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> EvaluationPlan:
+    def from_json(
+        cls, data: Mapping[str, Any], file: Path, *, trust: bool = False
+    ) -> EvaluationPlan:
         """Return the plan that `to_json` gave.
+
+        Args:
+            data: The plan.
+            file: Where it was read.
+            trust: Whether the file may name code and servers; see `pettingllms.trust`.
 
         Raises:
             InvalidArgument: If the data is not that of a plan.
+            TypeError: A part of it is of another kind.
         """
         known = {entry.name for entry in fields(cls)}
         if not {"env_id", "variants"} <= set(data) <= known:
             raise InvalidArgument("plan", sorted(data), "the fields " + ", ".join(sorted(known)))
         given = dict(data)
+        given["env_id"] = FoundName(data["env_id"], str(file), trust)
+        given["variants"] = {
+            variant: {role: FoundName(name, str(file), trust) for role, name in line_up.items()}
+            for variant, line_up in data["variants"].items()
+        }
         given["sampling"] = {
             role: Sampling(**cast(Any, {**values, "stop": tuple(values.get("stop", ()))}))
             for role, values in data.get("sampling", {}).items()
@@ -209,7 +232,12 @@ def check_roles(names: Sequence[str], given: Mapping[str, Any]) -> None:
             )
 
 
-def check_line_up(env: TextEnv[Any], line_up: Mapping[str, str]) -> None:
+def names_of(line_up: Mapping[str, Name]) -> dict[str, str]:
+    """Return role -> name of its policy, to be shown or written."""
+    return {role: str(name) for role, name in line_up.items()}
+
+
+def check_line_up(env: TextEnv[Any], line_up: Mapping[str, Name]) -> None:
     """Check that a line-up names a policy for every agent of a team, and for nobody else.
 
     Raises:
@@ -220,7 +248,9 @@ def check_line_up(env: TextEnv[Any], line_up: Mapping[str, str]) -> None:
     for agent in env.possible_agents:
         if agent not in line_up and role_of(agent) not in line_up:
             raise InvalidArgument(
-                "policies", dict(line_up), "one policy per role of the team: " + ", ".join(roles)
+                "policies",
+                names_of(line_up),
+                "one policy per role of the team: " + ", ".join(roles),
             )
 
 
@@ -235,22 +265,25 @@ def policies_of(line_up: Mapping[str, str], role: str) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
-def swapped(line_up: Mapping[str, str]) -> dict[str, str]:
+def swapped(line_up: Mapping[str, Name]) -> dict[str, Name]:
     """Return a line-up in which every role is played by the next role's policy.
 
     Raises:
         InvalidArgument: If all roles have the same policy, so that nothing would change.
     """
     names = list(line_up.values())
-    if len(set(names)) < 2:
-        raise InvalidArgument("swap", dict(line_up), "a team with at least two different policies")
+    if len(set(map(str, names))) < 2:
+        raise InvalidArgument(
+            "swap", names_of(line_up), "a team with at least two different policies"
+        )
     return dict(zip(line_up, [*names[1:], names[0]], strict=True))
 
 
-def held_out_kwargs(env_id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def held_out_kwargs(env_id: Name, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments of an environment with `split="test"`, if it has splits and none is given.
 
     Raises:
+        UntrustedName: If a file names a source, and is not trusted.
         UnknownEnvironment: If there is no such id.
         EnvironmentNotLoadable: If its package cannot be imported.
     """

@@ -14,7 +14,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.answer_log import Bill
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.levels import manifest_of
-from pettingllms.evaluation.plan import EvaluationPlan, Price, policies_of
+from pettingllms.evaluation.plan import EvaluationPlan, Price, names_of, policies_of
 from pettingllms.evaluation.statistics import Interval, clustered_share, mean_interval, pass_at_k
 from pettingllms.policies import Usage
 
@@ -128,7 +128,7 @@ def summarise(
         variant: summarise_variant(
             found,
             num_expected=num_expected,
-            policies=plan.variants[variant],
+            policies=names_of(plan.variants[variant]),
             prices=plan.prices,
             spent=(bill or {}).get(variant),
         )

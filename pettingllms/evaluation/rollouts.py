@@ -12,6 +12,7 @@ from pettingllms.evaluation.training_run import TrainingRun, read_lines
 from pettingllms.registry import make
 from pettingllms.spaces import Action, TokenCounts
 from pettingllms.transcript import RecordTranscripts, Transcript
+from pettingllms.trust import FoundName
 
 _COMPARED = ("reward", "parse_error", "success")
 
@@ -55,7 +56,7 @@ def failed_rollouts(run: TrainingRun) -> Iterator[tuple[str, Transcript]]:
         ReplayDivergence: If a game does not come out as recorded.
     """
     for (step, episode), line in sorted(_lines(run).items()):
-        is_of_run = line.get("env_id", run.env_id) == run.env_id
+        is_of_run = _environment(run, line) == run.env_id
         if is_of_run and line.get("outcome") and not line["outcome"]["success"]:
             yield f"step {step}, level {episode}", _checked(run, line)
 
@@ -95,7 +96,7 @@ def tree_moments(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[RecordTr
     Raises:
         ReplayDivergence: If the game does not come out as recorded.
     """
-    env: TextEnv[Any] = make(line.get("env_id", run.env_id), checks=False, **line["env"])
+    env: TextEnv[Any] = make(_environment(run, line), checks=False, **line["env"])
     recorder = RecordTranscripts(env)
     recorder.reset(seed=line["env_seed"])
     _compare(-1, "state_hash", line["initial_state_hash"], env.state_hash())
@@ -113,6 +114,11 @@ def tree_moments(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[RecordTr
         for key in _COMPARED:
             _compare(index, key, recorded[key], played[key])
         yield recorder
+
+
+def _environment(run: TrainingRun, line: Mapping[str, Any]) -> FoundName:
+    """Return the environment of a tree; trees of a run with several say which one it is."""
+    return run.found(line["env_id"]) if "env_id" in line else run.env_id
 
 
 def _compare(step: int, key: str, recorded: object, replayed: object) -> None:

@@ -36,14 +36,16 @@ _OF_CANDIDATE = ("finish_reason", "reward", "parse_error")
 Row = dict[str, Any]
 
 
-def rows_of(path: str | Path, view: str = "rollouts") -> Iterator[Row]:
+def rows_of(path: str | Path, view: str = "rollouts", *, trust: bool = False) -> Iterator[Row]:
     """Yield the rows of a run.
 
     Args:
         path: Folder of a training run or an evaluation.
         view: One of `VIEWS`.
+        trust: Whether the folder may name code; see `pettingllms.trust`.
 
     Raises:
+        UntrustedName: If the folder names a source, and is not trusted.
         InvalidArgument: If there is no such view.
         RunFolderError: If the folder is no run, or a line is damaged.
         ReplayDivergence: If an episode does not come out as recorded.
@@ -51,7 +53,11 @@ def rows_of(path: str | Path, view: str = "rollouts") -> Iterator[Row]:
     if view not in VIEWS:
         raise InvalidArgument("view", view, ", ".join(VIEWS))
     is_training = is_training_run(path)
-    rows = _of_training(TrainingRun.open(path)) if is_training else _of_evaluation(path)
+    rows = (
+        _of_training(TrainingRun.open(path, trust=trust))
+        if is_training
+        else _of_evaluation(RunFolder.open(path, trust=trust))
+    )
     if view == "rollouts":
         return rows
     return _sft(rows) if view == "sft" else _preference(rows)
@@ -148,7 +154,7 @@ def _of_training(run: TrainingRun) -> Iterator[Row]:
 
 def _of_tree(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[Row]:
     key = f"{line['set']}, step {line['step']}, episode {line['episode']}"
-    known = _of_episode(line.get("env_id", run.env_id), key, line["env_seed"], line["outcome"])
+    known = _of_episode(str(line.get("env_id", run.env_id)), key, line["env_seed"], line["outcome"])
     chats: Chats = {}
     # One moment more than decisions: the end, if the last one was followed.
     pairs = zip(tree_moments(run, line), line["decisions"], strict=False)
@@ -158,13 +164,12 @@ def _of_tree(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[Row]:
         yield from _decided(recorder.env, chats, {**known, **about}, options)
 
 
-def _of_evaluation(path: str | Path) -> Iterator[Row]:
-    folder = RunFolder.open(path)
+def _of_evaluation(folder: RunFolder) -> Iterator[Row]:
     plan = folder.plan
     for result in folder.results(with_steps=True):
         key = f"{result.variant}, level {result.level}, sample {result.sample}"
         outcome = {"success": result.success, "returns": result.returns}
-        known = _of_episode(plan.env_id, key, result.level_seed, outcome)
+        known = _of_episode(str(plan.env_id), key, result.level_seed, outcome)
         transcript = result.transcript(plan.env_id, plan.env_kwargs, plan.options)
         chats: Chats = {}
         line_up = plan.variants[result.variant]
@@ -172,7 +177,7 @@ def _of_evaluation(path: str | Path) -> Iterator[Row]:
         for number, (env, step) in enumerate(pairs):
             agent = step["agent"]
             policy = line_up.get(agent, line_up.get(role_of(agent)))
-            about = {"decision": number, "turn": step["turn"], "policy": policy}
+            about = {"decision": number, "turn": step["turn"], "policy": policy and str(policy)}
             answer = {**step, "text": step["action"], "reward": step["rewards"][agent]}
             yield from _decided(env, chats, {**known, **about}, [(True, answer)])
 

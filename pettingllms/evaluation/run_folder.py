@@ -29,6 +29,7 @@ from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.policies import Usage
 from pettingllms.registry import spec
+from pettingllms.trust import Name
 
 FORMAT = "pettingllms-evaluation"
 VERSION = 1
@@ -80,22 +81,27 @@ class RunFolder:
         return cls(folder, plan, _versions(plan.env_id), created)
 
     @classmethod
-    def open(cls, path: str | Path) -> RunFolder:
+    def open(cls, path: str | Path, *, trust: bool = False) -> RunFolder:
         """Open the folder of an evaluation that was begun before.
+
+        Args:
+            path: The folder.
+            trust: Whether it may name code and servers; see `pettingllms.trust`.
 
         Raises:
             RunFolderError: If it is not one, or one of a later version.
         """
         folder = Path(path)
         try:
-            data = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+            file = folder / "run.json"
+            data = json.loads(file.read_text(encoding="utf-8"))
             if data["format"] != FORMAT:
                 raise RunFolderError(f"{folder}/run.json is not that of an evaluation")
             if data["version"] != VERSION:
                 raise RunFolderError(
                     f"{folder} has format version {data['version']}; known: {VERSION}"
                 )
-            plan = EvaluationPlan.from_json(data["plan"])
+            plan = EvaluationPlan.from_json(data["plan"], file, trust=trust)
             return cls(folder, plan, data["versions"], data["created"])
         except OSError as error:
             raise RunFolderError(
@@ -104,7 +110,7 @@ class RunFolder:
             ) from error
         except RunFolderError:
             raise
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunFolderError(
                 f"{folder}/run.json cannot be read: {type(error).__name__}: {error}"
             ) from error
@@ -224,7 +230,7 @@ def _drop_unfinished_line(path: Path) -> None:
         os.truncate(path, kept)
 
 
-def _versions(env_id: str) -> dict[str, str]:
+def _versions(env_id: Name) -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in dict.fromkeys(("pettingllms", spec(env_id).package)):
         if package:

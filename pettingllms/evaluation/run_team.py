@@ -11,18 +11,19 @@ from pettingllms.evaluation.plan import MAIN
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.policies import Sampling
+from pettingllms.trust import Name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTeam:
     """A team of a training run or an evaluation."""
 
-    env_id: str
+    env_id: Name
     env_kwargs: Mapping[str, Any]
     """Arguments of the environment on held-out levels."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of `reset`."""
-    policies: Mapping[str, str]
+    policies: Mapping[str, Name]
     """Role (or agent, which comes before its role) -> name of its policy."""
     sampling: Mapping[str, Sampling]
     """Role -> how its completions are drawn."""

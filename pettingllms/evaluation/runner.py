@@ -181,7 +181,7 @@ class _Play:
         self._env = env
         self._plan = plan
         self._line_ups = {
-            variant: {role: policies[name] for role, name in line_up.items()}
+            variant: {role: policies[str(name)] for role, name in line_up.items()}
             for variant, line_up in plan.variants.items()
         }
         self._writer = writer

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.episode import EpisodeResult
-from pettingllms.evaluation.plan import MAIN, SWAPPED, swapped
+from pettingllms.evaluation.plan import MAIN, SWAPPED, names_of, swapped
 from pettingllms.evaluation.report import by_content, solved_of
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import Interval, clustered_share
@@ -120,8 +120,8 @@ def _of_evaluation(name: str, folder: RunFolder, variant: str) -> Side:
     }
     return Side(
         name=name,
-        policies=plan.variants[variant],
-        task=_task(plan.env_id, plan.env_kwargs, plan.options),
+        policies=names_of(plan.variants[variant]),
+        task=_task(str(plan.env_id), plan.env_kwargs, plan.options),
         settings=settings,
         results=results,
         success=clustered_share(*solved_of(levels)),
@@ -147,7 +147,7 @@ def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) ->
     return Side(
         name=name,
         policies=_policies(run, variant, line["step"]),
-        task=_task(run.env_id, line["env"], {}),
+        task=_task(str(run.env_id), line["env"], {}),
         settings={
             **flat_table({role: asdict(value) for role, value in sampling.items()}, "sampling."),
             **{"seed": seed, "levels": found["num_episodes"], "samples": 1},
@@ -187,7 +187,7 @@ def _policies(run: TrainingRun, variant: str, step: int) -> dict[str, str]:
         role: name if name != "hf:" else f"{roles[role]} of {run.path.name}, step {step}"
         for role, name in run.fixed_or_local().items()
     }
-    return swapped(line_up) if variant == SWAPPED else line_up
+    return names_of(swapped(line_up)) if variant == SWAPPED else line_up
 
 
 def _check_variant(variant: str, variants: Mapping[str, Any], path: Path) -> None:

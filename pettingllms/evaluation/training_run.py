@@ -24,6 +24,7 @@ from pettingllms.evaluation.run_folder import RunFolderError
 from pettingllms.policies import Sampling
 from pettingllms.registry import SOLVED_SHARE, make
 from pettingllms.sources import short_name
+from pettingllms.trust import FoundName, Name
 
 CONFIG = "config.toml"
 _VERSION = re.compile(r"_v\d+$")
@@ -38,10 +39,16 @@ class TrainingRun:
     """Its directory, absolute."""
     config: Mapping[str, Any]
     """Its configuration; default values are written out in it."""
+    is_trusted: bool = False
+    """Whether it may name code and servers; see `pettingllms.trust`."""
 
     @classmethod
-    def open(cls, path: str | Path) -> TrainingRun:
+    def open(cls, path: str | Path, *, trust: bool = False) -> TrainingRun:
         """Open the directory of a training run.
+
+        Args:
+            path: The directory.
+            trust: Whether it may name code and servers; see `pettingllms.trust`.
 
         Raises:
             RunFolderError: If it is none, or its configuration cannot be read.
@@ -63,7 +70,7 @@ class TrainingRun:
                 f"{file} cannot be read as the configuration of a training run "
                 f"({type(error).__name__}: {error})"
             ) from error
-        return cls(Path(path).resolve(), config)
+        return cls(Path(path).resolve(), config, trust)
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -92,15 +99,19 @@ class TrainingRun:
         }
         rollout = self.config.get("rollout", {})
         per_role = _of_environment(rollout.get("per_role", {}), name)
-        part = TrainingRun(self.path, {**config, "rollout": {**rollout, "per_role": per_role}})
+        part = replace(self, config={**config, "rollout": {**rollout, "per_role": per_role}})
         played = roles_of(make(part.env_id, checks=False, **part.held_out_kwargs()))
         roles = {role: part.config["roles"][role] for role in played}
         return replace(part, config={**part.config, "roles": roles})
 
     @property
-    def env_id(self) -> str:
+    def env_id(self) -> FoundName:
         """Id of its environment; of several, all of them."""
-        return ", ".join(dict.fromkeys(str(table["id"]) for table in _tables(self.config)))
+        return self.found(", ".join(dict.fromkeys(str(t["id"]) for t in _tables(self.config))))
+
+    def found(self, name: str) -> FoundName:
+        """Return a name that one of its files carries as such."""
+        return FoundName(name, str(self.path / CONFIG), self.is_trusted)
 
     @property
     def env_kwargs(self) -> dict[str, Any]:
@@ -122,7 +133,7 @@ class TrainingRun:
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         return sorted(int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name)))
 
-    def line_up(self, step: int | None = None) -> dict[str, str]:
+    def line_up(self, step: int | None = None) -> dict[str, Name]:
         """Return role -> name of its policy (see `pettingllms.policies.load_policy`).
 
         Args:
@@ -141,14 +152,14 @@ class TrainingRun:
         roles = cast(Mapping[str, str], self.config["roles"])
         return {role: self._policy(name, step) for role, name in roles.items()}
 
-    def sampling(self, line_up: Mapping[str, str]) -> dict[str, Sampling]:
+    def sampling(self, line_up: Mapping[str, Name]) -> dict[str, Sampling]:
         """Return role -> how its completions are drawn in the run's held-out evaluation.
 
         Args:
             line_up: Role -> name of its policy; models sample from their whole distribution, as
                 the trainer does, whatever their own files say.
         """
-        return {role: self._sampling(role, policy) for role, policy in line_up.items()}
+        return {role: self._sampling(role, str(policy)) for role, policy in line_up.items()}
 
     def fixed_or_local(self) -> dict[str, str]:
         """Return role -> the name of its fixed policy, or `hf:` for a model in the trainer."""
@@ -170,15 +181,15 @@ class TrainingRun:
         is_over = bool(lines) and lines[-1].get("step") == self.config.get("num_steps")
         return is_over and (self.path / "policies").is_dir()
 
-    def _policy(self, name: str, step: int | None) -> str:
+    def _policy(self, name: str, step: int | None) -> Name:
         policy = self.config["policies"][name]
         if fixed := self._fixed(name):
-            return fixed
+            return self.found(fixed)
         options = {"precision": self.config.get("engine", {}).get("precision", "float32")}
         if self.config.get("device", "auto") != "auto":
             options["device"] = self.config["device"]
         if policy.get("frozen"):
-            return f"hf:{policy['model']}?{urlencode(options)}"
+            return self.found(f"hf:{policy['model']}?{urlencode(options)}")
         if step is not None:
             return f"run:{self.path}?{urlencode({'policy': name, 'step': step, **options})}"
         if (self.path / "policies" / name).is_dir():

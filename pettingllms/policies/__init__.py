@@ -11,8 +11,15 @@ entry-point group `pettingllms.policies`.
 """
 
 from pettingllms.policies.failures import PolicyFailure, PolicyUnavailable
-from pettingllms.policies.loading import GROUP, PolicyFactory, load_policy, loaded_policies
+from pettingllms.policies.loading import (
+    GROUP,
+    PolicyFactory,
+    load_policy,
+    loaded_policies,
+    stays_here,
+)
 from pettingllms.policies.protocol import (
+    ANY_HOST,
     Answer,
     Completion,
     Policy,
@@ -25,6 +32,7 @@ from pettingllms.policies.protocol import (
 from pettingllms.policies.scripted import NoisePolicy, ScriptedPolicy
 
 __all__ = [
+    "ANY_HOST",
     "GROUP",
     "Answer",
     "Completion",
@@ -41,4 +49,5 @@ __all__ = [
     "acted",
     "load_policy",
     "loaded_policies",
+    "stays_here",
 ]

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Sequence
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import openai
 from aiolimiter import AsyncLimiter
@@ -18,6 +17,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.policies.endpoint_errors import MalformedAnswer, explained, model_not_found
 from pettingllms.policies.failures import PolicyFailure, PolicyUnavailable
 from pettingllms.policies.protocol import (
+    ANY_HOST,
     Answer,
     Completion,
     PolicySettings,
@@ -28,6 +28,8 @@ from pettingllms.policies.protocol import (
 
 OPENAI_URL = "https://api.openai.com/v1"
 """Where requests go when neither the name of the policy nor OPENAI_BASE_URL says otherwise."""
+OPENAI_KEY = "OPENAI_API_KEY"
+"""Environment variable that holds the key of OpenAI's server, or of that of OPENAI_BASE_URL."""
 
 _NAME = re.compile(r"(?P<model>.+?)(?:@(?P<url>https?://[^\s@]+))?")
 _CHARACTERS_PER_TOKEN = 4
@@ -48,30 +50,41 @@ class EndpointPolicy:
     Args:
         model: Name of the model, as the server calls it.
         base_url: Address of the server up to and including `/v1`; None: see `OPENAI_URL`.
-        settings: Concurrency, retries, limits, and the variable that holds the key.
+        settings: Concurrency, retries, limits, and the variables that hold keys.
 
     Raises:
-        PolicyUnavailable: If the server is OpenAI's and there is no key.
+        PolicyUnavailable: If the server is OpenAI's, or has a variable for its key, and there is no
+            key.
     """
 
     def __init__(self, model: str, base_url: str | None, settings: PolicySettings) -> None:
         self.model = model
         self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
         self.settings = settings
-        self._is_openai = urlsplit(self.base_url).hostname == urlsplit(OPENAI_URL).hostname
-        key = os.environ.get(settings.api_key_env)
-        if not key and self._is_openai:
-            raise PolicyUnavailable(
-                f"{self} needs a key, and the environment variable {settings.api_key_env} is not "
-                "set. Set it, name another variable (--api-key-env), or name your own server: "
-                "openai:MODEL@http://localhost:8000/v1"
-            )
         self._client = openai.AsyncOpenAI(
-            api_key=key or "none",  # a local server needs none, the client library does
+            api_key="none",  # a local server needs none, the client library does
             base_url=self.base_url,
             max_retries=settings.max_retries,
             timeout=settings.timeout_s,
         )
+        # As the client library reads the address, and no other way: requests go where it says.
+        origin, own = self._origin(self.base_url), os.environ.get("OPENAI_BASE_URL")
+        self._is_openai = origin == self._origin(OPENAI_URL)
+        is_own = self._is_openai or bool(own and origin == self._origin(own))
+        variable = self._key_variable(is_own)
+        key = os.environ.get(variable or "")
+        if not key and (self._is_openai or variable not in (None, OPENAI_KEY)):
+            raise PolicyUnavailable(
+                f"{self} needs a key, and the environment variable {variable} is not set. Set it, "
+                f"name another variable (--api-key-env {self._client.base_url.host}=VARIABLE), or "
+                "name your own server: openai:MODEL@http://localhost:8000/v1"
+            )
+        if key:
+            self._client.api_key = key
+        if not is_own:
+            # What the client library takes from variables that the user has set for OpenAI.
+            self._client.organization = self._client.project = None
+            self._client._custom_headers = {}
         self._slots = asyncio.Semaphore(settings.max_concurrency)
         self._requests = _limiter(settings.requests_per_minute)
         self._tokens = _limiter(settings.tokens_per_minute)
@@ -91,6 +104,18 @@ class EndpointPolicy:
                 "policy", f"openai:{argument}", "openai:MODEL@URL with a URL that ends in /v1"
             )
         return cls(match["model"], match["url"], settings)
+
+    def _origin(self, address: str) -> tuple[str, str, int | None]:
+        url = type(self._client.base_url)(address)
+        return url.scheme, url.host, url.port
+
+    def _key_variable(self, is_own: bool) -> str | None:
+        """Return the variable that holds the key of the server; None: it gets no key."""
+        url, given = self._client.base_url, self.settings.api_keys
+        for name in (f"{url.host}:{url.port}", url.host, ANY_HOST):
+            if name in given:
+                return given[name]
+        return OPENAI_KEY if is_own else None
 
     def __str__(self) -> str:
         return f"openai:{self.model}@{self.base_url}"

@@ -56,8 +56,9 @@ def explained(
         )
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
         return PolicyUnavailable(
-            f"{policy} refused the key ({_said(error)}). Put a valid key into the environment "
-            f"variable {settings.api_key_env}, or name another variable (--api-key-env)."
+            f"{policy} refused the key ({_said(error)}). What OPENAI_API_KEY holds goes to OpenAI "
+            "and to OPENAI_BASE_URL alone; for any other server name the variable that holds its "
+            "key: --api-key-env HOST=VARIABLE."
         )
     if isinstance(error, openai.RateLimitError) and error.code == "insufficient_quota":
         return PolicyUnavailable(f"{policy}: the account has no quota left ({_said(error)}).")

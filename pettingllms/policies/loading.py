@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import cast
 
-from pettingllms.announcements import load_announced
+from pettingllms.announcements import announced_names, load_announced
 from pettingllms.errors import InvalidArgument, MissingDependency
 from pettingllms.policies.protocol import Policy, PolicySettings
 from pettingllms.policies.scripted import PROGRAM, NoisePolicy, ProgramPolicy, ScriptedPolicy
+from pettingllms.trust import FoundName, Name
 
 GROUP = "pettingllms.policies"
 """The entry-point group in which packages announce kinds of policies. The name is the kind, the
@@ -25,7 +27,7 @@ _NAMED: Mapping[str, type[NoisePolicy | ProgramPolicy]] = {
 }
 
 
-def load_policy(name: str, settings: PolicySettings | None = None) -> Policy:
+def load_policy(name: Name, settings: PolicySettings | None = None) -> Policy:
     """Return the policy of a name.
 
     Args:
@@ -36,11 +38,15 @@ def load_policy(name: str, settings: PolicySettings | None = None) -> Policy:
         settings: How models are reached.
 
     Raises:
+        UntrustedName: If a file names a server, or what is not on this machine, and is not trusted.
         InvalidArgument: If the name is ill-formed or of an unknown kind.
         MissingDependency: If the kind needs an extra that is not installed.
         EnvironmentNotLoadable: If the package that announces the kind cannot be imported.
     """
     settings = settings or PolicySettings()
+    if isinstance(name, FoundName):
+        would = "send prompts to a server, or fetch a model"
+        name = name.vouched("policy", is_harmless=stays_here(name.text), would=would)
     kind, colon, argument = name.partition(":")
     if not colon:
         kind, argument = "scripted", name
@@ -65,17 +71,28 @@ def load_policy(name: str, settings: PolicySettings | None = None) -> Policy:
     return factory(argument, settings)
 
 
+def stays_here(name: str) -> bool:
+    """Return whether a policy needs this machine only: scripted, in a folder, or of no kind."""
+    kind, colon, argument = name.partition(":")
+    if not colon or kind == "scripted":
+        return True
+    if kind == "openai":
+        return False
+    return kind not in announced_names(GROUP) or Path(argument.partition("?")[0]).exists()
+
+
 @asynccontextmanager
 async def loaded_policies(
-    names: Iterable[str], settings: PolicySettings | None = None
+    names: Iterable[Name], settings: PolicySettings | None = None
 ) -> AsyncGenerator[dict[str, Policy]]:
-    """Load policies, each once, and close them at the end.
+    """Load policies, each once, and close them at the end; yield name -> policy.
 
     Args:
         names: See `load_policy`.
         settings: How models are reached.
 
     Raises:
+        UntrustedName: If a file names a server, or what is not on this machine, and is not trusted.
         InvalidArgument: If a name is ill-formed or of an unknown kind.
         MissingDependency: If a kind needs an extra that is not installed.
         PolicyUnavailable: If a policy cannot be used at all.
@@ -83,8 +100,9 @@ async def loaded_policies(
     async with AsyncExitStack() as stack:
         policies: dict[str, Policy] = {}
         for name in dict.fromkeys(names):
-            policies[name] = load_policy(name, settings)
-            stack.push_async_callback(policies[name].aclose)
+            if str(name) not in policies:
+                policies[str(name)] = load_policy(name, settings)
+                stack.push_async_callback(policies[str(name)].aclose)
         yield policies
 
 

@@ -150,6 +150,10 @@ class Policy(Protocol):
         ...
 
 
+ANY_HOST = "*"
+"""Stands for every host in `PolicySettings.api_keys`, where there is one policy only."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicySettings:
     """How policies reach their models; nothing in here changes what is sampled."""
@@ -167,8 +171,11 @@ class PolicySettings:
     tokens_per_minute: float | None = None
     """Maximum rate of tokens of one policy. As providers do it, a request counts beforehand with
     the size of its prompt (4 characters a token) and all the tokens it may write."""
-    api_key_env: str = "OPENAI_API_KEY"
-    """Environment variable that holds the key of endpoints."""
+    api_keys: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Host, or `HOST:PORT`, of a server -> environment variable that holds its key. Without an
+    entry OpenAI's and that of OPENAI_BASE_URL get the key in OPENAI_API_KEY, and others none."""
+    trust: bool = False
+    """Whether run folders that policies are read from may name code; see `pettingllms.trust`."""
 
     def __post_init__(self) -> None:
         """Check the ranges.

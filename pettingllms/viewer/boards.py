@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from pettingllms.env import TextEnv
-from pettingllms.errors import PettingLLMsError
+from pettingllms.errors import PettingLLMsError, UntrustedName
 from pettingllms.registry import make
 from pettingllms.sources import WORKFLOW_PREFIX
 from pettingllms.transition import ParseError
@@ -47,8 +47,7 @@ class Boards:
         self._left = max_episodes
         self._env: TextEnv[Any] | None = None
         self._setting: Setting | None = None
-        # A workflow is somebody's code that may call for anything: looking at a run starts none.
-        self._is_off = max_episodes == 0 or run.setting.env_id.startswith(WORKFLOW_PREFIX)
+        self._is_off = max_episodes == 0
         self._has_boards = False
         self._num_without = 0
         self._problem: str | None = None
@@ -58,6 +57,11 @@ class Boards:
         if not self._is_off and self._left and _is_without_programs(episode):
             try:
                 self._replay(episode)
+            except UntrustedName:
+                named = (episode.setting or self._run.setting).env_id
+                self._is_off = True
+                if not named.text.startswith(WORKFLOW_PREFIX):  # which has no board anyway
+                    self._problem = f"a page runs installed environments, and no code like {named}"
             except PettingLLMsError as error:
                 self._stop(f"{type(error).__name__}: {error}")
         texts = (decision["observation"] for decision in episode.decisions)

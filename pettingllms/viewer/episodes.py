@@ -13,10 +13,11 @@ without a change here. `board`, `action` and `outcome` come from playing the epi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 from pettingllms.transition import role_of
+from pettingllms.trust import FoundName
 
 Decision = dict[str, Any]
 
@@ -24,7 +25,7 @@ Decision = dict[str, Any]
 class Setting(NamedTuple):
     """In what an episode is played."""
 
-    env_id: str
+    env_id: FoundName
     kwargs: Mapping[str, Any]
     """Arguments of `pettingllms.make`."""
     options: Mapping[str, Any]
@@ -102,7 +103,7 @@ def followed(decision: Decision) -> dict[str, Any] | None:
     return None if chosen is None else decision["candidates"][chosen]
 
 
-def tree_episode(env_id: str, line: Mapping[str, Any]) -> ShownEpisode:
+def tree_episode(env_id: FoundName, line: Mapping[str, Any]) -> ShownEpisode:
     """Return the episode of a line of a training run's `rollouts.jsonl`.
 
     Args:
@@ -122,7 +123,9 @@ def tree_episode(env_id: str, line: Mapping[str, Any]) -> ShownEpisode:
             _whole(line["step"]),
             _whole(line["episode"]),
         ),
-        setting=Setting(_text(line.get("env_id", env_id)), _mapping(line["env"]), {}),
+        setting=Setting(
+            replace(env_id, text=line.get("env_id", env_id.text)), _mapping(line["env"]), {}
+        ),
         seed=_whole(line["env_seed"]),
         state_hash=_text(line["initial_state_hash"]),
         success=outcome is not None and bool(outcome["success"]),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pettingllms.trust import FoundName
 from pettingllms.viewer.episodes import Setting, ShownEpisode, steps_decisions
 from pettingllms.viewer.lines import parse_json
 from pettingllms.viewer.opened import OpenedRun, damaged
@@ -38,7 +39,7 @@ def open_judged(path: Path) -> OpenedRun:
             kind="blame",
             path=path,
             env_id=str(data["env_id"]),
-            setting=Setting(str(data["env_id"]), {}, {}),
+            setting=Setting(FoundName(str(data["env_id"]), str(file)), {}, {}),
             labels=("episode",),
             facts=_facts(data),
             blame={
@@ -102,7 +103,7 @@ def _episode(data: Mapping[str, Any], judged: Mapping[str, Any]) -> ShownEpisode
         candidate["figures"] = dict(_figures(answer))
     return ShownEpisode(
         key=(str(judged["name"]),),
-        setting=Setting(str(judged["id"]), judged["kwargs"], judged["options"]),
+        setting=Setting(FoundName(judged["id"], JUDGED), judged["kwargs"], judged["options"]),
         seed=judged["seed"],
         state_hash=str(judged["state_hash"]),
         success=bool(last["success"]),

@@ -12,6 +12,7 @@ from pettingllms.errors import TranscriptError
 from pettingllms.state import flat_table
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
+from pettingllms.trust import FoundName
 from pettingllms.viewer.curves import metric_columns, variant_columns
 from pettingllms.viewer.episodes import (
     Setting,
@@ -78,7 +79,9 @@ def _training(path: Path) -> OpenedRun:
         tables = config["env"] if isinstance(config["env"], list) else [config["env"]]
         env_id = ", ".join(dict.fromkeys(str(table["id"]) for table in tables))
         # Trees of several environments say of which one they are.
-        setting = Setting(str(tables[0]["id"]), tables[0].get("kwargs", {}), {})
+        setting = Setting(
+            FoundName(str(tables[0]["id"]), str(config_path)), tables[0].get("kwargs", {}), {}
+        )
         facts = [("Environment", env_id), *_training_facts(config)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(config_path, "the configuration of a training run", error) from error
@@ -132,7 +135,9 @@ def _evaluation(path: Path) -> OpenedRun:
         kind="evaluation",
         path=path,
         env_id=env_id,
-        setting=Setting(env_id, plan.get("env_kwargs", {}), plan.get("options", {})),
+        setting=Setting(
+            FoundName(env_id, str(run_path)), plan.get("env_kwargs", {}), plan.get("options", {})
+        ),
         labels=("variant", "level", "sample"),
         facts=facts,
         config=text,
@@ -157,7 +162,11 @@ def _transcripts(path: Path, files: list[Path]) -> OpenedRun:
         kind="transcripts",
         path=path,
         env_id=", ".join(env_ids),
-        setting=Setting(str(first.get("id")), first.get("kwargs", {}), first.get("options", {})),
+        setting=Setting(
+            FoundName(str(first.get("id")), str(files[0])),
+            first.get("kwargs", {}),
+            first.get("options", {}),
+        ),
         labels=("file",),
         facts=[("Environment", ", ".join(env_ids)), ("Files", str(len(files)))],
         episodes=partial(_recorded, files, notices),
@@ -194,7 +203,7 @@ def _transcript_episode(name: str, transcript: Transcript) -> ShownEpisode:
     ending = "solved" if last["success"] else "terminated" if last["ended"] else "unfinished"
     return ShownEpisode(
         key=(name,),
-        setting=Setting(transcript.id, transcript.kwargs, transcript.options),
+        setting=Setting(FoundName(str(transcript.id), name), transcript.kwargs, transcript.options),
         seed=transcript.seed,
         state_hash=transcript.state_hash,
         success=bool(last["success"]),

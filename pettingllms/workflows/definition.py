@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import random
 import sys
@@ -184,7 +185,8 @@ def load_workflow(path: str, **arguments: Any) -> Workflow:
     if not isinstance(path, str) or not path.rpartition(":")[2].isidentifier():
         raise InvalidArgument("workflow", path, "package.module:name or file.py:name")
     found: Any = load_source(path, f"the workflow {path!r}")
-    if callable(found):
+    # Of the things that can be called a function alone: a class of any package is none.
+    if inspect.isfunction(inspect.unwrap(found)):
         try:
             found = found(**arguments)
         except Exception as error:

@@ -113,7 +113,7 @@ def test_run_files_of_the_guide_load(tmp_path):
     assert len(blocks) == 6
     for block in blocks:
         (tmp_path / "run.toml").write_text(block)
-        load_config(tmp_path / "run.toml")
+        load_config(tmp_path / "run.toml", trust=True)
 
 
 def test_every_example_is_described():

@@ -88,7 +88,7 @@ def test_it_trains(example, tmp_path):
         "--evaluation.num-episodes=4",
     ]
     module = "pettingllms_trainers.cli"
-    called("-m", module, f"{example}.toml", "--output-dir", tmp_path / "run", *flags)
+    called("-m", module, f"{example}.toml", "--trust", "--output-dir", tmp_path / "run", *flags)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["step"] == 1
     assert json.loads(lines[-1])["rollout/num_failed_trees"] == 0

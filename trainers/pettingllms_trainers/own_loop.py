@@ -314,7 +314,7 @@ class OpenPolicy:
 
 @contextlib.contextmanager
 def open_policies(
-    source: Config | Mapping[str, Any] | RunFiles, **changes: Any
+    source: Config | Mapping[str, Any] | RunFiles, *, trust: bool = False, **changes: Any
 ) -> Generator[dict[str, OpenPolicy]]:
     """Load the models of a run file and start their engines, without its loop.
 
@@ -322,6 +322,7 @@ def open_policies(
         source: A run file, such as ``recipe:plan_path`` or a path, several ones of which later
             ones count, or what one would contain. What is about the loop has no effect:
             `[algorithm]`, `[warm_start]`, `[evaluation]`, `num_steps` and others.
+        trust: Whether run files may name code and servers; see `pettingllms.trust`.
         **changes: Keys of the run file, over it.
 
     Yields:
@@ -330,7 +331,7 @@ def open_policies(
     Raises:
         PettingLLMsError: Bad input, or a model cannot be loaded, or an engine not be started.
     """
-    config = config_of(source, changes)
+    config = config_of(source, changes, trust=trust)
     _check(config)
     environments = make_environments(config)
     # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.

@@ -175,6 +175,7 @@ class CodeEnv(TextEnv[CodeState]):
     """
 
     metadata: dict[str, Any] = {"name": "code_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
+    fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "example")
     levels: ClassVar[Difficulty] = Difficulty(
         {

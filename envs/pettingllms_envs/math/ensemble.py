@@ -148,6 +148,7 @@ class MathEnsembleEnv(AnswerEnv):
         "name": "math_ensemble_v0",
         "render_modes": ["ansi", "human"],
     }
+    fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
     scripted_policies: ClassVar[tuple[str, ...]] = (
         "oracle",
         "constant",

@@ -155,6 +155,7 @@ class MathEnv(AnswerEnv):
     """
 
     metadata: dict[str, Any] = {"name": "math_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
+    fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
     scripted_policies: ClassVar[tuple[str, ...]] = (
         "oracle",
         "constant",

@@ -66,7 +66,7 @@ def test_failed_episodes_are_on_the_bill_and_resumed_where_they_failed(call, cha
     assert "of finished episodes" in begun.stdout
 
     chat_server.script = []
-    resumed = call("eval", "--resume", run, *QUICK)
+    resumed = call("eval", "--resume", run, "--trust", *QUICK)
     assert resumed.returncode == 0, resumed.stderr
     assert len(chat_server.requests) == num_needed + num_failed, "no prompt was answered twice"
     assert episodes_of(run) == episodes_of(tmp_path / "calm")
@@ -84,11 +84,11 @@ def test_an_answer_that_cannot_be_used_again_is_asked_anew_and_counted_twice(
     path = run / "answers.jsonl"
     first, second = lines_of(run, "answers.jsonl")
     path.write_text(json.dumps(first) + "\n" + json.dumps({**second, "prompt": "other"}) + "\n")
-    assert call("eval", "--resume", run, *QUICK).returncode == 0
+    assert call("eval", "--resume", run, "--trust", *QUICK).returncode == 0
     assert planner_of(run)["spent"]["num_requests"] == 5
     assert planner_of(run)["usage"]["num_requests"] == 4
     path.write_text("{}\n" + path.read_text())
-    damaged = call("eval", "--resume", run, *QUICK)
+    damaged = call("eval", "--resume", run, "--trust", *QUICK)
     assert damaged.returncode == 1
     assert "answers.jsonl, line 1 is damaged" in damaged.stderr
 

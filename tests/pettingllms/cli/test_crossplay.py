@@ -41,7 +41,7 @@ def habits(monkeypatch):
     made = {"mine:low": Habit(min), "mine:high": Habit(max)}
 
     def load(name, settings=None):
-        return made[name] if name in made else original(name, settings)
+        return made[str(name)] if str(name) in made else original(name, settings)
 
     monkeypatch.setattr("pettingllms.policies.loading.load_policy", load)
 

@@ -105,7 +105,17 @@ def test_a_missing_key_leaves_no_folder(call, tmp_path, monkeypatch):
 def test_no_key_is_written_anywhere(cli, chat_server, tmp_path):
     chat_server.reply = relay
     done = cli(
-        *("eval", ENV, *team(chat_server), "-n", 2, "--out", "run", "--api-key-env", "MY_KEY"),
+        *(
+            "eval",
+            ENV,
+            *team(chat_server),
+            "-n",
+            2,
+            "--out",
+            "run",
+            "--api-key-env",
+            "127.0.0.1=MY_KEY",
+        ),
         MY_KEY="sk-very-secret",
     )
     assert done.returncode == 0
@@ -137,7 +147,7 @@ def test_a_server_that_fails_in_the_middle_loses_nothing(
     )
     assert begun.returncode == 1
     assert message in begun.stderr
-    assert f"pettingllms eval --resume {run}" in begun.stderr
+    assert f"pettingllms eval --resume {run} --trust\n" in begun.stderr
     kept = finished(run)
     assert 1 <= len(kept) < 12
     assert f"incomplete: {len(kept)} of 12" in begun.stderr
@@ -146,7 +156,7 @@ def test_a_server_that_fails_in_the_middle_loses_nothing(
     assert json.loads((run / "report.json").read_text())["is_complete"] is False
 
     chat_server.then = "ok"
-    resumed = call("eval", "--resume", run, *QUICK)
+    resumed = call("eval", "--resume", run, "--trust", *QUICK)
     assert resumed.returncode == 0, resumed.stderr
     assert finished(run)[: len(kept)] == kept
     assert sorted(line["level"] for line in finished(run)) == list(range(12))
@@ -196,7 +206,7 @@ def test_control_c_keeps_what_was_played(cli, command, chat_server, tmp_path):
     kept = finished(run)
     assert kept
     chat_server.then = "ok"
-    assert cli("eval", "--resume", run).returncode == 0
+    assert cli("eval", "--resume", run, "--trust").returncode == 0
     assert finished(run)[: len(kept)] == kept
     assert len(finished(run)) == 12
 

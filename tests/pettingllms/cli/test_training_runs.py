@@ -7,6 +7,7 @@ import pytest
 
 import pettingllms
 from pettingllms.evaluation import wilson_interval
+from pettingllms.evaluation.plan import names_of
 from pettingllms.evaluation.training_run import TrainingRun
 
 CONFIG = """
@@ -93,7 +94,7 @@ def write_evaluations(run, variants_of):
 
 def test_everything_comes_from_the_run(call, chat_server, training_run, tmp_path):
     run = training_run(planner=f'fixed = "{chat_server.policy}"')
-    done = call("eval", "--run", run, "--out", "own")
+    done = call("eval", "--run", run, "--out", "own", "--trust")
     assert done.returncode == 0, done.stderr
     plan = plan_of(tmp_path / "own")
     assert plan["env_id"] == "plan_path_v0"
@@ -153,7 +154,7 @@ def test_a_trained_policy_is_that_of_the_newest_checkpoint_or_of_the_end(trainin
         (run / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
     opened = TrainingRun.open(run)
     newest = f"run:{run}?policy=planner&step=3&precision=float32"
-    assert opened.line_up() == {"tool": "oracle", "planner": newest}
+    assert names_of(opened.line_up()) == {"tool": "oracle", "planner": newest}
     assert "step=1" in opened.line_up(1)["planner"]
     (run / "policies" / "planner").mkdir(parents=True)
     assert opened.line_up()["planner"] == newest, "an unfinished run that was prolonged"

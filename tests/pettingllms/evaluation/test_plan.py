@@ -1,6 +1,7 @@
 """Plans: JSON, ranges, levels and chance, line-ups, splits."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,16 @@ from pettingllms.evaluation.plan import held_out_kwargs, swapped
 from pettingllms.policies import Sampling
 from pettingllms.seeding import derive_seed
 
+FILE = Path("run.json")
+
 
 def plan(**changes):
     values = {"env_id": "guess_v0", "variants": {"main": {"teller": "oracle", "guesser": "random"}}}
     return EvaluationPlan(**{**values, **changes})
+
+
+def loaded(given):
+    return EvaluationPlan.from_json(json.loads(json.dumps(given.to_json())), FILE)
 
 
 def test_json_loads_back_equal():
@@ -27,12 +34,12 @@ def test_json_loads_back_equal():
         num_samples=2,
         prices={"oracle": (0.5, 2.0)},
     )
-    assert EvaluationPlan.from_json(json.loads(json.dumps(given.to_json()))) == given
+    assert loaded(given).to_json() == given.to_json()
 
 
 def test_json_of_something_else_is_refused():
     with pytest.raises(InvalidArgument, match="env_id"):
-        EvaluationPlan.from_json({"env_id": "x", "variants": {}, "typo": 1})
+        EvaluationPlan.from_json({"env_id": "x", "variants": {}, "typo": 1}, FILE)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +88,7 @@ def test_each_level_of_a_small_pool_is_drawn_once():
         assert spec.level_seed == level_seed(0, spec.level)
         contents.add(env.level_hash())
     assert len(contents) == 43
-    assert EvaluationPlan.from_json(json.loads(json.dumps(given.to_json()))) == given
+    assert loaded(given).to_json() == given.to_json()
     few = few_levels(num_levels=10).with_distinct_levels(env)
     assert few.level_numbers == given.level_numbers[:10]
     assert few.num_wanted is None

@@ -49,7 +49,7 @@ def scripted(monkeypatch):
     original = pettingllms.policies.load_policy
 
     def load(name, settings=None):
-        return made[name] if name in made else original(name, settings)
+        return made[str(name)] if str(name) in made else original(name, settings)
 
     monkeypatch.setattr("pettingllms.policies.loading.load_policy", load)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -73,15 +74,76 @@ def test_sends_nothing_that_was_not_asked_for(chat_server, ask):
     assert set(chat_server.requests[0]) == {"model", "messages"}
 
 
-def test_the_key_comes_from_the_named_variable(chat_server, ask, monkeypatch):
-    monkeypatch.setenv("MY_KEY", "secret-1")
-    ask(load_policy(chat_server.policy, settings(api_key_env="MY_KEY")))
-    assert chat_server.headers[0]["authorization"] == "Bearer secret-1"
+OF_OPENAI = {
+    "OPENAI_API_KEY": "secret-key",
+    "OPENAI_ADMIN_KEY": "secret-admin",
+    "OPENAI_ORG_ID": "secret-org",
+    "OPENAI_PROJECT_ID": "secret-project",
+    "OPENAI_CUSTOM_HEADERS": "X-Gateway: secret-gateway",
+}
+"""What a user has set for OpenAI, or for the server of OPENAI_BASE_URL."""
 
 
-def test_the_base_url_of_the_environment_is_honoured(chat_server, ask, monkeypatch):
+@pytest.fixture
+def secrets(monkeypatch):
+    for name, value in OF_OPENAI.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+
+
+def sent(server):
+    (headers,) = server.headers
+    return " ".join(headers.values())
+
+
+def test_a_server_that_is_not_the_users_own_gets_nothing_of_openais(chat_server, ask, secrets):
+    ask(load_policy(chat_server.policy, settings()))
+    assert "secret" not in sent(chat_server)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:{port}"])
+def test_a_server_gets_the_key_that_is_named_for_it_alone(
+    chat_server, ask, secrets, monkeypatch, host
+):
+    monkeypatch.setenv("MY_KEY", "mine-1")
+    keys = {host.format(port=urlsplit(chat_server.url).port): "MY_KEY", "127.0.0.2": "OTHER"}
+    ask(load_policy(chat_server.policy, settings(api_keys=keys)))
+    assert chat_server.headers[0]["authorization"] == "Bearer mine-1"
+    assert "secret" not in sent(chat_server)
+
+
+def test_a_key_that_is_named_and_not_set_is_an_error(chat_server):
+    with pytest.raises(
+        PolicyUnavailable, match=r"variable NO_KEY is not set.*127\.0\.0\.1=VARIABLE"
+    ):
+        load_policy(chat_server.policy, settings(api_keys={"127.0.0.1": "NO_KEY"}))
+
+
+@pytest.mark.parametrize("name", ["openai:tiny", "openai:tiny@{url}"])
+def test_the_base_url_of_the_environment_gets_the_key(chat_server, ask, secrets, monkeypatch, name):
     monkeypatch.setenv("OPENAI_BASE_URL", chat_server.url)
-    assert ask(load_policy("openai:tiny", settings())).completions[0].text == "#### []"
+    policy = load_policy(name.format(url=chat_server.url), settings())
+    assert ask(policy).completions[0].text == "#### []"
+    assert {"secret-key", "secret-gateway"} <= set(sent(chat_server).replace("Bearer ", "").split())
+
+
+@pytest.mark.parametrize(
+    ("url", "is_own"),
+    [
+        ("https://api.openai.com/v1", True),
+        ("https://API.OpenAI.com:443/v1", True),
+        ("http://api.openai.com/v1", False),
+        ("https://api.openai.com:8443/v1", False),
+        ("https://api.openai.com.evil.example/v1", False),
+        ("https://evil.example/api.openai.com/v1", False),
+        ("https://evil.example/v1?https://api.openai.com", False),
+        ("https://api.openai.com\\.evil.example/v1", False),
+    ],
+)
+def test_only_openais_own_address_is_openai(secrets, url, is_own):
+    policy = load_policy(f"openai:tiny@{url}", settings())
+    assert (policy._client.api_key == "secret-key") is is_own
+    assert ("secret" in str(policy._client.default_headers)) is is_own
 
 
 @pytest.mark.parametrize(("honours_n", "num_requests"), [(True, 1), (False, 4)])

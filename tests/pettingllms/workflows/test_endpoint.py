@@ -151,7 +151,7 @@ def test_replays_repeat_what_an_answer_took(tmp_path, monkeypatch):
     recorder.step(WRITTEN)
     assert recorder.transcript.returns() == {"solo_0": 11.0}
     recorder.transcript.save(tmp_path / "one.jsonl")
-    assert Transcript.load(tmp_path / "one.jsonl").replay().rewards == {"solo_0": 11.0}
+    assert Transcript.load(tmp_path / "one.jsonl", trust=True).replay().rewards == {"solo_0": 11.0}
 
 
 def test_stop_texts_and_limits_bind_the_answer(opened):

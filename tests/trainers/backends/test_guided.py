@@ -187,7 +187,7 @@ def test_structured_answers_are_trained_as_they_were_sampled(
     path.write_text(RUN)
     out = tmp_path / "run"
     flags = [*ENGINES[engine], "--engine.guided-decoding", "--output-dir", str(out)]
-    assert main([str(path), *flags]) == 0, capsys.readouterr().err
+    assert main([str(path), "--trust", *flags]) == 0, capsys.readouterr().err
     trees = [tree for tree in read_lines(out / "rollouts.jsonl") if "decisions" in tree]
     candidates = [c for tree in trees for d in tree["decisions"] for c in d["candidates"]]
     assert len(candidates) > 16

@@ -136,7 +136,13 @@ def test_two_processes_with_deepspeed_give_the_run_of_one(run_file, whole, tmp_p
 @pytest.mark.parametrize("package", ENGINES)
 def test_a_workflow_trains(package, workflow_file, tmp_path, capsys):
     pytest.importorskip(package)
-    arguments = [str(workflow_file), "--output-dir", str(tmp_path / "run"), *ENGINES[package]]
+    arguments = [
+        str(workflow_file),
+        "--trust",
+        "--output-dir",
+        str(tmp_path / "run"),
+        *ENGINES[package],
+    ]
     assert main(arguments) == 0, capsys.readouterr().err
     found = figures(tmp_path / "run")
     assert found[1, "rollout/num_failed_trees"] == 0

@@ -42,7 +42,7 @@ def run_file(tmp_path):
 
 def problem(path, *flags):
     with pytest.raises(ConfigError) as caught:
-        load_config(path, flags)
+        load_config(path, flags, trust=True)
     return str(caught.value)
 
 

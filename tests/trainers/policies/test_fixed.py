@@ -169,7 +169,7 @@ NO_THINKING = "chat_template_kwargs = { enable_thinking = false }"
 
 def test_an_endpoint_gets_the_template_arguments_of_the_run_file(run_file, tmp_path, chat_server):
     path = run_file(chat_server.policy, NO_THINKING)
-    assert main([str(path), "--output-dir", str(tmp_path / "run")]) == 0
+    assert main([str(path), "--trust", "--output-dir", str(tmp_path / "run")]) == 0
     *_, last = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert len(chat_server.requests) > last["rollout/num_fixed_actions"], "evaluations ask it too"
     given = [body["chat_template_kwargs"] for body in chat_server.requests]
@@ -206,7 +206,7 @@ def test_a_player_that_cannot_play_is_told_before_anything_is_loaded(
     run_file, tmp_path, capsys, fixed, message
 ):
     out = tmp_path / "run"
-    assert main([str(run_file(fixed)), "--output-dir", str(out)]) == 2
+    assert main([str(run_file(fixed)), "--trust", "--output-dir", str(out)]) == 2
     assert message in capsys.readouterr().err
     assert not out.exists()
 

@@ -65,7 +65,7 @@ def metrics_of(out):
 
 def test_answers_are_judged_recorded_and_never_judged_again(files, tmp_path, chat_server, capsys):
     out = tmp_path / "run"
-    assert main([*files, "--output-dir", str(out), *FLAGS]) == 0
+    assert main([*files, "--trust", "--output-dir", str(out), *FLAGS]) == 0
     lines = read_lines(out / "metrics.jsonl")
     assert not any(name.startswith("judged/") for name in lines[0])
     assert all(0 < line["judged/brief/score"] <= 1 for line in lines[1:])
@@ -95,7 +95,7 @@ def test_answers_are_judged_recorded_and_never_judged_again(files, tmp_path, cha
     shutil.rmtree(out / "checkpoints" / "step-00000002")
     (out / "eval.json").unlink()
     chat_server.reply = lambda body: "Grade: 0"  # it would now say something else
-    assert main([*files, "--output-dir", str(out), *FLAGS, "--resume"]) == 0
+    assert main([*files, "--trust", "--output-dir", str(out), *FLAGS, "--resume"]) == 0
     assert metrics_of(out) == whole
     assert len(chat_server.requests) == len(verdicts)
 
@@ -114,7 +114,7 @@ def test_answers_are_judged_recorded_and_never_judged_again(files, tmp_path, cha
     ],
 )
 def test_mistakes_are_named(files, tmp_path, capsys, flags, message):
-    assert main([*files, "--output-dir", str(tmp_path / "run"), *flags]) == 2
+    assert main([*files, "--trust", "--output-dir", str(tmp_path / "run"), *flags]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 
@@ -123,7 +123,7 @@ def test_a_spent_budget_is_a_run_that_failed(files, tmp_path, monkeypatch, capsy
         raise BudgetSpent("rewards.brief has taken all")
 
     monkeypatch.setattr(commands, "train", train)
-    assert main([*files, "--output-dir", str(tmp_path / "run")]) == 1
+    assert main([*files, "--trust", "--output-dir", str(tmp_path / "run")]) == 1
     assert "BudgetSpent: rewards.brief has taken all" in capsys.readouterr().err
 
 

@@ -84,7 +84,9 @@ def trees_of(directory):
 def test_a_run_on_the_workflow_is_the_run_on_the_environment(run_file, tmp_path, capsys):
     ours, theirs = tmp_path / "environment", tmp_path / "workflow"
     for directory, env in ((ours, ENVIRONMENT), (theirs, WORKFLOW)):
-        assert main([run_file(env), "--output-dir", str(directory)]) == 0, capsys.readouterr().err
+        assert main([run_file(env), "--trust", "--output-dir", str(directory)]) == 0, (
+            capsys.readouterr().err
+        )
     assert metrics_of(ours) == metrics_of(theirs)
     assert trees_of(ours) == trees_of(theirs)
     for name in ("c", "e"):
@@ -97,9 +99,11 @@ def test_a_run_on_the_workflow_is_the_run_on_the_environment(run_file, tmp_path,
 def test_a_run_on_a_workflow_is_resumed_exactly(run_file, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     flags = ["--rollout.max-refills=1", "--rollout.min-groups=4"]
-    assert main([run_file(WORKFLOW), "--output-dir", str(whole), *flags]) == 0
-    assert main([run_file(WORKFLOW, 2), "--output-dir", str(parts), *flags]) == 0
-    assert main([run_file(WORKFLOW), "--output-dir", str(parts), "--resume", *flags]) == 0
+    assert main([run_file(WORKFLOW), "--trust", "--output-dir", str(whole), *flags]) == 0
+    assert main([run_file(WORKFLOW, 2), "--trust", "--output-dir", str(parts), *flags]) == 0
+    assert (
+        main([run_file(WORKFLOW), "--trust", "--output-dir", str(parts), "--resume", *flags]) == 0
+    )
     assert metrics_of(parts) == metrics_of(whole)
 
 
@@ -114,7 +118,7 @@ def test_a_run_on_a_workflow_is_resumed_exactly(run_file, tmp_path):
 )
 def test_what_makes_no_sense_is_refused(run_file, tmp_path, capsys, flags, told):
     env = WORKFLOW.replace(":echo", ":outcome_only")
-    arguments = [run_file(env), "--output-dir", str(tmp_path / "run"), *flags]
+    arguments = [run_file(env), "--trust", "--output-dir", str(tmp_path / "run"), *flags]
     assert main(arguments) == 2
     assert told in capsys.readouterr().err
 
@@ -132,7 +136,7 @@ def test_what_makes_no_sense_is_refused(run_file, tmp_path, capsys, flags, told)
 )
 def test_credits_of_an_outcome_train(run_file, tmp_path, capsys, flags):
     env = WORKFLOW.replace(":echo", ":outcome_only")
-    arguments = [run_file(env, 1), "--output-dir", str(tmp_path / "run"), *flags]
+    arguments = [run_file(env, 1), "--trust", "--output-dir", str(tmp_path / "run"), *flags]
     assert main(arguments) == 0, capsys.readouterr().err
     (*_, last) = metrics_of(tmp_path / "run")
     assert last["step"] == 1
@@ -146,13 +150,13 @@ def test_a_finished_run_is_viewed_replayed_and_evaluated_again(
     env = WORKFLOW.replace(":echo", f":{function}")
     name = "at_grpo" if function == "echo" else "continuation"
     flags = [f"--algorithm.name={name}", "--evaluation.num-episodes=2"]
-    assert main([run_file(env, 1), "--output-dir", str(directory), *flags]) == 0
+    assert main([run_file(env, 1), "--trust", "--output-dir", str(directory), *flags]) == 0
     recorded = len(trees_of(directory))
     summary = write_view(directory, tmp_path / "view.html")
     assert (summary.num_episodes, summary.notices) == (recorded, ())
-    assert pettingllms(["replay", str(directory), "--quiet"]) == 0
+    assert pettingllms(["replay", str(directory), "--quiet", "--trust"]) == 0
     assert "replayed exactly" in capsys.readouterr().out
-    words = ["eval", "--run", str(directory), "-s", "temperature=0", "--out", str(again)]
+    words = ["eval", "--run", str(directory), "--trust", "-s", "temperature=0", "--out", str(again)]
     assert pettingllms(words) == 0
     report = json.loads((again / "report.json").read_text())
     own = json.loads((directory / "eval.json").read_text())

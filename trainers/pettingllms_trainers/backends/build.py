@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from transformers.utils import logging as transformers_logging
 
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import InvalidArgument, PettingLLMsError
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.device import named_device
 from pettingllms_trainers.backends.engines import build_engines, computes_elsewhere
@@ -77,7 +77,9 @@ def _build_group(
             loaded = _load_adapters(config, names, device)
         else:
             loaded = {name: _load_own(config, name, device, ranks)}
-    except OSError as error:
+    except PettingLLMsError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: it has code of its own
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
             f"[policies.{name}] model = {first.model!r} cannot be loaded: {reason}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -23,6 +23,8 @@ from pettingllms_trainers.config.merge import (
     origin_of,
     read_layer,
 )
+from pettingllms_trainers.config.recipes import PREFIX
+from pettingllms_trainers.config.vetting import vet
 from pettingllms_trainers.errors import ConfigError
 
 _COMMAND_LINE = "the command line"
@@ -32,19 +34,28 @@ RunFiles = str | Path | Sequence[str | Path]
 """One run file or several: paths of TOML files, or ``recipe:NAME``; later ones count."""
 
 
-def load_config(files: RunFiles, flags: Sequence[str] = ()) -> Config:
+def load_config(
+    files: RunFiles,
+    flags: Sequence[str] = (),
+    *,
+    trust: bool = False,
+    known: Collection[str] = (),
+) -> Config:
     """Return the configuration of one or more run files with flags over them.
 
     Args:
         files: The last file that has a key counts.
         flags: Command-line flags such as `["--optimizer.learning-rate", "3e-4"]`. `--help`
             prints the help with the values of the files and exits.
+        trust: Whether the files may name code and servers; see `pettingllms.trust`.
+        known: Names of code and servers that they may name in any case.
 
     Raises:
+        UntrustedName: A file names code or a server, and is not trusted.
         ConfigError: A file is missing or not TOML, or a key or value in it or of a flag is wrong.
         SystemExit: After `--help`.
     """
-    layers = _layers(files)
+    layers = _layers(files, trust=trust, known=known)
     if {"-h", "--help"} & set(flags):
         names = " ".join(layer.source for layer in layers)
         sys.stdout.write(help_text(validate(layers), names))
@@ -55,10 +66,16 @@ def load_config(files: RunFiles, flags: Sequence[str] = ()) -> Config:
     return validate(layers)
 
 
-def config_of(source: Config | Mapping[str, Any] | RunFiles, changes: Mapping[str, Any]) -> Config:
+def config_of(
+    source: Config | Mapping[str, Any] | RunFiles,
+    changes: Mapping[str, Any],
+    *,
+    trust: bool = False,
+) -> Config:
     """Return the configuration of run files, or of what one would contain, with changes over it.
 
     Raises:
+        UntrustedName: A file names code or a server, and is not trusted.
         ConfigError: As for `load_config`.
     """
     if isinstance(source, Config):
@@ -66,7 +83,7 @@ def config_of(source: Config | Mapping[str, Any] | RunFiles, changes: Mapping[st
     if isinstance(source, Mapping):
         layers = [layer_of(source, "the configuration")]
     else:
-        layers = _layers(source)
+        layers = _layers(source, trust=trust)
     if changes:
         layers.append(layer_of(changes, "the arguments"))
     return validate(layers)
@@ -109,8 +126,14 @@ def _sources_of(layer: Layer) -> Sequence[str]:
     return known if isinstance(known, list | tuple) else [layer.file] if layer.file else []
 
 
-def _layers(files: RunFiles) -> list[Layer]:
-    return [read_layer(name) for name in ([files] if isinstance(files, str | Path) else files)]
+def _layers(files: RunFiles, *, trust: bool, known: Collection[str] = ()) -> list[Layer]:
+    names = [files] if isinstance(files, str | Path) else files
+    layers = [read_layer(name) for name in names]
+    # Before they are merged: that looks up algorithms.
+    for layer in layers:
+        if not layer.file.startswith(PREFIX):  # recipes are of this package
+            vet(layer.table, layer.source, trust=trust, known=known)
+    return layers
 
 
 def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:

@@ -66,8 +66,9 @@ class RequestsConfig(Section):
     """Further tries of a request that failed for a reason that may pass."""
     timeout_s: float = Field(default=300.0, gt=0)
     """Longest wait for one answer."""
-    api_key_env: str = "OPENAI_API_KEY"
-    """Environment variable that holds the key."""
+    api_key_env: str = ""
+    """Environment variable that holds the server's key. Empty: OpenAI's server and that of
+    OPENAI_BASE_URL get the key in OPENAI_API_KEY, others none."""
 
 
 class PolicyConfig(Section):

@@ -81,7 +81,10 @@ def open_fixed_policies(
     try:
         for name, policy in config.policies.items():
             if policy.fixed:
-                settings = core.PolicySettings(**policy.requests.model_dump())
+                requests = policy.requests.model_dump(exclude={"api_key_env"})
+                variable = policy.requests.api_key_env
+                keys = {core.ANY_HOST: variable} if variable else {}
+                settings = core.PolicySettings(**requests, api_keys=keys)
                 loaded = core.load_policy(policy.fixed, settings)
                 fixed_policies[name] = FixedPolicy(
                     name=name,

@@ -21,6 +21,7 @@ def export_policy(
     policy: str | None = None,
     step: int | None = None,
     is_merged: bool = False,
+    trust: bool = False,
 ) -> tuple[str, int]:
     """Write a trained policy of a run; the directory has all of it or is not there.
 
@@ -31,11 +32,13 @@ def export_policy(
         step: Train step of the checkpoint; None for the newest.
         is_merged: Whether a LoRA adapter is added to the weights of its base model, instead of
             being written alone.
+        trust: Whether the run may name code and servers; see `pettingllms.trust`.
 
     Returns:
         Name of the policy and train step.
 
     Raises:
+        UntrustedName: The run names code or a server, and is not trusted.
         CheckpointError: There is no such run, checkpoint or policy, or it is damaged.
         OutputDirError: The directory is a file or not empty.
         ConfigError: The model that the policy began with cannot be loaded, or there is no adapter
@@ -45,7 +48,7 @@ def export_policy(
     files = RunDirectory(run)
     if not files.config.is_file():
         raise CheckpointError(f"{run} holds no run: it has no {files.config.name}")
-    config = load_config(files.config)
+    config = load_config(files.config, trust=trust)
     checkpoint = load_checkpoint(files.checkpoints, config_hash=config_hash(config), step=step)
     if checkpoint is None:
         raise CheckpointError(f"{run} has no checkpoint yet; the first one follows evaluation")

@@ -26,6 +26,8 @@ from pettingllms.state import flat_table
 from pettingllms_trainers.config import Config, config_hash, decides_results
 from pettingllms_trainers.config.defaults import learning_rates
 from pettingllms_trainers.config.loading import dump_config, load_config
+from pettingllms_trainers.config.merge import read_layer
+from pettingllms_trainers.config.vetting import named_code
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 from pettingllms_trainers.files import PARTIAL, read_lines, write_atomically
 
@@ -75,7 +77,8 @@ class RunDirectory:
             )
         if not self.config.is_file():
             raise OutputDirError(f"{self.directory} holds no run: it has no config.toml")
-        saved, config = load_config(self.config), self.settled(config)
+        config = self.settled(config)
+        saved = self._saved(config)
         if config_hash(saved) != config_hash(config):
             raise CheckpointError(
                 f"{self.directory} is a run of another configuration; it differs in "
@@ -92,7 +95,7 @@ class RunDirectory:
         """Return a configuration with the precision of the run here, unless it names one itself."""
         if config.engine.precision != "auto" or not self.config.is_file():
             return config
-        saved = load_config(self.config).engine.precision
+        saved = self._saved(config).engine.precision
         engine = config.engine.model_copy(update={"precision": saved})
         return config.model_copy(update={"engine": engine})
 
@@ -104,7 +107,7 @@ class RunDirectory:
         """
         if not self._has_results() or not self.config.is_file():
             return []
-        saved = load_config(self.config)
+        saved = self._saved(config)
         keys = ("num_steps", "evaluation.every", "checkpoint.every", "checkpoint.keep")
         one, other = (flat_table(c.model_dump(mode="json")) for c in (saved, config))
         lines = [f"{key} = {other[key]}, was {one[key]}" for key in keys if one[key] != other[key]]
@@ -169,8 +172,12 @@ class RunDirectory:
         if any(name not in _OWN_NAMES and not name.endswith(PARTIAL) for name in names):
             return False
         # A run file of a person, with this directory as output_dir, is not overwritten.
-        saved = Path(load_config(self.config).output_dir)
-        return saved.resolve() == self.directory.resolve()
+        saved = read_layer(self.config).table.get("output_dir", "")
+        return Path(saved).resolve() == self.directory.resolve()
+
+    def _saved(self, config: Config) -> Config:
+        """Return the saved configuration; what only that of the run may name, it may name too."""
+        return load_config(self.config, known=named_code(config.model_dump(mode="json")))
 
     def _has_results(self) -> bool:
         return bool(self._steps()) or self.policies.exists()

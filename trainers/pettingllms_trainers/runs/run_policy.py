@@ -22,7 +22,7 @@ def load(argument: str, settings: core.PolicySettings) -> local_policy.LocalPoli
         argument: ``RUN?policy=NAME&step=N``: output directory of a run, the policy (needed when
             the run trains several) and the train step (else the newest checkpoint); further
             options are those of ``hf:PATH``.
-        settings: Not used: there is no server.
+        settings: Whether the run is trusted; there is no server.
 
     Raises:
         InvalidArgument: An option is unknown or has a value that is not allowed.
@@ -38,7 +38,11 @@ def load(argument: str, settings: core.PolicySettings) -> local_policy.LocalPoli
         directory = Path(folder) / (policy or "policy")
         try:
             export_policy(
-                Path(run), directory, policy=policy, step=None if step is None else int(step)
+                Path(run),
+                directory,
+                policy=policy,
+                step=None if step is None else int(step),
+                trust=settings.trust,
             )
         except TrainerError as error:
             raise core.PolicyUnavailable(f"run:{argument} cannot be loaded: {error}") from error

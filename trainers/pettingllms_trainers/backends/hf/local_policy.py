@@ -69,7 +69,7 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
         detail = error.errors()[0]
         name = ".".join(map(str, detail["loc"]))
         raise InvalidArgument(f"hf option {name}", detail["input"], detail["msg"]) from error
-    except (OSError, RuntimeError, InvalidArgument) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise core.PolicyUnavailable(f"hf:{source} cannot be loaded: {reason}") from error
     policy = LocalPolicy(model)

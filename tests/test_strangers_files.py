@@ -1,0 +1,511 @@
+"""Whatever a stranger's file or folder names is neither run, nor asked, nor fetched.
+
+Every kind of file that a command or function opens, with every kind of name in it, through every
+door. `--trust` lets each of them act, which shows that the traps work.
+"""
+
+import ast
+import http.server
+import json
+import shutil
+import sys
+import threading
+import types
+import urllib.request
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from pettingllms.cli.app import run as pettingllms
+from pettingllms.errors import UntrustedName
+from pettingllms.evaluation import EvaluationPlan, RunFolder, evaluate
+from pettingllms.evaluation.bench import FORMAT, QUICK
+from pettingllms.evaluation.rows import rows_of
+from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.transcript import Transcript
+from pettingllms.viewer import LiveServer
+from pettingllms_trainers import load_run, train
+from pettingllms_trainers.backends.hf.tiny import build_tiny
+from pettingllms_trainers.cli import main as pettingllms_train
+from pettingllms_trainers.own_loop import open_policies
+
+TRAP = "import pathlib\npathlib.Path({sprung!r}).touch()\n"
+"""A module that leaves a file behind when it is imported."""
+ENVIRONMENTS = {
+    "process": ("subprocess:Popen", {"args": ["touch", "SPRUNG"]}),
+    "shell": ("os:system", {"command": "touch SPRUNG"}),
+    "runner": ("runpy:run_path", {"path_name": "trap.py"}),
+    "importer": ("importlib:import_module", {"name": "trap"}),
+    "file": ("trap.py", {}),
+    "class": ("trap.py:Trap", {}),
+    "absolute": ("HERE/trap.py:Trap", {}),
+    "module": ("trap:Trap", {}),
+    "inner": ("pack.inner:Trap", {}),
+    "workflow": ("workflow:trap.py:team", {}),
+    "workflow-module": ("workflow:trap:team", {"arguments": {"size": 3}}),
+    "workflow-process": ("workflow:subprocess:Popen", {"arguments": {"args": ["touch", "SPRUNG"]}}),
+    "workflow-class": ("pettingllms.workflows:WorkflowEnv", {"workflow": "trap.py:team"}),
+    "data": ("math_v0", {"source": "stranger/data", "source_split": "train"}),
+    "programs": ("code_v0", {"source": "stranger/data", "source_split": "train"}),
+}
+POLICIES = ("openai:m@URL", "openai:m", "openai:trap.py", "hf:stranger/model")
+HEADER = {"set": "training", "step": 1, "episode": 0, "env_seed": 0, "initial_state_hash": "x"}
+OUTCOME = {"success": False, "terminated": True, "truncated": False, "num_turns": 1, "returns": {}}
+TREE = HEADER | {"status": "ok", "cause": None, "outcome": OUTCOME, "decisions": [], "given_up": []}
+ROLES = ("tool", "planner")
+RUN = {
+    "num_steps": 2,
+    "env": {"id": "plan_path_v0", "kwargs": {"size": 4, "tool": "call"}},
+    "roles": {"tool": "fixed", "planner": "tiny"},
+    "policies": {"fixed": {"fixed": "oracle"}, "tiny": {"model": "tiny"}},
+    "warm_start": {"num_steps": 1, "demonstrators": {role: {"oracle": 1.0} for role in ROLES}},
+    "logging": {"progress": "off", "tensorboard": False},
+}
+
+
+class Listener:
+    """A server that counts who comes; nobody should."""
+
+    def __init__(self):
+        self.requests = []
+        listener = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def answer(self):
+                listener.requests.append((self.path, self.headers.get("authorization")))
+                self.send_error(500)
+
+            do_GET = do_POST = answer
+
+            def log_message(self, *args):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Place:
+    """A working directory with traps, and what strangers' files there look like."""
+
+    def __init__(self, folder, evaluated, listener):
+        self.folder, self.evaluated, self.listener = folder, evaluated, listener
+        self.sprung = folder / "sprung"
+        self.requests = listener.requests
+        for name in ("trap.py", "pack/__init__.py", "pack/inner.py"):
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(TRAP.format(sprung=str(self.sprung)))
+
+    def filled(self, value):
+        text = json.dumps(value).replace("SPRUNG", str(self.sprung))
+        return json.loads(text.replace("HERE", str(self.folder)).replace("URL", self.listener.url))
+
+    def transcript(self, id, kwargs):
+        header = {"format": "pettingllms-transcript", "version": 1, "id": id, "kwargs": kwargs}
+        header |= {"seed": 1, "options": {}, "state_hash": "x"}
+        path = self.folder / "episode.jsonl"
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, {"end": 0})))
+        return str(path)
+
+    def evaluation(self, id="plan_path_v0", kwargs=None, policy="random", name="evaluation"):
+        path = self.folder / name
+        shutil.copytree(self.evaluated, path)
+        data = json.loads((path / "run.json").read_text())
+        team = {"tool": policy, "planner": policy}
+        data["plan"] |= {"env_id": id, "num_levels": 2, "variants": {"main": team}}
+        data["plan"]["env_kwargs"] |= kwargs or {}
+        (path / "run.json").write_text(json.dumps(data))
+        return str(path)
+
+    def training(self, name="training", **changes):
+        path = self.folder / name
+        path.mkdir()
+        config = {**RUN, "output_dir": str(path), **changes}
+        (path / "config.toml").write_text(tomli_w.dumps(config))
+        first = config["env"][0] if isinstance(config["env"], list) else config["env"]
+        tree = {**TREE, "env_id": first["id"], "env": first["kwargs"]}
+        (path / "rollouts.jsonl").write_text(json.dumps(tree) + "\n")
+        (path / "metrics.jsonl").write_text('{"step": 2, "rollout/success": 0.5}\n')
+        (path / "checkpoints" / "step-00000001").mkdir(parents=True)
+        (path / "checkpoints" / "step-00000001" / "state.json").write_text("{}")
+        return str(path)
+
+    def trained_in(self, id, kwargs):
+        return self.training(env={"id": id, "kwargs": kwargs})
+
+    def run_file(self, **changes):
+        path = self.folder / "stranger.toml"
+        path.write_text(tomli_w.dumps({**RUN, "output_dir": str(self.folder / "new"), **changes}))
+        return str(path)
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """The folder of a real evaluation, whose only episode failed."""
+    folder = tmp_path_factory.mktemp("evaluated") / "run"
+    plan = EvaluationPlan(
+        env_id="plan_path_v0",
+        variants={"main": {"tool": "noise", "planner": "noise"}},
+        env_kwargs={"size": 4, "max_turns": 1},
+        num_levels=1,
+    )
+    evaluate(RunFolder.create(folder, plan))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def listener():
+    listener = Listener()
+    yield listener
+    listener.close()
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, evaluated, listener):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("OPENAI_BASE_URL", listener.url)
+    listener.requests.clear()
+    place = Place(tmp_path, evaluated, listener)
+    hub = types.ModuleType("datasets")
+    hub.load_dataset = lambda *args, **kwargs: place.sprung.touch() or []
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    yield place
+    for name in ("trap", "pack", "pack.inner"):
+        sys.modules.pop(name, None)
+
+
+def untouched(place):
+    return not place.sprung.exists() and not place.requests
+
+
+TRANSCRIPT = {
+    "replay": lambda p, *named: ["replay", p.transcript(*named)],
+    "blame": lambda p, *named: ["blame", p.transcript(*named), "-p", "oracle"],
+}
+EVALUATION = {
+    "replay": lambda p, *named: ["replay", p.evaluation(*named)],
+    "blame": lambda p, *named: ["blame", p.evaluation(*named)],
+    "resume": lambda p, *named: ["eval", "--resume", p.evaluation(*named)],
+    "crossplay": lambda p, *named: [
+        *("crossplay", p.evaluation(*named), p.evaluation(*named, name="other"))
+    ],
+    "export": lambda p, *named: ["data", "export", p.evaluation(*named), "--out", "rows.jsonl"],
+}
+TRAINING = {
+    "replay": lambda p, *named: ["replay", p.trained_in(*named)],
+    "blame": lambda p, *named: ["blame", p.trained_in(*named)],
+    "eval": lambda p, *named: ["eval", "--run", p.trained_in(*named)],
+    "crossplay": lambda p, *named: ["crossplay", p.trained_in(*named), "training@1"],
+    "export": lambda p, *named: ["data", "export", p.trained_in(*named), "--out", "rows.jsonl"],
+}
+COMMANDS = {
+    f"{kind}-{name}": command
+    for kind, group in (("transcript", TRANSCRIPT), ("run", EVALUATION), ("trained", TRAINING))
+    for name, command in group.items()
+}
+
+
+@pytest.mark.parametrize("door", COMMANDS)
+@pytest.mark.parametrize("named", ENVIRONMENTS)
+def test_a_command_makes_no_environment_that_a_file_names(place, capsys, door, named):
+    arguments = COMMANDS[door](place, *place.filled(ENVIRONMENTS[named]))
+    status = pettingllms(arguments)
+    told = capsys.readouterr().err
+    assert untouched(place), told
+    assert status == 2, told
+    assert "--trust" in told
+    assert ENVIRONMENTS[named][0].replace("HERE", str(place.folder)) in told or "data" in named
+
+
+VIEWS = {
+    "transcript": lambda p, *named: ["view", p.transcript(*named)],
+    "evaluation": lambda p, *named: ["view", p.evaluation(*named)],
+    "training": lambda p, *named: ["view", p.trained_in(*named)],
+    "overview": lambda p, *named: ["view", p.trained_in(*named), p.evaluation(*named)],
+    "compare": lambda p, *named: [
+        *("compare", p.evaluation(*named), p.evaluation(*named, name="other"))
+    ],
+}
+
+
+@pytest.mark.parametrize("door", VIEWS)
+@pytest.mark.parametrize("named", ENVIRONMENTS)
+def test_a_page_shows_a_run_and_imports_nothing_that_it_names(place, capsys, door, named):
+    loaded = {*sys.modules}
+    assert pettingllms(VIEWS[door](place, *place.filled(ENVIRONMENTS[named]))) == 0
+    assert untouched(place), capsys.readouterr()
+    assert not {"trap", "pack.inner", "runpy"} & ({*sys.modules} - loaded)
+
+
+@pytest.mark.parametrize("named", ENVIRONMENTS)
+def test_a_live_page_imports_nothing_on_a_request(place, named):
+    server = LiveServer([Path(place.trained_in(*place.filled(ENVIRONMENTS[named])))])
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        with urllib.request.urlopen(server.url, timeout=60) as answer:
+            assert answer.status == 200
+    finally:
+        server.close()
+        thread.join()
+    assert untouched(place)
+
+
+PYTHON = {
+    "transcript": lambda p, *named: Transcript.load(p.transcript(*named)).replay(),
+    "evaluate": lambda p, *named: evaluate(RunFolder.open(p.evaluation(*named))),
+    "make_env": lambda p, *named: RunFolder.open(p.evaluation(*named)).plan.make_env(),
+    "rows": lambda p, *named: list(rows_of(p.trained_in(*named))),
+    "held_out": lambda p, *named: TrainingRun.open(p.trained_in(*named)).held_out_kwargs(),
+    "run.evaluate": lambda p, *named: load_run(p.trained_in(*named)).evaluate(num_levels=1),
+    "run.config": lambda p, *named: load_run(p.trained_in(*named)).config,
+    "train": lambda p, *named: train(p.run_file(env=env(*named))),
+    "policies": lambda p, *named: open_policies(p.run_file(env=env(*named))).__enter__(),
+}
+"""Doors of Python. Data of a hub are fetched by those who train on them, and not refused there."""
+OF_DATA = ("held_out", "run.config", "train", "policies")
+
+
+def env(id, kwargs):
+    return {"id": id, "kwargs": kwargs}
+
+
+@pytest.mark.parametrize(
+    ("door", "named"),
+    [
+        (door, named)
+        for door in PYTHON
+        for named in ENVIRONMENTS
+        if named not in ("data", "programs") or door not in OF_DATA
+    ],
+)
+def test_a_function_makes_no_environment_that_a_file_names(place, door, named):
+    with pytest.raises(UntrustedName, match=r"trust=True"):
+        PYTHON[door](place, *place.filled(ENVIRONMENTS[named]))
+    assert untouched(place)
+
+
+@pytest.mark.parametrize("named", ENVIRONMENTS)
+def test_a_run_in_python_can_be_looked_at(place, named):
+    run = load_run(place.trained_in(*place.filled(ENVIRONMENTS[named])))
+    assert "0 of 2" in repr(run) or "2 of 2" in repr(run)
+    assert run.view().path.exists()
+    assert len(run.metrics) == 1
+    assert untouched(place)
+
+
+ASKED = {
+    "resume": lambda p, policy: ["eval", "--resume", p.evaluation(policy=policy)],
+    "blame": lambda p, policy: ["blame", p.evaluation(policy=policy)],
+    "crossplay": lambda p, policy: [
+        *("crossplay", p.evaluation(policy=policy), p.evaluation(policy=policy, name="other"))
+    ],
+    "eval": lambda p, policy: ["eval", "--run", p.training(policies=fixed(policy))],
+    "frozen": lambda p, policy: [
+        *("eval", "--run", p.training(policies=frozen("stranger/model")), "-n", "1")
+    ],
+}
+
+
+def fixed(policy):
+    return RUN["policies"] | {"fixed": {"fixed": policy}}
+
+
+def frozen(model):
+    return RUN["policies"] | {"fixed": {"model": model, "frozen": True}}
+
+
+@pytest.mark.parametrize("door", ASKED)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nobody_is_asked_because_a_file_names_him(place, capsys, door, policy):
+    status = pettingllms(ASKED[door](place, place.filled(policy)))
+    told = capsys.readouterr().err
+    assert untouched(place), told
+    assert (status, "--trust" in told) == (2, True), told
+
+
+def test_a_benchmark_is_not_resumed_with_a_stranger(place, capsys):
+    folder = place.folder / "bench"
+    folder.mkdir()
+    about = {"format": FORMAT, "suite": QUICK.name, "policies": [f"openai:m@{place.listener.url}"]}
+    about |= {"name": "x", "sampling": [], "prices": [], "seed": 0, "created": "", "versions": {}}
+    (folder / "bench.json").write_text(json.dumps(about))
+    assert pettingllms(["bench", "--resume", str(folder)]) == 2
+    assert "--trust" in capsys.readouterr().err
+    assert untouched(place)
+
+
+KEYS = {
+    "environment": {"env": env("trap.py", {})},
+    "environments": {"env": [env("plan_path_v0", {}), env("workflow:trap:team", {})]},
+    "algorithm": {"algorithm": {"name": "trap:Algorithm"}},
+    "function": {"rewards": {"r": {"function": "trap.py:score"}}},
+    "policy": {"policies": fixed("openai:m@URL")},
+    "own server": {"policies": fixed("openai:m")},
+    "hub": {"policies": fixed("hf:stranger/model")},
+    "every policy": {"every_policy": {"endpoints": ["URL"]}},
+    "server": {"policies": RUN["policies"] | {"tiny": {"model": "tiny", "endpoints": ["URL"]}}},
+    "key": {
+        "policies": fixed("oracle")
+        | {"judge": {"fixed": "noise", "requests": {"api_key_env": "HOME"}}}
+    },
+    "ray": {"ray": {"enabled": True, "address": "127.0.0.1:1"}},
+}
+"""Keys of a run file that name code, servers or keys."""
+TRAIN = {
+    "train": lambda p, file: [file],
+    "dry run": lambda p, file: [file, "--dry-run"],
+    "measure": lambda p, file: [file, "--dry-run", "--measure"],
+    "help": lambda p, file: [file, "--help"],
+    "launch": lambda p, file: ["launch", file],
+    "plan": lambda p, file: ["plan", file],
+    "warm-start": lambda p, file: ["warm-start", file],
+    "below a recipe": lambda p, file: ["recipe:plan_path", file],
+    "above a recipe": lambda p, file: [file, "recipe:plan_path"],
+}
+
+
+@pytest.mark.parametrize("door", TRAIN)
+@pytest.mark.parametrize("key", KEYS)
+def test_a_run_file_names_neither_code_nor_servers(place, capsys, door, key):
+    status = pettingllms_train(TRAIN[door](place, place.run_file(**place.filled(KEYS[key]))))
+    told = capsys.readouterr().err
+    assert untouched(place), told
+    assert (status, "--trust" in told) == (2, True), told
+    assert not (place.folder / "new").exists()
+
+
+OLD = {
+    "export": lambda p, run: pettingllms_train(["export", run, "out"]),
+    "policy": lambda p, run: pettingllms(
+        [*("eval", "plan_path_v0", "-n", "1", "-p", f"run:{run}?policy=tiny")]
+    ),
+    "ask": lambda p, run: load_run(run).policy("planner", environment=one_of(run)).ask("x"),
+    "resume": lambda p, run: pettingllms_train(
+        ["recipe:plan_path", "--output-dir", run, "--resume"]
+    ),
+    "dry resume": lambda p, run: pettingllms_train(
+        ["recipe:plan_path", "--output-dir", run, "--resume", "--dry-run"]
+    ),
+}
+
+
+def one_of(run):
+    return "plan_path" if len(TrainingRun.open(run).environments) > 1 else None
+
+
+@pytest.mark.parametrize("door", OLD)
+@pytest.mark.parametrize("key", KEYS)
+def test_a_run_folder_names_neither_code_nor_servers(place, capsys, door, key):
+    run = place.training(**place.filled(KEYS[key]))
+    if door == "ask":
+        with pytest.raises(UntrustedName):
+            OLD[door](place, run)
+    else:
+        assert OLD[door](place, run) == 2
+        assert "--trust" in capsys.readouterr().err
+    assert untouched(place)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        lambda p: ["replay", p.transcript("trap.py:Trap", {}), "--trust"],
+        lambda p: ["replay", p.evaluation("trap.py:Trap"), "--trust"],
+        lambda p: ["replay", p.trained_in("trap.py:Trap", {}), "--trust"],
+        lambda p: ["eval", "--resume", p.evaluation("trap:Trap"), "--trust"],
+        lambda p: ["eval", "--run", p.trained_in("trap:Trap", {}), "--trust"],
+        lambda p: ["blame", p.transcript("trap.py", {}), "-p", "oracle", "--trust"],
+        lambda p: ["data", "export", p.evaluation("trap.py"), "--out", "x.jsonl", "--trust"],
+        lambda p: ["info", "trap.py"],  # typed
+    ],
+)
+def test_what_is_typed_or_trusted_springs_the_trap(place, arguments):
+    assert pettingllms(arguments(place)) == 2, "it is no environment"
+    assert place.sprung.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        lambda p: [p.run_file(env=env("trap.py", {})), "--trust"],
+        lambda p: [p.run_file(algorithm={"name": "trap:Algorithm"}), "--dry-run", "--trust"],
+        lambda p: [p.run_file(), "--env.id", "trap.py"],
+        lambda p: ["export", p.training(algorithm={"name": "trap:Algorithm"}), "o", "--trust"],
+    ],
+)
+def test_what_is_typed_or_trusted_springs_the_trap_in_training(place, arguments):
+    assert pettingllms_train(arguments(place)) == 2, "it is neither environment nor algorithm"
+    assert place.sprung.exists()
+
+
+def test_a_trusted_folder_is_asked_without_a_key_of_others(place, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    run = place.evaluation(policy=f"openai:m@{place.listener.url}")
+    assert pettingllms(["eval", "--resume", run, "--trust", "--retries", "0"]) == 1
+    assert place.requests
+    assert {key for _, key in place.requests} == {"Bearer none"}
+
+
+@pytest.mark.parametrize("kind", ["llama", "of_a_stranger"])
+def test_code_in_a_models_folder_is_not_run(place, kind):
+    folder = place.folder / "model"
+    build_tiny(folder, max_length=4096)
+    shutil.copy(place.folder / "trap.py", folder)
+    config = json.loads((folder / "config.json").read_text())
+    autos = {name: f"trap.{name}" for name in ("AutoConfig", "AutoModelForCausalLM")}
+    config |= {"model_type": kind, "auto_map": autos}
+    (folder / "config.json").write_text(json.dumps(config))
+    status = pettingllms(["eval", "plan_path_v0", "-n", "1", "-p", f"hf:{folder}"])
+    assert status == (0 if kind == "llama" else 1)
+    run = place.run_file(policies=RUN["policies"] | {"tiny": {"model": str(folder)}})
+    assert pettingllms_train([run, "--dry-run"]) == (0 if kind == "llama" else 2)
+    flags = ["--num-steps=0", "--evaluation.num-episodes=1", "--warm-start.num-steps=0"]
+    assert pettingllms_train([run, *flags]) == (0 if kind == "llama" else 2)
+    assert not place.sprung.exists()
+
+
+LOADERS = {
+    "pettingllms/sources.py": "what a user has typed",
+    "pettingllms/announcements.py": "what installed packages announce",
+    "trainers/pettingllms_trainers/config/announced.py": "algorithms, of run files that are vetted",
+    "pettingllms/__init__.py": "this package's own modules",
+    "pettingllms/cli/app.py": "this package's own commands",
+    "pettingllms/cli/new.py": "this package's own template",
+    "trainers/pettingllms_trainers/backends/engines.py": "this package's own engines",
+    "pettingllms/adapters/optional.py": "a library whose name the adapter has",
+    "envs/pettingllms_envs/math/tasks.py": "modules of reasoning-gym",
+}
+"""Modules in which a name that is no literal becomes code, and whose name it is."""
+IMPORTING = ("import_module", "spec_from_file_location", "run_path", "run_module", "EntryPoint")
+RUNNING = ("exec", "eval", "compile", "__import__")
+
+
+def names_code(call):
+    match call.func:
+        case ast.Attribute(value=ast.Subscript(), attr="load"):
+            return True  # of an entry point
+        case ast.Attribute(attr=name) | ast.Name(id=name) if name in IMPORTING:
+            return not all(isinstance(argument, ast.Constant) for argument in call.args[:1])
+        case ast.Name(id=name):
+            return name in RUNNING
+    return False
+
+
+def test_names_become_code_in_these_modules_and_in_no_others(repository):
+    found = set()
+    for folder in ("pettingllms", "envs", "trainers"):
+        for path in (repository / folder).rglob("*.py"):
+            calls = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call))
+            if "sandbox/jail" not in str(path) and any(map(names_code, calls)):
+                found.add(path.relative_to(repository).as_posix())
+    assert found == set(LOADERS)
