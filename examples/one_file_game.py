@@ -3,7 +3,7 @@
 ```
 pettingllms check one_file_game.py
 pettingllms eval one_file_game.py --policy oracle
-pettingllms-train one_file_game.toml
+pettingllms-train one_file_game.toml --trust
 ```
 """
 

@@ -1,6 +1,6 @@
 """OpenAI Agents SDK: two reasoners say whether a number is odd or even, a judge decides.
 
-Needs openai-agents. Train it from this folder: pettingllms-train agents_reasoner_judge.toml
+Needs openai-agents. Train it from this folder: pettingllms-train agents_reasoner_judge.toml --trust
 """
 
 from agents import Agent, OpenAIResponsesModel, RunConfig, Runner

@@ -1,7 +1,7 @@
 """LangGraph: a coder writes the operator of a comparison, a tester may send it back.
 
 Needs langgraph and langchain-openai. Train it from this folder:
-pettingllms-train langgraph_coder_tester.toml
+pettingllms-train langgraph_coder_tester.toml --trust
 """
 
 import operator

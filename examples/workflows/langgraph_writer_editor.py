@@ -1,7 +1,7 @@
 """LangGraph: a writer knows which words a sentence must have, an editor knows how short it must be.
 
 Needs langgraph, langchain-openai, and a model of 93 MB. Train it from this folder:
-pettingllms-train fetch-model smollm2 && pettingllms-train langgraph_writer_editor.toml
+pettingllms-train fetch-model smollm2 && pettingllms-train langgraph_writer_editor.toml --trust
 """
 
 import re

@@ -1,6 +1,6 @@
 """Plain Python: a scout reads two of four digits and names one, a writer names the largest of all.
 
-Train it from this folder: pettingllms-train largest_digit.toml
+Train it from this folder: pettingllms-train largest_digit.toml --trust
 """
 
 import itertools
