@@ -41,7 +41,7 @@ class EnvSpec:
         what = f"environment {self.id!r}{self.origin}"
         if self.entry_point != self.id:
             what += f", announced as {self.entry_point!r},"
-        factory = load_source(self.entry_point, what)
+        factory = load_source(self.entry_point, what, is_installed=bool(self.package))
         if not callable(factory):
             raise EnvironmentNotLoadable(
                 f"{what} cannot be loaded: {factory!r} is no class or function; a workflow is "

@@ -117,7 +117,7 @@ def spec(id: Name) -> EnvSpec:
         id = id.vouched("environment", is_harmless=is_announced(id.text), would=would)
     check_kind("id", id, str, "the id of an environment, such as 'plan_path_v0'")
     if is_source(id):
-        return _of_source(absolute(id))
+        return _of_source(recorded_id(id))
     found = _registered.get(id) or _announced().get(id)
     if found is not None:
         return found
@@ -139,15 +139,26 @@ def spec(id: Name) -> EnvSpec:
 
 def is_announced(id: str) -> bool:
     """Return whether a name leads to what an installed package announces, or to nothing at all."""
-    return not is_source(id) or id.partition(":")[0] in _source_kinds()
+    return not is_source(id) or _kind_of(id) is not None
+
+
+def recorded_id(id: str) -> str:
+    """Return a name that means the same in every working directory; see `sources.absolute`."""
+    # A module of the working directory may be called like a kind of sources, and is none.
+    return id if is_announced(id) else absolute(id)
+
+
+def _kind_of(source: str) -> Any:
+    """Return the entry point of a source's kind; None of one that is named by its place."""
+    return _source_kinds().get(source.partition(":")[0])
 
 
 def _of_source(source: str) -> EnvSpec:
-    if not source.startswith(WORKFLOW_PREFIX):
-        point = _source_kinds().get(source.partition(":")[0])
-        if point is None:
-            return EnvSpec(source, source)
+    point = _kind_of(source)
+    if point is not None:
         return EnvSpec(source, point.value, {"source": source}, point.dist.name)
+    if not source.startswith(WORKFLOW_PREFIX):
+        return EnvSpec(source, source)
     arguments = {"workflow": source.removeprefix(WORKFLOW_PREFIX)}
     return EnvSpec(source, "pettingllms.workflows:WorkflowEnv", arguments)
 

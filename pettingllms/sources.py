@@ -86,7 +86,7 @@ def short_name(text: str) -> str:
     return file.parent.name if file.name == _PACKAGE_FILE else file.stem
 
 
-def load_source(text: str, what: str) -> Any:
+def load_source(text: str, what: str, *, is_installed: bool = False) -> Any:
     """Import a module or file, and return what a text names in it.
 
     Modules of the working directory are found after installed ones. The folder of a file stays on
@@ -95,6 +95,8 @@ def load_source(text: str, what: str) -> Any:
     Args:
         text: A source without the prefix of workflows.
         what: What it is, for errors, as the subject of a sentence.
+        is_installed: Whether a package announces it: the working directory, which may be a
+            stranger's, then stays off the path, also for what an optional import would find there.
 
     Raises:
         InvalidArgument: The text is ill-formed.
@@ -105,7 +107,7 @@ def load_source(text: str, what: str) -> Any:
         if place.is_file:
             module = _imported_file(Path(place.where).expanduser().absolute())
         else:
-            if place.where not in sys.modules:
+            if not is_installed and place.where not in sys.modules:
                 _look_in(Path.cwd())
             module = importlib.import_module(place.where)
         return getattr(module, place.name) if place.name else _only_environment(module)

@@ -8,10 +8,12 @@ import ast
 import http.server
 import json
 import shutil
+import subprocess
 import sys
 import threading
 import types
 import urllib.request
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -509,3 +511,42 @@ def test_names_become_code_in_these_modules_and_in_no_others(repository):
             if "sandbox/jail" not in str(path) and any(map(names_code, calls)):
                 found.add(path.relative_to(repository).as_posix())
     assert found == set(LOADERS)
+
+
+LAUNCH = """
+import sys, torch
+torch.cuda.device_count = lambda: 1
+from pettingllms_trainers.cli import main
+sys.exit(main(["launch", "recipe:plan_path", *sys.argv[1:]]))
+"""
+SHORT = ("--num-steps=0", "--warm-start.num-steps=0", "--evaluation.num-episodes=1", "--device=cpu")
+BIN = Path(sys.executable).parent
+STARTED = {
+    "view": lambda p: [BIN / "pettingllms", "view", p.transcript("reasoning_gym:any", {})],
+    "replay": lambda p: [BIN / "pettingllms", "replay", p.transcript("reasoning_gym:any", {})],
+    "kind": lambda p: [
+        *(BIN / "pettingllms", "replay", p.transcript("reasoning_gym:x/../trap.py:Trap", {}))
+    ],
+    "doctor": lambda p: [BIN / "pettingllms", "doctor"],
+    "dry run": lambda p: [BIN / "pettingllms-train", "recipe:plan_path", "--dry-run"],
+    "launch": lambda p: [sys.executable, "-P", "-c", LAUNCH, *SHORT],
+}
+
+
+@pytest.mark.parametrize("command", STARTED)
+def test_modules_that_lie_beside_a_strangers_file_are_not_imported(place, command):
+    names = {*sys.stdlib_module_names, *packages_distributions(), "reasoning_gym", "megatron"}
+    for name in names - {"pettingllms", "pettingllms_envs", "pettingllms_trainers", "trap"}:
+        shutil.copy(place.folder / "trap.py", place.folder / f"{name}.py")
+    words = [str(word) for word in STARTED[command](place)]
+    done = subprocess.run(words, cwd=place.folder, capture_output=True, text=True, timeout=300)
+    assert untouched(place), done.stderr
+    assert done.returncode == (2 if command in ("replay", "kind") else 0), done.stderr
+
+
+def test_a_transcript_with_a_colon_in_its_name_is_a_transcript(place, capsys):
+    path = Path(place.transcript("plan_path_v0", {}))
+    path.rename(path.with_name("trap:one"))
+    assert pettingllms(["blame", "trap:one", "-p", "oracle"]) == 2
+    assert "no answers" in capsys.readouterr().err
+    assert untouched(place)

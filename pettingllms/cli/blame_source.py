@@ -20,7 +20,6 @@ from pettingllms.evaluation.run_team import RunTeam
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.policies import Policy
 from pettingllms.registry import make
-from pettingllms.sources import is_source
 from pettingllms.transcript import Transcript
 from pettingllms.trust import Name
 
@@ -52,7 +51,7 @@ def open_source(source: str, values: Mapping[str, Any]) -> Source:
         UnknownEnvironment: If it is none of them.
     """
     path = Path(source)
-    is_recorded = path.exists() and not is_source(source)
+    is_recorded = path.exists() and path.suffix != ".py"
     if is_recorded and (values["env_values"] or values["option_values"]):
         raise click.UsageError("--env and --option are as recorded; leave them out")
     if path.is_dir() and is_training_run(path):

@@ -93,7 +93,8 @@ def _problem_of(code: str, *arguments: str) -> str | None:
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
+            # Without the working directory on its path, which may have modules of any name.
+            [sys.executable, "-P", "-c", code, *arguments],
             capture_output=True,
             text=True,
             errors="replace",

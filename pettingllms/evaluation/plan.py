@@ -13,8 +13,7 @@ from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.levels import EpisodeSpec, distinct_levels, episode_spec
 from pettingllms.policies import Sampling, stays_here
-from pettingllms.registry import is_announced, make, spec
-from pettingllms.sources import absolute
+from pettingllms.registry import is_announced, make, recorded_id, spec
 from pettingllms.transition import is_agent
 from pettingllms.trust import FoundName, Name
 
@@ -68,7 +67,7 @@ class EvaluationPlan:
             InvalidArgument: If one is out of its range, or there is no variant.
         """
         if isinstance(self.env_id, str):  # what a file has is absolute already
-            object.__setattr__(self, "env_id", absolute(self.env_id))
+            object.__setattr__(self, "env_id", recorded_id(self.env_id))
         for name in ("num_levels", "num_samples"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -22,7 +22,7 @@ def bound(command: Sequence[str]) -> list[str]:
 
     It is to be started by the main thread: the kernel means the thread that started it.
     """
-    return [sys.executable, "-m", __name__, str(os.getpid()), *command]
+    return [sys.executable, "-P", "-m", __name__, str(os.getpid()), *command]
 
 
 def main(parent: str, *command: str) -> None:

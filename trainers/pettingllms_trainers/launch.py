@@ -41,6 +41,10 @@ _GRACE_S = 60.0
 """A server that has answered may be silent for so long; also what an end may take."""
 
 
+_SAFE = {"PYTHONSAFEPATH": "1"}
+"""Keeps the working directory, which may be a stranger's, off the path of modules of a process."""
+
+
 class Division(NamedTuple):
     """Which GPUs are whose, by their numbers."""
 
@@ -103,7 +107,7 @@ class Server:
             port = free.getsockname()[1]
         self.url, self.num_restarts = f"http://127.0.0.1:{port}", 0
         self._command, self._log = [*command, "--port", str(port)], log
-        self._environment = os.environ | variables
+        self._environment = os.environ | _SAFE | variables
         self._process = self._start()
         self._deadline = time.monotonic() + _START_TIMEOUT_S
 
@@ -207,7 +211,7 @@ def launch(
         words = ["-m", "pettingllms_trainers.cli", *files, *flags, *kind, "--trust"]
         trainer = subprocess.Popen(
             bound([*command, *words]),
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(division.gpus)},
+            env=os.environ | _SAFE | {"CUDA_VISIBLE_DEVICES": ",".join(division.gpus)},
         )
         with _passed_on(trainer):
             return _followed(trainer, servers)

