@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).with_name("rivals")))
 
 from credit_study.rows import LAYERS, Cell, cells_of, compute, read_table
 
-from pettingllms_trainers.files import write_atomically
+from pettingllms.files import write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -84,7 +84,7 @@ class Study:
         lines = [f'"{key}": {json.dumps(of)}' for key, of in self.cells.items()]
         text = ",\n".join([*(f'"{name}": {json.dumps(of)}' for name, of in head.items())])
         cells = ",\n".join(lines)
-        write_atomically(self._path, f'{{\n{text},\n"cells": {{\n{cells}\n}}\n}}\n')
+        write_whole(self._path, f'{{\n{text},\n"cells": {{\n{cells}\n}}\n}}\n')
 
 
 def clean_commit(root: Path, results: Sequence[Path]) -> str:

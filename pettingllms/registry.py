@@ -7,11 +7,11 @@ Nothing is imported before it is made, and no package's metadata is read before 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pettingllms.announcements import ID_RULE, Announcements, announced, is_id, is_path
 from pettingllms.arguments import check_kind, check_number, plain
@@ -248,10 +248,18 @@ def _check_data(id: FoundName, factory: Callable[..., Any], kwargs: Mapping[str,
     for argument in getattr(factory, "fetched_arguments", ()):
         value = kwargs.get(argument)
         if isinstance(value, str):
-            is_here = "/" not in value or Path(value).exists()
+            is_here = "/" not in value or os.path.exists(value)
             FoundName(value, id.file, id.is_trusted).vouched(
                 f"data ({argument} of {id})", is_harmless=is_here, would="be fetched from a hub"
             )
+
+
+def check_kwargs(kwargs: object, options: object) -> None:
+    """Raise `TypeError` unless what a file has as arguments of `make` and `reset` can be passed."""
+    if not isinstance(kwargs, Mapping) or not isinstance(options, Mapping):
+        raise TypeError(f"arguments {kwargs!r} and options {options!r} must be tables")
+    if {"id", "checks"} & {*cast("Mapping[str, Any]", kwargs)}:
+        raise TypeError("no environment has arguments 'id' and 'checks'")
 
 
 def _checked_share(id: str, env: TextEnv[Any], share: object) -> float:

@@ -7,7 +7,6 @@ step, and the last line closes the file, so that a truncated recording is recogn
 from __future__ import annotations
 
 import json
-import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
@@ -16,8 +15,9 @@ from typing import Any, cast
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, OrderError, ReplayDivergence, TranscriptError
+from pettingllms.files import write_whole
 from pettingllms.prompts import PromptTemplate
-from pettingllms.registry import make
+from pettingllms.registry import check_kwargs, make
 from pettingllms.spaces import Action, TokenCounts
 from pettingllms.state import to_jsonable
 from pettingllms.trust import FoundName, Name
@@ -68,9 +68,7 @@ class Transcript:
         """Write the transcript to a file; a reader sees the whole file or none."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(target.name + ".partial")
-        partial.write_text(self.to_jsonl(), encoding="utf-8")
-        os.replace(partial, target)
+        write_whole(target, self.to_jsonl(), is_durable=False)
 
     @classmethod
     def load(cls, path: str | Path, *, trust: bool = False) -> Transcript:
@@ -96,6 +94,7 @@ class Transcript:
             raise TranscriptError(f"{path} is truncated: its closing line is missing")
         try:
             known = {key: header[key] for key in ("kwargs", "seed", "options", "state_hash")}
+            check_kwargs(known["kwargs"], known["options"])
             return cls(FoundName(header["id"], str(path), trust), **known, steps=steps)
         except (KeyError, TypeError) as error:
             raise TranscriptError(

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import tomllib
 import types
 import urllib.request
 from importlib.metadata import packages_distributions
@@ -30,7 +31,10 @@ from pettingllms.viewer import LiveServer
 from pettingllms_trainers import load_run, train
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main as pettingllms_train
+from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.own_loop import open_policies
+from pettingllms_trainers.runs.boards import WeightsAndBiases
 
 TRAP = "import pathlib\npathlib.Path({sprung!r}).touch()\n"
 """A module that leaves a file behind when it is imported."""
@@ -391,7 +395,6 @@ OLD = {
     "policy": lambda p, run: pettingllms(
         [*("eval", "plan_path_v0", "-n", "1", "-p", f"run:{run}?policy=tiny")]
     ),
-    "ask": lambda p, run: load_run(run).policy("planner", environment=one_of(run)).ask("x"),
     "resume": lambda p, run: pettingllms_train(
         ["recipe:plan_path", "--output-dir", run, "--resume"]
     ),
@@ -399,22 +402,15 @@ OLD = {
         ["recipe:plan_path", "--output-dir", run, "--resume", "--dry-run"]
     ),
 }
-
-
-def one_of(run):
-    return "plan_path" if len(TrainingRun.open(run).environments) > 1 else None
+"""Doors that read the configuration of a run, of which they use the algorithm alone."""
 
 
 @pytest.mark.parametrize("door", OLD)
 @pytest.mark.parametrize("key", KEYS)
 def test_a_run_folder_names_neither_code_nor_servers(place, capsys, door, key):
-    run = place.training(**place.filled(KEYS[key]))
-    if door == "ask":
-        with pytest.raises(UntrustedName):
-            OLD[door](place, run)
-    else:
-        assert OLD[door](place, run) == 2
-        assert "--trust" in capsys.readouterr().err
+    assert OLD[door](place, place.training(**place.filled(KEYS[key]))) in (1, 2)
+    told = capsys.readouterr().err
+    assert ("--trust" in told) is (key == "algorithm"), told
     assert untouched(place)
 
 
@@ -550,3 +546,117 @@ def test_a_transcript_with_a_colon_in_its_name_is_a_transcript(place, capsys):
     assert pettingllms(["blame", "trap:one", "-p", "oracle"]) == 2
     assert "no answers" in capsys.readouterr().err
     assert untouched(place)
+
+
+OUTSIDE = ".view.html.partial", ".report.md.partial", ".run.json.partial", ".config.toml.partial"
+
+
+def linked(place, folder, *names):
+    """Put links to a file outside into a folder; return that file."""
+    victim = place.folder / "victim"
+    victim.write_text("mine")
+    for name in names:
+        (Path(folder) / name).unlink(missing_ok=True)
+        (Path(folder) / name).symlink_to(victim)
+    return victim
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names", "status"),
+    [
+        (lambda run: ["view", run], ("view.html", *OUTSIDE), 0),
+        (lambda run: ["eval", "--resume", run], ("report.json", "report.md", *OUTSIDE), 0),
+        (lambda run: ["eval", "--resume", run], ("episodes.jsonl",), 2),
+        (lambda run: ["eval", "--resume", run], ("answers.jsonl",), 2),
+    ],
+)
+def test_links_in_an_evaluation_lead_nowhere(place, arguments, names, status):
+    run = place.evaluation()
+    victim = linked(place, run, *names)
+    assert pettingllms(arguments(run)) == status
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("names", [OUTSIDE, ("metrics.jsonl",), ("evaluations.jsonl",)])
+def test_links_in_a_run_lead_nowhere(place, names):
+    flags = [*SHORT, "--logging.progress=off", "--logging.no-tensorboard"]
+    command = ["recipe:plan_path", *flags, "--output-dir", "run"]
+    assert pettingllms_train([*command, "--num-steps=1", "--rollout.num-levels=2"]) == 0
+    victim = linked(place, "run", *names)
+    victim.write_text("")
+    again = [*command, "--num-steps=2", "--rollout.num-levels=2", "--resume"]
+    assert pettingllms_train(again) == 0
+    assert victim.read_text() == ""
+
+
+def test_a_name_in_a_report_ends_no_line(place):
+    run = Path(place.evaluation(policy="random\nimport os\n"))
+    data = json.loads((run / "run.json").read_text())
+    data["plan"]["num_levels"] = 1  # it is finished
+    (run / "run.json").write_text(json.dumps(data))
+    assert pettingllms(["eval", "--resume", str(run)]) == 0
+    assert "\nimport os" not in (run / "report.md").read_text()
+
+
+def adapter(folder, base, **more):
+    folder.mkdir()
+    settings = {"peft_type": "LORA", "base_model_name_or_path": str(base), "task_type": "CAUSAL_LM"}
+    settings |= {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], **more}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    (folder / "adapter_model.safetensors").write_bytes(bytes(8))
+    return folder
+
+
+def test_an_adapter_names_no_modules_through_its_base(place, capsys):
+    build_tiny(place.folder / "model", max_length=4096)
+    (place.folder / "megatron").mkdir()
+    for name in ("__init__.py", "core.py"):
+        shutil.copy(place.folder / "trap.py", place.folder / "megatron" / name)
+    named = {"megatron_config": {"x": 1}, "megatron_core": "megatron.core"}
+    inner = adapter(place.folder / "inner", place.folder / "model", **named)
+    outer = adapter(place.folder / "outer", inner)
+    for folder in (inner, outer):
+        assert pettingllms(["eval", "plan_path_v0", "-n", "1", "-p", f"hf:{folder}"]) == 1
+        assert "adapter" in capsys.readouterr().err
+    assert untouched(place)
+
+
+@pytest.mark.parametrize("name", ["filemodel", "filemodel?precision=float32", "outer", "a" * 300])
+def test_a_file_names_no_model_of_the_hub_by_what_lies_here(place, capsys, name):
+    (place.folder / "filemodel").touch()
+    adapter(place.folder / "outer", "stranger/base")
+    assert pettingllms(["eval", "--resume", place.evaluation(policy=f"hf:{name}")]) in (1, 2)
+    told = capsys.readouterr().err
+    assert "--trust" in told or "where a file names it" in told
+    assert untouched(place)
+
+
+@pytest.mark.parametrize("changes", [{"kwargs": {"checks": 1}}, {"kwargs": [1]}, {"options": [1]}])
+def test_arguments_of_another_kind_are_damage(place, changes):
+    path = Path(place.transcript("plan_path_v0", {}))
+    header, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(header) | changes), *rest]) + "\n")
+    assert pettingllms(["replay", str(path)]) == 1
+    assert pettingllms(["view", str(path)]) == 0
+
+
+def test_what_python_has_typed_is_trusted_afterwards(place):
+    folder = Path(__file__).parents[1] / "examples"
+    for name in ("one_file_game.py", "one_file_game.toml"):
+        shutil.copy(folder / name, place.folder)
+    small = {"num_steps": 0, "warm_start": {"num_steps": 0}, "evaluation": {"num_episodes": 1}}
+    config = tomllib.loads((place.folder / "one_file_game.toml").read_text())
+    run = train(config, **small, output_dir="typed")
+    assert run.config.env[0].id.endswith("one_file_game.py")
+    assert run.evaluate(num_levels=1).is_complete
+
+
+def test_a_settings_file_does_not_say_who_gets_the_key_of_a_tracker(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", types.ModuleType("wandb"))
+    monkeypatch.delenv("WANDB_BASE_URL", raising=False)
+    path = place.folder / "wandb" / "settings"
+    path.parent.mkdir()
+    path.write_text(f"[default]\nbase_url = {place.listener.url}\n")
+    config = load_config("recipe:plan_path", ["--logging.wandb-project", "p"])
+    with pytest.raises(ConfigError, match="WANDB_BASE_URL"):
+        WeightsAndBiases(place.folder, config, 0)

@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from credit_study.runs import command_of, evaluated
 
 from pettingllms.evaluation.episode import EpisodeResult
+from pettingllms.files import write_whole
 from pettingllms.transition import role_of
-from pettingllms_trainers.files import write_atomically
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 MODELS = ("tiny", "smollm2")
@@ -136,7 +136,7 @@ def main() -> None:
             print(size, seed, found, f"{spent.wall_s:.0f} s", flush=True)
             head["seeds"] = sorted({int(key.partition("|")[2]) for key in cells})
             text = json.dumps(head | {"cells": cells}, indent=1)
-            write_atomically(options.output, f"{text}\n")
+            write_whole(options.output, f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -46,6 +45,7 @@ from pettingllms.evaluation.plan import MAIN, roles_of
 from pettingllms.evaluation.report import Report, VariantReport, summarise
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import special_functions
+from pettingllms.files import write_whole
 from pettingllms.policies import PolicySettings, stays_here
 from pettingllms.registry import make
 from pettingllms.trust import FoundName, Name
@@ -110,7 +110,7 @@ def bench_command(output: str, **values: Any) -> int:
                 folder, about, suite, env_id, named, settings, values["max_failures"], reports
             )
     except _Stopped as stopped:
-        names = (text.rpartition("=")[2] for text in about["policies"])
+        names = (text.removeprefix(f"{role_named(text)}=") for text in about["policies"])
         trust = "" if all(map(stays_here, names)) else " --trust"
         stderr().print(f"Continue with: pettingllms bench --resume {folder}{trust}", markup=False)
         return stopped.status
@@ -213,7 +213,4 @@ def _climbed(
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:
-    """Write JSON data; a reader sees the whole file or none."""
-    unfinished = path.with_name(f"{path.name}.partial")
-    unfinished.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(unfinished, path)
+    write_whole(path, json.dumps(data, indent=2, allow_nan=False) + "\n")

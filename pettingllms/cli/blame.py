@@ -35,6 +35,7 @@ from pettingllms.evaluation.plan import MAIN, names_of, policy_of, roles_of
 from pettingllms.evaluation.replays import Seat
 from pettingllms.evaluation.run_team import RunTeam
 from pettingllms.evaluation.statistics import special_functions
+from pettingllms.files import write_whole
 from pettingllms.loops import finish
 from pettingllms.policies import Policy, PolicySettings, Sampling, loaded_policies
 from pettingllms.registry import make
@@ -147,7 +148,7 @@ def _keep(report: BlameReport, folder: Path) -> None:
     """Write the result, and its page."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report.to_json(), allow_nan=False)
-    (folder / FILE).write_text(text + "\n", encoding="utf-8")
+    write_whole(folder / FILE, text + "\n")
     page = write_view(folder, folder / "view.html")
     stderr().print(visible(f"kept in {folder}; its page is {page.path}", "dim"), soft_wrap=True)
 

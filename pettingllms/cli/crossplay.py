@@ -31,6 +31,7 @@ from pettingllms.evaluation.run_team import RunTeam
 from pettingllms.evaluation.sides import name_parts
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
+from pettingllms.files import write_whole
 from pettingllms.registry import make
 from pettingllms.viewer import write_view
 
@@ -105,7 +106,7 @@ def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
     found = cross_play(names, env.possible_agents, folder.results())
     parts = crossplay_parts(found)
     folder.write_report(report.to_json(), as_markdown(parts))
-    (folder.path / FILE).write_text(json.dumps(found.to_json(), allow_nan=False) + "\n")
+    write_whole(folder.path / FILE, json.dumps(found.to_json(), allow_nan=False) + "\n")
     if values["output"] == "json":
         print_json(found.to_json())
     elif values["output"] == "markdown":
@@ -134,7 +135,7 @@ def _begun(runs: Sequence[str], values: Mapping[str, Any]) -> tuple[RunFolder, l
     plan = plan.with_distinct_levels(plan.make_env())
     folder = RunFolder.create(values["out"] or free_folder("crossplay", str(plan.env_id)), plan)
     folder.path.mkdir(parents=True, exist_ok=True)
-    (folder.path / RUNS).write_text(json.dumps(list(teams)) + "\n", encoding="utf-8")
+    write_whole(folder.path / RUNS, json.dumps(list(teams)) + "\n")
     return folder, list(teams)
 
 

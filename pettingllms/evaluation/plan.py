@@ -13,7 +13,7 @@ from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.levels import EpisodeSpec, distinct_levels, episode_spec
 from pettingllms.policies import Sampling, stays_here
-from pettingllms.registry import is_announced, make, recorded_id, spec
+from pettingllms.registry import check_kwargs, is_announced, make, recorded_id, spec
 from pettingllms.transition import is_agent
 from pettingllms.trust import FoundName, Name
 
@@ -192,6 +192,7 @@ class EvaluationPlan:
         if not {"env_id", "variants"} <= set(data) <= known:
             raise InvalidArgument("plan", sorted(data), "the fields " + ", ".join(sorted(known)))
         given = dict(data)
+        check_kwargs(data.get("env_kwargs", {}), data.get("options", {}))
         given["env_id"] = FoundName(data["env_id"], str(file), trust)
         given["variants"] = {
             variant: {role: FoundName(name, str(file), trust) for role, name in line_up.items()}

@@ -35,8 +35,10 @@ def as_markdown(parts: Iterable[Part]) -> str:
 
 
 def _lines(table: TextTable) -> list[str]:
+    # Names of policies and models are of files: they end neither a cell nor a line.
     lines = [table.head, ["---"] * len(table.head), *table.rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    cells = ([cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines)
+    return ["| " + " | ".join(line) + " |" for line in cells]
 
 
 def report_parts(report: Report) -> list[Part]:

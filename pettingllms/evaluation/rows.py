@@ -16,11 +16,10 @@ whose they are.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, MissingDependency
@@ -28,6 +27,7 @@ from pettingllms.evaluation.asking import Chats, prompt_of, remember
 from pettingllms.evaluation.rollouts import tree_moments
 from pettingllms.evaluation.run_folder import RunFolder, RunFolderError
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run, read_lines
+from pettingllms.files import whole_file
 
 VIEWS = ("rollouts", "sft", "preference")
 FORMATS = (".parquet", ".jsonl")
@@ -87,12 +87,11 @@ def write_rows(rows: Iterable[Row], path: str | Path) -> int:
             "Training runs record trees by logging.rollouts_every; only trees have preferences.",
         )  # fmt: skip
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(target.name + ".partial")
-    if target.suffix == ".parquet":
-        _write_parquet(found, partial)
-    else:
-        partial.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
-    os.replace(partial, target)
+    with whole_file(target, "wb") as file:
+        if target.suffix == ".parquet":
+            _write_parquet(found, file)
+        else:
+            file.write("".join(json.dumps(row) + "\n" for row in found).encode())
     return len(found)
 
 
@@ -122,11 +121,11 @@ def _parquet() -> Any:
     return parquet
 
 
-def _write_parquet(rows: list[Row], path: Path) -> None:
+def _write_parquet(rows: list[Row], file: IO[bytes]) -> None:
     library = _parquet()
     from pyarrow import Table
 
-    library.write_table(Table.from_pylist([_encodable(row) for row in rows]), path)
+    library.write_table(Table.from_pylist([_encodable(row) for row in rows]), file)
 
 
 def _encodable(value: Any) -> Any:

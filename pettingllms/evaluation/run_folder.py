@@ -27,6 +27,7 @@ from pettingllms.errors import PettingLLMsError
 from pettingllms.evaluation.answer_log import AnswerRecord, Bill, Key, bill_of
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.plan import EvaluationPlan
+from pettingllms.files import open_to_append, write_whole
 from pettingllms.policies import Usage
 from pettingllms.registry import spec
 from pettingllms.trust import Name
@@ -138,10 +139,7 @@ class RunFolder:
         self._write("report.md", text)
 
     def _write(self, name: str, text: str) -> None:
-        """Write a file of the folder; a reader sees the whole file or none."""
-        unfinished = self.path / f"{name}.partial"
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, self.path / name)
+        write_whole(self.path / name, text)
 
     def results(self, *, with_steps: bool = False) -> Iterator[EpisodeResult]:
         """Yield the finished episodes, each once, in the order in which they ended.
@@ -178,9 +176,9 @@ class RunFolder:
     def appending(self) -> Generator[tuple[LineWriter, LineWriter]]:
         """Open episodes and answers for appending; unfinished last lines are dropped first."""
         paths = (self.episodes_path, self.answers_path)
-        for path in paths:
-            _drop_unfinished_line(path)
-        with paths[0].open("ab") as episodes, paths[1].open("ab") as answers:
+        with open_to_append(paths[0]) as episodes, open_to_append(paths[1]) as answers:
+            for path in paths:
+                _drop_unfinished_line(path)
             yield LineWriter(episodes), LineWriter(answers)
 
 

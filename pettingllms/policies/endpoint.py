@@ -31,7 +31,9 @@ OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
 """Environment variable that holds the key of OpenAI's server, or of that of OPENAI_BASE_URL."""
 
-_NAME = re.compile(r"(?P<model>.+?)(?:@(?P<url>https?://[^\s@]+))?")
+# A host in ASCII: what other clients take for one, this one may not.
+_URL = r"https?://[A-Za-z0-9._:\[\]-]+(?:[/?#][^\s@\\]*)?"
+_NAME = re.compile(rf"(?P<model>.+?)(?:@(?P<url>{_URL}))?")
 _CHARACTERS_PER_TOKEN = 4
 _DEFAULT_COMPLETION_TOKENS = 1024
 """What a request without a limit counts against `tokens_per_minute`."""
@@ -59,7 +61,11 @@ class EndpointPolicy:
 
     def __init__(self, model: str, base_url: str | None, settings: PolicySettings) -> None:
         self.model = model
-        self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+        own = os.environ.get("OPENAI_BASE_URL")
+        self.base_url = (base_url or own or OPENAI_URL).rstrip("/")
+        for address in (self.base_url, own):
+            if address and not re.fullmatch(_URL, address):
+                raise InvalidArgument("address of the server", address, "http(s)://HOST[:PORT]/v1")
         self.settings = settings
         self._client = openai.AsyncOpenAI(
             api_key="none",  # a local server needs none, the client library does
@@ -68,10 +74,10 @@ class EndpointPolicy:
             timeout=settings.timeout_s,
         )
         # As the client library reads the address, and no other way: requests go where it says.
-        origin, own = self._origin(self.base_url), os.environ.get("OPENAI_BASE_URL")
+        origin = self._origin(self.base_url)
         self._is_openai = origin == self._origin(OPENAI_URL)
-        is_own = self._is_openai or bool(own and origin == self._origin(own))
-        variable = self._key_variable(is_own)
+        self._is_own = self._is_openai or bool(own and origin == self._origin(own))
+        variable = self._key_variable()
         key = os.environ.get(variable or "")
         if not key and (self._is_openai or variable not in (None, OPENAI_KEY)):
             raise PolicyUnavailable(
@@ -81,10 +87,10 @@ class EndpointPolicy:
             )
         if key:
             self._client.api_key = key
-        if not is_own:
-            # What the client library takes from variables that the user has set for OpenAI.
-            self._client.organization = self._client.project = None
-            self._client._custom_headers = {}
+        self._cleared(self._client)
+        self._once = self._cleared(
+            self._client.with_options(max_retries=0, timeout=_CHECK_TIMEOUT_S)
+        )
         self._slots = asyncio.Semaphore(settings.max_concurrency)
         self._requests = _limiter(settings.requests_per_minute)
         self._tokens = _limiter(settings.tokens_per_minute)
@@ -109,13 +115,20 @@ class EndpointPolicy:
         url = type(self._client.base_url)(address)
         return url.scheme, url.host, url.port
 
-    def _key_variable(self, is_own: bool) -> str | None:
+    def _cleared(self, client: openai.AsyncOpenAI) -> openai.AsyncOpenAI:
+        """Return a new client without what it takes from variables that are for another server."""
+        if not self._is_own:
+            client.organization = client.project = None
+            client._custom_headers = {}
+        return client
+
+    def _key_variable(self) -> str | None:
         """Return the variable that holds the key of the server; None: it gets no key."""
         url, given = self._client.base_url, self.settings.api_keys
         for name in (f"{url.host}:{url.port}", url.host, ANY_HOST):
             if name in given:
                 return given[name]
-        return OPENAI_KEY if is_own else None
+        return OPENAI_KEY if self._is_own else None
 
     def __str__(self) -> str:
         return f"openai:{self.model}@{self.base_url}"
@@ -125,9 +138,8 @@ class EndpointPolicy:
 
         Servers without a list of models pass, whatever they answer to it, unless it is a refusal.
         """
-        once = self._client.with_options(max_retries=0, timeout=_CHECK_TIMEOUT_S)
         try:
-            await once.models.list()
+            await self._once.models.list()
         except (openai.APIConnectionError, openai.AuthenticationError) as error:
             raise explained(str(self), self.settings, error) from error
         except (openai.APIError, ValueError):
@@ -200,7 +212,7 @@ class EndpointPolicy:
                     if num_retries == self.settings.max_retries:
                         raise _spent(PolicyFailure(f"{self} {error}"), spent) from error
                 except openai.NotFoundError as error:
-                    failure = await model_not_found(str(self), self._client, error)
+                    failure = await model_not_found(str(self), self._once, error)
                     raise _spent(failure, spent) from error
                 except openai.APIError as error:
                     failure = explained(

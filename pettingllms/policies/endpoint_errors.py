@@ -78,7 +78,7 @@ async def model_not_found(
     """Return a 404 with the models that the server has, if it lists them."""
     model = policy.removeprefix("openai:").partition("@")[0]
     try:
-        page = await client.with_options(max_retries=0).models.list()
+        page = await client.models.list()
         known = sorted(entry.id for entry in page.data or ())
     except (openai.APIError, ValueError):
         return PolicyUnavailable(

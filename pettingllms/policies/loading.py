@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from dataclasses import replace
 from typing import cast
 
 from pettingllms.announcements import announced_names, load_announced
@@ -46,7 +47,8 @@ def load_policy(name: Name, settings: PolicySettings | None = None) -> Policy:
     settings = settings or PolicySettings()
     if isinstance(name, FoundName):
         would = "send prompts to a server, or fetch a model"
-        name = name.vouched("policy", is_harmless=stays_here(name.text), would=would)
+        found, name = name, name.vouched("policy", is_harmless=stays_here(name.text), would=would)
+        settings = replace(settings, is_local=not found.is_trusted)
     kind, colon, argument = name.partition(":")
     if not colon:
         kind, argument = "scripted", name
@@ -78,7 +80,9 @@ def stays_here(name: str) -> bool:
         return True
     if kind == "openai":
         return False
-    return kind not in announced_names(GROUP) or Path(argument.partition("?")[0]).exists()
+    # Options follow a question mark, the first or the last one, as a kind has it.
+    folders = {argument.partition("?")[0], argument.rpartition("?")[0] or argument}
+    return kind not in announced_names(GROUP) or all(map(os.path.isdir, folders))
 
 
 @asynccontextmanager

@@ -176,6 +176,8 @@ class PolicySettings:
     entry OpenAI's and that of OPENAI_BASE_URL get the key in OPENAI_API_KEY, and others none."""
     trust: bool = False
     """Whether run folders that policies are read from may name code; see `pettingllms.trust`."""
+    is_local: bool = False
+    """Whether a policy must have all that it needs on this machine, since a file names it."""
 
     def __post_init__(self) -> None:
         """Check the ranges.

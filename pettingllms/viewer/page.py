@@ -21,6 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 
+from pettingllms.files import whole_file
 from pettingllms.viewer.boards import Boards
 from pettingllms.viewer.errors import ViewerError
 from pettingllms.viewer.index import EpisodeIndex
@@ -187,16 +188,10 @@ def fill_overview(file: IO[str], *, overview: Overview, version: str | None = No
 
 def _written(path: Path, fill: Callable[[IO[str]], int]) -> int:
     """Let a page be filled next to its place and move it there: the old page or the new one."""
-    unfinished = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("w", encoding="utf-8") as file:
-            try:
-                result = fill(file)
-            except BaseException:
-                unfinished.unlink()
-                raise
-        os.replace(unfinished, path)
+        with whole_file(path, is_durable=False) as file:
+            result = fill(file)
     except OSError as error:
         raise ViewerError(
             f"the page {path} cannot be written ({error}). Name another file (--out)."

@@ -88,7 +88,7 @@ def train(
         code = work()
     if code:
         raise KeyboardInterrupt(f"stopped; continue with resume=True ({config.output_dir})")
-    return Run(config.output_dir, trust=trust)
+    return Run(config.output_dir, trust=True)  # what it names was typed, or trusted
 
 
 def load_run(directory: str | Path, *, trust: bool = False) -> Run:

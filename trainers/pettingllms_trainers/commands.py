@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.config.advice import start_advice
-from pettingllms_trainers.config.vetting import named_code
+from pettingllms_trainers.config.vetting import ALGORITHM, ENVIRONMENT, POLICY, named_code
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool
@@ -134,11 +134,15 @@ def _train(
         for warning in report["warnings"]:
             console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
         console.print(f"written to {files.directory}; next:", soft_wrap=True)
-        trust = " --trust" if named_code(config.model_dump(mode="json")) else ""
+        table = config.model_dump(mode="json")
+        trust, code = (
+            " --trust" if named_code(table, *kinds) else ""
+            for kinds in ((ENVIRONMENT, POLICY), (ALGORITHM,))
+        )
         for command in (
             f"pettingllms view {files.directory} --open",
             f"pettingllms eval --run {files.directory}{trust}",
-            f"pettingllms-train export {files.directory} DIRECTORY{trust}",
+            f"pettingllms-train export {files.directory} DIRECTORY{code}",
         ):
             console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -1,4 +1,4 @@
-"""Files and directories that a crash leaves old or new, never half written."""
+"""Lines and directories that a crash leaves old or new; see `pettingllms.files` for files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from pettingllms.files import PARTIAL, fsync_path
+
 _WRITING = re.compile(
     r"inline_container|PytorchStreamWriter|SafetensorError: .*I/O error", re.DOTALL
 )
 """Errors of torch.save and of safetensors that come from a failed write."""
 _NUMBER = re.compile(r"os error (\d+)")
-
-PARTIAL = ".partial"
-"""Suffix of what is being written; a crash may leave such names behind."""
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -29,17 +28,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     text = path.read_text(encoding="utf-8")
     whole, _, _ = text.rpartition("\n")
     return [json.loads(line) for line in whole.splitlines()]
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a crash leaves the old or the new content."""
-    partial = path.with_name(f".{path.name}{PARTIAL}")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    fsync_path(path.parent)
 
 
 def partial_of(final: Path) -> Path:
@@ -95,12 +83,3 @@ def _disk_error(error: BaseException, directory: Path) -> int | None:
     except OSError as probed:
         return probed.errno
     return errno.ENOSPC
-
-
-def fsync_path(path: Path) -> None:
-    """Make a file, or the names in a directory, durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

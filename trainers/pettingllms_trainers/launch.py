@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import tomli_w
 
+from pettingllms.files import open_to_append
 from pettingllms_trainers.child import bound
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
@@ -107,12 +108,12 @@ class Server:
             port = free.getsockname()[1]
         self.url, self.num_restarts = f"http://127.0.0.1:{port}", 0
         self._command, self._log = [*command, "--port", str(port)], log
-        self._environment = os.environ | _SAFE | variables
+        self._environment = {**os.environ, **_SAFE, **variables}
         self._process = self._start()
         self._deadline = time.monotonic() + _START_TIMEOUT_S
 
     def _start(self) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as file:
+        with open_to_append(self._log) as file:
             # A session of its own: a terminal's interrupt is for the trainer, which saves first.
             return subprocess.Popen(
                 bound(self._command),

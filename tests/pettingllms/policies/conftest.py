@@ -20,7 +20,7 @@ class ChatServer:
         self.script = []
         self.models = ["tiny"]
         self.requests = []
-        self.headers = []
+        self.headers, self.model_headers = [], []
         self.reply = lambda body: "#### []"
         self.honours_n = True
         self.finish_reason = "stop"
@@ -67,6 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         chat = self.server.chat
+        chat.model_headers.append(dict(self.headers))
         if chat.models is None:
             self.send(404, {}, {"error": {"message": "no such page"}})
         elif isinstance(chat.models, tuple):

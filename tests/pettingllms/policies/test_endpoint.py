@@ -97,8 +97,13 @@ def sent(server):
 
 
 def test_a_server_that_is_not_the_users_own_gets_nothing_of_openais(chat_server, ask, secrets):
+    checked(load_policy(chat_server.policy, settings()))
+    chat_server.script = ["ok", (404, {}, error_body("no such model"))]
     ask(load_policy(chat_server.policy, settings()))
-    assert "secret" not in sent(chat_server)
+    with pytest.raises(PolicyUnavailable, match="no such model"):
+        ask(load_policy(chat_server.policy, settings()))
+    assert chat_server.model_headers, "the list of models is asked for, too"
+    assert "secret" not in str([*chat_server.headers, *chat_server.model_headers])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:{port}"])
@@ -137,7 +142,6 @@ def test_the_base_url_of_the_environment_gets_the_key(chat_server, ask, secrets,
         ("https://api.openai.com.evil.example/v1", False),
         ("https://evil.example/api.openai.com/v1", False),
         ("https://evil.example/v1?https://api.openai.com", False),
-        ("https://api.openai.com\\.evil.example/v1", False),
     ],
 )
 def test_only_openais_own_address_is_openai(secrets, url, is_own):
@@ -390,3 +394,12 @@ def test_no_more_tokens_a_minute_than_allowed(chat_server):
 def test_ill_formed_names_are_refused(name):
     with pytest.raises(InvalidArgument, match="MODEL@URL"):
         load_policy(name)
+
+
+@pytest.mark.parametrize("host", ["api.openai.com\\.evil.example", "①27.0.0.1", "a b", "user@host"])
+def test_an_address_that_clients_read_differently_is_refused(secrets, host, monkeypatch):
+    with pytest.raises(InvalidArgument, match="MODEL@URL"):
+        load_policy(f"openai:tiny@http://{host}/v1", settings())
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://{host}/v1")
+    with pytest.raises(InvalidArgument, match=r"HOST\[:PORT\]"):
+        load_policy("openai:tiny", settings())

@@ -9,10 +9,11 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from pettingllms.files import write_whole
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
-from pettingllms_trainers.files import read_lines, whole_directory, write_atomically
+from pettingllms_trainers.files import read_lines, whole_directory
 from pettingllms_trainers.runs.folder import RunDirectory
 
 
@@ -162,8 +163,8 @@ def test_numbers_that_are_not_finite_are_never_written(tmp_path):
 
 
 def test_atomic_writes_leave_no_partial_file(tmp_path):
-    write_atomically(tmp_path / "a.json", json.dumps({}))
-    write_atomically(tmp_path / "a.json", "new")
+    write_whole(tmp_path / "a.json", json.dumps({}))
+    write_whole(tmp_path / "a.json", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert (tmp_path / "a.json").read_text() == "new"
 

@@ -40,6 +40,7 @@ def load_config(
     *,
     trust: bool = False,
     known: Collection[str] = (),
+    is_read: bool = False,
 ) -> Config:
     """Return the configuration of one or more run files with flags over them.
 
@@ -49,13 +50,14 @@ def load_config(
             prints the help with the values of the files and exits.
         trust: Whether the files may name code and servers; see `pettingllms.trust`.
         known: Names of code and servers that they may name in any case.
+        is_read: Whether the configuration is only read, and nothing that it names is used.
 
     Raises:
         UntrustedName: A file names code or a server, and is not trusted.
         ConfigError: A file is missing or not TOML, or a key or value in it or of a flag is wrong.
         SystemExit: After `--help`.
     """
-    layers = _layers(files, trust=trust, known=known)
+    layers = _layers(files, trust=trust, known=known, is_read=is_read)
     if {"-h", "--help"} & set(flags):
         names = " ".join(layer.source for layer in layers)
         sys.stdout.write(help_text(validate(layers), names))
@@ -126,13 +128,15 @@ def _sources_of(layer: Layer) -> Sequence[str]:
     return known if isinstance(known, list | tuple) else [layer.file] if layer.file else []
 
 
-def _layers(files: RunFiles, *, trust: bool, known: Collection[str] = ()) -> list[Layer]:
+def _layers(
+    files: RunFiles, *, trust: bool, known: Collection[str] = (), is_read: bool = False
+) -> list[Layer]:
     names = [files] if isinstance(files, str | Path) else files
     layers = [read_layer(name) for name in names]
     # Before they are merged: that looks up algorithms.
     for layer in layers:
         if not layer.file.startswith(PREFIX):  # recipes are of this package
-            vet(layer.table, layer.source, trust=trust, known=known)
+            vet(layer.table, layer.source, trust=trust, known=known, is_read=is_read)
     return layers
 
 

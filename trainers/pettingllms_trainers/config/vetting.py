@@ -24,13 +24,14 @@ class _Kind(NamedTuple):
     """Whether a name needs no trust."""
 
 
+ENVIRONMENT, ALGORITHM, POLICY = "environment", "algorithm", "policy"
 _RUN = "import and run code from that place"
 _KINDS = (
-    _Kind("environment", _RUN, (("env", "id"), ("env", "*", "id")), is_announced),
-    _Kind("algorithm", _RUN, (("algorithm", "name"),), lambda name: ":" not in name),
+    _Kind(ENVIRONMENT, _RUN, (("env", "id"), ("env", "*", "id")), is_announced),
+    _Kind(ALGORITHM, _RUN, (("algorithm", "name"),), lambda name: ":" not in name),
     _Kind("reward function", _RUN, (("rewards", "*", "function"),)),
     _Kind(
-        "policy",
+        POLICY,
         "send prompts to a server, or fetch a model",
         (("policies", "*", "fixed"), ("every_policy", "fixed")),
         stays_here,
@@ -54,7 +55,14 @@ _KINDS = (
 )
 
 
-def vet(table: Mapping[str, Any], file: str, *, trust: bool, known: Collection[str] = ()) -> None:
+def vet(
+    table: Mapping[str, Any],
+    file: str,
+    *,
+    trust: bool,
+    known: Collection[str] = (),
+    is_read: bool = False,
+) -> None:
     """Refuse a table of a file that names code or servers, unless it is trusted.
 
     Args:
@@ -62,18 +70,21 @@ def vet(table: Mapping[str, Any], file: str, *, trust: bool, known: Collection[s
         file: The file.
         trust: Whether the user has said that the file may.
         known: Names that are used anyway.
+        is_read: Whether the configuration is only read: all that is imported is its algorithm.
 
     Raises:
         UntrustedName: The file names code or a server; of several the first.
     """
     for kind, name in _names(table):
-        is_harmless = name in known or kind.is_harmless(name)
+        is_unused = is_read and kind.what != ALGORITHM
+        is_harmless = is_unused or name in known or kind.is_harmless(name)
         FoundName(name, file, trust).vouched(kind.what, is_harmless=is_harmless, would=kind.would)
 
 
-def named_code(table: Mapping[str, Any]) -> list[str]:
-    """Return all in a run file's table that only a trusted file may name."""
-    return [name for kind, name in _names(table) if not kind.is_harmless(name)]
+def named_code(table: Mapping[str, Any], *kinds: str) -> list[str]:
+    """Return what only a trusted file may name in a run file's table, of some kinds of names."""
+    found = ((kind, name) for kind, name in _names(table) if kind.what in kinds)
+    return [name for kind, name in found if not kind.is_harmless(name)]
 
 
 def _names(table: Mapping[str, Any]) -> Iterator[tuple[_Kind, str]]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from pettingllms.files import write_whole
 from pettingllms.state import flat_table
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.files import write_atomically
+from pettingllms_trainers.errors import ConfigError
 
 _PARAMETERS = 100
 """Parameters of one request to MLflow, at most."""
@@ -61,6 +63,14 @@ class WeightsAndBiases(Board):
     """
 
     def __init__(self, directory: Path, config: Config, step: int) -> None:
+        # A file of the working directory, which may be a stranger's, does not say who gets the key.
+        local = Path(os.environ.get("WANDB_DIR", ""), "wandb", "settings")
+        names_server = local.is_file() and "base_url" in local.read_text("utf-8", "replace")
+        if names_server and "WANDB_BASE_URL" not in os.environ:
+            raise ConfigError(
+                f"{local} names a server, which would get your key of Weights & Biases. Remove it, "
+                "or name the server in the environment variable WANDB_BASE_URL"
+            )
         wandb = importlib.import_module("wandb")  # slow, and only when it is used
         wanted = config.logging
         self._run: Any = wandb.init(
@@ -174,12 +184,12 @@ class _Sent:
     def up_to(self, step: int) -> None:
         self.step = step
         content = {"run_id": self.run_id, "step": step}
-        write_atomically(self._path, json.dumps(content) + "\n")
+        write_whole(self._path, json.dumps(content) + "\n")
 
 
 def _run_id(directory: Path) -> str:
     """Return the run's name at Weights & Biases, the same when it is resumed."""
     path = directory / "wandb_run_id.txt"
     if not path.is_file():
-        write_atomically(path, secrets.token_hex(8) + "\n")
+        write_whole(path, secrets.token_hex(8) + "\n")
     return path.read_text(encoding="utf-8").strip()

@@ -15,8 +15,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from pettingllms.curriculum import LevelRecord
+from pettingllms.files import PARTIAL
 from pettingllms_trainers.errors import CheckpointError
-from pettingllms_trainers.files import PARTIAL, partial_of, whole_directory
+from pettingllms_trainers.files import partial_of, whole_directory
 from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.flight import Flight, Records

@@ -38,7 +38,7 @@ def export_policy(
         Name of the policy and train step.
 
     Raises:
-        UntrustedName: The run names code or a server, and is not trusted.
+        UntrustedName: The run names an algorithm by its place, and is not trusted.
         CheckpointError: There is no such run, checkpoint or policy, or it is damaged.
         OutputDirError: The directory is a file or not empty.
         ConfigError: The model that the policy began with cannot be loaded, or there is no adapter
@@ -48,7 +48,7 @@ def export_policy(
     files = RunDirectory(run)
     if not files.config.is_file():
         raise CheckpointError(f"{run} holds no run: it has no {files.config.name}")
-    config = load_config(files.config, trust=trust)
+    config = load_config(files.config, trust=trust, is_read=True)
     checkpoint = load_checkpoint(files.checkpoints, config_hash=config_hash(config), step=step)
     if checkpoint is None:
         raise CheckpointError(f"{run} has no checkpoint yet; the first one follows evaluation")

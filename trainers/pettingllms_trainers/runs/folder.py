@@ -22,14 +22,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pettingllms.files import PARTIAL, open_to_append, write_whole
 from pettingllms.state import flat_table
 from pettingllms_trainers.config import Config, config_hash, decides_results
 from pettingllms_trainers.config.defaults import learning_rates
 from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.config.merge import read_layer
-from pettingllms_trainers.config.vetting import named_code
+from pettingllms_trainers.config.vetting import ALGORITHM, named_code
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
-from pettingllms_trainers.files import PARTIAL, read_lines, write_atomically
+from pettingllms_trainers.files import read_lines
 
 _LINE_FILES = ("metrics.jsonl", "warm_start.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 _TRACKER_NAMES = ("tensorboard", "wandb", "wandb_run_id.txt", "mlflow_run.json", "trackio_run.json")
@@ -127,7 +128,7 @@ class RunDirectory:
             raise OutputDirError(
                 f"the output directory {self.directory} cannot be created: {error}"
             ) from error
-        write_atomically(self.config, dump_config(config))
+        write_whole(self.config, dump_config(config))
 
     def verdicts(self, rank: int) -> Path:
         """Return the file of the verdicts that a process has asked for; makes its directory."""
@@ -144,8 +145,8 @@ class RunDirectory:
             ValueError: A value is not a finite number or not JSON.
         """
         line = json.dumps({"step": step, **values}, allow_nan=False)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with open_to_append(path) as file:
+            file.write(f"{line}\n".encode())
             file.flush()
             if is_durable:
                 os.fsync(file.fileno())
@@ -157,7 +158,7 @@ class RunDirectory:
             if path.exists():
                 kept = [line for line in read_lines(path) if line["step"] <= step]
                 text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept)
-                write_atomically(path, text)
+                write_whole(path, text)
 
     def _steps(self) -> list[int]:
         """Return the train steps of the checkpoints."""
@@ -176,8 +177,9 @@ class RunDirectory:
         return Path(saved).resolve() == self.directory.resolve()
 
     def _saved(self, config: Config) -> Config:
-        """Return the saved configuration; what only that of the run may name, it may name too."""
-        return load_config(self.config, known=named_code(config.model_dump(mode="json")))
+        """Return the saved configuration, to be compared with that of the run."""
+        known = named_code(config.model_dump(mode="json"), ALGORITHM)
+        return load_config(self.config, known=known, is_read=True)
 
     def _has_results(self) -> bool:
         return bool(self._steps()) or self.policies.exists()

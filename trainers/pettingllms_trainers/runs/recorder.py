@@ -7,9 +7,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pettingllms.files import write_whole
 from pettingllms.sources import short_name
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.files import read_lines, whole_directory, write_atomically
+from pettingllms_trainers.files import read_lines, whole_directory
 from pettingllms_trainers.learning.groups import ScoredDecisions
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.runs.folder import RunDirectory
@@ -114,7 +115,7 @@ class Recorder:
         evaluations = read_lines(self._files.evaluations)
         report = build_report(evaluations, final_variants) | {"warnings": self.warnings()}
         self.policies(pool)
-        write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")
+        write_whole(self._files.report, json.dumps(report, indent=2) + "\n")
         title = ", ".join(short_name(env.id) for env in self._config.env)
         learning_curve(evaluations, title).savefig(self._files.curve, dpi=150)
         return report

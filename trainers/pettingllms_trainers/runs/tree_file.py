@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from pettingllms.files import write_whole
 from pettingllms_trainers.config import Config, EnvConfig
-from pettingllms_trainers.files import read_lines, write_atomically
+from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.learning.groups import ScoredDecisions
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.environments import held_out_kwargs
@@ -96,7 +97,7 @@ class TreeFile:
             self._every *= 2
             kept = [line for line in training if self._is_kept(line["step"])]
             kept = sorted(held_out + kept, key=lambda line: line["step"])
-            write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
+            write_whole(path, "".join(json.dumps(line) + "\n" for line in kept))
         return True
 
 

@@ -33,7 +33,7 @@ from pettingllms_trainers.backends.hf.adapter_settings import (
     unusable,
 )
 from pettingllms_trainers.backends.hf.quantised import full_weight, quantise
-from pettingllms_trainers.config.policies import LoraConfig
+from pettingllms_trainers.config.policies import LoraConfig, base_of_adapter
 
 __all__ = ["Adapter", "AdapterBase", "load_model"]
 
@@ -53,8 +53,12 @@ def load_model(
     """
     # On the device meta it has no weights: they come from elsewhere, and no file is read.
     places = {"device_map": "meta"} if str(device) == "meta" else {}
-    model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **places)
-    if getattr(model, "_hf_peft_config_loaded", False):
+    # Before it is loaded: settings of an adapter that nobody has read may name modules.
+    is_adapter = base_of_adapter(source) is not None
+    model: Any = (
+        None if is_adapter else AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **places)
+    )
+    if is_adapter or getattr(model, "_hf_peft_config_loaded", False):
         raise InvalidArgument(
             "model", str(source), "the hub name of a whole model, or a directory",
             "it is an adapter: download it and name its directory",

@@ -22,6 +22,7 @@ from pettingllms_trainers.backends.device import fast_precision
 from pettingllms_trainers.backends.hf.chat import Chat
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.config import EngineConfig
+from pettingllms_trainers.config.policies import base_of_adapter
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
@@ -47,7 +48,7 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
             run file, device (else a GPU where there is one), and chat_template_kwargs, a table in
             JSON that goes over what is stored with the model:
             ``PATH?chat_template_kwargs={"enable_thinking": false}``.
-        settings: Not used: there is no server.
+        settings: Whether the model must be on this machine; there is no server.
 
     Raises:
         InvalidArgument: An option is unknown or has a value that is not allowed.
@@ -58,6 +59,9 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
     device = options.pop("device", "cuda" if torch.cuda.is_available() else "cpu")
     kwargs = _table(options.pop(_KWARGS, "{}"))
     try:
+        base = base_of_adapter(source)
+        if settings.is_local and base and not Path(base).is_dir():
+            raise InvalidArgument("base of the adapter", base, "a folder, where a file names it")
         engine = EngineConfig.model_validate(options)
         if engine.precision == "auto":
             found, _ = fast_precision(torch.device(device))

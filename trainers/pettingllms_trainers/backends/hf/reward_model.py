@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from pettingllms_trainers.config.policies import base_of_adapter
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.rollout.judging.scoring import Exchange, Verdict
 
@@ -37,6 +38,8 @@ class RewardModel:
             ConfigError: They cannot be loaded, or the model has several labels.
         """
         try:
+            if base_of_adapter(source) is not None:
+                raise ValueError("it is an adapter; name a whole model")
             model = AutoModelForSequenceClassification.from_pretrained(source)
             tokenizer = AutoTokenizer.from_pretrained(source)
         except (OSError, ValueError) as error:

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pettingllms.files import open_to_append, write_whole
 from pettingllms_trainers.config.rewards import RewardConfig
 from pettingllms_trainers.errors import BudgetSpent
-from pettingllms_trainers.files import read_lines, write_atomically
+from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.rollout.judging.scoring import Exchange, Verdict
 
 
@@ -67,8 +68,8 @@ class Ledger:
         }
         self._count(line)
         if self._path:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            with open_to_append(self._path) as file:
+                file.write(f"{json.dumps(line)}\n".encode())
 
     def check_budget(self) -> None:
         """Refuse to spend more than the budget.
@@ -99,7 +100,7 @@ def _whole_lines(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a file, from which half a line that a crash has left is removed."""
     lines = read_lines(path)
     if path.exists() and not path.read_bytes().endswith(b"\n"):
-        write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
+        write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
     return lines
 
 

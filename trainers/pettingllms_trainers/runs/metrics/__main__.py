@@ -4,9 +4,9 @@ import re
 import sys
 from pathlib import Path
 
-from pettingllms_trainers.files import write_atomically
+from pettingllms.files import write_whole
 from pettingllms_trainers.runs.metrics.table import metrics_table
 
 page = Path(sys.argv[1])
 text = page.read_text(encoding="utf-8")
-write_atomically(page, re.sub(r"(?m)(^\|.*\n?)+", lambda _: metrics_table() + "\n", text, count=1))
+write_whole(page, re.sub(r"(?m)(^\|.*\n?)+", lambda _: metrics_table() + "\n", text, count=1))
