@@ -185,8 +185,9 @@ def place(tmp_path, monkeypatch, evaluated, listener):
     hub.load_dataset = lambda *args, **kwargs: place.sprung.touch() or []
     monkeypatch.setitem(sys.modules, "datasets", hub)
     yield place
-    for name in ("trap", "pack", "pack.inner"):
-        sys.modules.pop(name, None)
+    for name, module in [*sys.modules.items()]:
+        if str(tmp_path) in str(getattr(module, "__file__", "")):
+            del sys.modules[name]  # other tests have files of the same names
 
 
 def untouched(place):
