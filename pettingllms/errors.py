@@ -191,3 +191,7 @@ def suggestion(word: object, known: Iterable[object]) -> str:
     words = [other for other in known if isinstance(other, str)]
     near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     return f'; did you mean "{near[0]}"?' if near else ""
+
+
+class RunFolderError(PettingLLMsError, ValueError):
+    """A folder is not that of an evaluation, is damaged, or is in the way of a new one."""

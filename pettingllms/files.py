@@ -1,4 +1,4 @@
-"""Files that a crash leaves old or new, and that no link leads elsewhere.
+"""Files that a crash leaves old or new, or whole up to a line, and that no link leads elsewhere.
 
 A folder may be a stranger's, and links survive copying: what is written into it must not end up in
 a file outside.
@@ -6,16 +6,21 @@ a file outside.
 
 from __future__ import annotations
 
+import json
+import logging
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import InvalidArgument, RunFolderError
+
+EntryT = TypeVar("EntryT")
 
 PARTIAL = ".partial"
 """Suffix of what is being written; a crash may leave such names behind."""
+_logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -51,17 +56,66 @@ def write_whole(path: Path, text: str, *, is_durable: bool = True) -> None:
         file.write(text)
 
 
-def open_to_append(path: Path) -> IO[bytes]:
-    """Open a file for appending, which is made if need be.
+def open_to_append(path: Path, *, is_of_lines: bool = True) -> IO[bytes]:
+    """Open a file for appending, which is created if need be.
+
+    Args:
+        path: The file.
+        is_of_lines: Whether an unfinished last line, of a process that was stopped while it wrote,
+            is cut off, which is logged.
 
     Raises:
-        InvalidArgument: It is a link.
+        InvalidArgument: The path is a link.
     """
     if path.is_symlink():
         raise InvalidArgument(
             "file", str(path), "a file", "It is a link, which may lead anywhere: remove it."
         )
-    return path.open("ab")
+    file = path.open("a+b")
+    if is_of_lines and (size := file.seek(0, os.SEEK_END)):
+        # One byte tells: the whole file, which may be large, is read only after a crash.
+        file.seek(size - 1)
+        if file.read(1) != b"\n":
+            file.seek(0)
+            whole = file.read().rfind(b"\n") + 1
+            _logger.warning("%s: dropping an unfinished last line (%d bytes)", path, size - whole)
+            file.truncate(whole)
+    return file
+
+
+def iter_lines(
+    path: Path, read: Callable[[Any], EntryT] = lambda value: value, hint: str = ""
+) -> Iterator[EntryT]:
+    """Yield the entries of a file of JSON lines; none if there is no file.
+
+    An unfinished last line, which is being written or was when the process stopped, is left out.
+
+    Args:
+        path: The file.
+        read: Makes an entry of the JSON value of a line; may raise ValueError, KeyError, TypeError.
+        hint: What to do about a damaged line, for the error.
+
+    Raises:
+        RunFolderError: If a whole line is damaged.
+    """
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                entry = read(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                raise RunFolderError(
+                    f"{path}, line {number} is damaged ({type(error).__name__}: {error}). {hint}"
+                ) from error
+            yield entry
+
+
+def read_lines(path: Path) -> list[Any]:
+    """Read a file of JSON lines at once; see `iter_lines`."""
+    return list(iter_lines(path))
 
 
 def fsync_path(path: Path) -> None:

@@ -9,6 +9,7 @@ print(summarise(folder.plan, folder.results()).variants["main"].success)
 ```
 """
 
+from pettingllms.errors import RunFolderError
 from pettingllms.evaluation.blame import judge
 from pettingllms.evaluation.comparison import Comparison, compare
 from pettingllms.evaluation.episode import EpisodeResult, RoleResult
@@ -23,7 +24,7 @@ from pettingllms.evaluation.report import (
     summarise,
     summarise_variant,
 )
-from pettingllms.evaluation.run_folder import RunFolder, RunFolderError
+from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.runner import (
     EvaluationStopped,
     Progress,

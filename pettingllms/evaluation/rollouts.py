@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pettingllms.env import TextEnv
-from pettingllms.errors import InvalidArgument, ReplayDivergence
-from pettingllms.evaluation.run_folder import RunFolderError
-from pettingllms.evaluation.training_run import TrainingRun, read_lines
+from pettingllms.errors import InvalidArgument, ReplayDivergence, RunFolderError
+from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.files import read_lines
 from pettingllms.registry import make
 from pettingllms.spaces import Action, TokenCounts
 from pettingllms.transcript import RecordTranscripts, Transcript

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from pettingllms.env import TextEnv, role_of
-from pettingllms.errors import InvalidArgument, MissingDependency
+from pettingllms.errors import InvalidArgument, MissingDependency, RunFolderError
 from pettingllms.evaluation.asking import Chats, prompt_of, remember
 from pettingllms.evaluation.rollouts import tree_moments
-from pettingllms.evaluation.run_folder import RunFolder, RunFolderError
-from pettingllms.evaluation.training_run import TrainingRun, is_training_run, read_lines
-from pettingllms.files import whole_file
+from pettingllms.evaluation.run_folder import RunFolder
+from pettingllms.evaluation.training_run import TrainingRun, is_training_run
+from pettingllms.files import read_lines, whole_file
 
 VIEWS = ("rollouts", "sft", "preference")
 FORMATS = (".parquet", ".jsonl")

@@ -12,36 +12,26 @@ RUN/report.md         the same, readable
 from __future__ import annotations
 
 import json
-import logging
-import os
 import platform
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pettingllms.errors import PettingLLMsError
+from pettingllms.errors import RunFolderError
 from pettingllms.evaluation.answer_log import AnswerRecord, Bill, Key, bill_of
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.plan import EvaluationPlan
-from pettingllms.files import open_to_append, write_whole
+from pettingllms.files import iter_lines, open_to_append, write_whole
 from pettingllms.policies import Usage
 from pettingllms.registry import spec
 from pettingllms.trust import Name
 
 FORMAT = "pettingllms-evaluation"
 VERSION = 1
-
-_logger = logging.getLogger(__name__)
-
-Entry = TypeVar("Entry", EpisodeResult, AnswerRecord)
-
-
-class RunFolderError(PettingLLMsError, ValueError):
-    """A folder is not that of an evaluation, is damaged, or is in the way of a new one."""
 
 
 class RunFolder:
@@ -153,7 +143,7 @@ class RunFolder:
         read = partial(EpisodeResult.from_json, with_steps=with_steps)
         hint = "Delete that line; its episode is then played again on --resume."
         seen: set[Key] = set()
-        for result in _read_lines(self.episodes_path, read, hint):
+        for result in iter_lines(self.episodes_path, read, hint):
             if result.key not in seen:
                 seen.add(result.key)
                 yield result
@@ -165,7 +155,7 @@ class RunFolder:
             RunFolderError: If a line other than an unfinished last one cannot be read.
         """
         hint = "Delete that line; it is then missing on the bill."
-        return _read_lines(self.answers_path, AnswerRecord.from_json, hint)
+        return iter_lines(self.answers_path, AnswerRecord.from_json, hint)
 
     def bill(self) -> Bill:
         """Return what was spent so far, on failed and interrupted episodes too."""
@@ -177,8 +167,6 @@ class RunFolder:
         """Open episodes and answers for appending; unfinished last lines are dropped first."""
         paths = (self.episodes_path, self.answers_path)
         with open_to_append(paths[0]) as episodes, open_to_append(paths[1]) as answers:
-            for path in paths:
-                _drop_unfinished_line(path)
             yield LineWriter(episodes), LineWriter(answers)
 
 
@@ -197,35 +185,6 @@ class LineWriter:
 
 def _usages(result: EpisodeResult) -> dict[str, Usage]:
     return {role: part.usage for role, part in result.roles.items()}
-
-
-def _read_lines(path: Path, read: Callable[[Any], Entry], hint: str) -> Iterator[Entry]:
-    """Yield the entries of a file; the line being written at an interruption is left out."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                entry = read(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
-                raise RunFolderError(
-                    f"{path}, line {number} is damaged ({type(error).__name__}: {error}). {hint}"
-                ) from error
-            yield entry
-
-
-def _drop_unfinished_line(path: Path) -> None:
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    kept = content.rfind(b"\n") + 1
-    if kept < len(content):
-        _logger.warning(
-            "%s: dropping an unfinished last line (%d bytes)", path, len(content) - kept
-        )
-        os.truncate(path, kept)
 
 
 def _versions(env_id: Name) -> dict[str, str]:

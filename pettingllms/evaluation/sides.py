@@ -15,7 +15,8 @@ from pettingllms.evaluation.plan import MAIN, SWAPPED, names_of, swapped
 from pettingllms.evaluation.report import by_content, solved_of
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import Interval, clustered_share
-from pettingllms.evaluation.training_run import TrainingRun, is_training_run, read_lines
+from pettingllms.evaluation.training_run import TrainingRun, is_training_run
+from pettingllms.files import read_lines
 from pettingllms.state import flat_table
 
 _GREEDY = "greedy"

@@ -9,7 +9,6 @@ RUN/checkpoints/step-N/    what is trained so far
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -18,9 +17,9 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode
 
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import InvalidArgument, RunFolderError
 from pettingllms.evaluation.plan import held_out_kwargs, roles_of
-from pettingllms.evaluation.run_folder import RunFolderError
+from pettingllms.files import read_lines
 from pettingllms.policies import Sampling
 from pettingllms.registry import SOLVED_SHARE, make
 from pettingllms.sources import short_name
@@ -218,21 +217,6 @@ class TrainingRun:
 def is_training_run(path: str | Path) -> bool:
     """Return whether a folder looks like a training run."""
     return (Path(path) / CONFIG).is_file() and not (Path(path) / "run.json").is_file()
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a JSONL file of a run; none when there is no such file.
-
-    Raises:
-        RunFolderError: If a line is damaged.
-    """
-    if not path.is_file():
-        return []
-    whole, _, _ = path.read_bytes().rpartition(b"\n")
-    try:
-        return [json.loads(line) for line in whole.splitlines()]
-    except ValueError as error:
-        raise RunFolderError(f"{path} is damaged: {error}") from error
 
 
 def _tables(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -11,10 +11,10 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 import pettingllms_trainers.runs.train as train_module
+from pettingllms.files import read_lines
 from pettingllms_trainers.backends.hf.updating import Updater
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.files import read_lines
 
 
 @pytest.fixture

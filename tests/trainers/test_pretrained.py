@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.files import read_lines
 
 
 def test_the_recipe_trains_a_pretrained_team(smollm2, short_recipe, tmp_path, caplog):

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, RankError
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.learning.minibatch import weighted_groups
 from pettingllms_trainers.learning.weighted import shares
 from pettingllms_trainers.ranks import Ranks, joined_ranks

@@ -34,6 +34,7 @@ from pettingllms.evaluation import (
     summarise,
 )
 from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.files import read_lines
 from pettingllms.loops import finish, in_thread, is_in_loop
 from pettingllms.policies import Policy, PolicySettings, Prompt, Sampling, load_policy
 from pettingllms.sources import short_name
@@ -42,7 +43,6 @@ from pettingllms.viewer import write_view
 from pettingllms_trainers import commands
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import RunFiles, config_of, load_config
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.plots import learning_curve
 from pettingllms_trainers.stopping import StopRequest

@@ -1,16 +1,14 @@
-"""Lines and directories that a crash leaves old or new; see `pettingllms.files` for files."""
+"""Directories that a crash leaves old or new; see `pettingllms.files` for files."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
 import shutil
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 from pettingllms.files import PARTIAL, fsync_path
 
@@ -19,15 +17,6 @@ _WRITING = re.compile(
 )
 """Errors of torch.save and of safetensors that come from a failed write."""
 _NUMBER = re.compile(r"os error (\d+)")
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a JSONL file; a last line that a crash has truncated is left out."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    whole, _, _ = text.rpartition("\n")
-    return [json.loads(line) for line in whole.splitlines()]
 
 
 def partial_of(final: Path) -> Path:

@@ -113,7 +113,7 @@ class Server:
         self._deadline = time.monotonic() + _START_TIMEOUT_S
 
     def _start(self) -> subprocess.Popen[bytes]:
-        with open_to_append(self._log) as file:
+        with open_to_append(self._log, is_of_lines=False) as file:
             # A session of its own: a terminal's interrupt is for the trainer, which saves first.
             return subprocess.Popen(
                 bound(self._command),

@@ -22,9 +22,9 @@ from transformers import (
     NemotronForCausalLM,
 )
 
+from pettingllms.files import read_lines
 from pettingllms_trainers.backends.deepspeed import check_deepspeed
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
 
 # It calls torch by old names.

@@ -12,11 +12,11 @@ import torch.distributed
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from pettingllms.files import read_lines
 from pettingllms_trainers.backends.fsdp import fsdp_learner
 from pettingllms_trainers.backends.hf.attention import use_layouts
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.config import OptimizerConfig
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.learning.weighted import WeightedGroup
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.runs.metrics import is_timing

@@ -9,13 +9,13 @@ import torch
 pytest.importorskip("xgrammar", reason="the package xgrammar is not installed")
 
 from pettingllms.errors import InvalidArgument
+from pettingllms.files import read_lines
 from pettingllms.workflows.forms import Form
 from pettingllms_trainers.backends.hf import head as head_module
 from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.learning.batch import micro_batches
 from pettingllms_trainers.learning.minibatch import weighted_groups
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup

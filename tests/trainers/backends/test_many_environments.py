@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import tomli_w
 
+from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
 
 # vLLM and DeepSpeed use what is deprecated elsewhere.

@@ -10,6 +10,7 @@ pytest.importorskip("bitsandbytes", reason="the package bitsandbytes is not inst
 import torch
 from safetensors.torch import load_file
 
+from pettingllms.files import read_lines
 from pettingllms_trainers.backends.build import build_policies
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.model import LoadedModel
@@ -20,7 +21,6 @@ from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.config.policies import LoraConfig
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.runs.metrics import is_timing

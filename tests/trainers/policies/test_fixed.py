@@ -11,13 +11,13 @@ import pytest
 
 from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
+from pettingllms.files import read_lines
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import RolloutError
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.learning.groups import score_decisions, training_groups
 from pettingllms_trainers.policies.fixed import FixedPolicy, open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool

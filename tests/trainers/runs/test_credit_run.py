@@ -3,8 +3,8 @@
 import pytest
 
 import pettingllms
+from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
 
 CREDITS = {

@@ -9,11 +9,11 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from pettingllms.files import write_whole
+from pettingllms.files import read_lines, write_whole
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
-from pettingllms_trainers.files import read_lines, whole_directory
+from pettingllms_trainers.files import whole_directory
 from pettingllms_trainers.runs.folder import RunDirectory
 
 

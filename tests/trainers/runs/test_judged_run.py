@@ -11,10 +11,10 @@ import pytest
 from pettingllms.cli.app import run as core
 from pettingllms.evaluation.rollouts import replay_rollout
 from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.files import read_lines
 from pettingllms_trainers import commands
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.errors import BudgetSpent
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
 
 TESTS = Path(__file__).resolve().parents[2]

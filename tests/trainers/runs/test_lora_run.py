@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pettingllms.files import read_lines
 from pettingllms_trainers.backends.build import build_policies
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.tiny import build_tiny
@@ -18,7 +19,6 @@ from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
 
 LORA = [f"--policies.{name}.lora.rank=4" for name in "tp"]

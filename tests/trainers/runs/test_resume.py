@@ -11,8 +11,8 @@ import tomli_w
 
 from pettingllms.evaluation.rollouts import replay_rollout
 from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
 
 # One process imports torch and then forks a child per attempt, which saves seconds for each.

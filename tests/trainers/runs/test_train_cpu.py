@@ -8,8 +8,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
+from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import METRICS, is_timing, template_of
 
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from pettingllms.files import read_lines
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.tree_file import TreeFile

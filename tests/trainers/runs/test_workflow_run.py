@@ -6,9 +6,9 @@ import pytest
 from safetensors.torch import load_file
 
 from pettingllms.cli.app import run as pettingllms
+from pettingllms.files import read_lines
 from pettingllms.viewer import write_view
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
 
 RUN = """

@@ -13,12 +13,12 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
+from pettingllms.files import read_lines
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.hf.local_files import tokenizer_of
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.roles import qualified
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.types import RolloutTree

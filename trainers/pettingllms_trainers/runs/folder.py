@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pettingllms.files import PARTIAL, open_to_append, write_whole
+from pettingllms.files import PARTIAL, open_to_append, read_lines, write_whole
 from pettingllms.state import flat_table
 from pettingllms_trainers.config import Config, config_hash, decides_results
 from pettingllms_trainers.config.defaults import learning_rates
@@ -30,7 +30,6 @@ from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.config.merge import read_layer
 from pettingllms_trainers.config.vetting import ALGORITHM, named_code
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
-from pettingllms_trainers.files import read_lines
 
 _LINE_FILES = ("metrics.jsonl", "warm_start.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 _TRACKER_NAMES = ("tensorboard", "wandb", "wandb_run_id.txt", "mlflow_run.json", "trackio_run.json")

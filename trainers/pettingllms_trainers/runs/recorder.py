@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pettingllms.files import write_whole
+from pettingllms.files import read_lines, write_whole
 from pettingllms.sources import short_name
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.files import read_lines, whole_directory
+from pettingllms_trainers.files import whole_directory
 from pettingllms_trainers.learning.groups import ScoredDecisions
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.runs.folder import RunDirectory

@@ -7,9 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from pettingllms.files import write_whole
+from pettingllms.files import read_lines, write_whole
 from pettingllms_trainers.config import Config, EnvConfig
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.learning.groups import ScoredDecisions
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.environments import held_out_kwargs

@@ -8,12 +8,12 @@ ray = pytest.importorskip("ray")
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
+from pettingllms.files import read_lines  # noqa: E402
 from pettingllms_trainers.backends.ray import machines as ray_machines  # noqa: E402
 from pettingllms_trainers.backends.ray.episodes import RayEpisodes  # noqa: E402
 from pettingllms_trainers.backends.ray.policies import RemotePolicy  # noqa: E402
 from pettingllms_trainers.backends.ray.worker import PolicyWorker  # noqa: E402
 from pettingllms_trainers.cli import main  # noqa: E402
-from pettingllms_trainers.files import read_lines  # noqa: E402
 from pettingllms_trainers.runs.metrics import is_timing  # noqa: E402
 
 NUM_STEPS = 2

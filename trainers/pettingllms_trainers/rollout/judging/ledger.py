@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pettingllms.files import open_to_append, write_whole
+from pettingllms.files import open_to_append, read_lines
 from pettingllms_trainers.config.rewards import RewardConfig
 from pettingllms_trainers.errors import BudgetSpent
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.rollout.judging.scoring import Exchange, Verdict
 
 
@@ -47,7 +46,7 @@ class Ledger:
         self._scores: dict[str, float] = {}
         self.spent = Spent()
         """What was spent."""
-        for line in _whole_lines(path) if path else ():
+        for line in read_lines(path) if path else ():
             if line["reward"] == name:
                 self._count(line)
 
@@ -94,14 +93,6 @@ class Ledger:
             self.spent.dollars + line["dollars"],
             self.spent.seconds + line["seconds"],
         )
-
-
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file, from which half a line that a crash has left is removed."""
-    lines = read_lines(path)
-    if path.exists() and not path.read_bytes().endswith(b"\n"):
-        write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
-    return lines
 
 
 def content_key(config: RewardConfig, exchange: Exchange, number: int) -> str:
