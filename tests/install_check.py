@@ -18,6 +18,7 @@ env = pettingllms.make("blocksworld_v0", team="single")
 env.reset(seed=1)
 env.step(env.scripted_action("planner_0", "oracle", __import__("random").Random(0)))
 assert env.last()[4]["success"]
+assert len(__import__("pettingllms_envs.code").code.builtin_problems()) >= 60
 assert len(pettingllms.registered_ids()) >= 11, pettingllms.registered_ids()
 assert "torch" not in sys.modules
 """

@@ -28,11 +28,9 @@ from typing import Any
 from measuring import frame, parser_of, spread, write
 
 from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status
-from pettingllms_envs.code import EXERCISES, CodeEnv
-from pettingllms_envs.code.judge import Judge
+from pettingllms_envs.code import CodeEnv, builtin_problems
+from pettingllms_envs.code.judge import Judge, Memory
 from pettingllms_envs.code.known_bad import BadProgram
-from pettingllms_envs.code.memory import Memory
-from pettingllms_envs.code.problems import builtin_problem
 from pettingllms_envs.datasets import CodeProblem
 
 NUM_WORKERS = 2
@@ -83,7 +81,7 @@ class ForgetfulJudge(Judge):
 
 def episode(env: CodeEnv, problem_id: str) -> None:
     """Play one branched episode: a wrong program first, then the right one."""
-    problem = builtin_problem(problem_id)
+    problem = builtin_problems()[problem_id]
     rng = random.Random(0)
     programs = [f"```python\n{problem.wrong_programs[0]}```", f"```python\n{problem.solution}```"]
     env.reset(seed=0, options={"problem": problem_id})
@@ -106,8 +104,8 @@ def code_episodes_per_s(judge: Judge, problem_ids: Sequence[str]) -> float:
     env = CodeEnv(split=None)
     env._judge = judge
     for problem_id in problem_ids:
-        judge.bad_programs(builtin_problem(problem_id))
-        judge.run(builtin_problem(problem_id), "print(1)", ["1"])
+        judge.bad_programs(builtin_problems()[problem_id])
+        judge.run(builtin_problems()[problem_id], "print(1)", ["1"])
     start = time.perf_counter()
     for problem_id in problem_ids:
         episode(env, problem_id)
@@ -134,7 +132,7 @@ def main() -> None:
     options = parser.parse_args()
     result = frame("code_math", range(options.rounds))
     result["hardware"] = f"{platform.system()} {platform.machine()}, {NUM_WORKERS} programs at once"
-    ids = [exercise.id for exercise in EXERCISES]
+    ids = list(builtin_problems())
     rounds: list[dict[str, float]] = []
     for seed in range(options.rounds):
         rounds.append(one_round(random.Random(seed).sample(ids, options.problems)))

@@ -17,10 +17,9 @@ from pathlib import Path
 
 from measuring import frame, parser_of, write
 
-from pettingllms_envs.code import EXERCISES, CodeEnv
+from pettingllms_envs.code import CodeEnv, builtin_problems
 from pettingllms_envs.code.judge import default_judge
-from pettingllms_envs.code.problems import builtin_problem
-from pettingllms_envs.code.thoughtless import EDITS
+from pettingllms_envs.code.known_bad import EDITS
 from pettingllms_envs.datasets import CodeProblem, CodeTest, load_code_problems
 
 Writer = Callable[[CodeProblem], str]
@@ -130,7 +129,7 @@ def main() -> None:
     parser.add_argument("--contests", type=Path)
     options = parser.parse_args()
     result = frame("code_rewards", [0])
-    sources = {"built-in": [builtin_problem(exercise.id) for exercise in EXERCISES]}
+    sources = {"built-in": list(builtin_problems().values())}
     if options.contests:
         sources["CodeContests"] = list(load_code_problems(options.contests).problems)
     result["sources"] = {}

@@ -33,7 +33,7 @@ from credit_study.exact import mean_success
 from credit_study.tabular import Table, algorithm_of, num_sampled
 
 import pettingllms
-from pettingllms_envs.code.mutants import mutants
+from pettingllms_envs.code.known_bad import mutants
 from pettingllms_envs.code.text import read_program
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.types import RolloutTree

@@ -14,7 +14,7 @@ from pettingllms.parsing import lines_of
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
-from pettingllms_envs.code.judge import Judge, default_judge
+from pettingllms_envs.code.judge import Judge, Worth, default_judge, worth_of_tests
 from pettingllms_envs.code.policies import scripted_text
 from pettingllms_envs.code.problems import problem_table
 from pettingllms_envs.code.rules import (
@@ -29,7 +29,6 @@ from pettingllms_envs.code.rules import (
     with_tests,
 )
 from pettingllms_envs.code.text import FIELDS, board, fields, read_program, read_tests, team_prompts
-from pettingllms_envs.code.worth import Worth, worth_of_tests
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 from pettingllms_envs.datasets.selection import draw
 

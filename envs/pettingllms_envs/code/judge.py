@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import sys
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from pettingllms.sandbox import Sandbox, default_sandbox
 from pettingllms_envs.code.comparison import (
@@ -24,10 +26,59 @@ from pettingllms_envs.code.executions import (
     execute,
     in_short_time,
 )
-from pettingllms_envs.code.known_bad import BadProgram, find_bad_programs
-from pettingllms_envs.code.memory import Memory, key_of
-from pettingllms_envs.code.thoughtless import thoughtless_tests
+from pettingllms_envs.code.known_bad import BadProgram, find_bad_programs, thoughtless_tests
 from pettingllms_envs.datasets import CodeProblem, CodeTest
+
+ENTRY_BYTES = 300
+"""What an entry takes besides its value: the digest, its place in the table, and their lists."""
+
+
+def key_of(*parts: object) -> bytes:
+    """Return the digest that stands for parts of plain values, whatever their size."""
+    written = repr(parts).encode("utf-8", errors="surrogatepass")
+    return hashlib.blake2b(written, digest_size=16).digest()
+
+
+def size_of(value: object) -> int:
+    """Return the bytes of a value of texts, tuples and sets; numbers and names are shared."""
+    if isinstance(value, tuple | frozenset):
+        items = cast("tuple[object, ...]", value)
+        return sys.getsizeof(items) + sum(map(size_of, items))
+    return sys.getsizeof(value) if type(value) is str else 0
+
+
+class Memory:
+    """A table bounded by bytes, from which the least recently used entry goes first. Thread-safe.
+
+    Args:
+        max_bytes: Bound on all entries together, by `size_of` and `ENTRY_BYTES`. What alone takes
+            more is not kept.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
+
+    def recall(self, key: bytes) -> Any:
+        """Return what is known under a key, or None."""
+        with self._lock:
+            if key not in self._entries:
+                return None
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
+
+    def remember(self, key: bytes, value: object) -> None:
+        """Keep a value under a key."""
+        size = ENTRY_BYTES + size_of(value)
+        with self._lock:
+            self._num_bytes += size - self._entries.pop(key, (None, 0))[1]
+            self._entries[key] = (value, size)
+            while self._num_bytes > self._max_bytes:
+                _, (_, freed) = self._entries.popitem(last=False)
+                self._num_bytes -= freed
+
 
 _OUTPUT_FACTOR = 4
 """A program may print this many times as much as the longest expected output."""
@@ -291,3 +342,73 @@ def default_judge() -> Judge:
         if _default is None:
             _default = Judge()
         return _default
+
+
+class Worth(NamedTuple):
+    """A judgement on the tests of one turn."""
+
+    num_given: int
+    num_right: int
+    """Tests that agree with the solution and neither repeat nor pad an example."""
+    num_bad: int
+    """Known-bad programs that no thoughtless test exposes."""
+    num_exposed: int
+    """Known-bad programs that fail a right test."""
+    judged_by: str
+    """`solution`, `passing programs`, or `nobody`."""
+    value: float
+    """From 0 to 1: the share of right tests times the share of exposed programs."""
+
+    def facts(self) -> dict[str, Any]:
+        """The judgement under the names that `infos` use."""
+        return {
+            "tests_given": self.num_given,
+            "tests_right": self.num_right,
+            "bad_known": self.num_bad,
+            "bad_exposed": self.num_exposed,
+            "judged_by": self.judged_by,
+        }
+
+
+def worth_of_tests(
+    judge: Judge,
+    problem: CodeProblem,
+    tests: tuple[CodeTest, ...],
+    passing: Sequence[str],
+) -> Worth:
+    """Return what tests are worth.
+
+    Args:
+        judge: Runs the programs.
+        problem: The problem that the tests are for.
+        tests: The tests, at least one.
+        passing: Programs of the episode that passed all golden tests; they judge where the problem
+            has no solution.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
+    judged_by = "solution" if problem.solution is not None else "passing programs"
+    agreeing = judge.right_tests(problem, tests, passing)
+    if agreeing is None:
+        return Worth(len(tests), 0, 0, 0, "nobody", 0.0)
+    right = tuple(test for test in agreeing if judge.adds_to_examples(problem, test))
+    bad = _challenging(judge, problem, passing)
+    exposed = sum(judge.exposes(problem, program.source, right) for program in bad) if right else 0
+    # A product: only tests that are right and telling pay, and adding wrong tests to right ones
+    # lowers the worth.
+    value = len(right) / len(tests) * exposed / len(bad) if bad else 0.0
+    return Worth(len(tests), len(right), len(bad), exposed, judged_by, value)
+
+
+def _challenging(
+    judge: Judge, problem: CodeProblem, passing: Sequence[str]
+) -> tuple[BadProgram, ...]:
+    """Return the known-bad programs that no thoughtless test exposes.
+
+    Programs of the episode do not count: a coder could write one that any test exposes.
+    """
+    bad = judge.bad_programs(problem)
+    # With a solution they were found so; without one, right tests are known in the episode only.
+    easy = judge.easy_tests(problem, passing) if problem.solution is None else ()
+    return tuple(b for b in bad if not (easy and judge.exposes(problem, b.source, easy)))

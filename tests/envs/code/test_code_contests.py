@@ -3,7 +3,7 @@
 import pytest
 
 import pettingllms
-from pettingllms_envs.code.mutants import mutants
+from pettingllms_envs.code.known_bad import mutants
 from pettingllms_envs.datasets import load_code_problems
 
 FULL_REWARD = 3.0

@@ -7,7 +7,7 @@ import pytest
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
-from pettingllms_envs.code import EXERCISES, CodeEnv
+from pettingllms_envs.code import CodeEnv, builtin_problems
 
 RIGHT = "print(2 * int(input()))"
 WRONG = "n = int(input())\nprint(2 * abs(n))"  # passes 3 of 4 golden tests
@@ -304,7 +304,7 @@ def test_problems_can_be_chosen(double, add):
     with pytest.raises(InvalidArgument, match="double"):
         env.reset(seed=0, options={"problem": "dubble"})
     env = CodeEnv(difficulty=("easy", "medium"), max_tests=3)
-    easy = {e.id for e in EXERCISES if e.difficulty in ("easy", "medium")}
+    easy = {p.id for p in builtin_problems().values() if p.difficulty in ("easy", "medium")}
     for seed in range(10):
         env.reset(seed=seed)
         assert env.state().problem_id in easy

@@ -13,8 +13,8 @@ from pettingllms_envs.code.executions import (
     PORTION,
     SHORT_LIMIT_S,
 )
-from pettingllms_envs.code.thoughtless import EDITS
-from pettingllms_envs.code.worth import worth_of_tests
+from pettingllms_envs.code.judge import worth_of_tests
+from pettingllms_envs.code.known_bad import EDITS
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pettingllms_envs.code import EXERCISES, CodeEnv
+from pettingllms_envs.code import CodeEnv, builtin_problems
 from pettingllms_envs.code.judge import default_judge
-from pettingllms_envs.code.problems import builtin_problem
 from pettingllms_envs.datasets import load_code_problems
 
 
@@ -40,7 +39,7 @@ def check_order(suite, problems):
 
 
 def test_the_ladder_on_built_in_problems(suite):
-    check_order(suite, [builtin_problem(e.id) for e in EXERCISES[::6]])
+    check_order(suite, list(builtin_problems().values())[::6])
 
 
 @pytest.mark.nightly
@@ -52,8 +51,7 @@ def test_the_ladder_on_code_contests(suite, shared_data):
 @pytest.mark.parametrize("opening", ["print('zzz')", "print(input())"])
 def test_a_coder_cannot_lift_the_testers_reward(suite, program, opening):
     """What the coder writes first changes nothing that a tester earns for the same test."""
-    for exercise in EXERCISES[:40:10]:
-        problem = builtin_problem(exercise.id)
+    for problem in list(builtin_problems().values())[:40:10]:
         tester = suite.TESTERS["shortest right test"](problem)
         totals = []
         for first in (opening, problem.solution):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pettingllms.sandbox import ExecutionResult, Status
 from pettingllms_envs.code import Judge, judge
-from pettingllms_envs.code.memory import ENTRY_BYTES, Memory, key_of
+from pettingllms_envs.code.judge import ENTRY_BYTES, Memory, key_of
 from pettingllms_envs.datasets import CodeTest
 
 STEPS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=40)

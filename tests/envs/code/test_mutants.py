@@ -5,8 +5,8 @@ import ast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_envs.code import EXERCISES
-from pettingllms_envs.code.mutants import MAX_SOURCE_CHARS, mutants
+from pettingllms_envs.code import builtin_problems
+from pettingllms_envs.code.known_bad import MAX_SOURCE_CHARS, mutants
 
 
 def test_each_variant_changes_one_thing():
@@ -42,10 +42,10 @@ def test_the_limit_spreads_over_the_program():
     assert changed[-1] - changed[0] >= 20
 
 
-def test_exercises_have_variants():
-    for exercise in EXERCISES:
-        found = mutants(exercise.reference(), 8)
-        assert found == mutants(exercise.reference(), 8)
+def test_built_in_solutions_have_variants():
+    for problem in builtin_problems().values():
+        found = mutants(problem.solution, 8)
+        assert found == mutants(problem.solution, 8)
         for variant in found:
             ast.parse(variant)
 

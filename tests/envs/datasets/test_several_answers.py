@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_envs.code import EXERCISES
+from pettingllms_envs.code import builtin_problems
 from pettingllms_envs.datasets.several_answers import accepts_several
 
 
@@ -56,7 +56,7 @@ def test_one_answer_is_right(sentence):
 
 
 def test_the_built_in_problems_have_one_answer():
-    assert not [exercise.id for exercise in EXERCISES if accepts_several(exercise.statement())]
+    assert not [p.id for p in builtin_problems().values() if accepts_several(p.statement)]
 
 
 @given(st.text())
