@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pettingllms_trainers.backends.hf.flex import FlexLayout
-from pettingllms_trainers.backends.hf.head import use_float32_head
-from pettingllms_trainers.backends.hf.packed import PackedLayout
+from pettingllms_trainers.backends.hf.layouts import PackedLayout
+from pettingllms_trainers.backends.hf.model import use_float32_head
 from pettingllms_trainers.backends.hf.self_check import LIMITS
 
 NUM_HEADS, NUM_KEY_HEADS, HEAD_SIZE = 16, 8, 128

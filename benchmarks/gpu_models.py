@@ -15,7 +15,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.self_check import check_model
 from pettingllms_trainers.backends.hf.shapes import counted, published_config
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
-from pettingllms_trainers.backends.hf.training_settings import TrainingSettings
+from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import Config, EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.config.policies import LoraConfig
 from pettingllms_trainers.plan.memory import USABLE, plan_memory

@@ -26,12 +26,11 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from pettingllms_trainers.backends.hf.attention import use_layouts
-from pettingllms_trainers.backends.hf.decoders import ExpandedDecoder, SharedPrefixDecoder
-from pettingllms_trainers.backends.hf.decoding import generate
+from pettingllms_trainers.backends.hf.engine import ExpandedDecoder, SharedPrefixDecoder, generate
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
-from pettingllms_trainers.backends.hf.training_settings import TrainingSettings
+from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.types import (
     GenerateRequest,

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 import pettingllms_trainers.runs.train as train_module
 from pettingllms.files import read_lines
-from pettingllms_trainers.backends.hf.updating import Updater
+from pettingllms_trainers.backends.hf.updater import Updater
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
 

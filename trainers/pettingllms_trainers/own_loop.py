@@ -48,7 +48,7 @@ from pettingllms_trainers.types import (
 )
 
 if TYPE_CHECKING:
-    from pettingllms_trainers.backends.hf.updating import Updater
+    from pettingllms_trainers.backends.hf.updater import Updater
     from pettingllms_trainers.learning.loss import MicroLoss
 
 __all__ = ["Answers", "OpenPolicy", "open_policies"]

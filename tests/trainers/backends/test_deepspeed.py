@@ -268,7 +268,7 @@ import torch
 from pettingllms_trainers.backends.deepspeed import loading_shards, zero_learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.backends.hf.training_settings import TrainingSettings
+from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import DeepSpeedConfig, EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.ranks import joined_ranks
 

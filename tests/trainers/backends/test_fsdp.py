@@ -147,7 +147,7 @@ import torch
 from pettingllms_trainers.backends.fsdp import fsdp_learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.backends.hf.training_settings import TrainingSettings
+from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.learning.weighted import WeightedGroup

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pettingllms_trainers.backends.hf.local_files import model_problem
+from pettingllms_trainers.backends.hf.shapes import model_problem
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config

@@ -20,8 +20,8 @@ from pettingllms_trainers.backends.hf.activations import (
 )
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.attention import flat_forward, use_layouts
+from pettingllms_trainers.backends.hf.layouts import PackedLayout
 from pettingllms_trainers.backends.hf.learner import arithmetic
-from pettingllms_trainers.backends.hf.packed import PackedLayout
 from pettingllms_trainers.backends.hf.shapes import counted, shape_of
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main

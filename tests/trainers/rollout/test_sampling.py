@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf.sampling import RowSampling, uniforms
+from pettingllms_trainers.backends.hf.engine import RowSampling, uniforms
 from pettingllms_trainers.policies.requests import check_sampling
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 

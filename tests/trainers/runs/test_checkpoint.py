@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pettingllms.curriculum import LevelRecord
-from pettingllms_trainers.backends.hf.state_file import read_state, write_state
+from pettingllms_trainers.backends.hf.weights import read_state, write_state
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.rollout.flight import Answered, Flight, Sample
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint

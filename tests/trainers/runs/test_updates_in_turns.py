@@ -9,7 +9,7 @@ import torch
 
 from pettingllms import role_of
 from pettingllms.files import read_lines
-from pettingllms_trainers.backends.hf.state_file import read_shares
+from pettingllms_trainers.backends.hf.weights import read_shares
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.runs.metrics import is_timing
 

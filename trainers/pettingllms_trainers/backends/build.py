@@ -20,7 +20,7 @@ from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import NewLearner, TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
-from pettingllms_trainers.backends.hf.training_settings import TrainingSettings
+from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.defaults import learning_rates
 from pettingllms_trainers.config.policies import TINY, base_groups, base_of_adapter

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from pettingllms_trainers.backends.device import check_parallel
 from pettingllms_trainers.backends.hf.adapters import Adapter
-from pettingllms_trainers.backends.hf.copied import CopiedModel
-from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.engine import TransformersEngine
+from pettingllms_trainers.backends.hf.model import LoadedModel, use_float32_head
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.self_check import check_model
 from pettingllms_trainers.backends.vllm.handover import MEMORY_FILES
 from pettingllms_trainers.config import Config, EngineConfig
 from pettingllms_trainers.errors import ConfigError
@@ -27,6 +31,7 @@ from pettingllms_trainers.types import GenerateRequest, TokenCompletion
 __all__ = [
     "AdapterEngine",
     "AdapterSync",
+    "CopiedModel",
     "EngineWithWeights",
     "WeightSync",
     "build_engines",
@@ -295,3 +300,37 @@ def folder_for_files(
         return config.engine.vllm_server.sync_dir
     has_room = memory.is_dir() and shutil.disk_usage(memory).free >= 2 * num_bytes
     return memory if has_room else None
+
+
+class CopiedModel(TransformersEngine):
+    """An engine with full weights of its own; see `TakesWeights`.
+
+    Args:
+        loaded: Whose weights are to be loaded, before the first request.
+        config: Attention, batch size, precision.
+    """
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        model_config = copy.deepcopy(loaded.model.config)
+        model_config._attn_implementation = "sdpa"
+        with torch.random.fork_rng(devices=[]):
+            model: Any = AutoModelForCausalLM.from_config(model_config, dtype=loaded.model.dtype)
+        model.generation_config = loaded.model.generation_config
+        self._model = model.to(loaded.model.device).eval().requires_grad_(False)
+        if config.precision == "bfloat16":
+            use_float32_head(self._model)
+        copied = LoadedModel(self._model, loaded.tokenizer)
+        wants_sharing = config.attention == "shared_prefix"
+        shares_prompts = wants_sharing and check_model(copied, config.precision) is None
+        super().__init__(copied, config, shares_prompts=shares_prompts)
+        self.needs_weights = True
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """See `TakesWeights.load_weights`."""
+        own = dict(self._model.named_parameters())
+        for name, weight in weights:
+            own[name].copy_(weight)
+        self.needs_weights = False
+
+    def release(self) -> None:
+        """Do nothing: the copy stays."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pettingllms import TextEnv, role_of
 from pettingllms.files import read_lines
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.backends.hf.local_files import tokenizer_of
+from pettingllms_trainers.backends.hf.shapes import tokenizer_of
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.roles import qualified
 from pettingllms_trainers.errors import ConfigError

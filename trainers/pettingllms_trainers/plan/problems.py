@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pettingllms_trainers.backends.hf.local_files import tokenizer_of
+from pettingllms_trainers.backends.hf.shapes import tokenizer_of
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.advice import start_advice
 from pettingllms_trainers.plan import USABLE, Devices, Plan

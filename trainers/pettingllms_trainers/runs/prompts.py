@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.backends.hf.local_files import (
+from pettingllms_trainers.backends.hf.shapes import (
     context_length,
     model_problem,
     tokenizer_of,

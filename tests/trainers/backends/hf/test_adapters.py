@@ -14,7 +14,7 @@ from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
-from pettingllms_trainers.backends.hf.training_settings import TrainingSettings
+from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.config.policies import LoraConfig
 from pettingllms_trainers.errors import CheckpointError, GenerationError

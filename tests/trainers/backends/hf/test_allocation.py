@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from pettingllms_trainers.backends.hf.allocation import keep_freed_memory
+from pettingllms_trainers.backends.hf.model import keep_freed_memory
 
 PAGES = """
 import resource, sys, torch
-from pettingllms_trainers.backends.hf.allocation import keep_freed_memory
+from pettingllms_trainers.backends.hf.model import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 pages = []

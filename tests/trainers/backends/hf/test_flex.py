@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pettingllms_trainers.backends.hf import flex
 from pettingllms_trainers.backends.hf.attention import UnsupportedModel
 from pettingllms_trainers.backends.hf.flex import FlexLayout, padded_length, uses_flex
-from pettingllms_trainers.backends.hf.packed import PackedLayout
+from pettingllms_trainers.backends.hf.layouts import PackedLayout
 from pettingllms_trainers.errors import ConfigError
 
 CPU = torch.device("cpu")

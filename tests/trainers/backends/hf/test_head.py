@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pettingllms_trainers.backends.hf.head import use_float32_head
+from pettingllms_trainers.backends.hf.model import use_float32_head
 
 
 class Model(nn.Module):

@@ -9,10 +9,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.attention import use_layouts
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
-from pettingllms_trainers.backends.hf.imitation import imitate
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.tiny import build_tiny
+from pettingllms_trainers.backends.hf.updater import imitate
 from pettingllms_trainers.config import EngineConfig, OptimizerConfig
 from pettingllms_trainers.types import Demonstration, GenerateRequest, Imitation, SamplingSettings
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pettingllms_trainers.backends.hf import packed
-from pettingllms_trainers.backends.hf.packed import PackedLayout
+from pettingllms_trainers.backends.hf import layouts
+from pettingllms_trainers.backends.hf.layouts import PackedLayout
 
 torch.set_num_threads(1)  # several at once are slower on models this small
 
@@ -27,7 +27,7 @@ def test_chunks_of_queries_change_rounding_only(monkeypatch, chunk, window):
         for heads in (4, 2, 2)
     ]
     leaves = [leaf.requires_grad_() for leaf in leaves]
-    monkeypatch.setattr(packed, "_CHUNK", NUM_TOKENS)
+    monkeypatch.setattr(layouts, "_CHUNK", NUM_TOKENS)
     expected = attended(leaves, window)
-    monkeypatch.setattr(packed, "_CHUNK", chunk)
+    monkeypatch.setattr(layouts, "_CHUNK", chunk)
     torch.testing.assert_close(attended(leaves, window), expected)

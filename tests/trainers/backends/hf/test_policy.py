@@ -20,7 +20,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf import decoding
+from pettingllms_trainers.backends.hf import engine as decoding
 from pettingllms_trainers.backends.hf.layouts import DecodeLayout
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy

@@ -10,14 +10,15 @@ import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, MistralConfig, Qwen3Config
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf import attention, flex, head, packed
+from pettingllms_trainers.backends.hf import attention, flex, layouts
 from pettingllms_trainers.backends.hf import learner as learner_module
+from pettingllms_trainers.backends.hf import model as head
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.optimizer import PlainOptimizer
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
-from pettingllms_trainers.backends.hf.training_settings import TrainingSettings, learning_rate
+from pettingllms_trainers.backends.hf.updater import TrainingSettings, learning_rate
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, UpdateError
 from pettingllms_trainers.learning.minibatch import weighted_groups
@@ -137,7 +138,7 @@ def gradient_with(learner, groups):
 @pytest.fixture(params=[0, 16])
 def split_length(request, monkeypatch):
     """Both ways of packed attention: keys of prompts copied, and prompts attended apart."""
-    monkeypatch.setattr(packed, "_SPLIT_LENGTH", request.param)
+    monkeypatch.setattr(layouts, "_SPLIT_LENGTH", request.param)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -91,7 +91,7 @@ def test_adapters_share_the_steps_of_an_engine(train):
 
 def test_engines_play_beside_updates_in_processes_of_their_own(train, monkeypatch):
     """The rollouts of the second step are drawn while the first update waits for them."""
-    from pettingllms_trainers.backends.hf.updating import Updater
+    from pettingllms_trainers.backends.hf.updater import Updater
     from pettingllms_trainers.backends.vllm.engine import VLLMEngine
 
     written, method, update = [], VLLMEngine.generate, Updater.update

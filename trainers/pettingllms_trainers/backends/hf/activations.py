@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from pettingllms_trainers.backends.hf.head import MAX_LOGITS
+from pettingllms_trainers.backends.hf.model import MAX_LOGITS
 from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.types import Lengths

@@ -9,7 +9,7 @@ function is PyTorch's scaled dot product attention, and the model is an ordinary
 Why not a mask over padded rows: a group of K completions would hold its prompt K times, and a mask
 ``[N, N]`` over one flat row costs memory quadratic in the tokens of a whole batch.
 
-Legend of shapes, here and in `layouts`, `packed`, `decoders` and `decoding`: N flat tokens, R rows,
+Legend of shapes, here and in `layouts` and `engine`: N flat tokens, R rows,
 L row length, B prompts, P prompt length, C completions, K completions of a prompt, T completion
 length, V vocabulary, H query heads, J key-value heads, G = H / J, D head size.
 """

@@ -14,10 +14,9 @@ from transformers import PreTrainedModel
 from pettingllms_trainers.backends.hf.attention import flat_forward
 from pettingllms_trainers.backends.hf.flex import FlexLayout, uses_flex
 from pettingllms_trainers.backends.hf.grammars import Grammars
-from pettingllms_trainers.backends.hf.head import bare_output, chunked_statistics
-from pettingllms_trainers.backends.hf.optimizer import Optimizer, PlainOptimizer
-from pettingllms_trainers.backends.hf.packed import PackedLayout
-from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
+from pettingllms_trainers.backends.hf.layouts import PackedLayout
+from pettingllms_trainers.backends.hf.model import bare_output, chunked_statistics
+from pettingllms_trainers.backends.hf.optimizer import Optimizer, PlainOptimizer, RoleGradients
 from pettingllms_trainers.backends.hf.weights import Weights
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import UpdateError

@@ -1,4 +1,4 @@
-"""One policy of `transformers`: a model with what reads, generates, learns and exports."""
+"""A policy's weights on their way out: to engines that have a copy, and into directories."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from typing import Any
 
 import torch
 
-from pettingllms_trainers.backends.hf.allocation import keep_freed_memory
 from pettingllms_trainers.backends.hf.chat import Chat
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
-from pettingllms_trainers.backends.hf.exporting import Exporter
 from pettingllms_trainers.backends.hf.grammars import Grammars
-from pettingllms_trainers.backends.hf.head import is_head_last, use_float32_head
 from pettingllms_trainers.backends.hf.learner import Learner, arithmetic
-from pettingllms_trainers.backends.hf.linear import use_onednn
-from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.model import (
+    LoadedModel,
+    is_head_last,
+    keep_freed_memory,
+    use_float32_head,
+    use_onednn,
+)
 from pettingllms_trainers.backends.hf.self_check import check_model
-from pettingllms_trainers.backends.hf.training_settings import TrainingSettings
-from pettingllms_trainers.backends.hf.updating import Updater
-from pettingllms_trainers.backends.hf.weights import Weights
+from pettingllms_trainers.backends.hf.updater import TrainingSettings, Updater
+from pettingllms_trainers.backends.hf.weights import Exporter, Weights
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.ranks import Ranks
 
 __all__ = ["NewLearner", "TransformersPolicy"]
+
 
 NewLearner = Callable[..., Learner]
 """Model, optimizer settings, precision and ranks to what trains it; see `Learner.plain`."""

@@ -22,12 +22,12 @@ from transformers import PreTrainedModel
 
 from pettingllms.errors import InvalidArgument, PettingLLMsError
 from pettingllms_trainers.backends.hf.attention import use_layouts
-from pettingllms_trainers.backends.hf.decoders import (
+from pettingllms_trainers.backends.hf.engine import (
     Decoder,
     ExpandedDecoder,
     SharedPrefixDecoder,
+    generate,
 )
-from pettingllms_trainers.backends.hf.decoding import generate
 from pettingllms_trainers.backends.hf.flex import PackedAttention, uses_flex
 from pettingllms_trainers.backends.hf.learner import arithmetic, target_logits
 from pettingllms_trainers.backends.hf.model import LoadedModel

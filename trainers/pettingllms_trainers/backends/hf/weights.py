@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pickle
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,21 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from pettingllms_trainers.backends.hf.chat import Chat, write_template_kwargs
+from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.ranks import Ranks
 
-__all__ = ["Replicated", "Weights", "cpu_copy"]
+__all__ = [
+    "Exporter",
+    "Replicated",
+    "Weights",
+    "cpu_copy",
+    "read_shares",
+    "read_state",
+    "write_share",
+    "write_state",
+]
 
 
 class Replicated:
@@ -160,6 +173,59 @@ class Weights:
             )
 
 
+class Exporter:
+    """Reads a policy's present weights.
+
+    Args:
+        loaded: The model.
+        weights: Its weights, as the processes hold them.
+        chat: Its tokenizer and the arguments of its chat template.
+        ranks: The processes that hold them.
+    """
+
+    def __init__(self, loaded: LoadedModel, weights: Weights, chat: Chat, ranks: Ranks) -> None:
+        self._loaded, self._weights, self._chat, self._ranks = loaded, weights, chat, ranks
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield full weights, named as in a Hugging Face directory; tied ones once. Collective.
+
+        Those of a policy with an adapter are the base's, which never change.
+        """
+        adapter = self._loaded.adapter
+        return self._weights.named() if adapter is None else adapter.base.named_weights()
+
+    def save_pretrained(self, directory: Path, *, final: Path | None = None) -> None:
+        """Write weights and tokenizer as a Hugging Face directory, an adapter as peft's.
+
+        Collective. An adapter directory names its base model; one of random weights is written into
+        it.
+
+        Args:
+            directory: Where to write.
+            final: Where the directory will be moved to; None when it stays.
+        """
+        adapter = self._loaded.adapter
+        if adapter is None:
+            self._weights.save_pretrained(directory)
+        elif self._ranks.is_main:
+            adapter.save(directory, final=final)
+        if self._ranks.is_main:
+            self._save_chat(directory)
+
+    def save_merged(self, directory: Path) -> None:
+        """Write an ordinary Hugging Face directory, an adapter added to the weights of its base."""
+        adapter = self._loaded.adapter
+        if adapter is None:
+            self.save_pretrained(directory)
+            return
+        adapter.save_merged(directory)
+        self._save_chat(directory)
+
+    def _save_chat(self, directory: Path) -> None:
+        self._chat.tokenizer.save_pretrained(directory)
+        write_template_kwargs(directory, self._chat.template_kwargs)
+
+
 def cpu_copy(value: Any, seen: dict[int, Tensor] | None = None) -> Any:
     """Return a copy on the CPU of nested state; tensors that share memory (tied) still do."""
     seen = {} if seen is None else seen
@@ -173,3 +239,48 @@ def cpu_copy(value: Any, seen: dict[int, Tensor] | None = None) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(cpu_copy(part, seen) for part in value)
     return value
+
+
+_MAIN = "state.pt"
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a state and make it durable."""
+    with path.open("wb") as file:
+        torch.save(dict(state), file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Return a state, its tensors on the CPU.
+
+    Raises:
+        CheckpointError: The file is missing or damaged.
+    """
+    try:
+        # Mapped: what is not used of a large state is not read.
+        return torch.load(path, weights_only=True, map_location="cpu", mmap=True)
+    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
+        raise CheckpointError(
+            f"the checkpoint {path.parent.parent} is damaged: {path.name}: {error}. Remove this "
+            "directory to resume from the checkpoint before it, or from the start"
+        ) from error
+
+
+def write_share(directory: Path, rank: int, state: Mapping[str, Any]) -> None:
+    """Write what one rank saves of a state: entries, or parts of those that are tables."""
+    write_state(directory / (_MAIN if rank == 0 else f"state-{rank}.pt"), state)
+
+
+def read_shares(directory: Path) -> dict[str, Any]:
+    """Return the state that all ranks have written into a directory, put together.
+
+    Raises:
+        CheckpointError: A file is missing or damaged.
+    """
+    whole = read_state(directory / _MAIN)
+    for path in sorted(directory.glob("state-*.pt")):
+        for name, value in read_state(path).items():
+            whole[name] = whole[name] | value if isinstance(value, dict) else value
+    return whole

@@ -1,37 +1,46 @@
-"""One policy update of AT-GRPO: epochs, mini-batches, schedule, reference, statistics."""
+"""All that decides how a policy learns, and the schedule of its learning rate."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.hf.critic import Critic
-from pettingllms_trainers.backends.hf.exporting import Exporter
-from pettingllms_trainers.backends.hf.imitation import imitate
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
-from pettingllms_trainers.backends.hf.regulator import Regulator
-from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
-from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
-from pettingllms_trainers.backends.hf.training_settings import TrainingSettings, learning_rate
-from pettingllms_trainers.backends.hf.update_report import UpdateReport
-from pettingllms_trainers.config import ValueConfig
+from pettingllms_trainers.backends.hf.optimizer import RoleGradients
+from pettingllms_trainers.backends.hf.weights import Exporter, Weights, read_shares, write_share
+from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.diagnostics import Diagnostics, update_figures
+from pettingllms_trainers.learning.batch import Targets
+from pettingllms_trainers.learning.diagnostics import Diagnostics, StepDiagnostics, update_figures
 from pettingllms_trainers.learning.engine_gap import engine_gap, with_gap_check
-from pettingllms_trainers.learning.loss import MicroLoss, mean_kl, policy_loss
+from pettingllms_trainers.learning.loss import MicroLoss, TokenStatistics, mean_kl, policy_loss
 from pettingllms_trainers.learning.minibatch import (
     UpdatePart,
     check_groups,
     mini_batch,
     mini_batches,
     parts_of,
+    weighted_groups,
+)
+from pettingllms_trainers.learning.role_gradients import Products, role_figures
+from pettingllms_trainers.learning.steering import (
+    Steering,
+    first_steering,
+    moved_reference,
+    steered,
 )
 from pettingllms_trainers.learning.weighted import Scores, WeightedGroup
 from pettingllms_trainers.ranks import Ranks
@@ -39,13 +48,222 @@ from pettingllms_trainers.types import (
     Demonstration,
     Imitation,
     ImitationStep,
+    TrainingCompletion,
     TrainingGroup,
     UpdateStats,
     ValueExample,
     ValueFit,
 )
 
-__all__ = ["Updater"]
+__all__ = ["Regulator", "TrainingSettings", "UpdateReport", "Updater", "imitate", "learning_rate"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingSettings:
+    """All that decides how a policy learns."""
+
+    loss: LossConfig
+    """The clipped policy loss."""
+    optimizer: OptimizerConfig
+    """AdamW, schedule, mini-batches."""
+    num_steps: int
+    """Train steps of the run: where the decay of the learning rate ends."""
+    max_completion_tokens: int
+    """Length limit at sampling time; the constant of the length-free loss."""
+    seed: int
+    """Decides the order of the groups."""
+    max_logprob_gap: float = math.inf
+    """Mean distance of the trainer's log-probabilities from the engine's that is an error, in
+    nats."""
+    compares_roles: bool = False
+    """Whether the gradients of roles are compared; see `RoleGradients`."""
+    value: ValueConfig | None = None
+    """How V is learnt; None without one."""
+    memory_advice: tuple[str, ...] = ()
+    """What helps when memory does not suffice, besides settings of the optimizer."""
+
+
+def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
+    """Return the learning rate of a train step: linear warm-up, then linear decay.
+
+    Args:
+        config: Highest rate, warm-up steps, final fraction.
+        step: Train step, from 0; beyond `num_steps` the rate stays at its last value.
+        num_steps: Train steps of the run.
+    """
+    if step < config.num_warmup_steps:
+        return config.learning_rate * (step + 1) / config.num_warmup_steps
+    length = max(num_steps - 1 - config.num_warmup_steps, 1)
+    progress = min((step - config.num_warmup_steps) / length, 1.0)
+    return config.learning_rate * (1 - (1 - config.final_fraction) * progress)
+
+
+class UpdateReport:
+    """Collects the diagnostics of all optimizer steps of one update."""
+
+    def __init__(self, engine_gap: tuple[float, float]) -> None:
+        self._engine_gap = engine_gap
+        self.steps: list[StepDiagnostics] = []
+        self._norms: list[float] = []
+        self._products: list[Products] = []
+
+    def add(self, diagnostics: Diagnostics, grad_norm: float, roles: RoleGradients | None) -> None:
+        """Add one optimizer step."""
+        self.steps.append(diagnostics.total())
+        self._norms.append(grad_norm)
+        if roles is not None:
+            self._products.append(roles.products)
+
+    def last_kl(self, ranks: Ranks) -> float:
+        """Return `UpdateStats.approx_kl` of the last mini-batch, from before its step. Collective.
+
+        Source: the early stopping of PPO in OpenAI Spinning Up, by mini-batch as in Stable
+            Baselines 3. Changed: no factor of 1.5, and the step of the mini-batch that shows it is
+            taken.
+        """
+        last = StepDiagnostics.merged(ranks.gather(self.steps[-1:]))
+        return update_figures([last])["approx_kl"]
+
+    def stats(
+        self, parts: Sequence[UpdatePart], rate: float, update_kl: float, ranks: Ranks
+    ) -> UpdateStats:
+        """Return the statistics of the update. Collective.
+
+        Args:
+            parts: Those that were trained on.
+            rate: Learning rate.
+            update_kl: See `UpdateStats`.
+            ranks: The processes that train together.
+        """
+        shares = ranks.gather([self.steps])
+        steps = [StepDiagnostics.merged(parts) for parts in zip(*shares, strict=True)]
+        lengths = [len(c.token_ids) for part in parts for c in part.group.completions]
+        return UpdateStats(
+            num_groups=len({part.source for part in parts}),
+            num_completions=len(lengths),
+            num_tokens=sum(lengths),
+            num_optimizer_steps=len(steps),
+            engine_gap_mean=self._engine_gap[0],
+            engine_gap_max=self._engine_gap[1],
+            update_kl=update_kl,
+            grad_norm=sum(self._norms) / len(steps),
+            learning_rate=rate,
+            role_gradients=role_figures(self._products),
+            **update_figures(steps),
+        )
+
+
+class Regulator:
+    """The loss of a policy's updates, as it changes from one to the next.
+
+    Args:
+        weights: Of the policy.
+        config: The loss of the run file.
+    """
+
+    def __init__(self, weights: Weights, config: LossConfig) -> None:
+        self._weights, self._config = weights, config
+        self._steering = first_steering(config)
+        self.reference: Mapping[str, Tensor] | None = None
+        """Weights that updates are held near to; None without a KL penalty."""
+
+    @property
+    def loss(self) -> LossConfig:
+        """The loss with the coefficients that are in effect."""
+        return self._steering.applied(self._config)
+
+    def begin(self, step: int) -> None:
+        """Begin the update of a train step, from 0: the reference is taken, or moves."""
+        config = self._config
+        if not config.kl_coefficient:
+            return
+        if self.reference is None:
+            self.reference = self._weights.copy()
+        elif config.reference_every and step % config.reference_every == 0:
+            own = self._weights.copy()
+            self.reference = moved_reference(self.reference, own, config.reference_mix)
+
+    def end(self, stats: UpdateStats) -> UpdateStats:
+        """Let the coefficients follow an update; return its statistics with those that it had."""
+        loss = self.loss
+        self._steering = steered(self._steering, self._config, kl=stats.kl, entropy=stats.entropy)
+        return replace(
+            stats, kl_coefficient=loss.kl_coefficient, entropy_coefficient=loss.entropy_coefficient
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps. Collective."""
+        state: dict[str, Any] = {"steering": tuple(self._steering)}
+        if self.reference is not None:
+            state["reference"] = self._weights.export_copy(self.reference)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` returned. Collective.
+
+        Raises:
+            CheckpointError: It is of another model; nothing was changed.
+        """
+        reference = state.get("reference")
+        self.reference = None if reference is None else self._weights.import_copy(reference)
+        self._steering = Steering(*state["steering"])
+
+
+def imitate(
+    learner: Learner,
+    demonstrations: Sequence[Demonstration],
+    imitation: Imitation,
+) -> Iterator[ImitationStep]:
+    """Fit a model to demonstrations: maximum likelihood of the completion tokens.
+
+    Every demonstration is seen once before any is seen again. The learning rate falls linearly to a
+    tenth. Equal arguments and weights give equal results.
+
+    Args:
+        learner: Has the model, which is trained in place, and a fresh optimizer.
+        demonstrations: What to imitate.
+        imitation: How.
+
+    Yields:
+        What each step did, after it.
+
+    Raises:
+        InvalidArgument: There is no demonstration, or one is empty.
+        UpdateError: Loss or gradient is not finite.
+    """
+    groups = [_as_group(demonstration) for demonstration in demonstrations]
+    if not groups and imitation.num_steps:
+        raise InvalidArgument(
+            "demonstrations", "none", "at least one",
+            "set the demonstrators of the warm start, or its number of steps to 0",
+        )  # fmt: skip
+    order: list[int] = []
+    epoch = 0
+    for step in range(imitation.num_steps):
+        while len(order) < imitation.batch_size:
+            generator = np.random.default_rng((imitation.seed, epoch))
+            order += generator.permutation(len(groups)).tolist()
+            epoch += 1
+        size = imitation.batch_size
+        chosen, order = [groups[index] for index in order[:size]], order[size:]
+        rate = imitation.learning_rate * (1 - 0.9 * step / imitation.num_steps)
+        loss, norm = learner.step(weighted_groups(chosen, "token_mean", 1), _likelihood, rate)
+        yield ImitationStep(step, loss, norm)
+
+
+def _likelihood(statistics: TokenStatistics, targets: Targets) -> Tensor:
+    return -(statistics.logprobs * targets.weights).sum()
+
+
+def _as_group(demonstration: Demonstration) -> TrainingGroup:
+    if not demonstration.prompt_ids or not demonstration.completion_ids:
+        raise InvalidArgument(
+            "demonstrations", "one with an empty prompt or completion", "token ids in both",
+            "end every demonstrated answer with the end token",
+        )  # fmt: skip
+    logprobs = (0.0,) * len(demonstration.completion_ids)
+    completion = TrainingCompletion(demonstration.completion_ids, logprobs, 0.0)
+    return TrainingGroup(role="", prompt_ids=demonstration.prompt_ids, completions=(completion,))
 
 
 _MAX_ROUNDING = 1e-2
