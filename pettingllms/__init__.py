@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pettingllms.env import TextEnv
-    from pettingllms.env_spec import EnvSpec
     from pettingllms.evaluation import evaluate
     from pettingllms.prompts import PromptTemplate
     from pettingllms.registry import make, register, registered_ids, spec
+    from pettingllms.sources import EnvSpec
     from pettingllms.state import Snapshot
     from pettingllms.transition import ParseError, Transition, role_of
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "EnvSpec": "env_spec",
+    "EnvSpec": "sources",
     "ParseError": "transition",
     "PromptTemplate": "prompts",
     "Snapshot": "state",

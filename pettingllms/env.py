@@ -11,11 +11,11 @@ from pettingllms.arguments import check_choice, check_kind, check_number, check_
 from pettingllms.branching import BranchingEnv
 from pettingllms.callers import ACTING, new_caller
 from pettingllms.constraints import UNBOUND, Constraints
-from pettingllms.env_spec import EnvSpec
 from pettingllms.errors import InvalidAction, InvalidArgument, suggestion
 from pettingllms.hooks import GameHooks, StateT
 from pettingllms.prompts import PreparedTemplate, resolve_prompts
 from pettingllms.seeding import checked_seed, derive_seed, next_seed
+from pettingllms.sources import EnvSpec
 from pettingllms.spaces import Observation, TextSpace
 from pettingllms.stages import order_of, stage_openings
 from pettingllms.transition import NOTHING, ParseError, role_of

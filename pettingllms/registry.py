@@ -10,14 +10,11 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any, cast
 
-from pettingllms.announcements import ID_RULE, Announcements, announced, is_id, is_path
 from pettingllms.arguments import check_kind, check_number, plain
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import TextEnv
-from pettingllms.env_spec import EnvSpec
 from pettingllms.errors import (
     EnvironmentNotLoadable,
     InvalidArgument,
@@ -25,19 +22,17 @@ from pettingllms.errors import (
     suggestion,
 )
 from pettingllms.hooks import GameHooks
-from pettingllms.sources import GRAMMAR, WORKFLOW_PREFIX, absolute, is_source
+from pettingllms.plugins import ENVS, ID_RULE, Plugin, Plugins, installed, is_id, is_path
+from pettingllms.sources import GRAMMAR, WORKFLOW_PREFIX, EnvSpec, absolute, is_source
 from pettingllms.trust import FoundName, Name
 from pettingllms.wrappers import ChecksWrapper
 
-SOURCE_GROUP = "pettingllms.sources"
-"""The entry-point group in which packages announce kinds of sources. The name is the kind, the
-value an environment; `make("KIND:NAME")` makes it with `source="KIND:NAME"`."""
 SOLVED_SHARE = "solved_share"
 """The argument of `make` that lets episodes begin part of the way along a solution."""
 _REST = inspect.Parameter.VAR_POSITIONAL
 _registered: dict[str, EnvSpec] = {}
 _listeners: list[Callable[[Iterable[str]], None]] = []
-_reported: Announcements | None = None
+_reported: Plugins | None = None
 """The announcements that listeners have heard of."""
 
 
@@ -95,7 +90,7 @@ def refused_ids() -> Mapping[str, str]:
     They are ill-formed, announced by several packages, or announced as something else than
     `module:attribute`.
     """
-    return announced().refused
+    return installed(ENVS).refused
 
 
 def spec(id: Name) -> EnvSpec:
@@ -148,39 +143,36 @@ def recorded_id(id: str) -> str:
     return id if is_announced(id) else absolute(id)
 
 
-def _kind_of(source: str) -> Any:
-    """Return the entry point of a source's kind; None of one that is named by its place."""
-    return _source_kinds().get(source.partition(":")[0])
+def _kind_of(source: str) -> Plugin | None:
+    """The plug-in of a source's kind; None of one that is named by its place."""
+    return installed(ENVS).usable.get(f"{source.partition(':')[0]}:")
 
 
 def _of_source(source: str) -> EnvSpec:
-    point = _kind_of(source)
-    if point is not None:
-        return EnvSpec(source, point.value, {"source": source}, point.dist.name)
+    kind = _kind_of(source)
+    if kind is not None:
+        return EnvSpec(source, kind.value, {"source": source}, kind.package)
     if not source.startswith(WORKFLOW_PREFIX):
         return EnvSpec(source, source)
     arguments = {"workflow": source.removeprefix(WORKFLOW_PREFIX)}
     return EnvSpec(source, "pettingllms.workflows:WorkflowEnv", arguments)
 
 
-@cache
-def _source_kinds() -> Mapping[str, Any]:
-    """Return the kinds of sources that packages announce: KIND of `KIND:NAME` -> entry point."""
-    from importlib.metadata import entry_points
-
-    return {point.name: point for point in entry_points(group=SOURCE_GROUP)}
-
-
 def _announced() -> Mapping[str, EnvSpec]:
     global _reported
-    found = announced()
+    found = installed(ENVS)
+    specs = {
+        id: EnvSpec(id, plugin.value, package=plugin.package)
+        for id, plugin in found.usable.items()
+        if is_id(id)
+    }
     # Listeners (the registries of Gymnasium and PettingZoo) hear of announcements once, at the
     # first look-up, so that importing stays free of metadata scans.
     if found is not _reported:
         _reported = found
         for listener in _listeners:
-            listener(found.specs)
-    return found.specs
+            listener(specs)
+    return specs
 
 
 def make(id: Name, *, checks: bool = True, **kwargs: Any) -> Any:

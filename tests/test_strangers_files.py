@@ -475,8 +475,7 @@ def test_code_in_a_models_folder_is_not_run(place, kind):
 
 LOADERS = {
     "pettingllms/sources.py": "what a user has typed",
-    "pettingllms/announcements.py": "what installed packages announce",
-    "trainers/pettingllms_trainers/config/announced.py": "algorithms, of run files that are vetted",
+    "pettingllms/plugins.py": "what installed packages announce; algorithms of vetted run files",
     "pettingllms/__init__.py": "this package's own modules",
     "pettingllms/cli/app.py": "this package's own commands",
     "pettingllms/cli/new.py": "this package's own template",

@@ -10,7 +10,7 @@ import gymnasium
 import pettingzoo
 
 from pettingllms.adapters.gymnasium import gymnasium_spec
-from pettingllms.announcements import own_ids
+from pettingllms.plugins import own_ids
 from pettingllms.registry import make, on_new_ids
 
 

@@ -1,40 +1,17 @@
-"""`pettingllms data`: the checks that packages announce for the data of their environments."""
+"""`pettingllms data`: check the data of environments, export what runs have recorded."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, cast
 
 import click
 
-from pettingllms.announcements import load_announced
 from pettingllms.cli.console import print_json, stdout, visible
 from pettingllms.cli.options import trust_option
+from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.rows import VIEWS, rows_of, write_rows
-
-GROUP = "pettingllms.data"
-"""The entry-point group in which packages announce checks of data. The name is the kind of data,
-the value a `DataChecks` (a module with these functions will do)."""
-
-
-class DataChecks(Protocol):
-    """What can be found out about data of one kind. Reports are dataclasses that print as text."""
-
-    def check(self, source: str, *, split: str | None, schema: str | None) -> Any:
-        """Report what a source holds: rows, usable ones, and why others are not."""
-        ...
-
-    def check_overlap(
-        self,
-        first: str,
-        second: str,
-        *,
-        splits: tuple[str | None, str | None],
-        threshold: float,
-    ) -> Any:
-        """Report the entries of one source that nearly repeat an entry of another."""
-        ...
+from pettingllms.registry import spec
 
 
 @click.group("data")
@@ -55,7 +32,9 @@ def data_group() -> None:
     show_default=True,
     help="Smallest similarity of near-duplicates.",
 )
-@click.option("--kind", default="problems", show_default=True, help="Kind of data.")
+@click.option(
+    "--env", "env_id", default="code_v0", show_default=True, help="Environment that checks them."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check_command(
     source: str,
@@ -64,14 +43,16 @@ def check_command(
     against_split: str | None,
     schema: str | None,
     threshold: float,
-    kind: str,
+    env_id: str,
     as_json: bool,
 ) -> int:
     """Report rows, usable ones, and why others are not; and overlap with another source.
 
     SOURCE is a file (.jsonl, .jsonl.gz, .json, .parquet) or the name of a hub data set.
     """
-    checks = cast(DataChecks, load_announced(GROUP, kind, "kind of data"))
+    checks = getattr(spec(env_id).load(), "data_checks", None)
+    if checks is None:
+        raise InvalidArgument("environment", env_id, "one that can check data, such as code_v0")
     reports = {"data": checks.check(source, split=split, schema=schema)}
     if against is not None:
         reports["overlap"] = checks.check_overlap(

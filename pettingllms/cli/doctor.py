@@ -6,16 +6,15 @@ import platform
 import subprocess
 import sys
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
 from rich.console import Console
 
 from pettingllms.cli.console import plain_table, print_json, stdout, visible
-from pettingllms.cli.data import GROUP as DATA
 from pettingllms.errors import MissingDependency
-from pettingllms.policies import GROUP as POLICIES
+from pettingllms.plugins import ALGORITHMS, POLICIES, installed
 from pettingllms.registry import refused_ids, registered_ids
 from pettingllms.sandbox import probe
 
@@ -41,8 +40,8 @@ _PACKAGES = {
 _RESET = "import sys, pettingllms; pettingllms.make(sys.argv[1]).reset(seed=0)"
 _LOAD = """
 import sys
-from importlib.metadata import entry_points
-[point.load() for point in entry_points(group=sys.argv[1], name=sys.argv[2])]
+from pettingllms.plugins import installed
+installed(sys.argv[1]).usable[sys.argv[2]].load()
 """
 _TIMEOUT_S = 120.0
 _LACKS = f"{MissingDependency.__module__}.{MissingDependency.__qualname__}: "
@@ -58,7 +57,7 @@ def doctor_command(as_json: bool) -> int:
     """
     environments = {env_id: _problem_of(_RESET, env_id) for env_id in registered_ids()}
     environments |= refused_ids()
-    plug_ins = {group: _plug_ins(group) for group in (POLICIES, DATA)}
+    plug_ins = {group: _plug_ins(group) for group in (POLICIES, ALGORITHMS)}
     findings = {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -110,8 +109,9 @@ def _problem_of(code: str, *arguments: str) -> str | None:
 
 def _plug_ins(group: str) -> dict[str, str | None]:
     """Return name -> why the plug-in cannot be loaded, or None."""
-    names = sorted(point.name for point in entry_points(group=group))
-    return {name: _problem_of(_LOAD, group, name) for name in names}
+    found = installed(group)
+    loaded = {name: _problem_of(_LOAD, group, name) for name in sorted(found.usable)}
+    return loaded | found.refused
 
 
 def _print(console: Console, findings: dict[str, Any]) -> None:

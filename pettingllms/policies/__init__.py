@@ -12,7 +12,6 @@ entry-point group `pettingllms.policies`.
 
 from pettingllms.policies.failures import PolicyFailure, PolicyUnavailable
 from pettingllms.policies.loading import (
-    GROUP,
     PolicyFactory,
     load_policy,
     loaded_policies,
@@ -33,7 +32,6 @@ from pettingllms.policies.scripted import NoisePolicy, ScriptedPolicy
 
 __all__ = [
     "ANY_HOST",
-    "GROUP",
     "Answer",
     "Completion",
     "NoisePolicy",

@@ -8,15 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import cast
 
-from pettingllms.announcements import announced_names, load_announced
 from pettingllms.errors import InvalidArgument, MissingDependency
+from pettingllms.plugins import POLICIES, installed, load_plugin
 from pettingllms.policies.protocol import Policy, PolicySettings
 from pettingllms.policies.scripted import PROGRAM, NoisePolicy, ProgramPolicy, ScriptedPolicy
 from pettingllms.trust import FoundName, Name
-
-GROUP = "pettingllms.policies"
-"""The entry-point group in which packages announce kinds of policies. The name is the kind, the
-value a `PolicyFactory`."""
 
 PolicyFactory = Callable[[str, PolicySettings], Policy]
 """Makes a policy from what follows `KIND:` in its name."""
@@ -65,7 +61,7 @@ def load_policy(name: Name, settings: PolicySettings | None = None) -> Policy:
     if kind == "openai":
         return _endpoint(argument, settings)
     try:
-        factory = cast(PolicyFactory, load_announced(GROUP, kind, "kind of policy", _BUILT_IN))
+        factory = cast(PolicyFactory, load_plugin(POLICIES, kind, "kind of policy", _BUILT_IN))
     except InvalidArgument as error:
         if kind not in ("hf", "run"):
             raise
@@ -82,7 +78,7 @@ def stays_here(name: str) -> bool:
         return False
     # Options follow a question mark, the first or the last one, as a kind has it.
     folders = {argument.partition("?")[0], argument.rpartition("?")[0] or argument}
-    return kind not in announced_names(GROUP) or all(map(os.path.isdir, folders))
+    return kind not in installed(POLICIES).usable or all(map(os.path.isdir, folders))
 
 
 @asynccontextmanager

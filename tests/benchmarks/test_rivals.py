@@ -17,6 +17,7 @@ from credit_study.rows import read_table
 from credit_study.tabular import Table
 from pettingllms_rivals.entropy_branching import entropy
 
+from pettingllms.plugins import ALGORITHMS, installed
 from pettingllms_trainers.config import announced
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.learning.groups import score_decisions
@@ -32,7 +33,7 @@ from pettingllms_trainers.types import (
 
 RIVALS = Path(__file__).resolve().parents[2] / "benchmarks" / "rivals"
 PROJECT = (RIVALS / "pyproject.toml").read_text(encoding="utf-8")
-ANNOUNCED = tomllib.loads(PROJECT)["project"]["entry-points"][announced.GROUP]
+ANNOUNCED = tomllib.loads(PROJECT)["project"]["entry-points"][ALGORITHMS]
 COMPLETION = TokenCompletion(token_ids=(1,), logprobs=(-0.5,), text="", finish_reason="stop")
 
 
@@ -92,15 +93,15 @@ def test_they_are_found_as_plug_ins_are(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: pettingllms-rivals\nVersion: 0")
     lines = [f"{name} = {value}" for name, value in ANNOUNCED.items()]
-    text = "\n".join([f"[{announced.GROUP}]", *lines])
+    text = "\n".join([f"[{ALGORITHMS}]", *lines])
     (folder / "entry_points.txt").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    announced._points.cache_clear()
+    installed.cache_clear()
     try:
         for name in ANNOUNCED:
             assert type(announced.algorithm_of({"name": name})).__name__ in ANNOUNCED[name]
     finally:
-        announced._points.cache_clear()
+        installed.cache_clear()
 
 
 def test_each_is_a_way_of_the_study():

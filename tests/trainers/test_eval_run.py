@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pettingllms import plugins
 from pettingllms.cli.app import run as pettingllms
 from pettingllms_trainers.cli import main as train
 
@@ -29,15 +30,17 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def announced(monkeypatch, tmp_path):
-    """The trainer's policies as its package announces them, installed or not."""
+    """The trainer's plug-ins as its package announces them, installed or not."""
     project = tomllib.loads((ROOT / "trainers/pyproject.toml").read_text())["project"]
     info = tmp_path / "site" / "pettingllms_trainers-0.dist-info"
     info.mkdir(parents=True)
     info.joinpath("METADATA").write_text(f"Name: {project['name']}\nVersion: 0\n")
-    points = project["entry-points"]["pettingllms.policies"]
-    lines = ["[pettingllms.policies]", *(f"{name} = {value}" for name, value in points.items())]
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
     info.joinpath("entry_points.txt").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(str(info.parent))
+    plugins.installed.cache_clear()
 
 
 def evaluated(tmp_path, *arguments):

@@ -14,6 +14,7 @@ from pettingllms.parsing import lines_of
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms_envs import datasets
 from pettingllms_envs.code.judge import Judge, Worth, default_judge, worth_of_tests
 from pettingllms_envs.code.policies import scripted_text
 from pettingllms_envs.code.problems import problem_table
@@ -175,6 +176,7 @@ class CodeEnv(TextEnv[CodeState]):
 
     metadata: dict[str, Any] = {"name": "code_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
     fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
+    data_checks: ClassVar[Any] = datasets
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "example")
     levels: ClassVar[Difficulty] = Difficulty(
         {

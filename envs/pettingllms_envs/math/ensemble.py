@@ -12,6 +12,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms_envs import datasets
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.base import AnswerEnv
 from pettingllms_envs.math.rules import (
@@ -149,6 +150,7 @@ class MathEnsembleEnv(AnswerEnv):
         "render_modes": ["ansi", "human"],
     }
     fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
+    data_checks: ClassVar[Any] = datasets
     scripted_policies: ClassVar[tuple[str, ...]] = (
         "oracle",
         "constant",

@@ -11,6 +11,7 @@ from pettingllms.arguments import check_choice
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms_envs import datasets
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.base import AnswerEnv
 from pettingllms_envs.math.rules import (
@@ -156,6 +157,7 @@ class MathEnv(AnswerEnv):
 
     metadata: dict[str, Any] = {"name": "math_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
     fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
+    data_checks: ClassVar[Any] = datasets
     scripted_policies: ClassVar[tuple[str, ...]] = (
         "oracle",
         "constant",

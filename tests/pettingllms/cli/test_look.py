@@ -95,7 +95,7 @@ def test_info_as_json(call):
         (["eval", ENV, "-p", "oracle", "-s", "temprature=1"], 'did you mean "temperature"'),
         (["eval", ENV, "-p", "oracle", "--swap"], "at least two different"),
         (["data", "check", "nothing.jsonl"], "no such file"),
-        (["data", "check", "x", "--kind", "problem"], 'did you mean "problems"'),
+        (["data", "check", "x", "--env", ENV], "one that can check data"),
         (["new", "My-Game"], "lower-case"),
         (["new", "json"], "no installed package"),
     ],
@@ -119,7 +119,7 @@ def test_doctor_reports_packages_plug_ins_and_the_sandbox(call):
     assert done.returncode == (0 if findings["is_well"] else 1)
     assert findings["packages"]["pettingzoo"]
     assert findings["environments"][ENV] is None
-    assert findings["plug_ins"]["pettingllms.data"]["problems"] is None
+    assert findings["plug_ins"]["pettingllms.algorithms"]["at_grpo"] is None
     assert {tier["isolation"] for tier in findings["sandbox"]} >= {"namespaces", "sealed"}
     assert all(tier["is_available"] or tier["reason"] for tier in findings["sandbox"])
 
@@ -160,7 +160,7 @@ def test_doctor_names_what_is_broken(cli, tmp_path):
     assert "broken on purpose" in done.stdout
     for line in (
         rf"environment {ENV} +works",
-        "data problems +works",
+        "algorithms at_grpo +works",
         "(namespaces|sealed) +works",
     ):
         assert re.search(line, done.stdout)

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from pettingllms import plugins
 from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, MissingDependency
 from pettingllms.policies import (
     NoisePolicy,
@@ -27,8 +28,10 @@ def installed(tmp_path, monkeypatch):
         (metadata / "entry_points.txt").write_text(f"[pettingllms.policies]\n{kind} = {value}\n")
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, "weights_package", raising=False)
+        plugins.installed.cache_clear()
 
-    return install
+    yield install
+    plugins.installed.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +74,8 @@ def test_unknown_kinds_are_refused_with_the_known_ones(installed):
 
 
 def test_hf_without_the_trainer_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
+    nothing = plugins.Plugins({}, {})
+    monkeypatch.setattr("pettingllms.plugins.installed", lambda group: nothing)
     with pytest.raises(MissingDependency, match=r"pettingllms-trainers.*pettingllms\[train\]"):
         load_policy("hf:some/path")
 

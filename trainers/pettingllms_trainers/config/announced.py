@@ -1,31 +1,28 @@
-"""From the name of an algorithm to its class, through the entry points of installed packages.
+"""From the name of an algorithm to its class; algorithms are plug-ins, built-in ones too.
 
-Built-in algorithms are found like all others: the entry-point group `pettingllms.algorithms`. So
-the way of third parties is the one that is walked every day, and a run file that names an algorithm
-imports this one only.
+So the way of third parties is the one that is walked every day, and a run file that names an
+algorithm imports this one only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from pettingllms.errors import suggestion
+from pettingllms.plugins import ALGORITHMS, Plugin, installed
 from pettingllms_trainers.config.algorithm import Algorithm
 
-GROUP = "pettingllms.algorithms"
 DEFAULT = "at_grpo"
 
 
 def algorithm_names() -> tuple[str, ...]:
-    """Return the names of all installed algorithms, sorted."""
-    return tuple(sorted(_points()))
+    """The names of all installed algorithms, sorted."""
+    return tuple(sorted(installed(ALGORITHMS).usable))
 
 
 def algorithm_class(name: Any) -> type[Algorithm]:
-    """Return the class of an algorithm.
+    """Import the class of an algorithm.
 
     Args:
         name: One of `algorithm_names()`, or ``package.module:Class`` of one that is not announced.
@@ -34,32 +31,29 @@ def algorithm_class(name: Any) -> type[Algorithm]:
         ValueError: There is no such algorithm, it cannot be imported, or it is announced twice.
     """
     if not isinstance(name, str):
-        raise ValueError(f"algorithm.name is {name!r}; it is a text")
-    points = [EntryPoint(name, name, GROUP)] if ":" in name else _points().get(name, [])
-    if not points and not _points():
+        raise ValueError(f"algorithm.name is {name!r}; it must be a string")
+    announced, refused = installed(ALGORITHMS)
+    if name in refused:
+        raise ValueError(f"algorithm.name is {name!r}: {refused[name]}")
+    plugin = Plugin(name, name, "") if ":" in name else announced.get(name)
+    if plugin is None and not announced:
         raise ValueError(
             "no algorithm is installed; in a checkout, run `pip install -e trainers` again: they "
             "are found through the metadata of installed packages"
         )
-    if not points:
+    if plugin is None:
         raise ValueError(
             f"algorithm.name is {name!r}, which is not installed"
             f"{suggestion(name, algorithm_names())} There are: {', '.join(algorithm_names())}"
         )
-    if len({point.value for point in points}) > 1:
-        raise ValueError(
-            f"algorithm.name is {name!r}, which is announced more than once, as "
-            f"{' and '.join(point.value for point in points)}; uninstall one of the packages, or "
-            "name package.module:Class"
-        )
     try:
-        found = points[0].load()
+        found = plugin.load()
     except (ImportError, AttributeError) as error:
         raise ValueError(
-            f"algorithm.name is {name!r}: {points[0].value} cannot be imported: {error}"
+            f"algorithm.name is {name!r}: {plugin.value} cannot be imported: {error}"
         ) from error
     if not (isinstance(found, type) and issubclass(found, Algorithm)):
-        raise ValueError(f"algorithm.name is {name!r}: {points[0].value} is no Algorithm")
+        raise ValueError(f"algorithm.name is {name!r}: {plugin.value} is not an Algorithm")
     return found
 
 
@@ -106,11 +100,3 @@ def section_of(parameter: str) -> type[Algorithm] | None:
     """
     names = (name for name in algorithm_names() if parameter in known_parameters(name))
     return next(map(algorithm_class, names), None)
-
-
-@cache
-def _points() -> dict[str, list[EntryPoint]]:
-    found: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=GROUP):
-        found.setdefault(point.name, []).append(point)
-    return found

@@ -6,8 +6,8 @@ import pytest
 
 import pettingllms
 from pettingllms.adapters.gymnasium import gymnasium_id
-from pettingllms.announcements import announced
 from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, UnknownEnvironment
+from pettingllms.plugins import installed
 from pettingllms.registry import refused_ids
 
 STRANGER = """
@@ -37,10 +37,10 @@ def install(tmp_path, monkeypatch):
         for module, text in modules.items():
             (folder / f"{module}.py").write_text(text)
         monkeypatch.syspath_prepend(folder)
-        announced.cache_clear()
+        installed.cache_clear()
 
     yield install
-    announced.cache_clear()
+    installed.cache_clear()
 
 
 def test_a_strangers_environment_is_made_and_reaches_gymnasium_and_pettingzoo(install):
