@@ -24,7 +24,7 @@ def current_caller() -> int:
     return threading.get_ident() if caller is None else caller
 
 
-class Debts:
+class FairShare:
     """Seconds that callers have cost others, forgiven at a constant rate. Thread-safe.
 
     Args:

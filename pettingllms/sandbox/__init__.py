@@ -3,8 +3,7 @@
 See README.md in this folder for its use, THREATS.md for the tiers and what is not covered.
 """
 
-from pettingllms.sandbox.api import Sandbox
-from pettingllms.sandbox.doctor import default_sandbox, probe
+from pettingllms.sandbox.api import Sandbox, default_sandbox, probe
 from pettingllms.sandbox.isolation import Tier
 from pettingllms.sandbox.outcome import CallResult, ExecutionResult, Limits, Status
 

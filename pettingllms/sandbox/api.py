@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import reprlib
+import sys
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from pettingllms.callers import current_caller
-from pettingllms.errors import InvalidArgument
-from pettingllms.sandbox.isolation import Tier
-from pettingllms.sandbox.lane import Finished
+from pettingllms.errors import InvalidArgument, SandboxError
+from pettingllms.sandbox.isolation import JAILS, Tier, check_platform
 from pettingllms.sandbox.library import packages_of
 from pettingllms.sandbox.outcome import CallResult, ExecutionResult, Limits, Status
+from pettingllms.sandbox.pool import Finished
 from pettingllms.sandbox.processors import num_processors
-from pettingllms.sandbox.servers import Servers
+from pettingllms.sandbox.servers import Servers, open_jail
 from pettingllms.sandbox.worker import ExecutionRequest
 
 Isolation = Literal["auto", "namespaces", "landlock", "sealed", "unsafe"]
@@ -258,3 +262,55 @@ def _call_result(execution: ExecutionResult, report: bytes) -> CallResult:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         # The program wrote its own report, or ended before the driver could.
         return CallResult(execution)
+
+
+_shared: dict[str, Sandbox] = {}
+_shared_lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # So that no forked process begins with the lock held by a thread that it does not have.
+    os.register_at_fork(
+        before=_shared_lock.acquire,
+        after_in_parent=_shared_lock.release,
+        after_in_child=_shared_lock.release,
+    )
+
+
+def default_sandbox(flavour: Flavour = "lean") -> Sandbox:
+    """The sandbox that this process shares, one per flavour.
+
+    Made at the first call, with servers from the first run on; a forked process gets servers of
+    its own; all end with their process. Environments use it, so that thousands of them need no
+    more processes than one.
+    """
+    with _shared_lock:
+        if flavour not in _shared:
+            _shared[flavour] = Sandbox(flavour=flavour)
+        return _shared[flavour]
+
+
+@dataclass(frozen=True, slots=True)
+class TierReport:
+    """Whether one tier works on this machine."""
+
+    isolation: str
+    is_available: bool
+    reason: str
+    """Why it does not work; empty if it does."""
+    facts: dict[str, Any]
+    """What a server of this tier says about itself."""
+
+
+def probe() -> tuple[TierReport, ...]:
+    """Try every tier by running a canary in it, strongest first. Takes less than a second."""
+    return tuple(map(_try, JAILS))
+
+
+def _try(tier: Tier) -> TierReport:
+    try:
+        check_platform()
+        pool = open_jail(tier, "lean", 1)
+    except SandboxError as error:
+        return TierReport(str(tier), False, str(error), {"platform": sys.platform})
+    facts = dict(pool.facts)
+    pool.close()
+    return TierReport(str(tier), True, "", facts)

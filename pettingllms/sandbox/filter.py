@@ -15,8 +15,7 @@ import errno
 import struct
 from typing import Final, NamedTuple
 
-from pettingllms.sandbox.calls import CALLS
-from pettingllms.sandbox.syscalls import audit_arch, syscall_numbers
+from pettingllms.sandbox.syscalls import CALLS, audit_arch, syscall_numbers
 
 _ALLOW: Final = 0x7FFF0000
 _KILL: Final = 0x80000000

@@ -18,8 +18,7 @@ from typing import IO, Any
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.jail import child
 from pettingllms.sandbox.jail.server import OUT_OF_TIME
-from pettingllms.sandbox.outcome import ExecutionResult, Limits, sandbox_failure
-from pettingllms.sandbox.verdict import ChildReport, judge
+from pettingllms.sandbox.outcome import ChildReport, ExecutionResult, Limits, judge, sandbox_failure
 from pettingllms.sandbox.worker import ExecutionRequest, bare_environment
 
 SWITCH = "PETTINGLLMS_ALLOW_UNSAFE_SANDBOX"

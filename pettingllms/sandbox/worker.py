@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.jail.child import NUMBER
 from pettingllms.sandbox.jail.server import JOB, RESULT
-from pettingllms.sandbox.outcome import Limits
-from pettingllms.sandbox.verdict import ChildReport
+from pettingllms.sandbox.outcome import ChildReport, Limits
 
 _SCRIPT = Path(__file__).parent / "jail" / "__main__.py"
 _START_TIMEOUT_S = 120.0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms import callers
-from pettingllms.callers import Debts, current_caller
+from pettingllms.callers import FairShare, current_caller
 
 
 @given(
@@ -19,7 +19,7 @@ def test_debts_add_up_and_are_forgiven_per_caller(forgiven, charges):
     with pytest.MonkeyPatch.context() as patch:
         now = 1000.0
         patch.setattr(callers.time, "monotonic", lambda: now)
-        debts, owed = Debts(forgiven), dict.fromkeys(range(4), 0.0)
+        debts, owed = FairShare(forgiven), dict.fromkeys(range(4), 0.0)
         for caller, seconds, pause in charges:
             debts.charge(caller, seconds)
             owed[caller] += seconds
@@ -31,7 +31,7 @@ def test_debts_add_up_and_are_forgiven_per_caller(forgiven, charges):
 
 def test_only_debtors_are_remembered(monkeypatch):
     monkeypatch.setattr(callers.time, "monotonic", lambda: now)
-    now, debts = 0.0, Debts(1.0)
+    now, debts = 0.0, FairShare(1.0)
     for caller in range(5000):
         debts.charge(caller, 1.0)
         now += 1.0

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from pettingllms.arguments import check_number, check_whole
-from pettingllms.callers import Debts, current_caller
+from pettingllms.callers import FairShare, current_caller
 from pettingllms.errors import MissingDependency
 from pettingllms_envs.math.fair_queue import FairQueue
 from pettingllms_envs.math.forms import objection
@@ -109,7 +109,7 @@ class Verifier:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._cache: OrderedDict[tuple[str, str, float], Verdict] = OrderedDict()
-        self._debts = Debts(_FORGIVEN)
+        self._debts = FairShare(_FORGIVEN)
         self._places: FairQueue[VerifierProcess | None] = FairQueue(
             [None] * self.num_workers, self._debts.owed_s
         )

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.callers import ACTING, new_caller
-from pettingllms.sandbox import Limits, Sandbox, Status, lane, starvation
+from pettingllms.sandbox import Limits, Sandbox, Status, pool, processors
 from pettingllms.sandbox.jail import child
 from pettingllms.sandbox.jail.server import OUT_OF_TIME
 from pettingllms.sandbox.jail.threads import niceness
-from pettingllms.sandbox.opening import open_files_of
-from pettingllms.sandbox.verdict import ChildReport, judge
-from pettingllms.sandbox.waiting import Waiting
+from pettingllms.sandbox.outcome import ChildReport, judge
+from pettingllms.sandbox.pool import Waiting
+from pettingllms.sandbox.servers import open_files_of
 from pettingllms.sandbox.worker import ExecutionRequest
 
 SCRIPT = Path(__file__).with_name("neighbours.py")
@@ -168,7 +168,7 @@ class TestPipes:
     def test_the_bound_holds_in_the_jail(self, any_jail, tmp_path, monkeypatch, caplog):
         budget = tmp_path / "budget"
         budget.write_text(str(16 * 16))
-        monkeypatch.setattr("pettingllms.sandbox.opening._PIPE_BUDGET", budget)
+        monkeypatch.setattr("pettingllms.sandbox.servers._PIPE_BUDGET", budget)
         code = "import os\ncount = 0\nwhile True: os.pipe(); count += 1; print(count, flush=True)"
         with Sandbox(any_jail.describe()["isolation"], workers=2) as sandbox:
             assert sandbox.describe()["max_open_files"] == 16
@@ -206,7 +206,7 @@ class TestStarvation:
             return judge(report, limits, stdout, stderr)
 
         with Sandbox(any_jail.describe()["isolation"], workers=2) as sandbox:
-            monkeypatch.setattr(lane, "judge", starve)
+            monkeypatch.setattr(pool, "judge", starve)
             yield sandbox, judged
 
     def test_is_repeated_and_forgotten(self, starved_first):
@@ -218,11 +218,11 @@ class TestStarvation:
         assert len(judged) == 8
 
     def test_a_caller_pays_for_repeats_in_vain(self, any_jail, monkeypatch):
-        monkeypatch.setattr("pettingllms.sandbox.verdict._HARDLY_ASLEEP", 0)
-        monkeypatch.setattr("pettingllms.sandbox.waiting._CREDIT_S", 0.3)
+        monkeypatch.setattr("pettingllms.sandbox.outcome._HARDLY_ASLEEP", 0)
+        monkeypatch.setattr("pettingllms.sandbox.pool._CREDIT_S", 0.3)
         quick = Limits(wall_s=0.2)
         with Sandbox(any_jail.describe()["isolation"], workers=1) as sandbox:
-            (only,) = sandbox._servers.pool()._lanes
+            (only,) = sandbox._servers.pool()._servers
 
             def num_runs_of_a_slow_program(number):
                 before = only.worker.num_runs
@@ -238,7 +238,7 @@ class TestStarvation:
 
     def test_who_spins_and_then_sleeps_is_not_repeated(self, jail):
         """However many compete for the processors meanwhile."""
-        if not starvation.is_seen():
+        if not processors.is_seen():
             pytest.skip("this kernel does not say how long a program waited")
         code = "import time\nend = time.monotonic() + 0.7\nwhile time.monotonic() < end: pass\n"
         code += "time.sleep(50)"
@@ -246,10 +246,10 @@ class TestStarvation:
             Sandbox(jail.describe()["isolation"], workers=6) as sandbox,
             ThreadPoolExecutor(6) as threads,
         ):
-            lanes = sandbox._servers.pool()._lanes
-            before = sum(lane.worker.num_runs for lane in lanes)
+            fork_servers = sandbox._servers.pool()._servers
+            before = sum(server.worker.num_runs for server in fork_servers)
             list(threads.map(lambda n: sandbox.run(code, "", Limits(wall_s=2)), range(12)))
-            assert sum(lane.worker.num_runs for lane in lanes) - before == 12
+            assert sum(server.worker.num_runs for server in fork_servers) - before == 12
 
     def test_the_server_ends_what_the_parent_cannot(self, any_jail, monkeypatch):
         def refuse(process, number):
@@ -279,16 +279,16 @@ class TestStarvation:
                 process.stdout.readline()
 
             use(0.2)
-            before = starvation.runnable_s(handle)
+            before = processors.runnable_s(handle)
             assert before >= 0.15
-            assert starvation.runnable_s(handle) - before < 0.1
+            assert processors.runnable_s(handle) - before < 0.1
             use(0.5)
-            assert starvation.runnable_s(handle) - before >= 0.25
-        assert starvation.runnable_s(handle) == 0
+            assert processors.runnable_s(handle) - before >= 0.25
+        assert processors.runnable_s(handle) == 0
         os.close(handle)
 
     def test_many_at_once(self, any_jail, monkeypatch):
-        monkeypatch.setattr("pettingllms.sandbox.verdict._HARDLY_ASLEEP", 0)
+        monkeypatch.setattr("pettingllms.sandbox.outcome._HARDLY_ASLEEP", 0)
         quick = Limits(wall_s=0.2)
         with (
             Sandbox(any_jail.describe()["isolation"], workers=3) as sandbox,
@@ -316,23 +316,23 @@ class FakeLane:
 
 @given(st.lists(st.sampled_from(["add", "take", "end", "end starved"]), max_size=60))
 def test_alone_is_alone_and_nothing_is_lost(steps):
-    waiting, lanes = Waiting(), [FakeLane(), FakeLane()]
+    waiting, fork_servers = Waiting(), [FakeLane(), FakeLane()]
     num_added = num_ended = number = 0
 
     def take():
         nonlocal number
-        taken = waiting.take(lanes)
+        taken = waiting.take(fork_servers)
         if taken is None:
             return False
         number += 1
         taken[0].in_flight[number] = taken[1]
-        together = [run for lane in lanes for run in lane.in_flight.values()]
+        together = [run for server in fork_servers for run in server.in_flight.values()]
         assert len(together) == 1 or not any(run.is_alone for run in together)
         return True
 
     def end(is_starved):
         nonlocal num_ended
-        busy = next((lane for lane in lanes if lane.in_flight), None)
+        busy = next((server for server in fork_servers if server.in_flight), None)
         if busy is None:
             return
         run = busy.in_flight.pop(min(busy.in_flight))
@@ -343,11 +343,11 @@ def test_alone_is_alone_and_nothing_is_lost(steps):
     for step in steps:
         if step == "add":
             num_added += 1
-            waiting.add(lane.SandboxRun(ExecutionRequest(str(num_added).encode(), b"", Limits())))
+            waiting.add(pool.SandboxRun(ExecutionRequest(str(num_added).encode(), b"", Limits())))
         elif step == "take":
             take()
         else:
             end(is_starved=step == "end starved")
-    while take() or any(lane.in_flight for lane in lanes):
+    while take() or any(server.in_flight for server in fork_servers):
         end(is_starved=False)
     assert num_ended == num_added

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox, opening, pool, worker
+from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox, pool, servers, worker
 
 DOUBLE = "print(int(input()) * 2)"
 LONG = Limits(wall_s=60, cpu_s=30)
@@ -337,7 +337,7 @@ def test_a_forked_process_does_not_keep_our_servers_alive(any_jail):
 
 
 def test_one_server_runs_several_programs_at_once(any_jail, monkeypatch):
-    monkeypatch.setattr(opening, "_MAX_SERVERS", 1)
+    monkeypatch.setattr(servers, "_MAX_SERVERS", 1)
     with Sandbox(isolation=any_jail.describe()["isolation"], workers=4) as sandbox:
         assert len(sandbox.describe()["server_pids"]) == 1
         (server,) = sandbox.describe()["server_pids"]
@@ -357,7 +357,7 @@ def test_one_server_runs_several_programs_at_once(any_jail, monkeypatch):
 
 def test_many_programs_at_once_on_one_server(any_jail, monkeypatch):
     """More than a program may have open files, all of which its child begins with."""
-    monkeypatch.setattr(opening, "_MAX_SERVERS", 1)
+    monkeypatch.setattr(servers, "_MAX_SERVERS", 1)
     code = "import time\ntime.sleep(0.5)\nprint(input())"
     with Sandbox(any_jail.describe()["isolation"], workers=80, limits=LONG) as sandbox:
         results = sandbox.run_many(code, [str(n) for n in range(160)])
