@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def bound(command: Sequence[str]) -> list[str]:
-    """Return the command of a child that gets SIGTERM when this process ends, however it ends.
+    """The command of a child that gets SIGTERM when this process ends, however it ends.
 
     It is to be started by the main thread: the kernel means the thread that started it.
     """

@@ -58,7 +58,7 @@ class Division(NamedTuple):
 
 
 def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Division:
-    """Return who gets which GPU of a machine.
+    """Who gets which GPU of a machine.
 
     Args:
         config: The run's configuration.
@@ -124,7 +124,7 @@ class Server:
             )
 
     def is_healthy(self) -> bool:
-        """Return whether it answers."""
+        """Whether it answers."""
         try:
             urllib.request.urlopen(f"{self.url}/health", timeout=_HEALTH_TIMEOUT_S).close()
         except OSError:  # refused, too slow, or an error's status

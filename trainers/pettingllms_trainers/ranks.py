@@ -55,19 +55,19 @@ class Ranks:
         return self.rank == 0
 
     def share(self, items: Sequence[_ValueT]) -> list[_ValueT]:
-        """Return the items that are this rank's to deal with: every `size`-th."""
+        """The items that are this rank's to deal with: every `size`-th."""
         return list(items[self.rank :: self.size])
 
     def gather(self, share: Sequence[_ValueT]) -> list[_ValueT]:
-        """Return the items of all ranks: first ones, second ones ..., as before `share`."""
+        """The items of all ranks: first ones, second ones ..., as before `share`."""
         return list(share)
 
     def any(self, is_true: bool) -> bool:
-        """Return whether it is true on some rank."""
+        """Whether it is true on some rank."""
         return is_true
 
     def broadcast(self, value: _ValueT) -> _ValueT:
-        """Return the value of the main rank."""
+        """The value of the main rank."""
         return value
 
     def barrier(self) -> None:
@@ -77,7 +77,7 @@ class Ranks:
         """Replace tensors by their sums over all ranks, equal on all."""
 
     def apart(self) -> Ranks:
-        """Return the same ranks for another thread, whose exchanges have an order of their own."""
+        """The same ranks for another thread, whose exchanges have an order of their own."""
         return self
 
 
@@ -98,7 +98,6 @@ class TorchRanks(Ranks):
         self.local_rank = said if local_rank is None else local_rank
 
     def gather(self, share: Sequence[_ValueT]) -> list[_ValueT]:
-        """See `Ranks.gather`."""
         shares: list[Any] = [None] * self.size
         with self._connected():
             self._torch.all_gather_object(shares, list(share), self._group)
@@ -106,22 +105,18 @@ class TorchRanks(Ranks):
         return [share[index] for index in range(longest) for share in shares if index < len(share)]
 
     def any(self, is_true: bool) -> bool:
-        """See `Ranks.any`."""
         return any(self.gather([is_true]))
 
     def broadcast(self, value: _ValueT) -> _ValueT:
-        """See `Ranks.broadcast`."""
         values: list[Any] = [value]
         with self._connected():
             self._torch.broadcast_object_list(values, group=self._group, group_src=0)
         return values[0]
 
     def barrier(self) -> None:
-        """See `Ranks.barrier`."""
         self.gather([None])
 
     def add(self, tensors: Sequence[Tensor]) -> None:
-        """See `Ranks.add`."""
         with self._connected():
             works = [
                 self._torch.all_reduce(tensor, group=self._group, async_op=True)
@@ -131,7 +126,6 @@ class TorchRanks(Ranks):
                 work.wait()
 
     def apart(self) -> Ranks:
-        """See `Ranks.apart`."""
         ranks = self._torch.get_process_group_ranks(self._group)
         group = self._torch.new_group(ranks, timeout=_TIMEOUT, backend="gloo")
         return TorchRanks(group, self.local_rank)
@@ -149,7 +143,7 @@ class TorchRanks(Ranks):
 
 
 def num_launched() -> int:
-    """Return how many processes a launcher says this run has; 1 without a launcher."""
+    """How many processes a launcher says this run has; 1 without a launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 

@@ -63,14 +63,14 @@ def build_policies(config: Config, ranks: Ranks | None = None) -> dict[str, Tran
 
 
 def _only_gives_weights(config: Config, policy: PolicyConfig) -> bool:
-    """Return whether a model neither generates nor learns: an engine has a copy of it."""
+    """Whether a model neither generates nor learns: an engine has a copy of it."""
     return policy.frozen and config.engine.has_copy
 
 
 def _build_group(
     config: Config, names: Sequence[str], device: torch.device, ranks: Ranks
 ) -> dict[str, TransformersPolicy]:
-    """Return policies that share their base, or one policy that has all its weights."""
+    """Policies that share their base, or one policy that has all its weights."""
     name, first = names[0], config.policies[names[0]]
     try:
         if any(config.policies[name].has_adapter for name in names):
@@ -100,7 +100,7 @@ def _build_group(
 
 
 def _load_own(config: Config, name: str, device: torch.device, ranks: Ranks) -> LoadedModel:
-    """Return the model of a policy that has all its weights."""
+    """The model of a policy that has all its weights."""
     policy = config.policies[name]
     is_sharded = config.shards_weights and not policy.frozen
     place = None if is_sharded else device
@@ -131,7 +131,7 @@ def _loading_shards(config: Config) -> contextlib.AbstractContextManager[None]:
 def _load_adapters(
     config: Config, names: Sequence[str], device: torch.device
 ) -> dict[str, LoadedModel]:
-    """Return the adapters of policies on one base that is in memory once."""
+    """The adapters of policies on one base that is in memory once."""
     first = config.policies[names[0]]
     with _source(first, derive_seed(config.seed, "model", *first.base)) as source:
         base = AdapterBase.from_pretrained(
@@ -171,7 +171,7 @@ def _new_learner(config: Config) -> NewLearner:
 
 
 def _training(config: Config, name: str, *, is_cpu: bool) -> TrainingSettings:
-    """Return how a policy learns."""
+    """How a policy learns."""
     return TrainingSettings(
         loss=config.resolved_loss,
         optimizer=config.optimizer.model_copy(
@@ -207,7 +207,7 @@ def _memory_advice(config: Config, policy: PolicyConfig, *, is_cpu: bool) -> tup
 
 @contextlib.contextmanager
 def _source(policy: PolicyConfig, seed: int) -> Iterator[str]:
-    """Return the directory or hub name of a model; a tiny one is built for as long as it takes."""
+    """The directory or hub name of a model; a tiny one is built for as long as it takes."""
     if policy.model != TINY:
         yield policy.model
         return

@@ -55,7 +55,7 @@ def check_deepspeed() -> None:
 def loading_shards(
     config: OptimizerConfig, precision: str, deepspeed: DeepSpeedConfig
 ) -> Generator[None]:
-    """Return the context in which transformers loads models in shards (stage 3).
+    """The context in which transformers loads models in shards (stage 3).
 
     Every weight is divided as soon as its layer is made, and filled from files that all processes
     of a machine map to the same memory: no process ever has all weights of its own.
@@ -86,7 +86,7 @@ def zero_learner(
     ranks: Ranks,
     deepspeed: DeepSpeedConfig,
 ) -> Learner:
-    """Return a learner of which every rank holds a part.
+    """A learner of which every rank holds a part.
 
     Args:
         model: The weights; for stage 3 loaded in `loading_shards`.
@@ -129,27 +129,22 @@ class _Sharded(Replicated):
 
     @contextlib.contextmanager
     def full(self, parameter: nn.Parameter) -> Generator[Tensor]:
-        """See `Replicated.full`."""
         with self._package.zero.GatheredParameters([parameter]):
             yield parameter.detach()
 
     def write(self, parameter: nn.Parameter, value: Tensor) -> None:
-        """See `Replicated.write`."""
         with self._package.zero.GatheredParameters([parameter], modifier_rank=0):
             parameter.copy_(value)
 
     def held(self, parameter: nn.Parameter) -> Tensor:
-        """See `Replicated.held`."""
         shard: Any = parameter
         return shard.ds_tensor
 
     def shape(self, parameter: nn.Parameter) -> tuple[int, ...]:
-        """See `Replicated.shape`."""
         shard: Any = parameter
         return tuple(shard.ds_shape)
 
     def forget_gathered(self) -> None:
-        """See `Replicated.forget_gathered`."""
         self.engine.empty_partition_cache()
 
 
@@ -180,13 +175,11 @@ class _ZeroOptimizer:
             zero._lazy_init_hp_params_optimizer_state()  # what it calls after its first step
 
     def backward(self, loss: Tensor, *, is_last: bool) -> None:
-        """See `Optimizer.backward`."""
         self.forward.set_gradient_accumulation_boundary(is_last)
         # The engine takes the mean over ranks; the weights of tokens are made for the sum.
         self.forward.backward(loss * self._ranks.size, scale_wrt_gas=False)
 
     def step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
-        """See `Optimizer.step`."""
         assert not is_reduced, "the configuration refuses role gradients of sharded weights"
         for group in self._adamw.param_groups:
             group["lr"] = learning_rate
@@ -199,20 +192,19 @@ class _ZeroOptimizer:
         """Do nothing: a step of the engine does it, and its buffers must stay."""
 
     def restart(self) -> None:
-        """See `Optimizer.restart`."""
         for state in self._adamw.state.values():
             for value in state.values():
                 value.zero_()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """See `Optimizer.load_weights`; the optimizer has weights in float32 of its own."""
+        """The optimizer has weights in float32 of its own."""
         self._weights.load(weights)
         for name, parameter in self._weights.trained.items():
             value = weights[name].to(self.forward.device, torch.float32)
             self._utils.safe_set_full_fp32_param(parameter, value)
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Optimizer.state_dict`; weights as the optimizer has them, in float32."""
+        """Weights as the optimizer has them, in float32."""
         saved: dict[str, Any] = {kind: {} for kind in ("model", *_MOMENTS)}
         for name, parameter, is_saved in self._weights.dealt():
             full = {"model": self._utils.safe_get_full_fp32_param(parameter)} | {
@@ -226,7 +218,7 @@ class _ZeroOptimizer:
         return saved | {"num_optimizer_steps": int(state["step"])}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Optimizer.load_state_dict`; the number of ranks may be another."""
+        """The number of ranks may be another."""
         if not set(state) >= {*_MOMENTS, "num_optimizer_steps"}:
             raise CheckpointError(
                 "checkpoint: it was written without DeepSpeed. Resume with the configuration of "
@@ -246,7 +238,7 @@ class _ZeroOptimizer:
 def _settings(
     config: OptimizerConfig, precision: str, deepspeed: DeepSpeedConfig
 ) -> dict[str, Any]:
-    """Return what DeepSpeed calls its configuration."""
+    """What DeepSpeed calls its configuration."""
     on_cpu = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
     zero: dict[str, Any] = {"stage": deepspeed.stage}
     if deepspeed.offload != "none":
@@ -271,7 +263,7 @@ def _settings(
 
 
 def _prepared() -> Any:
-    """Return the package, ready to be used by processes that torch has connected, or by one."""
+    """The package, ready to be used by processes that torch has connected, or by one."""
     has_gpu = torch.cuda.is_available()
     if not has_gpu:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")

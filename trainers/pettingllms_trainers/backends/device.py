@@ -29,7 +29,7 @@ _NUM_PROBES = 4
 
 
 def named_device(config: Config, num_ranks: int) -> torch.device:
-    """Return the device of the policies, which need not be there.
+    """The device of the policies, which need not be there.
 
     Args:
         config: The run's configuration.
@@ -64,7 +64,7 @@ def named_device(config: Config, num_ranks: int) -> torch.device:
 
 
 def computes_on_gpu(config: Config, num_ranks: int) -> bool:
-    """Return whether the policies compute on GPUs; asks for a device, so after `joined_ranks`.
+    """Whether the policies compute on GPUs; asks for a device, so after `joined_ranks`.
 
     Workers of Ray have what is reserved for them, whatever this process sees.
 
@@ -111,7 +111,7 @@ def check_parallel(config: Config, num_ranks: int) -> None:
 
 
 def fast_precision(device: torch.device) -> tuple[Literal["float32", "bfloat16"], str]:
-    """Return the precision in which a device computes fast, and why.
+    """The precision in which a device computes fast, and why.
 
     Processors without instructions for bfloat16 convert every number, and take several times as
     long; a matrix product of each kind tells.
@@ -129,7 +129,7 @@ def fast_precision(device: torch.device) -> tuple[Literal["float32", "bfloat16"]
 
 
 def with_fast_precision(config: Config, ranks: Ranks, *, on_gpu: bool) -> tuple[Config, str]:
-    """Return a configuration that says in which precision is computed, and a line about it.
+    """A configuration that says in which precision is computed, and a line about it.
 
     Args:
         config: Returned as it is unless engine.precision is auto, with a line only if a GPU would
@@ -155,7 +155,7 @@ def with_fast_precision(config: Config, ranks: Ranks, *, on_gpu: bool) -> tuple[
 
 
 def _product_s(device: torch.device, kind: torch.dtype) -> float:
-    """Return the shortest time of a matrix product, in seconds."""
+    """The shortest time of a matrix product, in seconds."""
     import torch
 
     left, right = torch.rand(2, _PROBE_SIZE, _PROBE_SIZE, device=device).to(kind)

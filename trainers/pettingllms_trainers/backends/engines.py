@@ -84,7 +84,7 @@ class EngineBuilder(Protocol):
         max_adapters: int,
         max_adapter_rank: int,
     ) -> EngineWithWeights:
-        """Return an engine for a model.
+        """An engine for a model.
 
         Args:
             config: The run's configuration.
@@ -114,11 +114,9 @@ class WeightSync:
         self._is_trained = policy.updater is not None
 
     def release(self) -> None:
-        """See `Sync.release`."""
         self._engine.release()
 
     def push(self) -> None:
-        """See `Sync.push`."""
         if self._is_trained or self._engine.needs_weights:
             self._engine.load_weights(self._exporter.named_weights())
 
@@ -148,11 +146,9 @@ class AdapterSync:
         self._num_loads = 0
 
     def release(self) -> None:
-        """See `Sync.release`."""
         self._engine.release()
 
     def push(self) -> None:
-        """See `Sync.push`."""
         is_new = self._engine.needs_weights
         if is_new:
             self._engine.load_weights(self._policies[0].exporter.named_weights())
@@ -187,18 +183,16 @@ class AdapterEngine:
         self.is_concurrent, self.limits = engine.is_concurrent, engine.limits
 
     def check(self, request: GenerateRequest) -> None:
-        """See `Generate.check`."""
         self._engine.check(request)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """See `Generate.generate`."""
         return await self._engine.generate_with(requests, [self._adapter] * len(requests))
 
 
 def build_engines(
     config: Config, policies: Mapping[str, TransformersPolicy], ranks: Ranks
 ) -> dict[str, tuple[Generate, Sync | None]]:
-    """Return who generates for each policy, and how that gets new weights.
+    """Who generates for each policy, and how that gets new weights.
 
     Policies on one base share an engine, and its sync.
 
@@ -229,7 +223,7 @@ def build_engines(
 
 
 def computes_elsewhere(config: Config, num_engines: int) -> bool:
-    """Return whether each engine of this process computes in processes of its own.
+    """Whether each engine of this process computes in processes of its own.
 
     Then all of them can generate at the same time, and while policies learn.
     """
@@ -250,7 +244,7 @@ def _shared(
     ranks: Ranks,
     has_own_process: bool,
 ) -> dict[str, tuple[Generate, Sync | None]]:
-    """Return the engine of policies on one base, or of one policy that has all its weights."""
+    """The engine of policies on one base, or of one policy that has all its weights."""
     first = next(iter(policies))
     adapters = {name: p.loaded.adapter for name, p in policies.items() if p.loaded.adapter}
     lora_ranks = [adapter.rank for adapter in adapters.values() if adapter.rank]
@@ -273,7 +267,7 @@ def _shared(
 
 
 def _num_adapter_bytes(policies: Mapping[str, TransformersPolicy]) -> int:
-    """Return what the files of all adapters take: trained weights are in float32."""
+    """What the files of all adapters take: trained weights are in float32."""
     sizes = {  # policies on one base share its model, and every adapter is in all of them
         id(parameter): parameter.numel()
         for policy in policies.values()
@@ -286,7 +280,7 @@ def _num_adapter_bytes(policies: Mapping[str, TransformersPolicy]) -> int:
 def folder_for_files(
     config: Config, num_bytes: int, memory: Path = MEMORY_FILES
 ) -> str | Path | None:
-    """Return where files for engines are written: to memory, if it can hold them.
+    """Where files for engines are written: to memory, if it can hold them.
 
     Args:
         config: Its `engine.vllm_server.sync_dir` counts before all else.
@@ -326,7 +320,6 @@ class CopiedModel(TransformersEngine):
         self.needs_weights = True
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """See `TakesWeights.load_weights`."""
         own = dict(self._model.named_parameters())
         for name, weight in weights:
             own[name].copy_(weight)

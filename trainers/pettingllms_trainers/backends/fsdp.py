@@ -37,7 +37,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 def fsdp_learner(
     model: PreTrainedModel, config: OptimizerConfig, precision: str, ranks: Ranks
 ) -> Learner:
-    """Return a learner of which every rank holds a part; the weights are in float32.
+    """A learner of which every rank holds a part; the weights are in float32.
 
     Args:
         model: The weights, on the CPU of the main rank; on the others it has none (device meta).
@@ -80,13 +80,13 @@ def _divide(model: PreTrainedModel, precision: str, device: torch.device) -> Non
 
 
 def _shard(parameter: nn.Parameter) -> Any:
-    """Return a weight as the DTensor that FSDP has made of it, without its gradient."""
+    """A weight as the DTensor that FSDP has made of it, without its gradient."""
     assert isinstance(parameter, DTensor)
     return parameter.detach()
 
 
 def _divided(full: Tensor, like: nn.Parameter) -> DTensor:
-    """Return this rank's part of a tensor that every rank has in full."""
+    """This rank's part of a tensor that every rank has in full."""
     shard = _shard(like)
     value = full.to(shard.device, torch.float32)
     return distribute_tensor(value, shard.device_mesh, shard.placements, src_data_rank=None)
@@ -99,20 +99,17 @@ class _Sharded(Replicated):
 
     @contextlib.contextmanager
     def full(self, parameter: nn.Parameter) -> Generator[Tensor]:
-        """See `Replicated.full`."""
         yield _shard(parameter).full_tensor()
 
     def write(self, parameter: nn.Parameter, value: Tensor) -> None:
-        """See `Replicated.write`."""
         self.held(parameter).copy_(_divided(value, parameter).to_local())
 
     def held(self, parameter: nn.Parameter) -> Tensor:
-        """See `Replicated.held`."""
         return _shard(parameter).to_local()
 
     @contextlib.contextmanager
     def exchanged(self, held: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Generator[None]:
-        """See `Replicated.exchanged`; numbers change places, since FSDP keeps the memory."""
+        """Numbers change places, since FSDP keeps the memory."""
         _swap(held, other)
         try:
             yield
@@ -132,12 +129,10 @@ class _FsdpOptimizer(PlainOptimizer):
     """AdamW on shards; see `Optimizer`."""
 
     def backward(self, loss: Tensor, *, is_last: bool) -> None:
-        """See `Optimizer.backward`."""
         # FSDP takes the mean over ranks; the weights of tokens are made for the sum.
         (loss * self._ranks.size).backward()
 
     def step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
-        """See `Optimizer.step`."""
         assert not is_reduced, "the configuration refuses role gradients of sharded weights"
         found: Any = nn.utils.clip_grad_norm_(
             self._weights.trained.values(), self._config.max_grad_norm
@@ -148,7 +143,7 @@ class _FsdpOptimizer(PlainOptimizer):
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Optimizer.state_dict`; every rank saves some weights in full."""
+        """Every rank saves some weights in full."""
         saved: dict[str, Any] = {kind: {} for kind in ("model", *_MOMENTS)}
         count = 0
         for name, parameter, is_saved in self._weights.dealt():
@@ -164,7 +159,7 @@ class _FsdpOptimizer(PlainOptimizer):
         return saved | {"num_optimizer_steps": count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Optimizer.load_state_dict`; the number of ranks may be another."""
+        """The number of ranks may be another."""
         if not set(state) >= {*_MOMENTS, "num_optimizer_steps"}:
             raise CheckpointError(
                 "checkpoint: it was written without shards. Resume with the configuration of "

@@ -68,7 +68,7 @@ class MicroBatchSize(NamedTuple):
     def of(
         cls, lengths: Lengths, num_candidates: int, max_tokens: int, *, is_packed: bool
     ) -> MicroBatchSize:
-        """Return as many groups as fit into some tokens; one completion at least."""
+        """As many groups as fit into some tokens; one completion at least."""
         prompt, completion = lengths
         # The last token of a completion predicts nothing that was sampled: it is no input.
         own = max(completion - 1, 1)
@@ -82,7 +82,7 @@ class MicroBatchSize(NamedTuple):
 def micro_batch_sizes(
     config: Config, lengths: Lengths, num_groups: int | None
 ) -> list[MicroBatchSize]:
-    """Return the largest micro-batches of train steps and of the warm start.
+    """The largest micro-batches of train steps and of the warm start.
 
     Args:
         config: The run's configuration.
@@ -117,7 +117,7 @@ def micro_batch_sizes(
 
 
 def token_bytes(shape: ModelShape, kind: str) -> float:
-    """Return what a layer keeps of a token for the backward pass, in bytes.
+    """What a layer keeps of a token for the backward pass, in bytes.
 
     Args:
         shape: Sizes of the model.
@@ -136,7 +136,7 @@ def token_bytes(shape: ModelShape, kind: str) -> float:
 def activation_bytes(
     config: Config, shape: ModelShape, lengths: Lengths, size: MicroBatchSize, kind: str
 ) -> int:
-    """Return what a micro-batch takes at its peak: the end of the forward pass.
+    """What a micro-batch takes at its peak: the end of the forward pass.
 
     Args:
         config: The run's configuration.

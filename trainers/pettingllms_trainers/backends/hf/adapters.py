@@ -48,7 +48,7 @@ _PLAIN = {
 
 
 def linear_layers(model: PreTrainedModel) -> tuple[str, ...]:
-    """Return the paths of the linear layers besides the output head."""
+    """The paths of the linear layers besides the output head."""
     head = model.get_output_embeddings()
     return tuple(
         path
@@ -80,7 +80,7 @@ def check_targets(targets: Collection[str], layers: Collection[str]) -> None:
 
 
 def read_settings(directory: Path) -> peft.LoraConfig:
-    """Return the settings of a saved adapter, if it is a plain LoRA adapter.
+    """The settings of a saved adapter, if it is a plain LoRA adapter.
 
     Raises:
         InvalidArgument: It is not, or cannot be read.
@@ -104,7 +104,7 @@ def read_settings(directory: Path) -> peft.LoraConfig:
 
 
 def unusable(directory: Path, reason: str) -> InvalidArgument:
-    """Return the error that says why an adapter cannot be used."""
+    """The error that says why an adapter cannot be used."""
     return InvalidArgument(
         "model", str(directory), f"a directory with a LoRA adapter that can be used ({reason})",
         "name a directory that peft wrote for a causal language model",
@@ -119,7 +119,7 @@ _LORA_WEIGHT = ".lora_"
 def load_model(
     source: str | Path, dtype: torch.dtype, device: str | torch.device | None
 ) -> PreTrainedModel:
-    """Return the causal language model of a Hugging Face directory or hub name.
+    """The causal language model of a Hugging Face directory or hub name.
 
     Raises:
         OSError: It cannot be loaded.
@@ -195,11 +195,11 @@ class AdapterBase:
         return cls(model, AutoTokenizer.from_pretrained(source), path if is_stored else None)
 
     def bare(self) -> Adapter:
-        """Return the base itself, as what a policy without adapter computes with."""
+        """The base itself, as what a policy without adapter computes with."""
         return Adapter(self, None, 0, self.tokenizer)
 
     def add(self, name: str, lora: LoraConfig, seed: int) -> Adapter:
-        """Return a new adapter, in float32, with which the model is still that without.
+        """A new adapter, in float32, with which the model is still that without.
 
         Args:
             name: Any that no other adapter has.
@@ -217,7 +217,7 @@ class AdapterBase:
         return self._inject(name, settings, self.tokenizer, seed)
 
     def read(self, name: str, directory: Path) -> Adapter:
-        """Return an adapter as it was saved.
+        """An adapter as it was saved.
 
         Args:
             name: Any that no other adapter has.
@@ -320,7 +320,7 @@ class Adapter:
     """That of the adapter's directory, else that of the base."""
 
     def active(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context in which the model has this adapter, and only its weights learn."""
+        """The context in which the model has this adapter, and only its weights learn."""
         return self.base._activated(self.name)
 
     def write(self, directory: Path) -> None:

@@ -66,7 +66,7 @@ class TokenLayout(Protocol):
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
     ) -> Tensor:
-        """Return the attention output ``[N, H, D]`` of one layer.
+        """The attention output ``[N, H, D]`` of one layer.
 
         Args:
             layer: Index of the layer.
@@ -100,19 +100,19 @@ class Ragged:
         self._sources = (starts[:, None] + slots).where(self.valid, starts[:, None]).flatten()
 
     def pad(self, items: Tensor) -> Tensor:
-        """Return ``[R, L, ...]`` of ``[N, ...]``; free slots repeat the first item of their row."""
+        """``[R, L, ...]`` of ``[N, ...]``; free slots repeat the first item of their row."""
         if not self.is_regular:
             items = items.index_select(0, self._sources)
         return items.reshape(self.num_rows, self.length, *items.shape[1:])
 
     def unpad(self, rows: Tensor) -> Tensor:
-        """Return the items ``[N, ...]`` of ``[R, L, ...]``: the inverse of `pad`."""
+        """The items ``[N, ...]`` of ``[R, L, ...]``: the inverse of `pad`."""
         items = rows.flatten(0, 1)
         return items if self.is_regular else items.index_select(0, self._slots)
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:
-    """Return causal attention inside each row, ``[R, L, H, D]``, of right-padded rows.
+    """Causal attention inside each row, ``[R, L, H, D]``, of right-padded rows.
 
     Args:
         query: ``[R, L, H, D]``, already scaled.
@@ -130,7 +130,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, window: int | No
 
 
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Return attention ``[R, L, H, D]`` in which several query heads share a key head.
+    """Attention ``[R, L, H, D]`` in which several query heads share a key head.
 
     Args:
         query: ``[R, L, H, D]``, already scaled.
@@ -156,7 +156,7 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
 
 
 def _needs_equal_heads(query: Tensor, mask: Tensor | None) -> bool:
-    """Return whether shared key heads would leave only a kernel that keeps all scores.
+    """Whether shared key heads would leave only a kernel that keeps all scores.
 
     On a GPU flash attention knows them, but takes neither a mask nor float32; the
     memory-efficient kernel takes both.
@@ -175,7 +175,7 @@ class SeenKeys(NamedTuple):
     """True where a key must not be seen, broadcast to the scores; None when all are seen."""
 
     def scores(self, query: Tensor) -> Tensor:
-        """Return the scores ``[B, J, ..., P]`` of ``[B, J, ..., D]``; they share the keys."""
+        """The scores ``[B, J, ..., P]`` of ``[B, J, ..., D]``; they share the keys."""
         inner = query.shape[2:-1]
         # One product for all that share the keys, instead of one per completion: this is the gain.
         scores = query.flatten(2, -2) @ self.keys.transpose(-1, -2)  # [B, J, prod(inner), P]
@@ -186,13 +186,13 @@ class SeenKeys(NamedTuple):
         return scores.masked_fill_(self.hidden, torch.finfo(scores.dtype).min)
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """Return the weighted sum of the values ``[B, J, ..., D]`` from ``[B, J, ..., P]``."""
+        """The weighted sum of the values ``[B, J, ..., D]`` from ``[B, J, ..., P]``."""
         weights = weights.to(self.values.dtype)
         return (weights.flatten(2, -2) @ self.values).unflatten(2, weights.shape[2:-1])
 
 
 def split_attention(query: Tensor, own: SeenKeys, prompts: SeenKeys, siblings: Ragged) -> Tensor:
-    """Return attention of completions over themselves and the prompts that they share.
+    """Attention of completions over themselves and the prompts that they share.
 
     Args:
         query: ``[C, J, ..., D]``, scaled; the dimensions between share keys and values.
@@ -274,7 +274,7 @@ def use_layouts(model: PreTrainedModel) -> None:
 
 
 def _unsupported(model: PreTrainedModel) -> str | None:
-    """Return why layouts would be wrong for this model; None when they are right."""
+    """Why layouts would be wrong for this model; None when they are right."""
     config = model.config.get_text_config()
     if not getattr(model, "_supports_attention_backend", False):
         return "it does not use the attention interface of transformers"
@@ -296,7 +296,7 @@ def flat_forward(
     layout: TokenLayout,
     keep: Tensor | None,
 ) -> Tensor:
-    """Return the logits ``[M, V]`` of the kept tokens of one flat row.
+    """The logits ``[M, V]`` of the kept tokens of one flat row.
 
     Args:
         model: Prepared by `use_layouts`.

@@ -39,7 +39,7 @@ class Chat:
     )
 
     def encode(self, messages: Messages) -> tuple[int, ...]:
-        """Return the prompt token ids of a chat, the generation prompt included.
+        """The prompt token ids of a chat, the generation prompt included.
 
         Raises:
             InvalidArgument: The tokenizer has no chat template.
@@ -57,7 +57,7 @@ class Chat:
         return tuple(self._encode_apart(messages))
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
-        """Return the token ids of an answer, the end token included.
+        """The token ids of an answer, the end token included.
 
         Raises:
             InvalidArgument: The tokenizer has no end-of-sequence token.
@@ -72,7 +72,7 @@ class Chat:
         return (*self._plain.encode(text), end)
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        """Return the text of each token, control tokens included."""
+        """The text of each token, control tokens included."""
         if not token_ids:
             return []  # an empty batch is decoded to one empty text
         return self.tokenizer.batch_decode([[token] for token in token_ids])
@@ -91,7 +91,7 @@ class Chat:
         )
 
     def _own_markup(self, messages: Messages) -> frozenset[int]:
-        """Return markup such as `<think>` that the model's own turns hold: there it may stay."""
+        """Markup such as `<think>` that the model's own turns hold: there it may stay."""
         own = [message["content"] for message in messages if message["role"] == "assistant"]
         markup = self._plain.markup.items()
         return frozenset(n for n, text in markup if any(text in content for content in own))
@@ -100,7 +100,7 @@ class Chat:
         return tuple(n for n in self._plain.controls(token_ids) if n not in own)
 
     def _skeleton(self, messages: Messages) -> tuple[int, ...]:
-        """Return the control tokens that the template writes for such messages."""
+        """The control tokens that the template writes for such messages."""
         bare = [{**m, "content": "x"} if m["content"].strip() else {**m} for m in messages]
         key = tuple(tuple(sorted(message.items())) for message in bare)
         if key not in self._skeletons:
@@ -110,7 +110,7 @@ class Chat:
         return self._skeletons[key]
 
     def _encode_apart(self, messages: Messages) -> list[int]:
-        """Return the token ids of a chat whose contents never meet the text of the template.
+        """The token ids of a chat whose contents never meet the text of the template.
 
         The template gets a marker in place of each content; what is between the markers is encoded
         as the template's text, and the contents as plain text. Blank contents stay: templates ask
@@ -143,7 +143,7 @@ def write_template_kwargs(directory: Path, kwargs: Mapping[str, Any]) -> None:
 
 
 def read_template_kwargs(directory: str | Path) -> dict[str, Any]:
-    """Return the arguments of the chat template that were written beside a model; none: {}.
+    """The arguments of the chat template that were written beside a model; none: {}.
 
     Raises:
         InvalidArgument: The file is damaged.

@@ -41,7 +41,7 @@ class HeadOfPolicy(nn.Module):
         self.output = _zero_output(width)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return ``[B]`` from ``[B, D]``."""
+        """``[B]`` from ``[B, D]``."""
         return self.output(self.layers(hidden)).squeeze(-1)
 
 
@@ -63,7 +63,7 @@ class OwnModel(nn.Module):
         self.output = _zero_output(width)
 
     def forward(self, prompts: Sequence[Tensor]) -> Tensor:
-        """Return ``[B]`` from token ids of different lengths."""
+        """``[B]`` from token ids of different lengths."""
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=prompts[0].device)
         ids = nn.utils.rnn.pad_sequence(list(prompts), batch_first=True)  # [B, L]
         is_token = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]  # [B, L]
@@ -82,7 +82,7 @@ def _zero_output(width: int) -> nn.Linear:
 
 
 def _positions(length: int, width: int, device: torch.device) -> Tensor:
-    """Return sinusoids ``[L, W]`` (arXiv 1706.03762, section 3.5): prompts may have any length."""
+    """Sinusoids ``[L, W]`` (arXiv 1706.03762, section 3.5): prompts may have any length."""
     rates = torch.exp(
         torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width)
     )  # [W / 2]
@@ -144,7 +144,7 @@ class Critic:
 
     @torch.no_grad()
     def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
-        """Return V of prompts, shrunk if the configuration wants it."""
+        """V of prompts, shrunk if the configuration wants it."""
         if not prompts:
             return []
         predicted = self._predict(self._features(prompts))
@@ -209,7 +209,7 @@ class Critic:
         return torch.cat([self._network(part) for part in parts])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that an exact resume needs, on the CPU, as tensors, numbers and lists."""
+        """All that an exact resume needs, on the CPU, as tensors, numbers and lists."""
         return {
             "network": cpu_copy(self._network.state_dict()),
             "optimizer": cpu_copy(self._adamw.state_dict()),
@@ -257,7 +257,7 @@ def _loss(predicted: Tensor, before: Tensor, targets: Tensor, clip: float) -> Te
 
 
 def _explained(predicted: Tensor, targets: Tensor) -> float:
-    """Return the share of the targets' variance that predictions explain, at most 1."""
+    """The share of the targets' variance that predictions explain, at most 1."""
     variance = float(targets.var(unbiased=False))
     if variance < 1e-12:  # equal targets: nothing to explain
         return 0.0

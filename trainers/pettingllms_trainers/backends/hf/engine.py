@@ -62,7 +62,7 @@ class SampledTokens(NamedTuple):
 
 
 def uniforms(request: GenerateRequest) -> Tensor:
-    """Return the draws of a request: ``[K, max_completion_tokens]`` numbers in [0, 1).
+    """The draws of a request: ``[K, max_completion_tokens]`` numbers in [0, 1).
 
     They depend on the seed alone: what a request is batched with does not matter.
     """
@@ -101,7 +101,7 @@ class RowSampling:
                 setattr(self, name, values[rows])
 
     def sample(self, logits: Tensor, draws: Tensor) -> SampledTokens:
-        """Return a token for each row.
+        """A token for each row.
 
         Greedy rows take the most probable token; log-probability and entropy are at temperature 1.
 
@@ -129,7 +129,7 @@ class RowSampling:
         return SampledTokens(tokens.squeeze(1), logprobs.squeeze(1), entropies.squeeze(1))
 
     def _processed(self, logits: Tensor) -> Tensor:
-        """Return logits after temperature, then top-k, then top-p; excluded tokens have -inf."""
+        """Logits after temperature, then top-k, then top-p; excluded tokens have -inf."""
         if self._temperature is not None:
             logits = logits / self._temperature
         if self._top_k is None and self._top_p is None:
@@ -151,7 +151,7 @@ class RowSampling:
 
 
 def _inverted(probabilities: Tensor, draws: Tensor) -> Tensor:
-    """Return the tokens ``[N, 1]`` at which the running sums of probabilities pass the draws.
+    """The tokens ``[N, 1]`` at which the running sums of probabilities pass the draws.
 
     Blocks of tokens are summed first, and only the block that is hit is looked at token by token: a
     running sum over a whole vocabulary takes longer than all other passes over it.
@@ -173,7 +173,7 @@ def _inverted(probabilities: Tensor, draws: Tensor) -> Tensor:
 
 
 def _first_above(sums: Tensor, target: Tensor) -> Tensor:
-    """Return the index of the first of the running sums ``[N, S]`` that is above ``[N, 1]``."""
+    """The index of the first of the running sums ``[N, S]`` that is above ``[N, 1]``."""
     # right=True: an entry of probability 0 adds nothing to the sum, so it is never the first. The
     # minimum is for a target rounded to the total.
     target = torch.minimum(target, sums[:, -1:] * (1 - 2**-23))
@@ -205,13 +205,13 @@ class Decoder(Protocol):
 
 
 def _last_position(model: PreTrainedModel) -> int:
-    """Return the last position that the model knows; a number never reached if it has no limit."""
+    """The last position that the model knows; a number never reached if it has no limit."""
     context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return sys.maxsize if context is None else context - 1
 
 
 def _repeats(counts: Sequence[int], device: torch.device) -> Tensor:
-    """Return the prompt index of each row ``[sum(counts)]``."""
+    """The prompt index of each row ``[sum(counts)]``."""
     return torch.repeat_interleave(torch.tensor(counts, device=device))
 
 
@@ -234,7 +234,7 @@ class SharedPrefixDecoder:
         self._positions = torch.zeros(0, dtype=torch.long, device=self.device)
 
     def prefill(self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int]) -> Tensor:
-        """See `Decoder.prefill`. Equal prompts that follow each other are computed once."""
+        """Equal prompts that follow each other are computed once."""
         pairs = zip(prompts, counts, strict=True)
         merged = [
             (prompt, sum(count for _, count in same))
@@ -253,7 +253,6 @@ class SharedPrefixDecoder:
         return logits[owners]
 
     def step(self, token_ids: Tensor) -> Tensor:
-        """See `Decoder.step`."""
         self._layout.advance()
         logits = flat_forward(self._model, token_ids, self._positions, self._layout, None)
         # Rows that are finished but still there stay in the context.
@@ -261,7 +260,6 @@ class SharedPrefixDecoder:
         return logits
 
     def keep(self, rows: Tensor) -> None:
-        """See `Decoder.keep`."""
         self._layout.keep(rows)
         self._positions = self._positions[rows]
 
@@ -288,7 +286,6 @@ class ExpandedDecoder:
         self._positions = torch.zeros(0)
 
     def prefill(self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int]) -> Tensor:
-        """See `Decoder.prefill`."""
         length = max(len(prompt) for prompt in prompts)
         tokens = torch.tensor([(0,) * (length - len(prompt)) + prompt for prompt in prompts])
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
@@ -311,7 +308,6 @@ class ExpandedDecoder:
         return output.logits[:, -1][owners]
 
     def step(self, token_ids: Tensor) -> Tensor:
-        """See `Decoder.step`."""
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(token_ids), 1)], 1)
         output = self._model(
             input_ids=token_ids[:, None],
@@ -325,7 +321,6 @@ class ExpandedDecoder:
         return output.logits[:, -1]
 
     def keep(self, rows: Tensor) -> None:
-        """See `Decoder.keep`."""
         self._cache.reorder_cache(rows)
         self._mask, self._positions = self._mask[rows], self._positions[rows]
 
@@ -362,7 +357,7 @@ def generate(
     limits: RequestLimits,
     grammars: Grammars | None = None,
 ) -> list[list[TokenCompletion]]:
-    """Return the completions of each request, in the order of the requests.
+    """The completions of each request, in the order of the requests.
 
     Args:
         decoder: The model.
@@ -428,7 +423,7 @@ class _Batch:
                 self._step()
 
     def _size(self, index: int) -> int:
-        """Return the maximum number of tokens that a request can come to hold."""
+        """The maximum number of tokens that a request can come to hold."""
         request = self._requests[index]
         num_prompts = 1 if self._decoder.shares_prompts else request.num_candidates
         longest = request.num_candidates * request.sampling.max_completion_tokens
@@ -501,7 +496,7 @@ class _Batch:
         return self._grammars.matcher(grammar)
 
     def _allowed(self, logits: Tensor, rows: Sequence[_Row]) -> Tensor:
-        """Return logits without those of tokens that the forms of the rows exclude."""
+        """Logits without those of tokens that the forms of the rows exclude."""
         matchers = [row.matcher if row.finish_reason is None else None for row in rows]
         if self._grammars is None or not any(matchers):
             return logits
@@ -538,7 +533,7 @@ class _Batch:
 
 
 def _padded(parts: Sequence[Tensor]) -> Tensor:
-    """Return the rows of all parts ``[n, L]``, zeros after the shorter ones."""
+    """The rows of all parts ``[n, L]``, zeros after the shorter ones."""
     longest = max(part.shape[1] for part in parts)
     return torch.cat([F.pad(part, (0, longest - part.shape[1])) for part in parts])
 
@@ -556,7 +551,7 @@ def _decode(tokenizer: PreTrainedTokenizerBase, sequences: list[list[int]]) -> l
 def _completions(
     tokenizer: PreTrainedTokenizerBase, requests: Sequence[GenerateRequest], rows: list[_Row]
 ) -> list[list[TokenCompletion]]:
-    """Return finished rows as completions, ordered by request and candidate."""
+    """Finished rows as completions, ordered by request and candidate."""
     if not rows:
         return []
     rows = sorted(rows, key=lambda row: (row.request, row.candidate))
@@ -602,11 +597,10 @@ class TransformersEngine:
         self._decoder = SharedPrefixDecoder if shares_prompts else ExpandedDecoder
 
     def check(self, request: GenerateRequest) -> None:
-        """See `Generate.check`."""
         check_request(request, self.limits)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.
+        """Computes in the calling thread: the batch is all there is to do.
 
         Raises:
             InvalidArgument: A request cannot be answered by this model.
@@ -615,7 +609,7 @@ class TransformersEngine:
         return self.generate_now(requests)
 
     def generate_now(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """Return the completions of each request, in order; for callers without an event loop."""
+        """The completions of each request, in order; for callers without an event loop."""
         model = self._loaded.model
         with self._loaded.active(), arithmetic(model, self._config.precision):
             return generate(

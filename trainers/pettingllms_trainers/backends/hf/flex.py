@@ -41,7 +41,7 @@ _MAX_KERNELS = 64
 
 
 def uses_flex(model: PreTrainedModel, kind: PackedAttention) -> bool:
-    """Return whether packed completions attend by FlexAttention.
+    """Whether packed completions attend by FlexAttention.
 
     Args:
         model: On its device.
@@ -120,12 +120,12 @@ class FlexLayout:
         return output[0].transpose(0, 1)[: self._num_tokens]
 
     def _padded(self, items: Tensor) -> Tensor:
-        """Return ``[1, H, L, D]`` of ``[N, H, D]``."""
+        """``[1, H, L, D]`` of ``[N, H, D]``."""
         rows = items.new_zeros(self._length, *items.shape[1:])
         return torch.cat([items, rows[self._num_tokens :]]).transpose(0, 1)[None]
 
     def mask(self, window: int | None) -> BlockMask:
-        """Return who sees whom, for layers with a window of positions or None."""
+        """Who sees whom, for layers with a window of positions or None."""
         if window not in self._masks:
             sequences, prompts, positions = self._sequences, self._prompts, self._positions
 
@@ -151,7 +151,7 @@ class FlexLayout:
 
 
 def padded_length(num_tokens: int) -> int:
-    """Return the length of a flat row: few different ones, so that few kernels are compiled.
+    """The length of a flat row: few different ones, so that few kernels are compiled.
 
     The tokens that are added are seen by none and cost nothing but their place.
     """
@@ -170,7 +170,7 @@ def _blocks(
     completions: Sequence[_Span],
     owners: Sequence[int],
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return ``[S, S]`` twice: where a query block sees a part of a key block, and all of it."""
+    """``[S, S]`` twice: where a query block sees a part of a key block, and all of it."""
     seen = np.eye(num_blocks, dtype=bool)
     filled = np.zeros_like(seen)
     for span in (*prompts, *completions):
@@ -192,18 +192,18 @@ def _blocks(
 
 
 def _touched(span: _Span) -> slice:
-    """Return the blocks that have a token of these."""
+    """The blocks that have a token of these."""
     return slice(span[0] // _BLOCK, (span[1] - 1) // _BLOCK + 1)
 
 
 def _inside(span: _Span) -> slice:
-    """Return the blocks that have only tokens of these."""
+    """The blocks that have only tokens of these."""
     first = -(-span[0] // _BLOCK)
     return slice(first, max(first, span[1] // _BLOCK))
 
 
 def _ordered(blocks: NDArray[np.bool_], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the numbers of key blocks ``[1, 1, S]``, and the blocks first ``[1, 1, S, S]``."""
+    """The numbers of key blocks ``[1, 1, S]``, and the blocks first ``[1, 1, S, S]``."""
     counts = torch.from_numpy(blocks.sum(-1, dtype=np.int32))
     order = torch.from_numpy(np.argsort(~blocks, -1, kind="stable").astype(np.int32))
     return counts[None, None].to(device), order[None, None].to(device)
@@ -216,7 +216,7 @@ def _compiled() -> Any:
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask) -> Tensor:
-    """Return ``[1, H, L, D]`` of the same and keys and values ``[1, J, L, D]``."""
+    """``[1, H, L, D]`` of the same and keys and values ``[1, J, L, D]``."""
     options: dict[str, Any] = {
         "block_mask": mask,
         "scale": 1.0,

@@ -75,12 +75,12 @@ class Grammars:
             ) from error  # fmt: skip
 
     def matcher(self, grammar: str) -> Any:
-        """Return a ``xgrammar.GrammarMatcher`` at the first token of an answer."""
+        """A ``xgrammar.GrammarMatcher`` at the first token of an answer."""
         compiled = self._compiler.compile_structural_tag(grammar)
         return self._library.GrammarMatcher(compiled, override_stop_tokens=self._stop_ids)
 
     def next_masks(self, matchers: Sequence[Any | None]) -> Tensor:
-        """Return what the next token of each answer may be, ``[len(matchers), W]``, on the CPU.
+        """What the next token of each answer may be, ``[len(matchers), W]``, on the CPU.
 
         Args:
             matchers: One for each answer; None: it is free.
@@ -92,7 +92,7 @@ class Grammars:
         return masks
 
     def masks(self, grammars: Sequence[str], targets: Targets) -> Tensor:
-        """Return what each sampled token was chosen from, ``[M, W]``, on the device of the tokens.
+        """What each sampled token was chosen from, ``[M, W]``, on the device of the tokens.
 
         Args:
             grammars: Form that was enforced on each completion; empty: none.

@@ -45,7 +45,6 @@ class PrefillLayout:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
     ) -> Tensor:
-        """See `TokenLayout.attend`."""
         keys, values = self.rows.pad(key), self.rows.pad(value)
         # Contiguous: every decoding step reads them whole, and the prefill writes them once.
         self.keys[layer] = keys.transpose(1, 2).contiguous()
@@ -157,7 +156,7 @@ class DecodeLayout:
             self._aligned = not bool(self.starts.any())
 
     def _masks(self, window: int | None) -> tuple[Tensor | None, Tensor | None]:
-        """Return which prompt slots ``[B, 1, K, 1, P]``, own slots ``[N, 1, 1, T]`` are hidden."""
+        """Which prompt slots ``[B, 1, K, 1, P]``, own slots ``[N, 1, 1, T]`` are hidden."""
         if window not in self._windows:
             ages = self.cursor - torch.arange(self.cursor + 1, device=self.device)  # [T]
             own = None  # rows that all began together hide nothing
@@ -180,7 +179,6 @@ class DecodeLayout:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
     ) -> Tensor:
-        """See `TokenLayout.attend`."""
         cache = self._layers[layer]
         cache.keys[:, :, self.cursor] = key  # [N, J, D] into [N, J, T, D]
         cache.values[:, :, self.cursor] = value
@@ -193,7 +191,7 @@ class DecodeLayout:
 
 
 def _lengthened(cache: Tensor, length: int) -> Tensor:
-    """Return ``[R, J, length, D]`` with zeros after what `cache` holds."""
+    """``[R, J, length, D]`` with zeros after what `cache` holds."""
     return F.pad(cache, (0, 0, 0, length - cache.shape[2]))
 
 
@@ -234,7 +232,6 @@ class PackedLayout:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
     ) -> Tensor:
-        """See `TokenLayout.attend`."""
         # The flat row is [prompt tokens | completion tokens]; they attend differently.
         prompts, completions, split = self.prompts, self.completions, self.prompts.total
         keys, values = prompts.pad(key[:split]), prompts.pad(value[:split])
@@ -260,7 +257,7 @@ class PackedLayout:
         prompt_values: Tensor,
         added: Tensor,
     ) -> Tensor:
-        """Return ``[C, T, H, D]`` with a copy of the prompt's keys for each completion."""
+        """``[C, T, H, D]`` with a copy of the prompt's keys for each completion."""
         keys = torch.cat([prompt_keys[self._owners], own_keys], 1)  # [C, P + T, J, D]
         values = torch.cat([prompt_values[self._owners], own_values], 1)
         length, prompt_length = query.shape[1], prompt_keys.shape[1]
@@ -285,7 +282,7 @@ class PackedLayout:
         prompt_values: Tensor,
         mask: Tensor,
     ) -> Tensor:
-        """Return ``[C, T, H, D]``: prompt and own part apart, as in decoding; no prompt copies."""
+        """``[C, T, H, D]``: prompt and own part apart, as in decoding; no prompt copies."""
         heads = own_keys.shape[2]
         hidden = ~mask[:, :, :, None]  # [C, 1, T, 1, P + T]
         prompt_hidden, own_hidden = hidden.split([self.prompts.length, query.shape[1]], -1)
@@ -300,7 +297,7 @@ class PackedLayout:
         return output.transpose(1, 2).flatten(2, 3)
 
     def _added(self, completions: Ragged, window: int | None, dtype: torch.dtype) -> Tensor:
-        """Return the mask as what is added to scores: PyTorch would make that in every layer."""
+        """The mask as what is added to scores: PyTorch would make that in every layer."""
         if (window, dtype) not in self._addends:
             hidden = ~self._mask(completions, window)
             zeros = torch.zeros_like(hidden, dtype=dtype)
@@ -308,7 +305,7 @@ class PackedLayout:
         return self._addends[window, dtype]
 
     def _mask(self, completions: Ragged, window: int | None) -> Tensor:
-        """Return ``[C, 1, T, P + T]``: True where a completion token sees a prompt or own token."""
+        """``[C, 1, T, P + T]``: True where a completion token sees a prompt or own token."""
         if window not in self._masks:
             # Prompts are padded on the right, so the distance of a completion token from a prompt
             # token is counted from the true end of the prompt, not from its padded one.

@@ -46,7 +46,7 @@ class _Pass(NamedTuple):
 
 
 def arithmetic(model: PreTrainedModel, precision: str) -> contextlib.AbstractContextManager[Any]:
-    """Return the context in which the model computes.
+    """The context in which the model computes.
 
     Weights in float32, its own or those of adapters on it, may be cast on the way.
     """
@@ -68,7 +68,7 @@ def freeze_dropout(model: nn.Module) -> None:
 
 
 def target_logits(model: PreTrainedModel, batch: MicroBatch, *, is_flex: bool = False) -> Tensor:
-    """Return the logits ``[M, V]`` that predict the targets of a micro-batch.
+    """The logits ``[M, V]`` that predict the targets of a micro-batch.
 
     Args:
         model: Prepared by `use_layouts` for packed tokens.
@@ -136,7 +136,7 @@ class Learner:
         precision: str,
         ranks: Ranks | None = None,
     ) -> Learner:
-        """Return a learner that holds all weights in every process."""
+        """A learner that holds all weights in every process."""
         weights = Weights(model, ranks)
         return cls(weights, PlainOptimizer(weights, config, ranks), config, precision, ranks)
 
@@ -145,7 +145,7 @@ class Learner:
         return list(micro_batches(groups, max_tokens=size, is_packed=self.is_packed))
 
     def _passes(self, groups: Sequence[WeightedGroup], own: Sequence[int]) -> list[_Pass]:
-        """Return what this rank computes: its own groups, and then what only keeps it in step.
+        """What this rank computes: its own groups, and then what only keeps it in step.
 
         Where ranks meet in the middle of a model, all must go through it equally often.
         """
@@ -158,7 +158,7 @@ class Learner:
         return passes
 
     def _passes_by_role(self, groups: Sequence[WeightedGroup], own: Sequence[int]) -> list[_Pass]:
-        """Return what this rank computes, one role after the other.
+        """What this rank computes, one role after the other.
 
         No pass is added to keep ranks in step: weights that are sharded know no roles.
         """
@@ -190,7 +190,7 @@ class Learner:
 
     @torch.no_grad()
     def hidden(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:
-        """Return the last hidden states ``[B, D]`` at the ends of prompts, in float32.
+        """The last hidden states ``[B, D]`` at the ends of prompts, in float32.
 
         This process computes all of them; not for sharded weights.
         """
@@ -210,7 +210,7 @@ class Learner:
 
     @torch.no_grad()
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
-        """Return the log-probabilities of the sampled tokens, at the sampling temperature."""
+        """The log-probabilities of the sampled tokens, at the sampling temperature."""
         weighted = unweighted(groups)
         own = self._share(weighted)
         values: list[float] = []

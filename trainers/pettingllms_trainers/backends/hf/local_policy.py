@@ -38,7 +38,7 @@ _IGNORED = ("repetition_penalty", "min_p", "typical_p", "num_beams")
 
 
 def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
-    """Return the policy of a model or of a directory with an adapter.
+    """The policy of a model or of a directory with an adapter.
 
     What is computed and how is sampled is written to standard error, since results depend on it.
 
@@ -84,7 +84,7 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
 
 
 def _table(given: Any) -> dict[str, Any]:
-    """Return arguments of a chat template, as a table or its JSON."""
+    """Arguments of a chat template, as a table or its JSON."""
     try:
         table = json.loads(given) if isinstance(given, str) else given
     except ValueError:
@@ -95,7 +95,7 @@ def _table(given: Any) -> dict[str, Any]:
 
 
 def _split(path: str) -> tuple[str, dict[str, str]]:
-    """Return directory or hub name, and options."""
+    """Directory or hub name, and options."""
     source, mark, query = path.rpartition("?")
     if not mark or Path(path).is_dir():
         return path, {}
@@ -127,7 +127,7 @@ class LocalPolicy:
         )
 
     def defaults(self) -> str:
-        """Return in words how requests are sampled unless they say otherwise."""
+        """In words how requests are sampled unless they say otherwise."""
         default = self._default
         respected = [name for name in _STORED if name in self._stored]
         ignored = [name for name in _IGNORED if name in self._stored]
@@ -144,7 +144,7 @@ class LocalPolicy:
     async def sample(
         self, prompts: Sequence[core.Prompt], n: int, sampling: core.Sampling
     ) -> list[core.Answer]:
-        """Return one answer of n completions per prompt, in order.
+        """One answer of n completions per prompt, in order.
 
         Raises:
             InvalidArgument: `sampling` has extra fields other than top_k and chat_template_kwargs.
@@ -159,7 +159,7 @@ class LocalPolicy:
         return list(await asyncio.gather(*answers))
 
     def _chat(self, given: Mapping[str, Any]) -> Chat:
-        """Return how prompts are written with some arguments of the template over the usual."""
+        """How prompts are written with some arguments of the template over the usual."""
         usual = self._model.chat
         key = json.dumps(given, sort_keys=True)
         if key not in self._chats:

@@ -80,7 +80,7 @@ class LoadedModel:
 
     @classmethod
     def of_adapter(cls, adapter: Adapter, path: str | Path | None = None) -> LoadedModel:
-        """Return an adapter with the model of its base.
+        """An adapter with the model of its base.
 
         Args:
             adapter: The adapter.
@@ -90,11 +90,11 @@ class LoadedModel:
         return cls(adapter.base.model, adapter.tokenizer, adapter, kwargs)
 
     def active(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context in which the model computes with this adapter, if there is one."""
+        """The context in which the model computes with this adapter, if there is one."""
         return contextlib.nullcontext() if self.adapter is None else self.adapter.active()
 
     def limits(self, max_batch_tokens: int) -> RequestLimits:
-        """Return what a request is compared with."""
+        """What a request is compared with."""
         config = self.model.config.get_text_config()
         return RequestLimits(
             max_batch_tokens=max_batch_tokens,
@@ -197,7 +197,7 @@ def bare_output(model: PreTrainedModel) -> Generator[Any]:
 
 @torch.no_grad()
 def is_head_last(model: PreTrainedModel) -> bool:
-    """Return whether logits are what the head makes of hidden states, and nothing comes after.
+    """Whether logits are what the head makes of hidden states, and nothing comes after.
 
     Some families cap or scale logits afterwards.
     """
@@ -216,7 +216,7 @@ def is_head_last(model: PreTrainedModel) -> bool:
 def chunked_statistics(
     head: Any, hidden: Tensor, targets: Targets, size: int, masks: Tensor | None = None
 ) -> TokenStatistics:
-    """Return the statistics of all targets, with at most `MAX_LOGITS` logits in memory.
+    """The statistics of all targets, with at most `MAX_LOGITS` logits in memory.
 
     Args:
         head: Hidden states to logits; see `bare_output`.
@@ -282,7 +282,7 @@ def _forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
 
 
 def _product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return what `F.linear` does: ``[..., I]`` times ``[O, I]`` is ``[..., O]``."""
+    """What `F.linear` does: ``[..., I]`` times ``[O, I]`` is ``[..., O]``."""
     return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
 
 

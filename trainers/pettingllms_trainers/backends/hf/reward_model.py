@@ -56,7 +56,7 @@ class RewardModel:
         return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer)
 
     async def score(self, exchange: Exchange, seed: int) -> Verdict:
-        """See `Scorer.score`; the seed has no effect."""
+        """The seed has no effect."""
         answer = asyncio.get_running_loop().create_future()
         self._waiting.append((self._text(exchange), answer))
         await asyncio.sleep(0)  # all that can ask at this moment have asked

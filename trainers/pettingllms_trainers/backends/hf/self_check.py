@@ -139,7 +139,7 @@ def _check(loaded: LoadedModel, precision: str, is_flex: bool, sharded: Any) -> 
 def _checked_alone(
     loaded: LoadedModel, groups: Sequence[TrainingGroup], limit: float, sharded: Any
 ) -> tuple[Tensor, float]:
-    """Return the log-probabilities ``[M]`` of each row alone, and how far ordinary batches are off.
+    """The log-probabilities ``[M]`` of each row alone, and how far ordinary batches are off.
 
     Raises:
         InvalidArgument: Ordinary batches give others; everything else falls back to those.
@@ -171,7 +171,7 @@ def _checked_alone(
 
 
 def _groups(loaded: LoadedModel) -> list[TrainingGroup]:
-    """Return two groups of random tokens, with their sampling log-probabilities left at 0."""
+    """Two groups of random tokens, with their sampling log-probabilities left at 0."""
     generator = torch.Generator().manual_seed(0)
 
     def tokens(count: int) -> tuple[int, ...]:
@@ -191,7 +191,7 @@ def _groups(loaded: LoadedModel) -> list[TrainingGroup]:
 
 
 def _alone(model: Any, groups: Sequence[TrainingGroup]) -> Tensor:
-    """Return the log-probabilities of all completions ``[M]``, each row by itself, unpadded."""
+    """The log-probabilities of all completions ``[M]``, each row by itself, unpadded."""
     rows = [(g.prompt_ids, c.token_ids) for g in groups for c in g.completions]
     return torch.cat([_of_row(model, prompt, completion) for prompt, completion in rows])
 
@@ -212,7 +212,7 @@ def _batched(
     is_packed: bool,
     is_flex: bool = False,
 ) -> float:
-    """Return the mean distance of log-probabilities as the update computes them."""
+    """The mean distance of log-probabilities as the update computes them."""
     weighted = weighted_groups(groups, "token_mean", 1)
     (batch,) = micro_batches(weighted, max_tokens=10**6, is_packed=is_packed)
     batch = batch.to(model.device)
@@ -222,7 +222,7 @@ def _batched(
 
 
 def _generated(loaded: LoadedModel, decoder: Decoder) -> float:
-    """Return the mean distance of a decoder's log-probabilities from those of a forward pass."""
+    """The mean distance of a decoder's log-probabilities from those of a forward pass."""
     requests = [
         GenerateRequest(
             prompt_ids=group.prompt_ids,

@@ -35,7 +35,7 @@ __all__ = [
 
 
 def model_problem(policy: PolicyConfig) -> str | None:
-    """Return why a model cannot be used, as far as files on this machine show; None if it can."""
+    """Why a model cannot be used, as far as files on this machine show; None if it can."""
     if problem := _problem(base_of_adapter(policy.model) or policy.model):
         return problem
     tokenizer = tokenizer_of(policy)
@@ -66,7 +66,7 @@ def _problem(source: str) -> str | None:
 
 
 def context_length(policy: PolicyConfig) -> int | None:
-    """Return the longest prompt and completion together, in tokens; None where nothing says it."""
+    """The longest prompt and completion together, in tokens; None where nothing says it."""
     if policy.model == TINY:
         return policy.max_length
     source = base_of_adapter(policy.model) or policy.model
@@ -78,7 +78,7 @@ def context_length(policy: PolicyConfig) -> int | None:
 
 
 def tokenizer_of(policy: PolicyConfig) -> Any:
-    """Return the tokenizer of a policy that is on this machine, or None."""
+    """The tokenizer of a policy that is on this machine, or None."""
     return _tokenizer(policy.model, policy.vocabulary)
 
 
@@ -137,7 +137,7 @@ class ModelShape(NamedTuple):
 
 
 def shape_of(name: str, policy: PolicyConfig) -> ModelShape:
-    """Return the sizes of a policy's model, without loading or downloading weights.
+    """The sizes of a policy's model, without loading or downloading weights.
 
     Args:
         name: Name of the policy, for messages.
@@ -162,7 +162,7 @@ def shape_of(name: str, policy: PolicyConfig) -> ModelShape:
 
 
 def _adapter_of(policy: PolicyConfig) -> tuple[int, str | tuple[str, ...]]:
-    """Return rank and layers of the adapter that is trained; rank 0 without one."""
+    """Rank and layers of the adapter that is trained; rank 0 without one."""
     if policy.lora.rank or base_of_adapter(policy.model) is None:
         return policy.lora.rank, policy.lora.targets
     settings = read_settings(Path(policy.model))
@@ -202,7 +202,7 @@ def _shape(source: str, rank: int, targets: str | tuple[str, ...]) -> ModelShape
 
 
 def published_config(source: str) -> Qwen3Config:
-    """Return the configuration of a published model, without looking for its files.
+    """The configuration of a published model, without looking for its files.
 
     Args:
         source: Hub name, such as Qwen/Qwen3-8B.
@@ -222,7 +222,7 @@ def published_config(source: str) -> Qwen3Config:
 
 
 def counted(config: Any, rank: int, targets: str | tuple[str, ...], source: str) -> ModelShape:
-    """Return the sizes of a model that is built without memory.
+    """The sizes of a model that is built without memory.
 
     Args:
         config: Configuration of transformers.
@@ -255,7 +255,7 @@ def counted(config: Any, rank: int, targets: str | tuple[str, ...], source: str)
 
 
 def _num_trained(model: PreTrainedModel, rank: int, targets: str | tuple[str, ...]) -> int:
-    """Return the number of trained weights; the model gets the adapter, if there is one."""
+    """The number of trained weights; the model gets the adapter, if there is one."""
     if rank:
         import peft
 

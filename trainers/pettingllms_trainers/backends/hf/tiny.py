@@ -49,7 +49,7 @@ _CHAT_TEMPLATE = (
 
 
 def vocabulary_of(texts: Iterable[str], pattern: str = WORDS) -> tuple[str, ...]:
-    """Return the tokens that occur in sample texts, sorted.
+    """The tokens that occur in sample texts, sorted.
 
     Args:
         texts: What the model is to read and to write.
@@ -62,7 +62,7 @@ def vocabulary_of(texts: Iterable[str], pattern: str = WORDS) -> tuple[str, ...]
 
 
 def build_tokenizer(vocabulary: Sequence[str], max_length: int = 1024) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole tokens: the longest known one first, unknown characters as unk.
+    """A tokenizer of whole tokens: the longest known one first, unknown characters as unk.
 
     A text of known tokens is decoded to itself. The chat template joins the contents of the
     messages with an empty line and ends with the bos token, which says that the answer begins.
@@ -170,7 +170,7 @@ def build_tiny(
 
 
 def _random_model(architecture: str, sizes: dict[str, Any], seed: int) -> PreTrainedModel:
-    """Return a model with weights decided by the seed; the global generator is left alone."""
+    """A model with weights decided by the seed; the global generator is left alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if architecture == "qwen3":

@@ -84,7 +84,7 @@ class TrainingSettings:
 
 
 def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
-    """Return the learning rate of a train step: linear warm-up, then linear decay.
+    """The learning rate of a train step: linear warm-up, then linear decay.
 
     Args:
         config: Highest rate, warm-up steps, final fraction.
@@ -115,7 +115,7 @@ class UpdateReport:
             self._products.append(roles.products)
 
     def last_kl(self, ranks: Ranks) -> float:
-        """Return `UpdateStats.approx_kl` of the last mini-batch, from before its step. Collective.
+        """`UpdateStats.approx_kl` of the last mini-batch, from before its step. Collective.
 
         Source: the early stopping of PPO in OpenAI Spinning Up, by mini-batch as in Stable
             Baselines 3. Changed: no factor of 1.5, and the step of the mini-batch that shows it is
@@ -127,7 +127,7 @@ class UpdateReport:
     def stats(
         self, parts: Sequence[UpdatePart], rate: float, update_kl: float, ranks: Ranks
     ) -> UpdateStats:
-        """Return the statistics of the update. Collective.
+        """The statistics of the update. Collective.
 
         Args:
             parts: Those that were trained on.
@@ -192,7 +192,7 @@ class Regulator:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps. Collective."""
+        """What a checkpoint keeps. Collective."""
         state: dict[str, Any] = {"steering": tuple(self._steering)}
         if self.reference is not None:
             state["reference"] = self._weights.export_copy(self.reference)
@@ -313,19 +313,17 @@ class Updater:
         )
 
     def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
-        """See `Update.values`."""
         assert self._critic is not None, "there is no V without an algorithm that learns it"
         with self._loaded.active(), self._enough_memory():
             return self._critic.values(prompts)
 
     def fit_values(self, examples: Sequence[ValueExample]) -> ValueFit:
-        """See `Update.fit_values`."""
         assert self._critic is not None, "there is no V without an algorithm that learns it"
         with self._loaded.active(), self._enough_memory():
             return self._critic.fit(examples)
 
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
-        """Return log-probabilities of sampled tokens under the present weights, as trained on."""
+        """Log-probabilities of sampled tokens under the present weights, as trained on."""
         with self._loaded.active(), self._enough_memory():
             return self._learner.score(groups)
 
@@ -380,7 +378,6 @@ class Updater:
         old_logprobs: Sequence[Scores] | None = None,
         reference_logprobs: Sequence[Scores] | None = None,
     ) -> dict[str, float]:
-        """See `OpenPolicy.forward_backward`."""
         check_groups(groups)
         if loss is None and reference_logprobs is None and self._settings.loss.kl_coefficient:
             raise InvalidArgument(
@@ -398,12 +395,11 @@ class Updater:
         return {"loss": total} if loss else update_figures([diagnostics.total()])
 
     def optim_step(self, learning_rate: float) -> float:
-        """See `OpenPolicy.optim_step`."""
         with self._loaded.active():
             return self._learner.optim_step(learning_rate)
 
     def _update_kl(self, groups: Sequence[TrainingGroup], old: Sequence[Scores] | None) -> float:
-        """Return how far the update has moved the policy, on the first of its groups.
+        """How far the update has moved the policy, on the first of its groups.
 
         Measured after the last step: what a mini-batch sees is always from before its own.
         """
@@ -415,7 +411,7 @@ class Updater:
         return mean_kl(before, after)
 
     def _is_engine_rounded(self, group: TrainingGroup) -> bool:
-        """Return whether the engine's log-probabilities are too rough as denominators of ratios.
+        """Whether the engine's log-probabilities are too rough as denominators of ratios.
 
         In float32 they are those of the trainer. In bfloat16 both round, at different places, and
         ratios that should be 1 are clipped by chance. One group shows it.
@@ -430,7 +426,7 @@ class Updater:
     def imitate(
         self, demonstrations: Sequence[Demonstration], imitation: Imitation
     ) -> Iterator[ImitationStep]:
-        """See `Update.imitate`. The optimizer begins anew, before and after."""
+        """The optimizer begins anew, before and after."""
         self._learner.optimizer.restart()
         steps = imitate(self._learner, demonstrations, imitation)
         try:
@@ -482,7 +478,7 @@ class Updater:
             ) from error
 
     def save_state(self, directory: Path) -> None:
-        """See `Update.save_state`; every rank writes its share. Collective."""
+        """Every rank writes its share. Collective."""
         state = self._learner.optimizer.state_dict() | self._regulator.state_dict()
         state["num_updates"] = self._num_updates
         if self._critic is not None and self._ranks.is_main:
@@ -490,7 +486,7 @@ class Updater:
         write_share(directory, self._ranks.rank, state)
 
     def load_state(self, directory: Path) -> None:
-        """See `Update.load_state`. Collective.
+        """Collective.
 
         Raises:
             CheckpointError: The state is damaged or of another model; nothing was changed.

@@ -37,7 +37,7 @@ class Replicated:
     """Whether no process holds full weights, so that the model itself cannot generate."""
 
     def full(self, parameter: nn.Parameter) -> contextlib.AbstractContextManager[Tensor]:
-        """Return the context in which a weight is full here, and gives it; collective."""
+        """The context in which a weight is full here, and gives it; collective."""
         return contextlib.nullcontext(parameter.detach())
 
     def write(self, parameter: nn.Parameter, value: Tensor) -> None:
@@ -45,7 +45,7 @@ class Replicated:
         parameter.copy_(value)
 
     def held(self, parameter: nn.Parameter) -> Tensor:
-        """Return the tensor whose data is what this process holds of a weight."""
+        """The tensor whose data is what this process holds of a weight."""
         return parameter
 
     @contextlib.contextmanager
@@ -61,7 +61,7 @@ class Replicated:
                 tensor.data = own[name]
 
     def shape(self, parameter: nn.Parameter) -> tuple[int, ...]:
-        """Return the shape of a full weight."""
+        """The shape of a full weight."""
         return tuple(parameter.shape)
 
     def forget_gathered(self) -> None:
@@ -106,7 +106,7 @@ class Weights:
         self._ranks.barrier()
 
     def copy(self) -> dict[str, Tensor]:
-        """Return a copy of what this rank holds of the trained weights; see `holding`."""
+        """A copy of what this rank holds of the trained weights; see `holding`."""
         self._placement.forget_gathered()
         return {name: self._placement.held(p).detach().clone() for name, p in self.trained.items()}
 
@@ -120,7 +120,7 @@ class Weights:
             self._placement.forget_gathered()
 
     def export_copy(self, copy: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return full weights of a copy on the CPU, those that this rank saves. Collective."""
+        """Full weights of a copy on the CPU, those that this rank saves. Collective."""
         saved: dict[str, Tensor] = {}
         with self.holding(copy):
             for name, parameter, is_saved in self.dealt():
@@ -130,7 +130,7 @@ class Weights:
         return saved
 
     def import_copy(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return a copy, as `copy` does, of full weights.
+        """A copy, as `copy` does, of full weights.
 
         Raises:
             CheckpointError: They are of another model.
@@ -227,7 +227,7 @@ class Exporter:
 
 
 def cpu_copy(value: Any, seen: dict[int, Tensor] | None = None) -> Any:
-    """Return a copy on the CPU of nested state; tensors that share memory (tied) still do."""
+    """A copy on the CPU of nested state; tensors that share memory (tied) still do."""
     seen = {} if seen is None else seen
     if isinstance(value, Tensor):
         key = value.data_ptr() if value.numel() else id(value)
@@ -253,7 +253,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return a state, its tensors on the CPU.
+    """A state, its tensors on the CPU.
 
     Raises:
         CheckpointError: The file is missing or damaged.
@@ -274,7 +274,7 @@ def write_share(directory: Path, rank: int, state: Mapping[str, Any]) -> None:
 
 
 def read_shares(directory: Path) -> dict[str, Any]:
-    """Return the state that all ranks have written into a directory, put together.
+    """The state that all ranks have written into a directory, put together.
 
     Raises:
         CheckpointError: A file is missing or damaged.

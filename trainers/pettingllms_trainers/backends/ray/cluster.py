@@ -34,7 +34,7 @@ Bundle = Mapping[str, float]
 
 @contextlib.contextmanager
 def joined_cluster(config: RayConfig) -> Generator[Any]:
-    """Return the module `ray`, connected; what this connects or starts, it ends.
+    """The module `ray`, connected; what this connects or starts, it ends.
 
     A process that is connected already stays so.
 
@@ -151,7 +151,7 @@ def start_actor(
     variables: Mapping[str, str] | None = None,
     threads: Mapping[str, int] | None = None,
 ) -> Any:
-    """Return a new actor in a bundle of a placement group, with all that the bundle has.
+    """A new actor in a bundle of a placement group, with all that the bundle has.
 
     Args:
         ray: The connected module.

@@ -55,11 +55,11 @@ class EnvWorkers:
         return [home.actor for home in self._homes]
 
     def least_busy(self) -> _Home:
-        """Return the worker with the fewest episodes."""
+        """The worker with the fewest episodes."""
         return min(self._homes, key=lambda home: home.num_episodes)
 
     async def call(self, home: _Home, method: str, *arguments: object) -> Any:
-        """Return what a worker returns.
+        """What a worker returns.
 
         Raises:
             EnvironmentFailure: The environment crashed, or the worker is lost.
@@ -97,35 +97,29 @@ class RayEpisodes:
         self._ids = itertools.count()
 
     async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
-        """See `Episodes.start`."""
         return await self._begin(self._workers.least_busy(), "start", env_seed)
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
-        """See `Episodes.branch`."""
         return await self._call(episode, "branch", texts)
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
-        """See `Episodes.follow`."""
         return await self._call(episode, "follow", index)
 
     async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
-        """See `Episodes.successors`."""
         return await self._call(episode, "successors")
 
     async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
-        """See `Episodes.fork`. The copy lives where the episode does."""
+        """The copy lives where the episode does."""
         home, number = self._places[episode]
         return await self._begin(home, "fork", number, index)
 
     async def environment(self, episode: int) -> TextEnv[Any]:
-        """See `Episodes.environment`."""
         snapshot = await self._call(episode, "snapshot")
         env = self._env.fork()
         env.restore(snapshot)
         return env
 
     async def close(self, episode: int) -> None:
-        """See `Episodes.close`."""
         place = self._places.pop(episode, None)
         if place is not None:
             place.home.num_episodes -= 1

@@ -93,7 +93,7 @@ class RayMachines:
             )
 
     def build_pool(self, fixed_policies: Mapping[str, FixedPolicy]) -> PolicyPool:
-        """See `Machines.build_pool`. All workers load their models at the same time."""
+        """All workers load their models at the same time."""
         config = self._ray.put(_located(self._config))
         builds = {team: self._build(team, config) for team in self._teams}
         policies: dict[str, ModelPolicy] = {}
@@ -121,7 +121,7 @@ class RayMachines:
     def _policies(
         self, workers: Sequence[Any], infos: Mapping[str, PolicyInfo]
     ) -> dict[str, ModelPolicy]:
-        """Return the policies that some workers hold."""
+        """The policies that some workers hold."""
         remotes = {
             name: RemotePolicy(
                 self._ray,
@@ -148,7 +148,6 @@ class RayMachines:
         }
 
     def build_episodes(self, environments: Sequence[RunEnvironment]) -> tuple[EpisodesOfEnv, ...]:
-        """See `Machines.build_episodes`."""
         workers = self._env_workers
         if workers is None:
             return local_episodes(self._config, environments)
@@ -185,7 +184,6 @@ class RayMachines:
         )  # fmt: skip
 
     def check_directory(self, directory: Path) -> None:
-        """See `Machines.check_directory`."""
         with tempfile.NamedTemporaryFile(dir=directory, prefix=".seen-by-all-", suffix="~") as file:
             path = str(Path(file.name).resolve())
             for team, workers in self._workers.items():
@@ -206,18 +204,18 @@ class RayMachines:
 
 
 def _variables(config: Config) -> dict[str, str]:
-    """Return what is set in the environment of policy workers; Ray shows them their own GPU."""
+    """What is set in the environment of policy workers; Ray shows them their own GPU."""
     hidden = {} if config.ray.gpus_per_worker else {"CUDA_VISIBLE_DEVICES": ""}
     return {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **hidden}
 
 
 def _training(env: int, stage: int) -> str:
-    """Return what the workers call the training environment of a stage."""
+    """What the workers call the training environment of a stage."""
     return f"environment {env + 1}, training stage {stage + 1}"
 
 
 def _held_out(env: int) -> str:
-    """Return what the workers call a held-out environment."""
+    """What the workers call a held-out environment."""
     return f"environment {env + 1}, held-out"
 
 
@@ -237,7 +235,7 @@ def _env_bundles(config: Config) -> list[Bundle]:
 
 
 def _located(config: Config) -> Config:
-    """Return the configuration with all that depends on this process's place spelt out."""
+    """The configuration with all that depends on this process's place spelt out."""
     policies = {
         name: policy.model_copy(update={"model": str(Path(policy.model).resolve())})
         if Path(policy.model).is_dir()

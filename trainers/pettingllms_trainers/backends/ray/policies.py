@@ -64,15 +64,13 @@ class RemotePolicy:
 
     @property
     def limits(self) -> RequestLimits:
-        """See `Generate.limits`."""
         return self._limits
 
     def check(self, request: GenerateRequest) -> None:
-        """See `Generate.check`."""
         check_request(request, self._limits)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """See `Generate.generate`. Other coroutines continue meanwhile.
+        """Other coroutines continue meanwhile.
 
         Raises:
             GenerationError: The engine of a worker failed.
@@ -98,7 +96,7 @@ class RemotePolicy:
         return self._all("update", self._ray.put(list(groups)))[0]
 
     def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
-        """See `Update.values`; split over the workers."""
+        """Split over the workers."""
         count = min(len(self._workers), len(prompts))
         calls = [
             worker.values.remote(self._name, list(prompts[index::count]))
@@ -109,13 +107,12 @@ class RemotePolicy:
         return [parts[index % count][index // count] for index in range(len(prompts))]
 
     def fit_values(self, examples: Sequence[ValueExample]) -> ValueFit:
-        """See `Update.fit_values`."""
         return self._all("fit_values", self._ray.put(list(examples)))[0]
 
     def imitate(
         self, demonstrations: Sequence[Demonstration], imitation: Imitation
     ) -> Iterator[ImitationStep]:
-        """See `Update.imitate`. Begins at once.
+        """Begins at once.
 
         Raises:
             WorkerLost: A worker has ended.
@@ -157,23 +154,19 @@ class RemotePolicy:
             time.sleep(_FILES_PAUSE_S)
 
     def load_state(self, directory: Path) -> None:
-        """See `Update.load_state`."""
         self._all("load_state", str(directory.resolve()))
 
     def save_pretrained(self, directory: Path, *, final: Path | None = None) -> None:
-        """See `Update.save_pretrained`."""
         self._all("save_pretrained", str(directory.resolve()), str((final or directory).resolve()))
 
     def release(self) -> None:
-        """See `Sync.release`."""
         self._all("release")
 
     def push(self) -> None:
-        """See `Sync.push`."""
         self._all("push")
 
     def _all(self, method: str, *arguments: Any) -> list[Any]:
-        """Return what the workers return."""
+        """What the workers return."""
         calls = [getattr(worker, method).remote(self._name, *arguments) for worker in self._workers]
         with explained(self._who):
             return self._ray.get(calls)

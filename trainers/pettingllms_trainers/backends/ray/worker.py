@@ -71,7 +71,7 @@ class PolicyWorker:
         self._closing = contextlib.ExitStack()
 
     def meeting_point(self) -> tuple[str, int]:
-        """Return an address of this machine, and a port that is free there."""
+        """An address of this machine, and a port that is free there."""
         host: str = import_module("ray.util").get_node_ip_address()
         with socket.socket() as free:
             free.bind((host, 0))
@@ -109,31 +109,27 @@ class PolicyWorker:
         return {name: _info(policy) for name, policy in self._policies.items()}
 
     def reads(self, path: str) -> bool:
-        """Return whether this machine sees a file."""
+        """Whether this machine sees a file."""
         return Path(path).is_file()
 
     def generate(
         self, name: str, requests: Sequence[GenerateRequest]
     ) -> list[list[TokenCompletion]]:
-        """See `Generate.generate`."""
         return self._runner.run(_generate(self._policies[name], requests))
 
     def update(self, name: str, groups: Sequence[TrainingGroup]) -> UpdateStats:
-        """See `Update.update`."""
         return self._updater(name).update(groups)
 
     def values(self, name: str, prompts: Sequence[tuple[int, ...]]) -> list[float]:
-        """See `Update.values`."""
         return self._updater(name).values(prompts)
 
     def fit_values(self, name: str, examples: Sequence[ValueExample]) -> ValueFit:
-        """See `Update.fit_values`."""
         return self._updater(name).fit_values(examples)
 
     def imitate(
         self, name: str, demonstrations: Sequence[Demonstration], imitation: Imitation
     ) -> Iterator[ImitationStep]:
-        """See `Update.imitate`; ends early when the call is cancelled."""
+        """Ends early when the call is cancelled."""
         context = import_module("ray").get_runtime_context()
         for step in self._updater(name).imitate(demonstrations, imitation):
             yield step
@@ -141,24 +137,20 @@ class PolicyWorker:
                 return
 
     def save_state(self, name: str, directory: str) -> list[str]:
-        """Return the files that are there then; see `Update.save_state`."""
+        """The files that are there then; see `Update.save_state`."""
         self._updater(name).save_state(Path(directory))
         return [path.name for path in Path(directory).iterdir()]
 
     def load_state(self, name: str, directory: str) -> None:
-        """See `Update.load_state`."""
         self._updater(name).load_state(Path(directory))
 
     def save_pretrained(self, name: str, directory: str, final: str) -> None:
-        """See `Update.save_pretrained`."""
         self._updater(name).save_pretrained(Path(directory), final=Path(final))
 
     def release(self, name: str) -> None:
-        """See `Sync.release`."""
         self._sync(name).release()
 
     def push(self, name: str) -> None:
-        """See `Sync.push`."""
         self._sync(name).push()
 
     def _updater(self, name: str) -> Update:
@@ -236,31 +228,25 @@ class EnvWorker:
         return self._episodes[kind]
 
     async def start(self, kind: str, env_seed: int) -> tuple[int, EpisodeState]:
-        """See `Episodes.start`."""
         return await self._of(kind).start(env_seed)
 
     async def branch(
         self, kind: str, episode: int, texts: Sequence[str]
     ) -> tuple[Branch | LostBranch, ...]:
-        """See `Episodes.branch`."""
         return await self._of(kind).branch(episode, texts)
 
     async def follow(self, kind: str, episode: int, index: int) -> EpisodeState:
-        """See `Episodes.follow`."""
         return await self._of(kind).follow(episode, index)
 
     async def successors(self, kind: str, episode: int) -> tuple[EpisodeState, ...]:
-        """See `Episodes.successors`."""
         return await self._of(kind).successors(episode)
 
     async def fork(self, kind: str, episode: int, index: int | None) -> tuple[int, EpisodeState]:
-        """See `Episodes.fork`."""
         return await self._of(kind).fork(episode, index)
 
     async def snapshot(self, kind: str, episode: int) -> Any:
-        """Return the state of an episode; see `TextEnv.snapshot`."""
+        """The state of an episode; see `TextEnv.snapshot`."""
         return (await self._of(kind).environment(episode)).snapshot()
 
     async def close(self, kind: str, episode: int) -> None:
-        """See `Episodes.close`."""
         await self._of(kind).close(episode)

@@ -45,7 +45,6 @@ def build_engine(
     max_adapters: int,
     max_adapter_rank: int,
 ) -> VLLMEngine:
-    """See `EngineBuilder`."""
     del endpoints
     with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
         # No weights: those come from the policy, so that there is one source of them.
@@ -128,11 +127,10 @@ class VLLMEngine:
         return self._is_asleep or not self._has_weights
 
     def check(self, request: GenerateRequest) -> None:
-        """See `Generate.check`."""
         check_request(request, self.limits)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.
+        """Computes in the calling thread: the batch is all there is to do.
 
         Raises:
             InvalidArgument: A request cannot be answered by this model.
@@ -154,7 +152,7 @@ class VLLMEngine:
     def generate_now(
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None] | None = None
     ) -> list[list[TokenCompletion]]:
-        """Return the completions of each request, in order; for callers without an event loop.
+        """The completions of each request, in order; for callers without an event loop.
 
         Args:
             requests: Any number, of any lengths and settings.
@@ -171,7 +169,7 @@ class VLLMEngine:
     def _inputs(
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
     ) -> list[EngineInput]:
-        """Return requests as vLLM takes them."""
+        """Requests as vLLM takes them."""
         if self.needs_weights:
             raise GenerationError("vLLM has no weights while it sleeps; call `load_weights` first")
         for request in requests:

@@ -23,7 +23,7 @@ class RawCompletion(NamedTuple):
 
 
 def swaps_of(spans: Sequence[tuple[str, int]], names: Sequence[str]) -> tuple[int, ...]:
-    """Return the tokens at which newer weights took over; see `TokenCompletion.swaps`.
+    """The tokens at which newer weights took over; see `TokenCompletion.swaps`.
 
     Args:
         spans: Name of weights and the first token that they have written, in order.
@@ -39,7 +39,7 @@ def swaps_of(spans: Sequence[tuple[str, int]], names: Sequence[str]) -> tuple[in
 
 
 def sampling_parameters(request: GenerateRequest, stop_ids: Collection[int]) -> dict[str, Any]:
-    """Return the arguments of ``vllm.SamplingParams`` that a request stands for.
+    """The arguments of ``vllm.SamplingParams`` that a request stands for.
 
     Args:
         request: The request.
@@ -67,7 +67,7 @@ def sampling_parameters(request: GenerateRequest, stop_ids: Collection[int]) -> 
 def completions_of(
     tokenizer: PreTrainedTokenizerBase, request: GenerateRequest, raw: Sequence[RawCompletion]
 ) -> list[TokenCompletion]:
-    """Return the completions of a request; those that vLLM gave up are left out.
+    """The completions of a request; those that vLLM gave up are left out.
 
     Greedy candidates are all the same, and vLLM writes one of them.
     """

@@ -88,7 +88,7 @@ def machine_files(
 
 
 def _machine() -> str:
-    """Return what is equal for processes that see the same files in memory."""
+    """What is equal for processes that see the same files in memory."""
     try:
         # Containers on one computer share its boot, and have a /dev/shm of their own.
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

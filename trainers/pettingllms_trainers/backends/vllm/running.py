@@ -42,7 +42,7 @@ class RunningRequests:
         self._steps: asyncio.Task[None] | None = None
 
     async def outputs(self, inputs: Sequence[EngineInput]) -> list[Any]:
-        """Return vLLM's output of each request, when all are finished.
+        """VLLM's output of each request, when all are finished.
 
         Raises:
             Exception: What vLLM raises; all requests that are running get it.

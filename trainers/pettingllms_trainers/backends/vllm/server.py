@@ -58,7 +58,6 @@ def build_engine(
     max_adapters: int,
     max_adapter_rank: int,
 ) -> VLLMServerEngine:
-    """See `EngineBuilder`."""
     del has_own_process
     return VLLMServerEngine(
         endpoints,
@@ -122,11 +121,10 @@ class VLLMServerEngine:
     is_concurrent = True
 
     def check(self, request: GenerateRequest) -> None:
-        """See `Generate.check`."""
         check_request(request, self.limits)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """See `Generate.generate`. All requests are on their way at once.
+        """All requests are on their way at once.
 
         Raises:
             InvalidArgument: A request cannot be answered by this model.
@@ -173,7 +171,7 @@ class VLLMServerEngine:
     async def _complete(
         self, client: httpx2.AsyncClient, request: GenerateRequest, adapter: str | None
     ) -> list[TokenCompletion]:
-        """Return the completions of a request; none when all its attempts have failed."""
+        """The completions of a request; none when all its attempts have failed."""
         body = {
             "token_ids": request.prompt_ids,
             "sampling_params": sampling_parameters(request, self._stop_ids),

@@ -29,7 +29,7 @@ def start_engine(
     max_adapter_rank: int,
     has_own_process: bool = False,
 ) -> Any:
-    """Return a ``vllm.LLM``.
+    """A ``vllm.LLM``.
 
     Args:
         directory: Hugging Face directory with configuration and tokenizer.
@@ -63,7 +63,7 @@ def start_engine(
 
 
 def _arguments(config: EngineConfig) -> dict[str, Any]:
-    """Return the arguments of ``vllm.LLM`` that the configuration stands for."""
+    """The arguments of ``vllm.LLM`` that the configuration stands for."""
     vllm = config.vllm
     arguments: dict[str, Any] = {
         "dtype": config.precision,

@@ -55,7 +55,7 @@ class TrainedWeights:
         return os.getpid()
 
     def describe_for_trainer(self) -> dict[str, Any]:
-        """Return the settings that a trainer depends on."""
+        """The settings that a trainer depends on."""
         worker: Any = self
         config, lora = worker.vllm_config.model_config, worker.vllm_config.lora_config
         can_load = import_module("vllm.envs").VLLM_ALLOW_RUNTIME_LORA_UPDATING
