@@ -1,4 +1,8 @@
-"""All that decides how a policy learns, and the schedule of its learning rate."""
+"""How a policy learns: one update of its weights per train step, and the warm start before.
+
+An update goes one way: the scores before it, parts and mini-batches of the groups, an optimizer
+step for each, the statistics of all.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -55,7 +59,7 @@ from pettingllms_trainers.types import (
     ValueFit,
 )
 
-__all__ = ["Regulator", "TrainingSettings", "UpdateReport", "Updater", "imitate", "learning_rate"]
+__all__ = ["AdaptiveKLController", "TrainingSettings", "Updater", "imitate", "learning_rate"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,63 +102,19 @@ def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
     return config.learning_rate * (1 - (1 - config.final_fraction) * progress)
 
 
-class UpdateReport:
-    """Collects the diagnostics of all optimizer steps of one update."""
+class _OptimizerStep(NamedTuple):
+    """What an optimizer step of an update has left for its statistics."""
 
-    def __init__(self, engine_gap: tuple[float, float]) -> None:
-        self._engine_gap = engine_gap
-        self.steps: list[StepDiagnostics] = []
-        self._norms: list[float] = []
-        self._products: list[Products] = []
-
-    def add(self, diagnostics: Diagnostics, grad_norm: float, roles: RoleGradients | None) -> None:
-        """Add one optimizer step."""
-        self.steps.append(diagnostics.total())
-        self._norms.append(grad_norm)
-        if roles is not None:
-            self._products.append(roles.products)
-
-    def last_kl(self, ranks: Ranks) -> float:
-        """`UpdateStats.approx_kl` of the last mini-batch, from before its step. Collective.
-
-        Source: the early stopping of PPO in OpenAI Spinning Up, by mini-batch as in Stable
-            Baselines 3. Changed: no factor of 1.5, and the step of the mini-batch that shows it is
-            taken.
-        """
-        last = StepDiagnostics.merged(ranks.gather(self.steps[-1:]))
-        return update_figures([last])["approx_kl"]
-
-    def stats(
-        self, parts: Sequence[UpdatePart], rate: float, update_kl: float, ranks: Ranks
-    ) -> UpdateStats:
-        """The statistics of the update. Collective.
-
-        Args:
-            parts: Those that were trained on.
-            rate: Learning rate.
-            update_kl: See `UpdateStats`.
-            ranks: The processes that train together.
-        """
-        shares = ranks.gather([self.steps])
-        steps = [StepDiagnostics.merged(parts) for parts in zip(*shares, strict=True)]
-        lengths = [len(c.token_ids) for part in parts for c in part.group.completions]
-        return UpdateStats(
-            num_groups=len({part.source for part in parts}),
-            num_completions=len(lengths),
-            num_tokens=sum(lengths),
-            num_optimizer_steps=len(steps),
-            engine_gap_mean=self._engine_gap[0],
-            engine_gap_max=self._engine_gap[1],
-            update_kl=update_kl,
-            grad_norm=sum(self._norms) / len(steps),
-            learning_rate=rate,
-            role_gradients=role_figures(self._products),
-            **update_figures(steps),
-        )
+    diagnostics: StepDiagnostics
+    """Of this rank's share of the mini-batch, from before the step."""
+    grad_norm: float
+    """Before clipping."""
+    products: Products | None
+    """Of the gradients of the roles; None where they are not compared."""
 
 
-class Regulator:
-    """The loss of a policy's updates, as it changes from one to the next.
+class AdaptiveKLController:
+    """Holds updates near a reference, by coefficients of the loss that follow measurements.
 
     Args:
         weights: Of the policy.
@@ -173,7 +133,7 @@ class Regulator:
         return self._steering.applied(self._config)
 
     def begin(self, step: int) -> None:
-        """Begin the update of a train step, from 0: the reference is taken, or moves."""
+        """Take the reference in the first update, from 0; move it later, if it moves."""
         config = self._config
         if not config.kl_coefficient:
             return
@@ -296,7 +256,7 @@ class Updater:
         self._loaded, self._learner, self._settings = loaded, learner, settings
         self._ranks = ranks or Ranks()
         self.save_pretrained = exporter.save_pretrained
-        self._regulator = Regulator(learner.weights, settings.loss)
+        self._controller = AdaptiveKLController(learner.weights, settings.loss)
         self._num_updates = 0
         self._critic = None if settings.value is None else self._new_critic(settings.value)
 
@@ -338,37 +298,117 @@ class Updater:
                 other weights than the trainer.
         """
         check_groups(groups)
-        with self._loaded.active():
-            return self._update(groups)
-
-    def _update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
         settings, step = self._settings, self._num_updates
         rate = learning_rate(settings.optimizer, step, settings.num_steps)
-        self._regulator.begin(step)
         self._num_updates += 1
-        if not groups:
-            return UpdateStats(num_groups=0, skipped="no groups to train on", learning_rate=rate)
-        # All scores are taken before the first step: they are of the weights that sampled, and of
-        # the reference, whatever the mini-batches of this update do to the weights.
-        old = reference = None
-        if settings.loss.old_logprobs == "recompute" or self._is_engine_rounded(groups[0]):
-            old = self.score(groups)
-        gap = engine_gap(groups, old, settings.max_logprob_gap) if old else (0.0, 0.0)
-        if self._regulator.reference is not None:
-            with self._learner.weights.holding(self._regulator.reference):
-                reference = self.score(groups)
-        parts = parts_of(groups, old, reference, by_completion=settings.optimizer.spread_prompts)
-        report = UpdateReport(gap)
-        target_kl = settings.loss.target_kl
+        with self._loaded.active(), self._enough_memory():
+            self._controller.begin(step)
+            if not groups:
+                return UpdateStats(
+                    num_groups=0, skipped="no groups to train on", learning_rate=rate
+                )
+            # All scores are taken before the first step: they are of the weights that sampled, and
+            # of the reference, whatever the mini-batches of this update do to the weights.
+            old, reference = self._old_logprobs(groups), self._reference_logprobs(groups)
+            gap = engine_gap(groups, old, settings.max_logprob_gap) if old else (0.0, 0.0)
+            by_completion = settings.optimizer.spread_prompts
+            parts = parts_of(groups, old, reference, by_completion=by_completion)
+            trained, steps = self._optimizer_steps(parts, rate, step)
+            stats = self._statistics(trained, steps)
+            moved = self._update_kl(groups, old)
+        return self._controller.end(
+            replace(
+                stats,
+                engine_gap_mean=gap[0],
+                engine_gap_max=gap[1],
+                update_kl=moved,
+                learning_rate=rate,
+            )
+        )
+
+    def _old_logprobs(self, groups: Sequence[TrainingGroup]) -> list[Scores] | None:
+        """Denominators of the ratios; None: those of the engine, which nobody computes again.
+
+        In float32 the engine's log-probabilities are those of the trainer. In bfloat16 both round,
+        at different places, and ratios that should be 1 are clipped by chance. One group shows it.
+        """
+        if self._settings.loss.old_logprobs != "recompute":
+            if self._learner.precision == "float32":
+                return None
+            own = [value for part in self._learner.score(groups[:1])[0] for value in part]
+            engine = [value for c in groups[0].completions for value in c.logprobs]
+            ratio = (torch.tensor(own) - torch.tensor(engine)).exp()
+            if not (ratio - 1).abs().max() > _MAX_ROUNDING:
+                return None
+        return self._learner.score(groups)
+
+    def _reference_logprobs(self, groups: Sequence[TrainingGroup]) -> list[Scores] | None:
+        if self._controller.reference is None:
+            return None
+        with self._learner.weights.holding(self._controller.reference):
+            return self._learner.score(groups)
+
+    def _optimizer_steps(
+        self, parts: Sequence[UpdatePart], rate: float, step: int
+    ) -> tuple[list[UpdatePart], list[_OptimizerStep]]:
+        """Take a step on each mini-batch; give the parts that were used, and what steps left.
+
+        Source: the early stopping of PPO in OpenAI Spinning Up, by mini-batch as in Stable
+            Baselines 3. Changed: no factor of 1.5, and the step of the mini-batch that shows it is
+            taken.
+        """
+        settings, steps = self._settings, list[_OptimizerStep]()
         used: set[int] = set()
         for indices in mini_batches(parts, settings.optimizer, (settings.seed, step)):
             used.update(indices)
-            self._step([parts[index] for index in indices], rate, report)
-            if target_kl and report.last_kl(self._ranks) > target_kl:
-                break
-        moved = self._update_kl(groups, old)
-        trained = [parts[index] for index in sorted(used)]
-        return self._regulator.end(report.stats(trained, rate, moved, self._ranks))
+            mini_batch = self._mini_batch([parts[index] for index in indices])
+            steps.append(self._step(mini_batch, rate, is_first=not steps))
+            if settings.loss.target_kl:
+                last = StepDiagnostics.merged(self._ranks.gather([steps[-1].diagnostics]))
+                if update_figures([last])["approx_kl"] > settings.loss.target_kl:
+                    break
+        return [parts[index] for index in sorted(used)], steps
+
+    def _step(
+        self, mini_batch: Sequence[WeightedGroup], rate: float, *, is_first: bool
+    ) -> _OptimizerStep:
+        settings, diagnostics, roles = self._settings, Diagnostics(), None
+        loss = self._policy_loss(diagnostics)
+        if is_first and mini_batch[0].old_logprobs is None:
+            # Where nothing is recomputed, the first forward pass shows the mismatch.
+            loss = with_gap_check(loss, settings.max_logprob_gap)
+        if settings.compares_roles:
+            roles = RoleGradients(self._learner.weights.trained.values(), self._ranks)
+        _, norm = self._learner.step(mini_batch, loss, rate, roles)
+        return _OptimizerStep(diagnostics.total(), norm, roles.products if roles else None)
+
+    def _statistics(
+        self, trained: Sequence[UpdatePart], steps: Sequence[_OptimizerStep]
+    ) -> UpdateStats:
+        """What the steps of an update have measured, on all ranks. Collective."""
+        shares = self._ranks.gather([[step.diagnostics for step in steps]])
+        merged = [StepDiagnostics.merged(parts) for parts in zip(*shares, strict=True)]
+        lengths = [len(c.token_ids) for part in trained for c in part.group.completions]
+        return UpdateStats(
+            num_groups=len({part.source for part in trained}),
+            num_completions=len(lengths),
+            num_tokens=sum(lengths),
+            num_optimizer_steps=len(steps),
+            grad_norm=sum(step.grad_norm for step in steps) / len(steps),
+            role_gradients=role_figures([s.products for s in steps if s.products is not None]),
+            **update_figures(merged),
+        )
+
+    def _update_kl(self, groups: Sequence[TrainingGroup], old: Sequence[Scores] | None) -> float:
+        """How far the update has moved the policy, on the first of its groups.
+
+        Measured after the last step: what a mini-batch sees is always from before its own.
+        """
+        probe = groups[:_NUM_PROBED]
+        before = [c.logprobs for group in probe for c in group.completions]
+        if old is not None:
+            before = [part for score in old[:_NUM_PROBED] for part in score]
+        return mean_kl(before, [part for score in self._learner.score(probe) for part in score])
 
     def forward_backward(
         self,
@@ -398,31 +438,6 @@ class Updater:
         with self._loaded.active():
             return self._learner.optim_step(learning_rate)
 
-    def _update_kl(self, groups: Sequence[TrainingGroup], old: Sequence[Scores] | None) -> float:
-        """How far the update has moved the policy, on the first of its groups.
-
-        Measured after the last step: what a mini-batch sees is always from before its own.
-        """
-        probe = groups[:_NUM_PROBED]
-        before = [c.logprobs for group in probe for c in group.completions]
-        if old is not None:
-            before = [part for score in old[:_NUM_PROBED] for part in score]
-        after = [part for score in self.score(probe) for part in score]
-        return mean_kl(before, after)
-
-    def _is_engine_rounded(self, group: TrainingGroup) -> bool:
-        """Whether the engine's log-probabilities are too rough as denominators of ratios.
-
-        In float32 they are those of the trainer. In bfloat16 both round, at different places, and
-        ratios that should be 1 are clipped by chance. One group shows it.
-        """
-        if self._learner.precision == "float32":
-            return False
-        own = [value for part in self.score([group])[0] for value in part]
-        engine = [value for completion in group.completions for value in completion.logprobs]
-        ratio = (torch.tensor(own) - torch.tensor(engine)).exp()
-        return bool((ratio - 1).abs().max() > _MAX_ROUNDING)
-
     def imitate(
         self, demonstrations: Sequence[Demonstration], imitation: Imitation
     ) -> Iterator[ImitationStep]:
@@ -440,24 +455,12 @@ class Updater:
         finally:
             self._learner.optimizer.restart()
 
-    def _step(self, parts: Sequence[UpdatePart], rate: float, report: UpdateReport) -> None:
-        settings, diagnostics = self._settings, Diagnostics()
-        groups, loss = self._mini_batch(parts), self._policy_loss(diagnostics)
-        if not report.steps and groups[0].old_logprobs is None:
-            loss = with_gap_check(loss, settings.max_logprob_gap)
-        roles = None
-        if settings.compares_roles:
-            roles = RoleGradients(self._learner.weights.trained.values(), self._ranks)
-        with self._enough_memory():
-            _, norm = self._learner.step(groups, loss, rate, roles)
-        report.add(diagnostics, norm, roles)
-
     def _mini_batch(self, parts: Sequence[UpdatePart]) -> list[WeightedGroup]:
         settings = self._settings
         return mini_batch(parts, settings.loss.aggregation, settings.max_completion_tokens)
 
     def _policy_loss(self, diagnostics: Diagnostics) -> MicroLoss:
-        return functools.partial(policy_loss, config=self._regulator.loss, diagnostics=diagnostics)
+        return functools.partial(policy_loss, config=self._controller.loss, diagnostics=diagnostics)
 
     @contextlib.contextmanager
     def _enough_memory(self) -> Iterator[None]:
@@ -479,7 +482,7 @@ class Updater:
 
     def save_state(self, directory: Path) -> None:
         """Every rank writes its share. Collective."""
-        state = self._learner.optimizer.state_dict() | self._regulator.state_dict()
+        state = self._learner.optimizer.state_dict() | self._controller.state_dict()
         state["num_updates"] = self._num_updates
         if self._critic is not None and self._ranks.is_main:
             state["critic"] = self._critic.state_dict()
@@ -493,7 +496,7 @@ class Updater:
         """
         state = read_shares(directory)
         self._learner.optimizer.load_state_dict(state)
-        self._regulator.load_state_dict(state)
+        self._controller.load_state_dict(state)
         if self._critic is not None:
             self._critic.load_state_dict(state["critic"])
         self._num_updates = state["num_updates"]
