@@ -234,7 +234,7 @@ def _gpus(wanted: int | None) -> list[str]:
 def _server(config: Config, names: Sequence[str], gpus: Sequence[str]) -> Server:
     # Imported here: transformers takes seconds.
     from pettingllms_trainers.backends.hf.adapters import read_settings
-    from pettingllms_trainers.backends.vllm.replica import server_command
+    from pettingllms_trainers.backends.vllm.server import server_command
 
     members = [config.models[name] for name in names]
     adapters = [policy for policy in members if policy.has_adapter]

@@ -46,7 +46,9 @@ Kind = Literal["transformers", "vllm", "vllm_server"]
 _VLLM = "pettingllms_trainers.backends.vllm"
 KINDS: dict[Kind, EngineKind] = {
     "transformers": EngineKind(),
-    "vllm": EngineKind(f"{_VLLM}.engine", takes_requests=True, reserves_memory=True, shards=True),
+    "vllm": EngineKind(
+        f"{_VLLM}.in_process", takes_requests=True, reserves_memory=True, shards=True
+    ),
     "vllm_server": EngineKind(f"{_VLLM}.server", is_local=False, takes_requests=True),
 }
 """A new kind of engine is a name above, a row here and a module."""

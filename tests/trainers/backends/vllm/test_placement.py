@@ -12,7 +12,7 @@ pytest.importorskip("vllm", reason="the package vllm is not installed")
 
 from pettingllms_trainers.backends.device import check_parallel
 from pettingllms_trainers.backends.engines import computes_elsewhere
-from pettingllms_trainers.backends.vllm import start
+from pettingllms_trainers.backends.vllm import in_process
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.config.recipes import recipe_path
@@ -39,7 +39,7 @@ def recipes():
 def gpu_platform(monkeypatch):
     """Let vLLM's checks of arguments run as on a GPU."""
     platform = import_module("vllm.platforms").current_platform
-    monkeypatch.setattr(start, "_is_cpu", lambda: False)
+    monkeypatch.setattr(in_process, "_is_cpu", lambda: False)
     monkeypatch.setattr(type(platform), "is_sleep_mode_available", lambda _: True)
 
 
@@ -82,7 +82,7 @@ def test_engines_of_the_recipes_are_placed_where_vllm_takes_them(
         num_engines = len(base_groups(config.models))
         assert computes_elsewhere(config, num_engines) == (num_engines > 1)
         num_sleeping += num_engines > 1 and config.engine.vllm.sleep
-        arguments = start._arguments(config.engine)
+        arguments = in_process.arguments_of(config.engine)
         if str(arguments) in accepted:
             continue
         accepted.add(str(arguments))

@@ -16,8 +16,7 @@ from pettingllms_trainers.backends.hf.tiny import build_tokenizer
 from pettingllms_trainers.backends.vllm import handover
 from pettingllms_trainers.backends.vllm import server as vllm_server
 from pettingllms_trainers.backends.vllm.handover import weight_files, write_weights
-from pettingllms_trainers.backends.vllm.replica import start_command
-from pettingllms_trainers.backends.vllm.server import VLLMServerEngine
+from pettingllms_trainers.backends.vllm.server import ServedVLLM, start_command
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.types import SamplingSettings
@@ -109,7 +108,7 @@ def servers(monkeypatch):
 
 
 def connect(servers, adapters=(0, 0), **settings):
-    return VLLMServerEngine(
+    return ServedVLLM(
         [server.url for server in servers],
         TOKENIZER,
         stop_ids={END},
@@ -301,9 +300,7 @@ def test_wrong_servers_are_refused_at_the_start(servers):
     with pytest.raises(ConfigError, match=r"404: not found\)\. Start it with: .*DEV_MODE=1"):
         connect(servers)
     with pytest.raises(ConfigError, match=r"cannot be used \(http://127.0.0.1:1: ConnectError"):
-        VLLMServerEngine(
-            ["http://127.0.0.1:1"], TOKENIZER, stop_ids={END}, config=VLLMServerConfig()
-        )
+        ServedVLLM(["http://127.0.0.1:1"], TOKENIZER, stop_ids={END}, config=VLLMServerConfig())
 
 
 def generate_with(engine, requests, adapter):

