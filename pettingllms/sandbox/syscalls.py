@@ -90,11 +90,24 @@ class Reach(NamedTuple):
 
     processes: tuple[int, ...] = ()
     """Arguments that name a process: the filter lets 0 and the program's own pid pass."""
-    pool: str = ""
-    """What it takes of a pool of the user: bound."""
-    machine: str = ""
-    """What it reads or takes of a table of the machine: bound."""
+    shared: str = ""
+    """What it reads or takes that is not the run's alone: of the user, or of the machine."""
+    bound: str = ""
+    """What bounds that."""
+    per: str = ""
+    """What the bound counts for, of which a run has as many as `COPIES` says; empty where nothing
+    is taken, or the whole of it is refused."""
 
+
+COPIES: Final = {
+    "process": "one: clone makes threads only, fork and vfork are refused",
+    "descriptor table": "one: threads share it (clone), close_range and unshare may not copy it",
+    "thread": "as many as the server, which is asked about each, admits (`jail.threads`)",
+}
+"""What limits of the kernel count for -> how many of these a run can have, and why not more.
+
+A limit per X bounds nothing where a program can make many X.
+"""
 
 # Their arguments are descriptors, addresses, signals and times of the calling process. Its memory
 # is bounded by RLIMIT_AS, its descriptors by RLIMIT_NOFILE, its threads by `jail.threads`.
@@ -108,30 +121,48 @@ sched_get_priority_min exit exit_group futex_waitv set_tid_address set_robust_li
 getdents64 fstat newfstatat close_range getcwd prctl ioctl fcntl
 """
 
-_MEMORY = "memory: RLIMIT_AS per run"
+_MEMORY = Reach(shared="memory", bound="RLIMIT_AS", per="process")
 
 CALLS: Final[dict[str, Reach]] = {
     **dict.fromkeys(_OWN.split(), Reach()),
     # `sendmsg` is there for our own child, which hands the listener of this filter to the server.
     # It closes that socket before the program is compiled, and the program cannot make one.
     "sendmsg": Reach(),
-    **dict.fromkeys(("brk", "mremap"), Reach(machine=_MEMORY)),
-    "mmap": Reach(machine=f"{_MEMORY}; huge pages that are set aside: MAP_HUGETLB is refused"),
-    "madvise": Reach(machine="pages merged with other processes', broken pages: advice refused"),
-    "mincore": Reach(machine="page cache: the kernel answers for files of the same user only"),
-    "futex": Reach(machine="threads, by number in a word of memory: operations of PI are refused"),
+    **dict.fromkeys(("brk", "mremap"), _MEMORY),
+    "mmap": _MEMORY._replace(
+        shared="memory; huge pages that are set aside, locked memory",
+        bound="RLIMIT_AS; the flags for the others are refused",
+    ),
+    "madvise": Reach(
+        shared="pages merged with other processes', broken pages, swap", bound="advice refused"
+    ),
+    "mincore": Reach(
+        shared="page cache", bound="the kernel answers for files of the same user only"
+    ),
+    "futex": Reach(
+        shared="threads, by number in a word of memory", bound="operations of PI are refused"
+    ),
     **dict.fromkeys(
         ("pipe", "pipe2"),
-        Reach(pool="pages of pipes: RLIMIT_NOFILE, such that all workers stay below the budget"),
+        Reach(
+            shared="pages of pipes",
+            bound="RLIMIT_NOFILE, such that all workers stay below the budget",
+            per="descriptor table",
+        ),
     ),
     **dict.fromkeys(
         ("epoll_create", "epoll_create1", "epoll_ctl"),
-        Reach(pool="epoll watches: half the square of RLIMIT_NOFILE per run, of millions"),
+        Reach(
+            shared="epoll watches, of which there are millions",
+            bound="half the square of RLIMIT_NOFILE",
+            per="descriptor table",
+        ),
     ),
-    "eventfd2": Reach(machine="anonymous inodes: RLIMIT_NOFILE"),
-    "clone": Reach(pool="processes: threads are counted run by run (`jail.threads`)"),
+    "eventfd2": Reach(shared="anonymous inodes", bound="RLIMIT_NOFILE", per="descriptor table"),
+    "clone": Reach(shared="processes", bound="counted by the server", per="thread"),
     **dict.fromkeys(
-        ("kill", "tgkill"), Reach((0,), pool="pending signals: one of each per thread")
+        ("kill", "tgkill"),
+        Reach((0,), shared="pending signals", bound="one of each kind", per="thread"),
     ),
     **dict.fromkeys(
         ("getpgid", "getsid", "sched_getaffinity", "sched_getscheduler", "sched_getparam"),
@@ -139,13 +170,13 @@ CALLS: Final[dict[str, Reach]] = {
     ),
     "getpriority": Reach((1,)),
     "prlimit64": Reach((0,)),
-    "getppid": Reach(machine="pids: the server's own, in tiers B and C"),
+    "getppid": Reach(shared="pids", bound="the server's own, in tiers B and C"),
     **dict.fromkeys(
         ("clock_gettime", "clock_getres", "clock_nanosleep"),
-        Reach(machine="clocks: those of the machine; clocks of processes and devices are refused"),
+        Reach(shared="clocks of the machine", bound="those of processes and devices are refused"),
     ),
-    **dict.fromkeys(("gettimeofday", "time"), Reach(machine="clocks")),
-    "getcpu": Reach(machine="processors: the number of the one it runs on"),
-    "getrandom": Reach(machine="entropy: does not run out"),
-    "uname": Reach(machine="names: kernel and, in tiers B and C, host; THREATS.md says so"),
+    **dict.fromkeys(("gettimeofday", "time"), Reach(shared="clocks", bound="read only")),
+    "getcpu": Reach(shared="processors", bound="the number of the one it runs on"),
+    "getrandom": Reach(shared="entropy", bound="it does not run out"),
+    "uname": Reach(shared="names", bound="kernel, and host in tiers B and C: THREATS.md says so"),
 }
