@@ -3,7 +3,8 @@
     python benchmarks/tables.py           # write
     python benchmarks/tables.py --check   # exit 1 if a document is not up to date
 
-A table stands between `<!-- table:NAME -->` and `<!-- /table:NAME -->`. Nothing in it is typed.
+A table stands between `<!-- table:NAME -->` and `<!-- /table:NAME -->`. Nothing in it is typed: it
+is what the macro of that name in `tables.jinja` gives, or a function of `credit_study.tables`.
 """
 
 from __future__ import annotations
@@ -11,61 +12,64 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
-from inspect import getmembers, isfunction
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from statistics import fmean
 
-from document_tables import (
-    credit,
-    credit_tiny,
-    games,
-    judging,
-    learning,
-    repository,
-    speed,
-    trainer,
-)
+import documents
+from credit_study.intervals import paired
+from credit_study.tables import TABLES
+from documents import ROOT
+from jinja2 import Environment, FileSystemLoader
 
-ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "envs/README.md",
-    "benchmarks/README.md",
-    "docs/blame.md",
-    "docs/check-an-environment.md",
-    "docs/curriculum.md",
-    "docs/research/enumerated.md",
-    "docs/research/equal-states.md",
-    "docs/research/small-models.md",
-    "docs/fleet.md",
-    "docs/gpus.md",
-    "docs/fleet-checked.md",
-    "docs/workflows-frameworks.md",
-    "docs/writer-editor.md",
-    "docs/leaderboard.md",
-)
-_BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
-
-TABLES: dict[str, Callable[[], str]] = {
-    name: function
-    for module in (credit, credit_tiny, games, judging, learning, repository, speed, trainer)
-    for name, function in getmembers(module, isfunction)
-    if function.__module__ == module.__name__ and not name.startswith("_")
-}
-"""Name -> what makes the table: the public functions of these modules."""
+MARK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
 
 
-def render(text: str) -> str:
-    """Return a document with all its tables regenerated."""
+def tables() -> dict[str, Callable[[], str]]:
+    """Name of a table -> what makes it."""
+    env = Environment(
+        loader=FileSystemLoader(ROOT / "benchmarks"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    names = ("share", "part", "ratio", "middle", "points", "ends", "entry")
+    env.filters |= {name: getattr(documents, name) for name in names}
+    env.filters |= {
+        "mean": fmean,
+        "repr": repr,
+        "percent": lambda value: f"{100 * value:.1f} %",
+        "game_name": lambda game: game.rpartition("_")[0].replace("_", " "),
+    }
+    env.tests |= {
+        "in_steps": lambda title: title.startswith("train step"),
+        "missed": lambda row: row["ratio"]["median"] < row["goal"],
+    }
+    names = (
+        "caption",
+        "cheapest",
+        "ensemble_cells",
+        "entry",
+        "games",
+        "head",
+        "packages",
+        "result",
+    )
+    env.globals |= {name: getattr(documents, name) for name in (*names, "leaderboard_entries")}
+    env.globals["paired"] = lambda ours, theirs: paired(
+        [one - other for one, other in zip(ours, theirs, strict=True)]
+    )
+    return {**vars(env.get_template("tables.jinja").module), **TABLES}
+
+
+def render(text: str, known: Mapping[str, Callable[[], str]]) -> str:
+    """The text of a document with all its tables made anew."""
 
     def replace(match: re.Match[str]) -> str:
-        name = match.group(2)
-        if name not in TABLES:
-            raise SystemExit(f"unknown table {name!r}; known: {', '.join(TABLES)}")
-        return match.group(1) + TABLES[name]() + match.group(3)
+        if match[2] not in known:
+            raise SystemExit(f"unknown table {match[2]!r}; tables.jinja has all")
+        return match[1] + known[match[2]]() + match[3]
 
-    return _BLOCK.sub(replace, text)
+    return MARK.sub(replace, text)
 
 
 def main() -> None:
@@ -73,13 +77,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only tell whether all is up to date")
     check = parser.parse_args().check
-    stale: list[str] = []
-    for name in DOCUMENTS:
-        path = ROOT / name
+    known, stale = tables(), list[str]()
+    folders = ("docs", "envs", "benchmarks")
+    documents = [*ROOT.glob("*.md"), *(p for name in folders for p in (ROOT / name).rglob("*.md"))]
+    for path in sorted(documents):
         text = path.read_text(encoding="utf-8")
-        fresh = render(text)
+        fresh = render(text, known)
         if fresh != text:
-            stale.append(name)
+            stale.append(str(path.relative_to(ROOT)))
             if not check:
                 path.write_text(fresh, encoding="utf-8")
     print(f"{'stale' if check else 'written'}: {', '.join(stale) or 'nothing'}")

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ASSETS = ROOT / "docs" / "assets"
 WIDE, NARROW = (1280, 900), (390, 844)
 
-sys.path.insert(0, str(ROOT / "benchmarks" / "suites"))
+sys.path.insert(0, str(ROOT / "tests"))
 
 from browser import Browser  # noqa: E402  the path comes first
 

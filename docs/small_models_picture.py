@@ -23,14 +23,16 @@ PICTURE = ROOT / "docs" / "assets" / "small_models.svg"
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from document_tables.credit_cells import (  # noqa: E402  the path comes first
+from credit_study.tables import (  # noqa: E402  the path comes first
     TABLE,
+    WAYS,
     Results,
     at_tokens,
+    complete_rows,
     label_of,
     results,
+    tokens_of,
 )
-from document_tables.credit_tiny import WAYS, complete_rows, tokens_of  # noqa: E402
 
 _COLUMNS, _NUM_POINTS = 3, 13
 _WIDTH, _HEAD, _ROW = 720, 46, 192

@@ -40,15 +40,6 @@ def moves_of(env: Any, rng: random.Random) -> list[str]:
     return [f'#### ["{move}"]' for move in rng.choices("UDLR", k=50)]
 
 
-def random_texts(env: Any, rng: random.Random) -> list[str]:
-    """Return what the scripted policy `random` writes in an episode."""
-    fork, texts = env.fork(), list[str]()
-    while fork.acting():
-        texts.append(fork.scripted_action(fork.agent_selection, "random", rng))
-        fork.step(texts[-1])
-    return texts
-
-
 def steps(env_id: str, texts_of: Callable[[Any, random.Random], list[str]], **kwargs: Any) -> Any:
     """`env.step(text)` and `env.last()` of the agents of a team, on fresh levels."""
 
@@ -106,7 +97,6 @@ def shown(board: str) -> dict[str, Any]:
 
 
 PAIR = "proposer-planner"
-SINGLE_MOVES = {"team": PAIR, "max_turns": 25, "moves_per_turn": 1, "max_moves": 4}
 WORKLOADS: dict[str, Callable[[int], Units]] = {
     "sudoku_4x4_steps": steps("sudoku_v0", fills_of, team=PAIR, size=4, max_turns=16),
     "sudoku_9x9_steps": steps("sudoku_v0", fills_of, team=PAIR, size=9, max_turns=81),
@@ -121,16 +111,6 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
     "sudoku_9x9_40_clues_levels": levels("sudoku_v0", size=9, clues=40),
     "sudoku_9x9_31_clues_levels": levels("sudoku_v0", size=9, clues=31),
     "plan_path_levels": levels("plan_path_v0"),
-    "blocksworld_steps": steps("blocksworld_v0", random_texts, **SINGLE_MOVES),
-    "blocksworld_levels": levels("blocksworld_v0"),
-    "queens_steps": steps("queens_v0", random_texts, **SINGLE_MOVES),
-    "queens_levels": levels("queens_v0"),
-    "dining_steps": steps("dining_v0", random_texts, max_turns=25),
-    "dining_levels": levels("dining_v0"),
-    "search_steps": steps("search_v0", random_texts, max_turns=25),
-    "search_levels": levels("search_v0"),
-    "panel_steps": steps("panel_v0", random_texts, max_turns=25),
-    "panel_levels": levels("panel_v0"),
     "forks": forks,
     "sudoku_4x4_board_steps": steps(
         "sudoku_v0", fills_of, team=PAIR, size=4, max_turns=16, **shown("grid")

@@ -190,40 +190,6 @@ def paper_sudoku(size, num_clues):
     return setup
 
 
-def paper_queens():
-    states = paper_states()
-
-    def setup(seed):
-        rng = random.Random(seed)
-        return states.EightQueensEnvState(), [rng.choices(range(8), k=8) for _ in range(50)]
-
-    return setup
-
-
-def paper_blocks():
-    states = paper_states()
-
-    def stacks_of(rng):
-        stacks = []
-        for block in rng.sample("ABCDE", 5):
-            if stacks and rng.random() < 0.5:
-                rng.choice(stacks).append(block)
-            else:
-                stacks.append([block])
-        return stacks
-
-    def setup(seed):
-        rng = random.Random(seed)
-        arguments = {"init_stacks": stacks_of(rng), "goal_stacks": stacks_of(rng)}
-        played, actions = states.BlocksworldEnvState(**arguments), []
-        for _ in range(50):
-            actions.append([{"move": list(rng.choice(played.available_actions()))}])
-            played.step(actions[-1])
-        return states.BlocksworldEnvState(**arguments), actions
-
-    return setup
-
-
 def reasoning_gym(name, **config):
     import reasoning_gym as library
 
@@ -265,13 +231,6 @@ WORKLOADS = {
     ),
     ("paper's code", "plan_path_agent_steps"): lambda: paper_agent("plan_path", paper_plan_path()),
     ("paper's code", "sokoban_agent_steps"): lambda: paper_agent("sokoban", paper_sokoban()),
-    ("paper's code", "queens_steps"): lambda: timed(paper_queens(), paper_step),
-    ("paper's code", "queens_agent_steps"): lambda: paper_agent("eight_queens", paper_queens()),
-    ("paper's code", "blocksworld_steps"): lambda: timed(paper_blocks(), paper_step),
-    ("paper's code", "blocksworld_agent_steps"): lambda: paper_agent("blocksworld", paper_blocks()),
-    ("reasoning-gym", "queens_levels"): lambda: reasoning_gym(
-        "n_queens", n=8, min_remove=6, max_remove=6
-    ),
     ("gem-llm", "sokoban_steps"): gem_sokoban_steps,
     ("gem-llm", "sokoban_1_box_levels"): lambda: gem_levels(gem_sokoban_env()),
     ("reasoning-gym", "sokoban_2_boxes_levels"): lambda: reasoning_gym_sokoban(2),

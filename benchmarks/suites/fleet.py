@@ -8,21 +8,15 @@ setting of `recipe:plan_path` after its warm start; the train steps of other set
 planned and measured. Written are medians over rounds, each with a fit of its own, of the medians of
 the measured steps. One thread does all of it, so that seconds are CPU seconds of the process, for
 which other work on the machine counts less.
-
-Orders that others have published: the larger the spread of lengths, the longer the tail
-(arXiv 2509.21009); and episodes that do not wait for each other take less time (arXiv 2602.09578).
-Stragglers: one episode of a hundred is ten times as long, with `rollout.max_staleness` 1, 2 and 4.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -40,12 +34,10 @@ from pettingllms_trainers.fleet.here import Here, measured_here
 from pettingllms_trainers.fleet.places import Fleet
 from pettingllms_trainers.fleet.planner import bottleneck, plan_fleet
 from pettingllms_trainers.fleet.simulate import rollouts_on, step_on
-from pettingllms_trainers.fleet.speeds import GPUS, USUAL, EngineSpeed, engine_of
-from pettingllms_trainers.fleet.workload import Step, Workload
+from pettingllms_trainers.fleet.speeds import EngineSpeed
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments
-from pettingllms_trainers.rollout.flight import Voyage
 from pettingllms_trainers.runs.measuring import measured
 
 RECIPE = "recipe:plan_path"
@@ -68,16 +60,12 @@ SETTINGS = {
 PAPER = [
     f"recipe:paper/{n}" for n in ("paper", "tasks/plan_path", "models/qwen3_8b", "training/lora")
 ]
-FULL = [*PAPER[:-1], "recipe:paper/training/full_8gpu"]
-SKEWED = ("--rollout.num-levels=100", "--engine.vllm.no-sleep")
 HERE = Fleet((), (), 1)
 LOADS = (0.2, 0.4, 0.6)
 PLANS = ((PAPER, 8), (["recipe:gpus/64"], 64), (["recipe:gpus/64"], 512))
 NUM_ROUNDS = 3
 NUM_PLAYED = 8
 """Train steps that a prediction is a mean over."""
-NUM_DRAWS = 8
-"""Workloads that each figure of the published orders is a mean over."""
 
 
 def main() -> None:
@@ -88,13 +76,11 @@ def main() -> None:
     options = parser.parse_args()
     result = frame("fleet", [0])
     result["queues"] = [queue(load, options.arrivals) for load in LOADS]
-    result["orders"] = orders()
-    result["stragglers"] = stragglers()
     result["plans"] = [plan(*one) for one in PLANS]
     with mock.patch("time.perf_counter", time.process_time):
         result["machine"] = machine(options.steps)
     write(result, options.output)
-    for name in ("queues", "orders", "stragglers", "plans", "machine"):
+    for name in ("queues", "plans", "machine"):
         print(name, *result[name], sep="\n  ")
 
 
@@ -123,58 +109,6 @@ async def _mean_time(load: float, num_arrivals: int) -> float:
     return sum(times) / len(times)
 
 
-def orders() -> list[dict[str, Any]]:
-    """Return what the spread of lengths and waiting for each other cost, on data-sheet engines."""
-    waiting = load_config(PAPER, ["--engine.kind=transformers"])
-    environment = make_environments(waiting)[0]
-    engine = engine_of(_shape(waiting), GPUS["h100"], 1, USUAL)
-    found: list[dict[str, Any]] = []
-    for spread in (0.3, 0.8, 1.2):
-        loads = [_workload(spread, random.Random(seed)) for seed in range(NUM_DRAWS)]
-        played = {
-            name: [
-                rollouts_on(config, environment, load, Fleet((4,), (4,)), {"tool": engine})
-                for load in loads
-            ]
-            for name, config in (("waiting", waiting), ("continuous", load_config(PAPER)))
-        }
-        found.append(
-            {
-                "spread": spread,
-                **{name: round(fmean(r.seconds for r in runs), 1) for name, runs in played.items()},
-                "tail": round(fmean(r.tail for r in played["continuous"]), 3),
-            }
-        )
-    return found
-
-
-def stragglers() -> list[dict[str, Any]]:
-    """Return what waiting for stragglers costs, and the share of the episodes that are given up."""
-    short = [_workload(0.8, random.Random(seed)) for seed in range(100)]
-    (steps,) = short[0].episodes
-    long = tuple(step._replace(turn=turn) for turn in range(40) for step in steps[:2])
-    skewed = short[0]._replace(episodes=(long, *(one.episodes[0] for one in short[1:])))
-    found: list[dict[str, Any]] = []
-    for bound in (1, 2, 4):
-        flags = [f"--rollout.max-staleness={bound}", *SKEWED]
-        config = load_config(FULL, flags)
-        environment = make_environments(config)[0]
-        engines = dict.fromkeys(config.models, engine_of(_shape(config), GPUS["h100"], 1, USUAL))
-        play = partial(rollouts_on, config, environment, skewed, Fleet((2, 2), (2, 2)), engines)
-        dropped = play()
-        with mock.patch.object(Voyage, "leave"):
-            waiting = play()
-        found.append(
-            {
-                "bound": bound,
-                "waiting_s": round(waiting.seconds, 1),
-                "dropped_s": round(dropped.seconds, 1),
-                "stale": round(dropped.stale, 4),
-            }
-        )
-    return found
-
-
 def plan(names: Sequence[str], num_gpus: int) -> dict[str, Any]:
     """Return the fastest fleet of up to so many GPUs, what it waits for, and what planning took."""
     spent, found = timed(lambda: plan_fleet(load_config(names), num_gpus=num_gpus, gpu="h100"))
@@ -196,29 +130,6 @@ def plan(names: Sequence[str], num_gpus: int) -> dict[str, Any]:
         "slowest_s": round(steps[-1].step_s, 1),
         "cpu_s": round(spent.cpu_s, 1),
     }
-
-
-def _shape(config: Config) -> Any:
-    from pettingllms_trainers.backends.hf.shapes import shape_of
-
-    return shape_of("tool", config.models["tool"])
-
-
-def _workload(spread: float, rng: random.Random) -> Workload:
-    """Return levels of four turns whose answers are lognormal around 400 tokens."""
-    agents = ("tool_0", "planner_0")
-    steps = tuple(
-        Step(
-            agent,
-            turn,
-            500,
-            tuple(max(1, round(400 * math.exp(rng.gauss(0, spread)))) for _ in range(64)),
-        )
-        for turn in range(4)
-        for agent in agents
-    )
-    used = dict.fromkeys(agents, (1.0,))
-    return Workload((steps,), tuple((agent,) for agent in agents), 0.0, used, "lognormal")
 
 
 def machine(num_steps: int) -> list[dict[str, Any]]:

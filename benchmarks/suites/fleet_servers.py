@@ -17,26 +17,70 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
+import socket
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 from unittest import mock
 
+import httpx2
 import measuring
 from fleet import compared, planned, step_seconds, taken
-from trainer_overlap import CONFIG, STEPS, TEAM, run, served
 
+from pettingllms_trainers.cli import main as train
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.fleet.here import Here, Watch, measured_here
+from pettingllms_trainers.fleet.here import Watch, measured_here
 from pettingllms_trainers.fleet.places import Fleet
-from pettingllms_trainers.fleet.simulate import rollouts_on
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments
+from pettingllms_trainers.rollout.environments import make_environments
 
 NAME = "team"
+CONFIG = "recipe:plan_path_shared"
+TEAM = [
+    "--policies.{name}.hidden-size=128",
+    "--policies.{name}.num-heads=4",
+    "--warm-start.num-steps=40",
+    "--warm-start.num-episodes=150",
+    "--logging.progress=off",
+    "--logging.no-tensorboard",
+]
+STEPS = [
+    "--rollout.num-levels=16",
+    "--algorithm.num-candidates=8",
+    "--rollout.temperature=1.3",
+    "--rollout.max-completion-tokens=24",
+    "--env.kwargs.max-turns=3",
+    "--optimizer.learning-rate=1e-9",
+    "--warm-start.num-steps=0",
+    "--evaluation.num-episodes=1",
+    "--evaluation.every=0",
+    "--checkpoint.every=1000",
+    "--logging.rollouts-every=0",
+    "--logging.progress=off",
+    "--logging.no-tensorboard",
+    "--engine.kind=vllm_server",
+]
+SERVER = [
+    "--dtype=float32",
+    "--enable-scale-out",
+    "--generation-config=vllm",
+    "--logprobs-mode=processed_logprobs",
+    "--worker-extension-cls=pettingllms_trainers.backends.vllm.worker.TrainedWeights",
+    "--enforce-eager",
+    "--distributed-executor-backend=uni",
+    "--block-size=32",
+    f"--kv-cache-memory-bytes={256 << 20}",
+    "--no-enable-chunked-prefill",
+    "--max-num-batched-tokens=4096",
+]
+_START_S = 180.0
 
 
 class Setting(NamedTuple):
@@ -59,9 +103,6 @@ SETTINGS = [
     for is_ahead in (False, True)[: 3 - num]
 ]
 """The first is fitted."""
-ALONE = Setting(1, is_continuous=True, is_ahead=False)
-SERVERS = (1, 2, 4, 8, 16)
-"""Rollouts are simulated on so many, with a core of their own each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -73,13 +114,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     result = measuring.frame("fleet_servers", [0])
     result["hardware"] = "Linux x86_64, 2 cores, wall time"
     with tempfile.TemporaryDirectory() as folder:
-        result |= settings(Path(folder), options.rounds, options.steps)
+        result["settings"] = settings(Path(folder), options.rounds, options.steps)
     measuring.write(result, options.output)
     print(result)
 
 
-def settings(folder: Path, num_rounds: int, num_steps: int) -> dict[str, Any]:
-    """Return the train steps of all settings, planned and measured, and rollouts by servers."""
+def settings(folder: Path, num_rounds: int, num_steps: int) -> list[dict[str, Any]]:
+    """The train steps of all settings, planned and measured."""
     run(["warm-start", CONFIG, "--output-dir", str(folder / "team")], TEAM, NAME)
     model, cores = folder / "team" / "policies" / NAME, sorted(os.sched_getaffinity(0))
     with contextlib.ExitStack() as servers:
@@ -91,7 +132,6 @@ def settings(folder: Path, num_rounds: int, num_steps: int) -> dict[str, Any]:
         environments = make_environments(configs[SETTINGS[0]])
         planned_s: dict[Setting, list[float]] = {one: [] for one in SETTINGS}
         measured_s: dict[Setting, list[float]] = {one: [] for one in SETTINGS}
-        rollout_s: dict[Setting, list[float]] = {one: [] for one in SETTINGS}
         for _ in range(num_rounds):
             os.sched_setaffinity(0, cores[:1])
             fitted = measured_here(configs[SETTINGS[0]], environments, num_steps=num_steps)
@@ -103,24 +143,8 @@ def settings(folder: Path, num_rounds: int, num_steps: int) -> dict[str, Any]:
                     planned_s[one].append(planned(config, fitted, environments[0], fleet))
                     steps = taken(config, environments, num_steps, _watch(one, config))
                 measured_s[one].append(median(step_seconds(steps)))
-                rollout_s[one] += [step["time/rollout_s"] for step in steps]
                 print(one, planned_s[one][-1], measured_s[one][-1], flush=True)
-        num_levels = configs[SETTINGS[0]].rollout.num_levels
-        simulated = {
-            num: _rollout_s(configs[ALONE], fitted, environments[0], num) for num in SERVERS
-        }
-    rows = [{"setting": str(one), **compared(planned_s[one], measured_s[one])} for one in SETTINGS]
-    measured = {num: median(rollout_s[ALONE._replace(num_servers=num)]) for num in (1, 2)}
-    return {
-        "settings": rows,
-        "measured_per_hour": {n: round(3600 * num_levels / s) for n, s in measured.items()},
-        "simulated_per_hour": {n: round(3600 * num_levels / s) for n, s in simulated.items()},
-    }
-
-
-def _rollout_s(config: Config, fitted: Here, environment: RunEnvironment, num: int) -> float:
-    fleet = Fleet((num,), (1,))
-    return rollouts_on(config, environment, fitted.workload, fleet, fitted.speeds.engines).seconds
+    return [{"setting": str(one), **compared(planned_s[one], measured_s[one])} for one in SETTINGS]
 
 
 def _config(model: Path, urls: Sequence[str], setting: Setting) -> Config:
@@ -142,6 +166,52 @@ def waiting(setting: Setting) -> Iterator[None]:
 
 def _watch(setting: Setting, config: Config) -> Callable[[PolicyPool], PolicyPool]:
     return (lambda pool: pool) if setting.is_continuous else Watch(config, math.inf).watched
+
+
+def run(words: Sequence[str], flags: Sequence[str], name: str) -> None:
+    """Call the command; it must succeed."""
+    code = train([*words, *(flag.format(name=name) for flag in flags)])
+    if code:
+        raise SystemExit(f"pettingllms-train {' '.join(words)} ended with {code}")
+
+
+@contextlib.contextmanager
+def served(model: Path, log: Path, core: int) -> Iterator[str]:
+    """Start a vLLM server on a core; yield its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    command += [f"--model={model}", "--host=127.0.0.1", f"--port={port}", *SERVER]
+    own = {"VLLM_SERVER_DEV_MODE": "1", "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+    own |= {"VLLM_CPU_OMP_THREADS_BIND": str(core), "VLLM_NO_USAGE_STATS": "1"}
+    # The engine computes itself: a worker beside it spins while it waits.
+    own |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})  # what the server starts inherits it
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command, env={**os.environ, **own}, stdout=file, stderr=file, start_new_session=True
+        )
+    os.sched_setaffinity(0, cores)
+    try:
+        deadline = time.monotonic() + _START_S
+        while not _answers(f"http://127.0.0.1:{port}/health"):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(log.read_text(encoding="utf-8")[-3000:])
+            time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx2.get(url, timeout=5).is_success
+    except httpx2.TransportError:
+        return False
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from command_reference import command_reference
 from config_reference import config_reference
 from environment_pages import built_in_ids, environment_page, environment_table, pictures
 from family_table import family_table
-from measured_ratios import measured_ratios
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from paper_index import paper_index
@@ -45,7 +44,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "new_package": new_package,
     "paper": paper_index,
-    "ratios": measured_ratios,
     "sandbox": sandbox,
     "sandbox_threats": sandbox_threats,
     "tree": tree_picture,

@@ -16,7 +16,7 @@ without solving anything, and in Sudoku with one turn, filling in what is seen a
 +0.39 without solving anything, more than solving one puzzle in ten. With a lost level at -1, honest
 trying was punished: random moves solved 18 % of the Sokoban levels and returned less than silence.
 With the terms below the ladder of `pettingllms.testing.ladder` is in order for all games, teams,
-sizes and numbers of boxes; `benchmarks/suites/games_ladder.py` measures it.
+sizes and numbers of boxes.
 """
 
 from __future__ import annotations

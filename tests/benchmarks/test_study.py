@@ -31,8 +31,7 @@ enumerated = importlib.import_module("credit_study.enumerated")
 intervals = importlib.import_module("credit_study.intervals")
 runs = importlib.import_module("credit_study.runs")
 warm_start = importlib.import_module("credit_study.warm_start")
-credit_cells = importlib.import_module("document_tables.credit_cells")
-credit_tiny = importlib.import_module("document_tables.credit_tiny")
+tables = importlib.import_module("credit_study.tables")
 
 TABLE = rows.read_table()
 
@@ -323,7 +322,7 @@ def test_results_are_of_the_table_and_of_a_commit_that_is_here():
 
 
 def test_a_table_has_complete_rows_alone_with_values_at_the_budget():
-    found = credit_cells.Results("tiny")
+    found = tables.Results("tiny")
     curves = {"lockstep": [[0, 0.0, 4], [80000, 0.5, 4], [100000, 1.0, 4]]}
     name, ways = "plan_path_hard, noise", TABLE["tiny"]["ways"]
     found._by_seed = {
@@ -334,10 +333,8 @@ def test_a_table_has_complete_rows_alone_with_values_at_the_budget():
         for way in ways
     }
     assert found.is_complete(name)
-    assert found.mean((name, "lockstep"), lambda c: credit_cells.at_tokens(c, 90000)) == 75
-    assert found.mean(
-        (name, "vine"), lambda c: credit_cells.over_tokens(c, 90000)
-    ) == pytest.approx(25)
+    assert found.mean((name, "lockstep"), lambda c: tables.at_tokens(c, 90000)) == 75
+    assert found.mean((name, "vine"), lambda c: tables.over_tokens(c, 90000)) == pytest.approx(25)
     del found._by_seed[name, "vine"][TABLE["seeds"][-1]]
     assert not found.is_complete(name)
 
@@ -345,8 +342,8 @@ def test_a_table_has_complete_rows_alone_with_values_at_the_budget():
 def test_a_family_has_in_bold_what_the_correction_leaves():
     doubtful = [0.1, 0.13, 0.18]  # p = 0.028
     alone = {("a", "b"): doubtful, ("a", "c"): doubtful}
-    assert "**" not in credit_cells.Family(alone).shown(("a", "b"))
-    sure = credit_cells.Family({("a", "b"): doubtful, ("a", "c"): [0.1, 0.1, 0.099]})
+    assert "**" not in tables.Family(alone).shown(("a", "b"))
+    sure = tables.Family({("a", "b"): doubtful, ("a", "c"): [0.1, 0.1, 0.099]})
     assert sure.shown(("a", "b")) == "**+14 (+4 to +24)**"
     assert "the 2 that Holm" in sure.note()
 
@@ -376,14 +373,14 @@ def prose_of(page):
 def test_what_a_page_says_of_two_ways_is_what_the_table_has(claim):
     """Ahead, behind: the 95 % interval excludes 0; level: it does not; unbeaten: none is ahead."""
     assert claim["says"] in prose_of(claim["page"])
-    found, checked = credit_cells.results(claim["layer"]), 0
+    found, checked = tables.results(claim["layer"]), 0
     groups = defaultdict(list)
     for relation in ("ahead", "level", "behind"):
         for name, way, other, *of in claim.get(relation, ()):
-            how = credit_cells.over_budgets
+            how = tables.over_budgets
             if claim["layer"] != "exact":
-                tokens = credit_tiny.tokens_of(found.rows[name])
-                how = partial(credit_cells.over_tokens, tokens=tokens)
+                tokens = tables.tokens_of(found.rows[name])
+                how = partial(tables.over_tokens, tokens=tokens)
             assert found.has(name, way)
             by = found.differences((name, way), ([*of, name][0], other), how)
             low, high = mean_interval(by)[1:]
@@ -393,7 +390,7 @@ def test_what_a_page_says_of_two_ways_is_what_the_table_has(claim):
             checked += 1
     for name, way, *but in claim.get("unbeaten", ()):
         for other in {*TABLE["exact"]["ways"]} - {way, *but}:
-            by = found.differences((name, way), (name, other), credit_cells.over_budgets)
+            by = found.differences((name, way), (name, other), tables.over_budgets)
             assert mean_interval(by)[2] >= 0, (name, way, other)
             checked += 1
     assert checked
@@ -432,10 +429,9 @@ def test_every_sentence_that_compares_is_such_a_claim(page):
 
 
 def test_no_difference_in_the_prose_is_in_none_of_the_tables():
-    pages = (*PROSE, "docs/research/equal-states.md")
-    text = " ".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
-    tables = " ".join(block.group() for block in _BLOCK.finditer(text))
-    known = {found[1:] for found in _INTERVAL.findall(tables)}
+    text = " ".join((ROOT / page).read_text(encoding="utf-8") for page in PROSE)
+    shown = " ".join(block.group() for block in _BLOCK.finditer(text))
+    known = {found[1:] for found in _INTERVAL.findall(shown)}
     known |= {tuple(f"{-int(end):+d}" for end in reversed(of)) for of in known}
     said = re.findall(r"\(([-+]?\d+) to ([-+]?\d+)\)", _BLOCK.sub("", text))
     as_numbers = {tuple(map(int, of)) for of in known}

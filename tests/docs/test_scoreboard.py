@@ -103,11 +103,10 @@ def check_row(row):
 
 
 @pytest.fixture
-def cells(monkeypatch):
-    """Return the modules that read the results of the study."""
+def tables(monkeypatch):
+    """The module that reads the results of the study."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    names = ("credit_cells", "credit_tiny")
-    return [importlib.import_module(f"document_tables.{name}") for name in names]
+    return importlib.import_module("credit_study.tables")
 
 
 def test_the_legend_has_the_statuses():
@@ -162,12 +161,11 @@ def test_a_status_outside_the_legend_is_noticed(status):
         ("exact", "shaped", False),
     ],
 )
-def test_where_a_tree_beats_parallel_sampling(layer, name, is_ahead, cells):
-    credit_cells, credit_tiny = cells
-    found, value = credit_cells.results(layer), credit_cells.over_budgets
+def test_where_a_tree_beats_parallel_sampling(layer, name, is_ahead, tables):
+    found, value = tables.results(layer), tables.over_budgets
     if layer == "tiny":
-        tokens = credit_tiny.tokens_of(found.rows[name])
-        value = partial(credit_cells.over_tokens, tokens=tokens)
+        tokens = tables.tokens_of(found.rows[name])
+        value = partial(tables.over_tokens, tokens=tokens)
     by = found.differences((name, "at_grpo"), (name, "reinforce_step"), value)
     assert (mean_interval(by)[1] > 0) == is_ahead
 
@@ -189,18 +187,17 @@ def test_links_lead_to_a_heading():
         ("in mathematics", "tiny", "arithmetic, shaped"),
     ],
 )
-def test_a_row_says_what_the_table_of_small_models_has(claim, layer, name, cells):
-    credit_cells, credit_tiny = cells
+def test_a_row_says_what_the_table_of_small_models_has(claim, layer, name, tables):
     (row,) = (row for row in rows_of(TEXT) if row.claim == claim)
-    found = credit_cells.results(layer)
-    tokens = credit_tiny.tokens_of(found.rows[name])
+    found = tables.results(layer)
+    tokens = tables.tokens_of(found.rows[name])
     ours, theirs = (name, "at_grpo"), (name, "reinforce")
     before, after = (
-        f"{found.mean(place, partial(credit_cells.at_tokens, tokens=tokens)):.0f}"
+        f"{found.mean(place, partial(tables.at_tokens, tokens=tokens)):.0f}"
         for place in (theirs, ours)
     )
     assert (f"{before} → {after} %" in row.here) or (f"{before} % both" in row.here)
-    mean = partial(credit_cells.over_tokens, tokens=tokens)
+    mean = partial(tables.over_tokens, tokens=tokens)
     low = mean_interval(found.differences(ours, theirs, mean))[1]
     assert row.status == ("laptop" if low > 0 else "not repeated")
 
@@ -216,8 +213,8 @@ def test_a_row_says_what_the_table_of_small_models_has(claim, layer, name, cells
         ("K = 4 is enough", ["at_grpo_k2", "at_grpo", "at_grpo_k8"]),
     ],
 )
-def test_a_row_says_what_the_table_of_enumerated_levels_has(claim, places, cells):
+def test_a_row_says_what_the_table_of_enumerated_levels_has(claim, places, tables):
     (row,) = (row for row in rows_of(TEXT) if row.claim == claim)
-    found = cells[0].results("exact")
-    means = [found.mean(("shaped", way), cells[0].over_budgets) for way in places]
+    found = tables.results("exact")
+    means = [found.mean(("shaped", way), tables.over_budgets) for way in places]
     assert f"{', '.join(f'{mean:.0f}' for mean in means)} %" in row.here

@@ -9,8 +9,8 @@ import pytest
 
 from pettingllms.viewer import write_view
 
-# The helper is shared with benchmarks and with the pictures of the documents.
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks" / "suites"))
+# The helper is shared with the pictures of the documents.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from browser import CHROMIUM, Browser
 

@@ -1,1 +1,0 @@
-"""Tables of the documents, each from its result file."""
