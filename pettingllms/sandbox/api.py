@@ -18,7 +18,7 @@ from pettingllms.callers import current_caller
 from pettingllms.errors import InvalidArgument, SandboxError
 from pettingllms.sandbox.isolation import JAILS, Tier, check_platform
 from pettingllms.sandbox.library import packages_of
-from pettingllms.sandbox.outcome import CallResult, ExecutionResult, Limits, Status
+from pettingllms.sandbox.outcome import CallResult, ExecutionResult, Limits, Status, clean
 from pettingllms.sandbox.pool import Finished
 from pettingllms.sandbox.processors import num_processors
 from pettingllms.sandbox.servers import Servers, open_jail
@@ -257,7 +257,8 @@ def _call_result(execution: ExecutionResult, report: bytes) -> CallResult:
         return CallResult(execution)
     try:
         reported = json.loads(report)
-        shown = str(reported["repr"])
+        # The class of the value may have any `__repr__`: escape sequences, say.
+        shown = clean(str(reported["repr"]).encode("utf-8", "replace"))
         return CallResult(execution, reported.get("value"), "value" in reported, shown)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         # The program wrote its own report, or ended before the driver could.

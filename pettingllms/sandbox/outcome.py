@@ -137,11 +137,15 @@ class CallResult:
 
     execution: ExecutionResult
     value: Any = None
-    """The returned value as JSON gives it back (a tuple is a list), if `has_value`."""
+    """The returned value as JSON gives it back (a tuple is a list), if `has_value`.
+
+    Data to compare: its texts hold whatever the program put there. `repr` is what people are shown.
+    """
     has_value: bool = False
     """Whether the function returned something that JSON can say."""
     repr: str | None = None
-    """`repr` of the returned value, cut at `output_bytes`; None if the call did not return."""
+    """`repr` of the returned value, cut at `output_bytes`, and as safe as output is; None if the
+    call did not return."""
 
 
 def clean(data: bytes) -> str:

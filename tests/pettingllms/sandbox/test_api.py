@@ -169,6 +169,11 @@ class TestCalls:
             call = any_jail.run_calls(code, "f", [()])[0]
             assert not call.has_value
 
+    def test_a_value_is_shown_without_escapes_whoever_writes_its_repr(self, any_jail):
+        code = "class Shown:\n    def __repr__(self): return '\\x1b[2J\\u202e\\x9b\\ud800'\n"
+        call = any_jail.run_calls(code + "def f(): return Shown()", "f", [()])[0]
+        assert call.repr == "\ufffd[2J\ufffd\ufffd?"
+
     def test_its_own_reading_sees_no_request(self, any_jail):
         code = "import sys\nseen = sys.stdin.read()\ndef f(): return seen"
         assert any_jail.run_calls(code, "f", [()])[0].value == ""
