@@ -58,7 +58,7 @@ def to_jsonable(value: Any) -> Any:
     )
 
 
-class Sealed(Generic[ValueT]):
+class CopyOnRead(Generic[ValueT]):
     """A mutable object of another library inside an immutable state: only copies come out.
 
     Args:
@@ -81,7 +81,7 @@ def mutable_parts(value: object, path: str) -> Iterator[str]:
     Branches share states and the facts in infos, so neither may hold such a thing: the change of
     one branch would show in all others.
     """
-    if value is None or isinstance(value, bool | int | float | str | bytes | Enum | Sealed):
+    if value is None or isinstance(value, bool | int | float | str | bytes | Enum | CopyOnRead):
         return
     if isinstance(value, tuple | frozenset):
         items = cast("tuple[object, ...]", value)

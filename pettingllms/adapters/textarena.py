@@ -22,7 +22,7 @@ from pettingllms.arguments import check_kind, check_texts, check_whole
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.prompts import PromptTemplate
-from pettingllms.state import Sealed
+from pettingllms.state import CopyOnRead
 from pettingllms.transition import Transition
 
 PROMPT = PromptTemplate(
@@ -62,7 +62,7 @@ class TextArenaState:
     """Per player: how many messages it had when it last moved."""
     names: tuple[str, ...]
     """Per player: its name in the game."""
-    game: Sealed[Any] = field(compare=False, repr=False)
+    game: CopyOnRead[Any] = field(compare=False, repr=False)
     """The game object."""
     chance: Chance = field(compare=False, repr=False)
     """State of the game's random generators."""
@@ -189,7 +189,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             _with_news(empty, game, self._rule_kind),
             (0,) * self.num_players,
             self._names(game),
-            Sealed(game),
+            CopyOnRead(game),
             chance,
         )
 
@@ -211,7 +211,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             _with_news(state.messages, game, self._rule_kind),
             tuple(read),
             state.names,
-            Sealed(game),
+            CopyOnRead(game),
             after,
         )
         facts = game.state.game_info[player]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 import pettingllms
-from pettingllms.state import Sealed, mutable_parts
+from pettingllms.state import CopyOnRead, mutable_parts
 from pettingllms.testing.play import mixed_actor
 
 IDS = pettingllms.registered_ids()
@@ -88,7 +88,7 @@ def test_changeable_parts_of_states_are_found():
 
 
 def test_a_sealed_object_gives_copies_only():
-    sealed = Sealed([1])
+    sealed = CopyOnRead([1])
     sealed.opened().append(2)
     assert sealed.opened() == [1]
     assert list(mutable_parts((sealed,), "state")) == []
