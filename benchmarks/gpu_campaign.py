@@ -53,7 +53,7 @@ class Job(NamedTuple):
 
 
 def commit_of(directory: Path) -> str:
-    """Return the commit that a folder is of.
+    """The commit that a folder is of.
 
     Raises:
         SystemExit: It has changes that are not committed.
@@ -98,7 +98,7 @@ class Results:
         return [name for name, found in self.jobs.items() if found["status"] == "failed"]
 
     def is_left(self, name: str) -> bool:
-        """Return whether a measurement has no result and can be tried."""
+        """Whether a measurement has no result and can be tried."""
         found = self.jobs.get(name, {"status": "left"})
         return found["status"] == "left" or (
             found["status"] == "failed" and found["num_attempts"] < _NUM_ATTEMPTS
@@ -113,7 +113,7 @@ class Results:
 
 
 def jobs_of(size: str) -> list[Job]:
-    """Return all measurements: the first ten minutes, then the others.
+    """All measurements: the first ten minutes, then the others.
 
     Times are those of an H100, with the start of a process; others are guessed from them.
     """
@@ -141,7 +141,7 @@ Run = Callable[[Job, float], dict[str, Any]]
 
 
 def in_own_process(size: str, output: Path, commit: str) -> Run:
-    """Return what measures in a new process, whose output goes to a log."""
+    """What measures in a new process, whose output goes to a log."""
     script, result = Path(__file__).with_name("gpu_jobs.py"), output / "result.json"
 
     def run(job: Job, seconds: float) -> dict[str, Any]:

@@ -31,7 +31,7 @@ Work = Callable[[], dict[str, Any]]
 
 
 def work_of(name: str, size: str, output: Path, seconds: float) -> Work:
-    """Return a measurement by its name, such as ``update Qwen/Qwen3-0.6B lora``."""
+    """A measurement by its name, such as ``update Qwen/Qwen3-0.6B lora``."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     load = GpuWorkload.of(size)
     kind, *rest = name.split()
@@ -50,7 +50,7 @@ def work_of(name: str, size: str, output: Path, seconds: float) -> Work:
 
 
 def machine() -> dict[str, Any]:
-    """Return what is measured on."""
+    """What is measured on."""
     found: dict[str, Any] = {"gpu": None}
     if torch.cuda.is_available():
         num_bytes = torch.cuda.get_device_properties(0).total_memory
@@ -91,7 +91,7 @@ def learning(size: str, directory: Path, seconds: float) -> dict[str, Any]:
 
 
 def _evaluations(directory: Path) -> list[dict[str, Any]]:
-    """Return the success on held-out levels by train step."""
+    """The success on held-out levels by train step."""
     path = directory / "evaluations.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     names = ("success", "success_low", "success_high", "num_episodes")

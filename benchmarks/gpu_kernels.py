@@ -25,7 +25,7 @@ Groups = Sequence[tuple[int, Sequence[int]]]
 
 
 def seconds_of(work: Callable[[], Any], device: torch.device, num_rounds: int = 5) -> float:
-    """Return the median time of a call, after one that is not counted."""
+    """The median time of a call, after one that is not counted."""
     times: list[float] = []
     for _ in range(num_rounds + 1):
         wait(device)
@@ -43,7 +43,7 @@ def wait(device: torch.device) -> None:
 
 
 def matmul_tflops(device: torch.device, size: int) -> dict[str, Any]:
-    """Return the rate of a large matrix product in bfloat16: what MFU is measured by."""
+    """The rate of a large matrix product in bfloat16: what MFU is measured by."""
     generator = torch.Generator(device).manual_seed(0)
     parts = [
         torch.randn(size, size, generator=generator, device=device, dtype=torch.bfloat16)
@@ -104,7 +104,7 @@ class _Head:
 
 
 def _head_step(head: nn.Linear, hidden: Tensor, targets: Tensor, way: str) -> list[Tensor]:
-    """Return the log-probabilities of the targets and the gradient of the hidden states."""
+    """The log-probabilities of the targets and the gradient of the hidden states."""
     hidden = hidden.detach().requires_grad_()
     if way == "trainer":
         logits = head(hidden)
@@ -163,7 +163,7 @@ def _parts(num_tokens: int, device: torch.device, has_gpu: bool) -> list[Tensor]
 
 
 def _attended(layout: Any, parts: list[Tensor]) -> list[Tensor]:
-    """Return output and, if wanted, gradients."""
+    """Output and, if wanted, gradients."""
     for part in parts:
         part.grad = None
     output = layout.attend(0, *parts, None)

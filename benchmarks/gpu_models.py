@@ -46,7 +46,7 @@ class GpuWorkload(NamedTuple):
 
     @classmethod
     def of(cls, size: str) -> GpuWorkload:
-        """Return the workload of a size of the campaign."""
+        """The workload of a size of the campaign."""
         if size == "toy":
             return cls(
                 2, 2, 12, 6, 64, "float32", 64, (48, 32, 300), {"toy": [(20, [5, 9]), (30, [7])]}
@@ -60,7 +60,7 @@ class GpuWorkload(NamedTuple):
 
 
 def model_config(name: str) -> Qwen3Config:
-    """Return the configuration of a model by its name."""
+    """The configuration of a model by its name."""
     if name != "toy":
         return published_config(name)
     return Qwen3Config(
@@ -71,7 +71,7 @@ def model_config(name: str) -> Qwen3Config:
 
 
 def random_model(name: str, dtype: torch.dtype, device: torch.device) -> Any:
-    """Return a model with random weights that never ends a completion by itself."""
+    """A model with random weights that never ends a completion by itself."""
     with device, torch.random.fork_rng():
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(model_config(name), dtype=dtype)
@@ -80,7 +80,7 @@ def random_model(name: str, dtype: torch.dtype, device: torch.device) -> Any:
 
 
 def loaded_model(name: str, kind: str, load: GpuWorkload, device: torch.device) -> LoadedModel:
-    """Return a model to be trained: all of it, or an adapter on it; or neither (``frozen``)."""
+    """A model to be trained: all of it, or an adapter on it; or neither (``frozen``)."""
     tokenizer = build_tokenizer(CHARACTERS)
     tokenizer.eos_token = None
     is_half = load.precision == "bfloat16" and kind != "full"
@@ -91,7 +91,7 @@ def loaded_model(name: str, kind: str, load: GpuWorkload, device: torch.device) 
 
 
 def optimizer_of(load: GpuWorkload, model: str) -> OptimizerConfig:
-    """Return how a model learns; the largest recomputes its activations."""
+    """How a model learns; the largest recomputes its activations."""
     return OptimizerConfig(
         tokens_per_microbatch=load.tokens_per_microbatch,
         gradient_checkpointing=model.endswith("8B"),
@@ -99,7 +99,7 @@ def optimizer_of(load: GpuWorkload, model: str) -> OptimizerConfig:
 
 
 def policy_of(name: str, kind: str, load: GpuWorkload, device: torch.device) -> TransformersPolicy:
-    """Return a policy in the shape of a model."""
+    """A policy in the shape of a model."""
     training = TrainingSettings(
         loss=LossConfig(old_logprobs="engine"),
         optimizer=optimizer_of(load, name),
@@ -115,7 +115,7 @@ def policy_of(name: str, kind: str, load: GpuWorkload, device: torch.device) -> 
 
 
 def self_checks(device: torch.device, load: GpuWorkload) -> dict[str, Any]:
-    """Return what the trainer's own check of a model finds, in both precisions."""
+    """What the trainer's own check of a model finds, in both precisions."""
     found: dict[str, Any] = {}
     for precision in ("float32", "bfloat16"):
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
@@ -128,7 +128,7 @@ def self_checks(device: torch.device, load: GpuWorkload) -> dict[str, Any]:
 
 
 def generation(device: torch.device, load: GpuWorkload, name: str) -> dict[str, Any]:
-    """Return completion tokens per second."""
+    """Completion tokens per second."""
     policy = policy_of(name, "frozen", load, device)
     requests = [
         GenerateRequest(
@@ -152,7 +152,7 @@ def generation(device: torch.device, load: GpuWorkload, name: str) -> dict[str, 
 
 
 def random_groups(policy: TransformersPolicy, load: GpuWorkload) -> list[TrainingGroup]:
-    """Return groups of random tokens."""
+    """Groups of random tokens."""
     rng = random.Random(0)
     size = policy.loaded.limits(0).vocab_size
 
@@ -174,7 +174,7 @@ def random_groups(policy: TransformersPolicy, load: GpuWorkload) -> list[Trainin
 
 
 def update(device: torch.device, load: GpuWorkload, name: str, kind: str) -> dict[str, Any]:
-    """Return tokens per second of an update, and its memory beside the plan's."""
+    """Tokens per second of an update, and its memory beside the plan's."""
     planned = planned_bytes(load, name, kind)
     if device.type == "cuda":
         room = USABLE * torch.cuda.get_device_properties(device).total_memory
@@ -203,7 +203,7 @@ def update(device: torch.device, load: GpuWorkload, name: str, kind: str) -> dic
 
 
 def planned_bytes(load: GpuWorkload, name: str, kind: str) -> int:
-    """Return the memory of an update as ``--dry-run`` estimates it."""
+    """The memory of an update as ``--dry-run`` estimates it."""
     policy: dict[str, Any] = {"model": name}
     if kind == "lora":
         policy["lora"] = LORA.model_dump()

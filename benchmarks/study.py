@@ -65,7 +65,7 @@ class Study:
         self._write()
 
     def compare(self, cell: Cell, result: Mapping[str, Any]) -> bool:
-        """Return whether a result is the known one; if so, keep that it was found again."""
+        """Whether a result is the known one; if so, keep that it was found again."""
         known = {key: of for key, of in self.cells[cell.key].items() if key not in _ABOUT}
         if known == result:
             self.cells[cell.key]["found_again"] = self._commit
@@ -88,7 +88,7 @@ class Study:
 
 
 def clean_commit(root: Path, results: Sequence[Path]) -> str:
-    """Return the commit of a working tree.
+    """The commit of a working tree.
 
     Args:
         root: The working tree.
@@ -159,7 +159,7 @@ def recheck(study: Study, cells: Sequence[Cell], number: int, shared: Path) -> i
 
 
 def _processor_seconds() -> float:
-    """Return the seconds that this process and its ended children have computed."""
+    """The seconds that this process and its ended children have computed."""
     return sum(os.times()[:4])
 
 

@@ -48,7 +48,7 @@ _STYLE = """
 
 
 def front_picture() -> str:
-    """Return the picture as SVG, with a text for those who cannot see it."""
+    """The picture as SVG, with a text for those who cannot see it."""
     decisions, ending = rollout()
     last = decisions[-2:]
     turn = last[0].turn + 1
@@ -73,7 +73,7 @@ def front_picture() -> str:
 
 
 def _decision(row: int, decision: Decision) -> str:
-    """Return what an agent sees, its candidates, and the lines between them."""
+    """What an agent sees, its candidates, and the lines between them."""
     top = 44 + row * _ROW
     board_width = _CELL * len(decision.board.splitlines()[0])
     parts = [_board(decision.board, 24, top + 18), text(24, top + 10, decision.agent, "")]
@@ -108,7 +108,7 @@ def _candidate(decision: Decision, index: int, x: float, top: float) -> str:
 
 
 def _board(board: str, left: float, top: float) -> str:
-    """Return a board as squares: walls grey, the player and the goal as discs."""
+    """A board as squares: walls grey, the player and the goal as discs."""
     parts: list[str] = []
     for row, line in enumerate(board.splitlines()):
         for column, mark in enumerate(line):
@@ -122,7 +122,7 @@ def _board(board: str, left: float, top: float) -> str:
 
 
 def _plot(curves: list[list[list[float]]]) -> str:
-    """Return success over train steps, a line per seed, the first one bold."""
+    """Success over train steps, a line per seed, the first one bold."""
     last_step = curves[0][-1][0]
 
     def at(step: float, share: float) -> tuple[float, float]:

@@ -74,7 +74,7 @@ def pictures_of_pages(runs: list[Path]) -> None:
 
 
 def position_of_a_mixed_tree(browser: Browser, page: Path) -> int:
-    """Return the position of the first solved tree of training: candidates still differ there."""
+    """The position of the first solved tree of training: candidates still differ there."""
     browser.open(page, "#ending=solved&part=training")
     return browser.js("Number(document.querySelector('.row').dataset.position)")
 

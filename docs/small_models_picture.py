@@ -53,7 +53,7 @@ _STYLE = """
 
 
 def small_models_picture() -> str:
-    """Return the picture as SVG, with a text for those who cannot see it."""
+    """The picture as SVG, with a text for those who cannot see it."""
     found = results("tiny")
     rows = complete_rows(found)
     ends = "; ".join(f"{row['label']}: {_ends(found, row)}" for row in rows)
@@ -73,7 +73,7 @@ def _ends(found: Results, row: Mapping[str, Any]) -> str:
 
 
 def _panel(found: Results, row: Mapping[str, Any], place: int) -> str:
-    """Return the plot of a row: bands of all ways, and lines above them."""
+    """The plot of a row: bands of all ways, and lines above them."""
     down, across = divmod(place, _COLUMNS)
     left, top = _LEFT + across * _WIDTH / _COLUMNS, _HEAD + _TOP + down * _ROW
     tokens = tokens_of(row)

@@ -34,7 +34,7 @@ _STYLE = """
 
 
 def staleness_picture() -> str:
-    """Return the picture as SVG, with a text for those who cannot see it."""
+    """The picture as SVG, with a text for those who cannot see it."""
     data = json.loads(RESULT.read_text(encoding="utf-8"))
     curves = _curves(data["runs"])
     ends = ", ".join(f"{percent(curve[-1][1].value)} with {k}" for k, curve in curves.items())
@@ -52,7 +52,7 @@ def staleness_picture() -> str:
 
 
 def _curves(runs: list[dict[str, Any]]) -> dict[int, Curve]:
-    """Return the bound to its train steps, each with success over the seeds."""
+    """The bound to its train steps, each with success over the seeds."""
     bounds = dict.fromkeys(run["bound"] for run in runs)
     found: dict[int, Curve] = {}
     for bound in bounds:
@@ -65,7 +65,7 @@ def _curves(runs: list[dict[str, Any]]) -> dict[int, Curve]:
 
 
 def _ends(plot: Plot, curve: Curve, place: int, shift: float) -> str:
-    """Return upright intervals beside those of the others."""
+    """Upright intervals beside those of the others."""
     ends = "".join(
         f"M{x:.1f} {low:.1f}V{high:.1f}M{x - 3:.1f} {low:.1f}h6M{x - 3:.1f} {high:.1f}h6"
         for at, one in curve

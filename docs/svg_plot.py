@@ -22,7 +22,7 @@ Curve = list[tuple[float, Interval]]
 
 
 def picture(width: float, height: float, title: str, style: str, parts: Iterable[str]) -> str:
-    """Return an SVG file with a text for those who cannot see it."""
+    """An SVG file with a text for those who cannot see it."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(title)}">\n<title>{escape(title)}</title>\n'
@@ -31,18 +31,18 @@ def picture(width: float, height: float, title: str, style: str, parts: Iterable
 
 
 def text(x: float, y: float, words: str, kind: str = "small", anchor: str = "start") -> str:
-    """Return words; `kind` is the class, `anchor` what of them is at x."""
+    """Words; `kind` is the class, `anchor` what of them is at x."""
     style = f'class="{kind}" text-anchor="{anchor}"'
     return f'<text x="{x:g}" y="{y:g}" {style}>{escape(words)}</text>'
 
 
 def percent(share: float) -> str:
-    """Return a share as it is written in documents."""
+    """A share as it is written in documents."""
     return f"{100 * share:.0f} %"
 
 
 def key(x: float, y: float, kind: str, label: str) -> str:
-    """Return a piece of a line and what it stands for."""
+    """A piece of a line and what it stands for."""
     return f'<path class="line {kind}" d="M{x:g} {y - 4:g}h26"/>{text(x + 32, y, label)}'
 
 
@@ -58,15 +58,15 @@ class Plot(NamedTuple):
     """Pixels between the plot and its axes on both sides."""
 
     def x(self, at: float) -> float:
-        """Return where something on the axis is."""
+        """Where something on the axis is."""
         return self.left + self.width * at / self.last
 
     def y(self, share: float) -> float:
-        """Return where a share is."""
+        """Where a share is."""
         return self.top + self.height * (1 - share)
 
     def axes(self) -> str:
-        """Return the axes with three numbers each."""
+        """The axes with three numbers each."""
         bottom, left = self.top + self.height, self.left - self.pad
         right = self.left + self.width + self.pad
         shares = (text(left - 8, self.y(of) + 4, percent(of), anchor="end") for of in (0, 0.5, 1))
@@ -76,12 +76,12 @@ class Plot(NamedTuple):
         return "".join([axis, *shares, *numbers])
 
     def line(self, curve: Curve, kind: str, shift: float = 0) -> str:
-        """Return a line through means, moved to the right by some pixels."""
+        """A line through means, moved to the right by some pixels."""
         points = _joined((self.x(at) + shift, self.y(one.value)) for at, one in curve)
         return f'<polyline class="line {kind}" points="{points}"/>'
 
     def band(self, curve: Curve, kind: str) -> str:
-        """Return the area of intervals, as far as it is within 0 and 1."""
+        """The area of intervals, as far as it is within 0 and 1."""
         highs = [(self.x(at), self.y(min(1, one.high))) for at, one in curve]
         lows = [(self.x(at), self.y(max(0, one.low))) for at, one in reversed(curve)]
         return f'<polygon class="band {kind}" points="{_joined(highs + lows)}"/>'

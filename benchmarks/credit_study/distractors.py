@@ -7,11 +7,11 @@ from zlib import crc32
 
 
 def noise(messages: Sequence[Mapping[str, str]], answer: str) -> float:
-    """Return plus or minus 0.01, fixed by prompt and answer, as a judge with a taste would."""
+    """Plus or minus 0.01, fixed by prompt and answer, as a judge with a taste would."""
     text = "\0".join([*(message["content"] for message in messages), answer])
     return 0.01 if crc32(text.encode()) % 2 else -0.01
 
 
 def length(messages: Sequence[Mapping[str, str]], answer: str) -> float:
-    """Return minus 0.01 per character, as a penalty of long answers."""
+    """Minus 0.01 per character, as a penalty of long answers."""
     return -0.01 * len(answer)

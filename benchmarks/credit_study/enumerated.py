@@ -105,7 +105,7 @@ def _with_bonus(level: Level, number: int, kind: str, size: float) -> Level:
 def _train_step(
     table: Table, learner: Algorithm, moment: Moment, exact: Mapping[str, Any], seed: int
 ) -> tuple[np.ndarray, int, list[RolloutTree]]:
-    """Return the update of a train step, the completions that it counts, and its trees."""
+    """The update of a train step, the completions that it counts, and its trees."""
     update, num, played = np.zeros_like(table.logits), 0, list[RolloutTree]()
     count = COUNTS[exact["counts"]]
     for part in itertools.count():
@@ -122,7 +122,7 @@ def _train_step(
 
 
 def bias_cell(exact: Mapping[str, Any], reward: str) -> Cell:
-    """Return cosines of expected updates of trees with the true gradient, by enumeration.
+    """Cosines of expected updates of trees with the true gradient, by enumeration.
 
     Keys are `branch, credit, norm, K`; values are the mean and the minimum over levels and over
     two policies, the uniform one and one of random logits.
@@ -152,7 +152,7 @@ def bias_cell(exact: Mapping[str, Any], reward: str) -> Cell:
 
 
 def noise_cell(exact: Mapping[str, Any], keys: Mapping[str, Any], reward: str) -> Cell:
-    """Return how the trainer's sampled updates of a way relate to the true gradient.
+    """How the trainer's sampled updates of a way relate to the true gradient.
 
     With the true V where the way has one. `cosine` is that of the expected update, so that
     1 - cosine is bias: from the length of the mean of many updates the part is taken off that their
@@ -220,7 +220,7 @@ class Adam:
         self._square: Any = 0.0
 
     def step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return what to add to the array to go up a gradient."""
+        """What to add to the array to go up a gradient."""
         self._time += 1
         self._mean = 0.9 * self._mean + 0.1 * gradient
         self._square = 0.99 * self._square + 0.01 * gradient**2

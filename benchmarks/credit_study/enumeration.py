@@ -50,12 +50,12 @@ class Prompts:
         return len(self._rows)
 
     def row(self, messages: Sequence[Mapping[str, str]]) -> int:
-        """Return the row of a prompt; a new one for one that was not seen before."""
+        """The row of a prompt; a new one for one that was not seen before."""
         return self._rows.setdefault(text_of(messages), len(self._rows))
 
 
 def text_of(messages: Sequence[Mapping[str, str]]) -> str:
-    """Return what tells a prompt from others."""
+    """What tells a prompt from others."""
     return "\0".join(message["content"] for message in messages)
 
 
@@ -72,7 +72,7 @@ class Level:
 def enumerate_level(
     env_id: str, seed: int, answers: Answers, prompts: Prompts, /, **kwargs: Any
 ) -> Level:
-    """Return all decisions that can be reached on the level of a seed.
+    """All decisions that can be reached on the level of a seed.
 
     Args:
         env_id: Id of the environment.
@@ -117,7 +117,7 @@ def enumerate_level(
 
 
 def with_bonus(level: Level, bonus: Callable[[int, int], float]) -> Level:
-    """Return a level in which the acting agent is paid something beside what it was.
+    """A level in which the acting agent is paid something beside what it was.
 
     Args:
         level: All its decisions.

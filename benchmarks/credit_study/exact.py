@@ -18,13 +18,13 @@ from credit_study.enumeration import Level
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities of rows of logits."""
+    """Probabilities of rows of logits."""
     shifted = np.exp(logits - logits.max(-1, keepdims=True))
     return shifted / shifted.sum(-1, keepdims=True)
 
 
 def action_values(level: Level, policy: np.ndarray, what: str = "return") -> np.ndarray:
-    """Return Q ``[N, A]`` of a policy ``[R, A]``.
+    """Q ``[N, A]`` of a policy ``[R, A]``.
 
     Args:
         level: The level.
@@ -42,18 +42,18 @@ def action_values(level: Level, policy: np.ndarray, what: str = "return") -> np.
 
 
 def state_values(level: Level, policy: np.ndarray) -> np.ndarray:
-    """Return V ``[N]`` of a policy ``[R, A]``."""
+    """V ``[N]`` of a policy ``[R, A]``."""
     found = action_values(level, policy)
     return np.array([policy[node.row] @ q for node, q in zip(level.nodes, found, strict=True)])
 
 
 def success_of(level: Level, policy: np.ndarray) -> float:
-    """Return the probability that a policy solves the level."""
+    """The probability that a policy solves the level."""
     return float(policy[level.nodes[0].row] @ action_values(level, policy, "success")[0])
 
 
 def mean_success(levels: Sequence[Level], logits: np.ndarray) -> float:
-    """Return the mean of `success_of` over levels, by a table of logits ``[R, A]``."""
+    """The mean of `success_of` over levels, by a table of logits ``[R, A]``."""
     policy = softmax(logits)
     return float(np.mean([success_of(level, policy) for level in levels]))
 
@@ -61,7 +61,7 @@ def mean_success(levels: Sequence[Level], logits: np.ndarray) -> float:
 def true_gradient(
     level: Level, policy: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the gradient ``[R, A]`` of the expected return in the logits.
+    """The gradient ``[R, A]`` of the expected return in the logits.
 
     Args:
         level: The level.
@@ -82,7 +82,7 @@ def true_gradient(
 def expected_tree_update(
     level: Level, policy: np.ndarray, num_candidates: int, *, branch: str, credit: str, norm: str
 ) -> np.ndarray:
-    """Return the expected update ``[R, A]`` of one tree: mean over candidates of A grad log pi.
+    """The expected update ``[R, A]`` of one tree: mean over candidates of A grad log pi.
 
     Args:
         level: The level.
@@ -112,7 +112,7 @@ def expected_tree_update(
 
 
 def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the cosine of two updates; NaN if one of them is zero."""
+    """The cosine of two updates; NaN if one of them is zero."""
     norms = np.linalg.norm(one) * np.linalg.norm(other)
     return float((one * other).sum() / norms) if norms > 0 else math.nan
 
@@ -177,7 +177,7 @@ def proposition_1(level: Level) -> tuple[bool, bool]:
 
 
 def _visits(level: Level, followed: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the probability ``[N]`` of reaching each node, by distributions over answers."""
+    """The probability ``[N]`` of reaching each node, by distributions over answers."""
     visits = np.zeros(len(level.nodes))
     visits[0] = 1.0
     for index, node in enumerate(level.nodes):  # parents first
@@ -187,7 +187,7 @@ def _visits(level: Level, followed: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _chosen(own: np.ndarray, value: np.ndarray, num: int, branch: str) -> np.ndarray:
-    """Return the distribution ``[A]`` of the followed one of `num` candidates drawn from `own`."""
+    """The distribution ``[A]`` of the followed one of `num` candidates drawn from `own`."""
     if branch == "random":
         return own
     chosen = np.zeros_like(own)
@@ -201,7 +201,7 @@ def _chosen(own: np.ndarray, value: np.ndarray, num: int, branch: str) -> np.nda
 
 @lru_cache(maxsize=16)
 def _multisets(num: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return counts ``[C, A]`` of all multisets of `num` of A answers, and log multiplicities."""
+    """Counts ``[C, A]`` of all multisets of `num` of A answers, and log multiplicities."""
     found = [
         [Counter(chosen)[answer] for answer in range(size)]
         for chosen in itertools.combinations_with_replacement(range(size), num)
@@ -212,7 +212,7 @@ def _multisets(num: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _group_update(own: np.ndarray, value: np.ndarray, num: int, norm: str) -> np.ndarray:
-    """Return the expectation ``[A]`` of (1 / K) sum_k A_k grad log pi(a_k), over all multisets."""
+    """The expectation ``[A]`` of (1 / K) sum_k A_k grad log pi(a_k), over all multisets."""
     counts, logs = _multisets(num, len(own))
     weights = np.exp(logs + counts @ np.log(np.maximum(own, 1e-300)))  # [C]
     deviation = value[None, :] - (counts @ value / num)[:, None]  # [C, A]

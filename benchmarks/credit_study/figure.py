@@ -68,7 +68,7 @@ def figure_cell(
 
 
 def _swapped(directory: Path) -> dict[str, float]:
-    """Return the success with the policies exchanged."""
+    """The success with the policies exchanged."""
     line_up = TrainingRun.open(directory).line_up()
     return played(directory, directory / "swapped", {"swapped": swapped(line_up)})
 

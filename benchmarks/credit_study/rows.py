@@ -27,17 +27,17 @@ class Cell(NamedTuple):
 
 
 def read_table(path: Path = TABLE) -> dict[str, Any]:
-    """Return the table of the study."""
+    """The table of the study."""
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def ways_of(section: Table, row: Table) -> list[str]:
-    """Return the ways of a row, those that it has beside the layer's at the end."""
+    """The ways of a row, those that it has beside the layer's at the end."""
     return [*row.get("ways", section["ways"]), *row.get("more", ())]
 
 
 def selection(table: Table) -> Iterator[Cell]:
-    """Yield the trials by which learning rates are chosen, on seeds of their own."""
+    """The trials by which learning rates are chosen, on seeds of their own."""
     for row, way in _exact_rows(table):
         if "rates_of" not in row:
             tried = () if "rates" in row else (table["exact"]["tried_rate"],)
@@ -48,7 +48,7 @@ def selection(table: Table) -> Iterator[Cell]:
 
 
 def exact(table: Table, chosen: Cells) -> Iterator[Cell]:
-    """Yield the cells of the exact layer.
+    """The cells of the exact layer.
 
     Args:
         table: The table of the study.
@@ -77,17 +77,17 @@ def exact(table: Table, chosen: Cells) -> Iterator[Cell]:
 
 
 def rates_of(section: Table, row: Table) -> Sequence[float]:
-    """Return the learning rates that are to choose from in a row of the exact layer."""
+    """The learning rates that are to choose from in a row of the exact layer."""
     return row.get("rates", section["rates"])
 
 
 def at_rate(way: str, rate: float) -> str:
-    """Return what a way is called at a rate that the selection did not choose."""
+    """What a way is called at a rate that the selection did not choose."""
     return f"{way} at {rate:g}"
 
 
 def best_rate(table: Table, chosen: Cells, row: Table, way: str) -> float:
-    """Return the learning rate of the selection with the highest mean over seeds and budgets.
+    """The learning rate of the selection with the highest mean over seeds and budgets.
 
     Raises:
         LookupError: The selection has not been run.
@@ -110,7 +110,7 @@ def best_rate(table: Table, chosen: Cells, row: Table, way: str) -> float:
 
 
 def tiny(table: Table) -> Iterator[Cell]:
-    """Yield the cells of the tiny layer, row by row, all ways of a seed together."""
+    """The cells of the tiny layer, row by row, all ways of a seed together."""
     section = table["tiny"]
     for row in section["rows"]:
         task = dict(section["tasks"][row["task"]])
@@ -133,7 +133,7 @@ def tiny(table: Table) -> Iterator[Cell]:
 
 
 def cells_of(table: Table, layer: str, chosen: Cells) -> Sequence[Cell]:
-    """Return all cells of a layer, in the order in which they are computed.
+    """All cells of a layer, in the order in which they are computed.
 
     Args:
         table: The table of the study.
@@ -149,7 +149,7 @@ LAYERS = ("selection", "exact", "tiny")
 
 
 def compute(cell: Cell, shared: Path) -> dict[str, Any]:
-    """Return the result of a cell, as JSON data.
+    """The result of a cell, as JSON data.
 
     Args:
         cell: What to compute.
@@ -184,7 +184,7 @@ def _trial(table: Table, row: Table, way: str, rate: float, seed: int) -> dict[s
 
 
 def _section(section: Table, row: Table | None = None) -> dict[str, Any]:
-    """Return what a cell needs of a layer, with what a row changes."""
+    """What a cell needs of a layer, with what a row changes."""
     row = row or {}
     game = section["game"]
     kwargs = {**game["kwargs"], **row.get("kwargs", {})}

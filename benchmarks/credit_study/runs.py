@@ -61,13 +61,13 @@ def train(
 
 
 def command_of(files: Sequence[Path], flags: Mapping[str, Any], *kind: str) -> list[str]:
-    """Return the command line of a run of the trainer."""
+    """The command line of a run of the trainer."""
     command = [sys.executable, "-m", "pettingllms_trainers.cli", *kind, *map(str, files)]
     return command + flag_lines(flags)
 
 
 def flag_lines(flags: Mapping[str, Any]) -> list[str]:
-    """Return keys of a run file as flags of the command line."""
+    """Keys of a run file as flags of the command line."""
     return [f"--{key}={_text(value)}" for key, value in flags.items()]
 
 
@@ -80,7 +80,7 @@ def _wait(process: subprocess.Popen[bytes], directory: Path, tokens: int) -> Non
 def played(
     directory: Path, folder: Path, policies: Mapping[str, Mapping[str, str]]
 ) -> dict[str, float]:
-    """Return the success on the held-out levels of a run by variant; see `evaluated`."""
+    """The success on the held-out levels of a run by variant; see `evaluated`."""
     plan, kept = evaluated(directory, folder, policies)
     found = summarise(plan, kept.results()).variants
     return {name: found[name].success.value for name in policies}
@@ -115,7 +115,7 @@ def evaluated(
 
 
 def _read(directory: Path, tokens: int) -> dict[str, Any]:
-    """Return what a run has written so far."""
+    """What a run has written so far."""
     metrics = {line["step"]: line for line in _lines(directory / "metrics.jsonl")}
     used, at_step = 0.0, {0: 0.0}
     for step in sorted(metrics):
@@ -140,7 +140,7 @@ def _read(directory: Path, tokens: int) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a file that is being written."""
+    """The whole lines of a file that is being written."""
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8")

@@ -45,31 +45,31 @@ class Results:
         }
 
     def of(self, name: str, way: str) -> list[Cell]:
-        """Return the cells of a row and way, by seed."""
+        """The cells of a row and way, by seed."""
         return [cell for _, cell in sorted(self._by_seed[name, way].items())]
 
     def has(self, name: str, way: str) -> bool:
-        """Return whether all seeds of a row and way are there."""
+        """Whether all seeds of a row and way are there."""
         found = self._by_seed.get((name, way), {})
         return set(found) == set(self.rows[name].get("seeds", TABLE["seeds"]))
 
     def is_complete(self, name: str) -> bool:
-        """Return whether all ways of a row are there."""
+        """Whether all ways of a row are there."""
         row, section = self.rows[name], TABLE["exact" if self.layer == "exact" else "tiny"]
         found = [self.has(name, way) for way in row.get("plays", ways_of(section, row))]
         return all(found)
 
     def mean(self, place: Place, value: Value) -> float:
-        """Return the mean over seeds of what a value takes from a cell, in percent."""
+        """The mean over seeds of what a value takes from a cell, in percent."""
         return 100 * fmean(map(value, self.of(*place)))
 
     def differences(self, place: Place, other: Place, value: Value) -> list[float]:
-        """Return the differences of two places, by the seeds that both have."""
+        """The differences of two places, by the seeds that both have."""
         ours, theirs = self._by_seed[place], self._by_seed[other]
         return [value(ours[s]) - value(theirs[s]) for s in sorted(set(ours) & set(theirs))]
 
     def caption(self) -> str:
-        """Return when and how the cells were computed."""
+        """When and how the cells were computed."""
         if not self.cells:
             return "\nNot measured yet.\n"
         hours = sum(cell["processor_seconds"] for cell in self.cells.values()) / 3600
@@ -86,37 +86,37 @@ class Results:
 
 @lru_cache(maxsize=4)
 def results(layer: str) -> Results:
-    """Return the cells of a layer, read once."""
+    """The cells of a layer, read once."""
     return Results(layer)
 
 
 def label_of(way: str) -> str:
-    """Return what documents call a way."""
+    """What documents call a way."""
     return TABLE["ways"][way]["label"]
 
 
 def at_end(cell: Cell) -> float:
-    """Return the success of a trial after its largest budget."""
+    """The success of a trial after its largest budget."""
     return cell["success"][max(cell["success"], key=int)]
 
 
 def greedy(cell: Cell) -> float:
-    """Return the success of a trial in the end when the likeliest answers are given."""
+    """The success of a trial in the end when the likeliest answers are given."""
     return cell["greedy"]
 
 
 def over_budgets(cell: Cell) -> float:
-    """Return the mean success of a trial over its budgets."""
+    """The mean success of a trial over its budgets."""
     return fmean(cell["success"].values())
 
 
 def at_tokens(cell: Cell, tokens: float) -> float:
-    """Return the success of a training at a number of tokens, between its evaluations."""
+    """The success of a training at a number of tokens, between its evaluations."""
     return float(np.interp(tokens, *zip(*((x, y) for x, y, _ in cell["curve"]), strict=True)))
 
 
 def over_tokens(cell: Cell, tokens: float) -> float:
-    """Return the mean success of a training up to a number of tokens."""
+    """The mean success of a training up to a number of tokens."""
     return fmean(at_tokens(cell, at) for at in np.linspace(0, tokens, 200))
 
 
@@ -133,14 +133,14 @@ class Family:
         self._corrected = dict(zip(found, holm([*self._p.values()]), strict=True))
 
     def shown(self, place: Place) -> str:
-        """Return a difference with its interval, in bold if the correction leaves it."""
+        """A difference with its interval, in bold if the correction leaves it."""
         if place not in self._found:
             return ""
         text = paired(self._found[place])
         return f"**{text}**" if self._corrected[place] <= _LEVEL else text
 
     def note(self) -> str:
-        """Return how to read the differences."""
+        """How to read the differences."""
         alone, left = (sum(p <= _LEVEL for p in of.values()) for of in (self._p, self._corrected))
         text = "Differences in points, paired by seed, with 95 % t-intervals. "
         return (
@@ -157,7 +157,7 @@ _PLAYS = {"single": "one agent", "shared": "team, one policy", "team": "team, a 
 
 
 def credit_tiny() -> str:
-    """Return the rows of the tiny layer that are complete, and which are not."""
+    """The rows of the tiny layer that are complete, and which are not."""
     found = results("tiny")
     rows = complete_rows(found)
     if not rows:
@@ -204,17 +204,17 @@ def credit_tiny() -> str:
 
 
 def complete_rows(found: Results) -> list[Mapping[str, Any]]:
-    """Return the rows of ways that have all their cells."""
+    """The rows of ways that have all their cells."""
     return [row for row in _EVERY if found.is_complete(row["name"])]
 
 
 def tokens_of(row: Mapping[str, Any]) -> int:
-    """Return the budget of a row."""
+    """The budget of a row."""
     return TABLE["tiny"]["tasks"][row["task"]]["tokens"]
 
 
 def credit_figure_1() -> str:
-    """Return who was trained with whom, and what is solved before and after."""
+    """Who was trained with whom, and what is solved before and after."""
     found = results("tiny")
     lines: list[list[str]] = []
 
@@ -256,12 +256,12 @@ _MEAN = f"its mean after {', '.join(f'{budget:,}' for budget in TABLE['exact']['
 
 
 def credit_exact() -> str:
-    """Return success by way under both kinds of reward, and how far from whole episodes."""
+    """Success by way under both kinds of reward, and how far from whole episodes."""
     return _compared(_REWARDS)
 
 
 def credit_distractors() -> str:
-    """Return the same where steps pay something beside the outcome."""
+    """The same where steps pay something beside the outcome."""
     return _compared(("noise_0.001", "noise_0.01", "noise_0.1", "length", "format", "taste"))
 
 
@@ -298,7 +298,7 @@ def _compared(names: Sequence[str]) -> str:
 
 
 def credit_rates() -> str:
-    """Return how far two ways are from whole episodes at every learning rate of the selection."""
+    """How far two ways are from whole episodes at every learning rate of the selection."""
     found, section, rows = results("exact"), TABLE["exact"], list[list[str]]()
     for row in section["rows"]:
         for way in section["rate_ways"] if "ways" not in row else ():
@@ -315,14 +315,14 @@ def credit_rates() -> str:
 
 
 def _at(name: str, way: str, rate: float) -> Place:
-    """Return where the cells of a way at a rate are: the chosen one is what the way goes by."""
+    """Where the cells of a way at a rate are: the chosen one is what the way goes by."""
     found, place = results("exact"), (name, at_rate(way, rate))
     is_chosen = not found.has(*place) and any(c["rate"] == rate for c in found.of(name, way))
     return (name, way) if is_chosen else place
 
 
 def credit_settings() -> str:
-    """Return what one changed setting does on the enumerated levels."""
+    """What one changed setting does on the enumerated levels."""
     found, rows = results("exact"), list[list[str]]()
     for label, before, after, value in _changes():
         if found.has(*before) and found.has(*after):
@@ -338,7 +338,7 @@ def credit_settings() -> str:
 
 
 def _changes() -> Iterator[tuple[str, Place, Place, Value]]:
-    """Yield what is changed, what by, and what success is measured by afterwards."""
+    """What is changed, what by, and what success is measured by afterwards."""
     for name, row in results("exact").rows.items():
         base, comma, change = name.partition(", ")
         if comma and base != "c3":
@@ -363,7 +363,7 @@ def _changes() -> Iterator[tuple[str, Place, Place, Value]]:
 
 
 def credit_c3() -> str:
-    """Return C3 beside whole episodes, by turns, ability of the team, and what is counted."""
+    """C3 beside whole episodes, by turns, ability of the team, and what is counted."""
     found, ways = results("exact"), ("magrpo", "c3", "c3_k8", "c3_once")
     names = ["outcome", *(name for name in found.rows if name.startswith("c3"))]
     names = [name for name in names if all(found.has(name, way) for way in (_WHOLE, *ways))]
@@ -388,7 +388,7 @@ def credit_c3() -> str:
 
 
 def credit_bias() -> str:
-    """Return cosines of expected updates of trees with the true gradient."""
+    """Cosines of expected updates of trees with the true gradient."""
     sizes, rows = TABLE["exact"]["num_candidates"], list[list[str]]()
     for reward in _REWARDS:
         found = results("exact").cells.get(f"bias|{reward}", {}).get("cosines", {})
@@ -401,7 +401,7 @@ def credit_bias() -> str:
 
 
 def credit_noise() -> str:
-    """Return bias and noise of sampled updates, by way."""
+    """Bias and noise of sampled updates, by way."""
     found, rows = results("exact").cells, list[list[str]]()
     for way in TABLE["exact"]["noise_ways"]:
         cells = [found.get(f"noise|{reward}|{way}", {}) for reward in _REWARDS]
@@ -412,7 +412,7 @@ def credit_noise() -> str:
 
 
 def credit_lemma() -> str:
-    """Return in how many decisions the best reward of a step is best in the end."""
+    """In how many decisions the best reward of a step is best in the end."""
     rows: list[list[str]] = []
     for case in TABLE["exact"]["lemma"]:
         for team in case["teams"]:

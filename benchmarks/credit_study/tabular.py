@@ -125,7 +125,7 @@ def _state(
 
 
 def algorithm_of(keys: Mapping[str, Mapping[str, Any]]) -> Algorithm:
-    """Return the algorithm of a variant.
+    """The algorithm of a variant.
 
     Args:
         keys: Sections of a run file, such as ``{"algorithm": {"name": "grpo", "norm": "none"}}``.
@@ -182,7 +182,7 @@ class Table:
         ]  # fmt: skip
 
     def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
-        """Return V of rows."""
+        """V of rows."""
         return [float(self.v[prompt[0] - 1]) for prompt in prompts]
 
     def fit_values(self, examples: Sequence[ValueExample], rate: float = 0.3) -> None:
@@ -200,7 +200,7 @@ class Table:
         episodes: Episodes | None = None,
         played: Sequence[int] | None = None,
     ) -> list[RolloutTree]:
-        """Return trees of levels: one per tree, or K trajectories each.
+        """Trees of levels: one per tree, or K trajectories each.
 
         Args:
             algorithm: How.
@@ -239,7 +239,7 @@ class Table:
     def update(
         self, trees: Sequence[RolloutTree], algorithm: Algorithm, moment: Moment | None = None
     ) -> np.ndarray:
-        """Return the update ``[R, A]``: per decision the mean over candidates of A grad log pi."""
+        """The update ``[R, A]``: per decision the mean over candidates of A grad log pi."""
         policy = softmax(self.logits)
         gradient = np.zeros_like(self.logits)
         divisor = algorithm.episodes_per_level
@@ -260,11 +260,11 @@ class Table:
 
 
 def num_candidates(trees: Sequence[RolloutTree]) -> int:
-    """Return the candidates of trees; what continuations sampled is not among them."""
+    """The candidates of trees; what continuations sampled is not among them."""
     return sum(len(d.candidates) for tree in trees for d in tree.decisions)
 
 
 def num_sampled(trees: Sequence[RolloutTree]) -> int:
-    """Return the sampled completions of trees, those of continuations included."""
+    """The sampled completions of trees, those of continuations included."""
     # A completion is one token.
     return num_candidates(trees) + sum(tree.num_continuation_tokens for tree in trees)

@@ -83,7 +83,7 @@ def flags_of(
     bonus: str,
     seed: int,
 ) -> dict[str, Any]:
-    """Return the keys of a run file that make it a run of the study; see `training_cell`."""
+    """The keys of a run file that make it a run of the study; see `training_cell`."""
     paid = {f"rewards.{bonus}.function": f"{distractors.__file__}:{bonus}"} if bonus else {}
     return {
         **task["keys"],

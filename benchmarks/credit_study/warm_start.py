@@ -18,7 +18,7 @@ _LATER = ("algorithm", "rollout", "loss", "rewards")
 
 
 def warm_start(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) -> Path:
-    """Return the directory of a run's warm start, which is run if none of its kind has been.
+    """The directory of a run's warm start, which is run if none of its kind has been.
 
     Two cells that begin at the same time both run it, and one is kept: they are equal.
 
@@ -42,12 +42,12 @@ def warm_start(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) ->
 
 
 def weights_of(directory: Path) -> dict[str, Path]:
-    """Return policy -> directory of its weights after a warm start."""
+    """Policy -> directory of its weights after a warm start."""
     return {path.name: path for path in sorted((directory / "policies").iterdir())}
 
 
 def begin_with(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags of the same run with the weights of its warm start in its place.
+    """The flags of the same run with the weights of its warm start in its place.
 
     The run is the same bit by bit. See `warm_start` for the arguments; flags of a run without a
     warm start are returned as they are.

@@ -105,11 +105,11 @@ class Erring:
         self._fault, self._rates = fault, rates
 
     def rate(self, agent: str) -> float:
-        """Return how often an agent errs."""
+        """How often an agent errs."""
         return self._rates.get(agent, self._rates.get(role_of(agent), 0.0))
 
     def text(self, env: TextEnv[Any], *, is_fault: bool) -> str:
-        """Return what the selected agent says, which depends on the state only."""
+        """What the selected agent says, which depends on the state only."""
         policy = self._fault if is_fault else env.scripted_policies[0]
         rng = random.Random(f"{is_fault} {env.state_hash()}")
         return env.scripted_action(env.agent_selection, policy, rng)
@@ -130,7 +130,7 @@ class Erring:
         """See `Policy.aclose`."""
 
     def chance(self, env: TextEnv[Any], known: dict[str, float]) -> float:
-        """Return the exact chance of success from a state on.
+        """The exact chance of success from a state on.
 
         Args:
             env: The environment; forks of it are played.
@@ -165,7 +165,7 @@ class Planted(NamedTuple):
 
 
 def planted_faults(case: Case) -> Iterator[Planted]:
-    """Yield episodes that fail by one fault, on level after level."""
+    """Episodes that fail by one fault, on level after level."""
     recorder = RecordTranscripts(pettingllms.make(case.env_id, **case.kwargs))
     policy = Erring(case.fault, {})
     for seed in count():
@@ -266,7 +266,7 @@ def _holds(interval: Interval, exact: float) -> bool:
 
 
 def measured(case: Case, num_episodes: int) -> dict[str, Any]:
-    """Return the figures of a case."""
+    """The figures of a case."""
     start = sum(os.times()[:2])
     faults = planted_faults(case)
     found = [examined(case, next(faults)) for _ in range(num_episodes)]
@@ -296,7 +296,7 @@ def _share(hits: Sequence[bool]) -> dict[str, float]:
 
 
 def _clustered(rows: Sequence[Sequence[bool]]) -> dict[str, float]:
-    """Return a share whose interval allows for answers of one episode being alike."""
+    """A share whose interval allows for answers of one episode being alike."""
     share = clustered_share([float(sum(row)) for row in rows], [float(len(row)) for row in rows])
     return {name: round(value, 4) for name, value in share._asdict().items()}
 

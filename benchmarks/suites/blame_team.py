@@ -26,7 +26,7 @@ class Sums(TypedDict):
 
 
 def asked(config: RunnableConfig, role: str, text: str) -> str:
-    """Return what a role answers."""
+    """What a role answers."""
     client = config["configurable"]["client"]
     model = ChatOpenAI(
         model=role, base_url=client.base_url, api_key=client.api_key, max_retries=0, **HTTP
@@ -53,12 +53,12 @@ def writer(state: Sums, config: RunnableConfig) -> dict[str, str]:
 
 
 def after(state: Sums) -> str:
-    """Return the next node."""
+    """The next node."""
     return "adder" if state["numbers"] else "writer"
 
 
 def team() -> Any:
-    """Return the graph."""
+    """The graph."""
     graph = StateGraph(Sums)
     for node in (reader, adder, writer):
         graph.add_node(node.__name__, node)
@@ -73,13 +73,13 @@ GRAPH = team()
 
 
 def run(task: str, client: Any) -> str:
-    """Return what the writer says the sum is."""
+    """What the writer says the sum is."""
     first = Sums(task=task, numbers="", total="", answer="")
     return str(GRAPH.invoke(first, {"configurable": {"client": client}})["answer"])
 
 
 def careful(task: str, agent: str, messages: Any, rng: random.Random) -> str:
-    """Return what a member of the team should say."""
+    """What a member of the team should say."""
     text = str(messages[-1]["content"])
     if agent == "reader_0":
         return text.replace("+", " ")
@@ -87,13 +87,13 @@ def careful(task: str, agent: str, messages: Any, rng: random.Random) -> str:
 
 
 def careless(task: str, agent: str, messages: Any, rng: random.Random) -> str:
-    """Return the same with the last number raised by one."""
+    """The same with the last number raised by one."""
     *others, last = careful(task, agent, messages, rng).split()
     return " ".join([*others, str(int(last) + 1)])
 
 
 def draw(rng: random.Random, split: str) -> str:
-    """Return a task, such as ``12+7+30``."""
+    """A task, such as ``12+7+30``."""
     return "+".join(str(rng.randrange(1, 50)) for _ in range(3))
 
 

@@ -83,7 +83,7 @@ GAMES = {
 
 @cache
 def levels_of(name: str, seed: int) -> tuple[list[list[Level]], int]:
-    """Return the levels of a seed by start, the whole ones first, and the rows of their table."""
+    """The levels of a seed by start, the whole ones first, and the rows of their table."""
     game, prompts = GAMES[name], Prompts()
     num_turns = game.kwargs["max_turns"]
     first = 1000 * seed
@@ -160,7 +160,7 @@ def trial(name: str, floor: float | None, rate: float, seed: int) -> dict[str, A
 
 
 def best_rate(name: str, floor: float | None) -> float:
-    """Return the rate with the highest success over the budget on the selection's seeds."""
+    """The rate with the highest success over the budget on the selection's seeds."""
 
     def mean(rate: float) -> float:
         curves = (trial(name, floor, rate, seed)["curve"] for seed in SELECTION_SEEDS)

@@ -19,7 +19,7 @@ from pettingllms.testing.cheap import MEASURED_SEEDS, search_cheap_policies
 
 
 def cases() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield id and arguments of every environment that is searched."""
+    """Id and arguments of every environment that is searched."""
     for env_id in pettingllms.registered_ids():
         spec = pettingllms.spec(env_id)
         if spec.package == "pettingllms":

@@ -73,7 +73,7 @@ def train(seed: int, name: str, num_steps: int) -> dict[str, Any]:
 
 
 def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return success at equal tokens, and the differences over seeds."""
+    """Success at equal tokens, and the differences over seeds."""
     budget = min(run["num_tokens"] for run in runs)
     found: dict[str, Any] = {"num_tokens": budget}
     for variant in VARIANTS:
@@ -90,7 +90,7 @@ def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def at(points: Points, num_tokens: float) -> float:
-    """Return success at a number of tokens, linear between the points of a curve."""
+    """Success at a number of tokens, linear between the points of a curve."""
     for (first, low), (last, high) in pairwise(points):
         if num_tokens <= last:
             return low + (high - low) * (num_tokens - first) / (last - first)
@@ -98,7 +98,7 @@ def at(points: Points, num_tokens: float) -> float:
 
 
 def interval(values: Sequence[float]) -> dict[str, float]:
-    """Return the mean and Student's 95 % interval."""
+    """The mean and Student's 95 % interval."""
     mean, num = fmean(values), len(values)
     half = float(student.ppf(0.975, num - 1)) * stdev(values) / num**0.5 if num > 1 else 0.0
     return {"mean": round(mean, 4), "low": round(mean - half, 4), "high": round(mean + half, 4)}

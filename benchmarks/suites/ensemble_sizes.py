@@ -82,7 +82,7 @@ def cell(model: str, size: str, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def _train(model: str, size: str, seed: int, folder: Path) -> Path:
-    """Return the output directory of a run; see `cell`."""
+    """The output directory of a run; see `cell`."""
     questions, run = folder / "sums.jsonl", folder / "run"
     write_questions(questions)
     reasoners, tools = size.split("+")
@@ -103,7 +103,7 @@ def _train(model: str, size: str, seed: int, folder: Path) -> Path:
 
 
 def _right(result: EpisodeResult) -> list[tuple[str, bool]]:
-    """Return role and whether it is right, of every answer before the judge's."""
+    """Role and whether it is right, of every answer before the judge's."""
     return [
         (role_of(step["agent"]), step["reward_parts"]["local"] == 1) for step in result.steps[:-1]
     ]

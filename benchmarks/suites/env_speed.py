@@ -55,7 +55,7 @@ ROWS = [
 
 
 def rate(command: list[str]) -> float | None:
-    """Return what a workload prints last, None if it fails."""
+    """What a workload prints last, None if it fails."""
     # CPU time counts all threads, and NumPy's linear algebra starts some that spin for a while.
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
@@ -88,7 +88,7 @@ def measure(row: Row, rounds: int, seconds: float, python: str, checkout: str) -
 
 
 def versions(python: str) -> dict[str, str]:
-    """Return the version of every peer."""
+    """The version of every peer."""
     code = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
     found: dict[str, str] = {}
     for name in PEERS:
@@ -98,7 +98,7 @@ def versions(python: str) -> dict[str, str]:
 
 
 def revision(checkout: str) -> str:
-    """Return the revision of the paper's code that was measured."""
+    """The revision of the paper's code that was measured."""
     command = ["git", "-C", checkout, "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
 

@@ -24,7 +24,7 @@ Units = Iterator[tuple[int, float]]
 
 
 def fills_of(env: Any, rng: random.Random) -> list[str]:
-    """Return right fills in random order, each proposed by one agent and written by the other."""
+    """Right fills in random order, each proposed by one agent and written by the other."""
     puzzle = env.state().level
     size = puzzle.size
     empty = [cell for cell, clue in enumerate(puzzle.clues) if not clue]
@@ -36,7 +36,7 @@ def fills_of(env: Any, rng: random.Random) -> list[str]:
 
 
 def moves_of(env: Any, rng: random.Random) -> list[str]:
-    """Return 50 random moves, one in each text."""
+    """50 random moves, one in each text."""
     return [f'#### ["{move}"]' for move in rng.choices("UDLR", k=50)]
 
 
@@ -90,7 +90,7 @@ def forks(seed: int) -> Units:
 
 
 def shown(board: str) -> dict[str, Any]:
-    """Return arguments with which agents read as much as in the peers: the board, not the rules."""
+    """Arguments with which agents read as much as in the peers: the board, not the rules."""
     first, second = f"Turn {{turn}}.\n{{{board}}}", f"{{{board}}}\n{{proposal}}"
     prompts = {"proposer": {"update": first}, "planner": {"update": second}}
     return {"observation_mode": "delta", "prompts": prompts}
@@ -125,7 +125,7 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
 
 
 def rate(units: Units, seconds: float) -> float:
-    """Return units per CPU second; the first three yields warm up."""
+    """Units per CPU second; the first three yields warm up."""
     done, spent = 0, 0.0
     for num_units, took in itertools.islice(units, 3, None):
         done += num_units

@@ -246,7 +246,7 @@ WORKLOADS = {
 
 
 def rate(units, seconds):
-    """Return units per CPU second; the first three yields warm up."""
+    """Units per CPU second; the first three yields warm up."""
     done, spent = 0, 0.0
     for num_units, took in itertools.islice(units, 3, None):
         done += num_units

@@ -85,14 +85,14 @@ def main() -> None:
 
 
 def queue(load: float, num_arrivals: int) -> dict[str, float]:
-    """Return the mean time in a queue, simulated and calculated."""
+    """The mean time in a queue, simulated and calculated."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         simulated = runner.run(_mean_time(load, num_arrivals))
     return {"load": load, "calculated": 1 / (1 - load), "simulated": round(simulated, 4)}
 
 
 async def _mean_time(load: float, num_arrivals: int) -> float:
-    """Return the mean time of jobs that take 1 s alone on average and share a server."""
+    """The mean time of jobs that take 1 s alone on average and share a server."""
     rng, length = random.Random(0), 1000.0
     server = Server({"m": EngineSpeed(token_s=1 / length)})
     loop, times = asyncio.get_running_loop(), list[float]()
@@ -110,7 +110,7 @@ async def _mean_time(load: float, num_arrivals: int) -> float:
 
 
 def plan(names: Sequence[str], num_gpus: int) -> dict[str, Any]:
-    """Return the fastest fleet of up to so many GPUs, what it waits for, and what planning took."""
+    """The fastest fleet of up to so many GPUs, what it waits for, and what planning took."""
     spent, found = timed(lambda: plan_fleet(load_config(names), num_gpus=num_gpus, gpu="h100"))
     size, steps = found.found[-1]
     fleet = steps[0].fleet
@@ -133,7 +133,7 @@ def plan(names: Sequence[str], num_gpus: int) -> dict[str, Any]:
 
 
 def machine(num_steps: int) -> list[dict[str, Any]]:
-    """Return the train steps of all settings, predicted from the first and measured."""
+    """The train steps of all settings, predicted from the first and measured."""
     with tempfile.TemporaryDirectory() as folder:
         warm = load_config(RECIPE, [*QUIET, "--output-dir", f"{folder}/warm"])
         commands.warm_start(warm)
@@ -164,17 +164,17 @@ def taken(
     num_steps: int,
     watch: Callable[[PolicyPool], PolicyPool] = lambda pool: pool,
 ) -> list[dict[str, float]]:
-    """Return the metrics of train steps, without those of the first, which has much to load."""
+    """The metrics of train steps, without those of the first, which has much to load."""
     return measured(config, environments, Ranks(), num_steps=1 + num_steps, watch=watch).steps[1:]
 
 
 def step_seconds(steps: Sequence[Mapping[str, float]]) -> list[float]:
-    """Return what train steps took."""
+    """What train steps took."""
     return [step["time/step_s"] for step in steps]
 
 
 def compared(planned_s: Sequence[float], measured_s: Sequence[float]) -> dict[str, Any]:
-    """Return planned train steps beside those that were measured, round by round."""
+    """Planned train steps beside those that were measured, round by round."""
     return {
         "planned_s": measuring.spread(planned_s),
         "measured_s": measuring.spread(measured_s),
@@ -183,7 +183,7 @@ def compared(planned_s: Sequence[float], measured_s: Sequence[float]) -> dict[st
 
 
 def planned(config: Config, fitted: Here, environment: RunEnvironment, fleet: Fleet) -> float:
-    """Return the seconds of a train step, a mean over as many as are played."""
+    """The seconds of a train step, a mean over as many as are played."""
     steps: list[float] = []
     for seed in range(NUM_PLAYED):
         own = config.model_copy(update={"seed": seed})

@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def measured(env_id: str, number: int, num_draws: int, num_levels: int) -> dict[str, Any]:
-    """Return the figures of one level of difficulty."""
+    """The figures of one level of difficulty."""
     team = {} if env_id in TEAMS else {"team": "single"}
     env = pettingllms.make(env_id, checks=False, level=number, split="test", **team)
     hashes: set[str] = set()
@@ -101,7 +101,7 @@ def _length(env: Any, seed: int, key: str) -> int:
 
 
 def share(env: Any, actor_of: Callable[[random.Random], Actor], num_levels: int) -> float:
-    """Return the share of levels that a policy solves."""
+    """The share of levels that a policy solves."""
     num_solved = 0
     for seed in range(num_levels):
         env.reset(seed=seed)
@@ -110,7 +110,7 @@ def share(env: Any, actor_of: Callable[[random.Random], Actor], num_levels: int)
 
 
 def program_share(env_id: str, num_levels: int, **kwargs: Any) -> float:
-    """Return the share of levels that the fixed program solves, in the paper's team."""
+    """The share of levels that the fixed program solves, in the paper's team."""
     env = pettingllms.make(env_id, checks=False, split="test", team="tool-planner", **kwargs)
     return share(env, lambda _: program_action, num_levels)
 

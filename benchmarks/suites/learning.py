@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def command_shown(output: Path | None) -> str:
-    """Return the command of this process; where its result went is nobody's business."""
+    """The command of this process; where its result went is nobody's business."""
     words = ["PATH" if word == str(output) else word for word in sys.argv[1:]]
     return " ".join(["python benchmarks/suites/learning.py", *words])
 
@@ -103,7 +103,7 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
 
 
 def transcripts(directory: Path) -> dict[str, Any]:
-    """Return what a team says in the first held-out episodes, after warm start and training."""
+    """What a team says in the first held-out episodes, after warm start and training."""
     lines = (directory / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()
     held_out = [tree for tree in map(json.loads, lines) if tree["set"] == "held_out"]
     moments = dict.fromkeys(tree["step"] for tree in held_out)
@@ -116,7 +116,7 @@ def transcripts(directory: Path) -> dict[str, Any]:
 
 
 def exchange(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return who was asked what in an episode, and answered what."""
+    """Who was asked what in an episode, and answered what."""
     said = [
         {"agent": d["agent"], "asked": d["observation"], "answer": d["candidates"][0]["text"]}
         for d in tree["decisions"]
@@ -125,7 +125,7 @@ def exchange(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def figures(variants: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of each variant that are reported, of each environment too."""
+    """The figures of each variant that are reported, of each environment too."""
     found: dict[str, Any] = {}
     for name, variant in variants.items():
         found[name] = {key: round(variant[key], 4) for key in FIGURES}
@@ -135,7 +135,7 @@ def figures(variants: dict[str, Any]) -> dict[str, Any]:
 
 
 def installed() -> dict[str, str]:
-    """Return the versions of the packages that runs may use, of those that are installed."""
+    """The versions of the packages that runs may use, of those that are installed."""
     found: dict[str, str] = {}
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
@@ -144,7 +144,7 @@ def installed() -> dict[str, str]:
 
 
 def git_state() -> dict[str, Any]:
-    """Return the commit and whether files differ from it."""
+    """The commit and whether files differ from it."""
 
     def git(*words: str) -> str:
         done = subprocess.run(

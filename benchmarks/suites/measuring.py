@@ -34,14 +34,14 @@ class Spent(NamedTuple):
 
 
 def timed(work: Callable[[], ResultT]) -> tuple[Spent, ResultT]:
-    """Return what a call took, and its result."""
+    """What a call took, and its result."""
     cpu, wall = time.process_time(), time.perf_counter()
     result = work()
     return Spent(time.process_time() - cpu, time.perf_counter() - wall), result
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return median, minimum and maximum of a series, to four digits."""
+    """Median, minimum and maximum of a series, to four digits."""
     low, middle, high = (
         float(f"{value:.4g}") for value in (min(values), statistics.median(values), max(values))
     )
@@ -49,19 +49,19 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def ratios(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
-    """Return the spread of the ratios of two series, formed round by round."""
+    """The spread of the ratios of two series, formed round by round."""
     return spread([one / other for one, other in zip(slow, fast, strict=True)])
 
 
 def parser_of(suite: str, doc: str | None) -> argparse.ArgumentParser:
-    """Return what reads the options of a suite, of which `--output` names the result file."""
+    """What reads the options of a suite, of which `--output` names the result file."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, default=RESULTS / f"{suite}.json")
     return parser
 
 
 def frame(suite: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """Return what every result says about how it was made; call it when the run begins."""
+    """What every result says about how it was made; call it when the run begins."""
     return {
         "suite": suite,
         "date": datetime.now(UTC).date().isoformat(),
@@ -85,7 +85,7 @@ def write(result: dict[str, Any], output: Path) -> None:
 
 
 def _flags() -> list[str]:
-    """Return the arguments of this process; what lies on this machine only is named PATH."""
+    """The arguments of this process; what lies on this machine only is named PATH."""
     return ["PATH" if "/" in word else word for word in sys.argv[1:]]
 
 

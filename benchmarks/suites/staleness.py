@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _figures(out: Path) -> dict[str, Any]:
-    """Return held-out success by train step, and the age and weights of the tokens."""
+    """Held-out success by train step, and the age and weights of the tokens."""
     lines = read_lines(out / "metrics.jsonl")[1:]
     curve = [
         [line["step"], line["variants"]["greedy"]["success"]]

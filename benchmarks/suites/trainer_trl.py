@@ -55,7 +55,7 @@ class MicroBatchSizes(NamedTuple):
     trl_rows: int
 
     def for_shape(self, shape: Shape) -> MicroBatchSizes:
-        """Return the same with both numbers known."""
+        """The same with both numbers known."""
         length = shape.prompt_length + shape.completion_length
         return self._replace(our_tokens=self.our_tokens or self.trl_rows * length)
 
@@ -125,7 +125,7 @@ def measure(
     num_rounds: int,
     save: Callable[[Size, Path], None] = save_model,
 ) -> dict[str, Any]:
-    """Return the figures of a workload; `save` writes the model that both sides read.
+    """The figures of a workload; `save` writes the model that both sides read.
 
     Both sides take steps in turn; the first step of each is not counted.
     """
@@ -160,7 +160,7 @@ def measure(
 
 
 def phases(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    """Return the seconds of the phases of some steps."""
+    """The seconds of the phases of some steps."""
     return {
         "rollout": [step["rollout_cpu_s"] for step in steps],
         "update": [step["step_cpu_s"] - step["rollout_cpu_s"] for step in steps],
@@ -170,7 +170,7 @@ def phases(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
 
 
 def summary(shape: Shape, series: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Any]:
-    """Return seconds, rates and ratios of the phases."""
+    """Seconds, rates and ratios of the phases."""
     seconds = {side: phases(steps) for side, steps in series.items()}
     num_tokens = shape.num_rows * shape.completion_length
     return {

@@ -154,7 +154,7 @@ class Ours:
         self._estimator = config.algorithm
 
     def prompts(self, step: int) -> list[str]:
-        """Return the texts of a step."""
+        """The texts of a step."""
         texts: list[str] = []
         count = self._num_prompts
         for spec in episode_specs(seed=0, step=step, first_level=step * count, num_levels=count):

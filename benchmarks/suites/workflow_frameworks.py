@@ -55,18 +55,18 @@ def main() -> None:
 
 
 def recorded(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of earlier runs, which one of some teams or versions keeps."""
+    """The rows of earlier runs, which one of some teams or versions keeps."""
     return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
 
 
 def frameworks() -> list[dict[str, Any]]:
-    """Return what is declared."""
+    """What is declared."""
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     return tomllib.loads(text)["framework"]
 
 
 def measured(framework: dict[str, Any], versions: str, given: Any) -> Iterator[dict[str, Any]]:
-    """Yield what was found about every team of a framework."""
+    """What was found about every team of a framework."""
     teams = [
         team
         for team in framework["teams"]
@@ -89,7 +89,7 @@ def measured(framework: dict[str, Any], versions: str, given: Any) -> Iterator[d
 
 
 def installed(framework: dict[str, Any], versions: str, given: Any) -> Path:
-    """Return the Python of an environment with a framework, which is made anew for newest ones."""
+    """The Python of an environment with a framework, which is made anew for newest ones."""
     folder = ENVIRONMENTS / f"{framework['name'].replace(' ', '-').lower()}-{versions}"
     python, ready = folder / "bin" / "python", folder / ".ready"
     wanted = json.dumps([given.torch, *framework[versions]])
@@ -110,7 +110,7 @@ def installed(framework: dict[str, Any], versions: str, given: Any) -> Path:
 
 
 def versions_of(python: Path, requirements: Sequence[str]) -> dict[str, str]:
-    """Return the versions of the packages that were asked for, and of the client of OpenAI."""
+    """The versions of the packages that were asked for, and of the client of OpenAI."""
     names = [*(re.split(r"[\[<>=]", one)[0] for one in requirements), "openai"]
     code = "import json, sys; from importlib.metadata import version; "
     code += "print(json.dumps({name: version(name) for name in sys.argv[1:]}))"
@@ -118,7 +118,7 @@ def versions_of(python: Path, requirements: Sequence[str]) -> dict[str, str]:
 
 
 def probed(python: Path, team: str) -> dict[str, Any]:
-    """Return what the probe found, or why it ended without a word."""
+    """What the probe found, or why it ended without a word."""
     probe = Path(__file__).with_name(f"{SUITE}_probe.py")
     # Bytecode is kept whatever the shell says: compiling all packages takes longer than the runs.
     variables = {
@@ -149,7 +149,7 @@ def probed(python: Path, team: str) -> dict[str, Any]:
 
 
 def run(command: Sequence[str]) -> str:
-    """Return what a command prints, errors included."""
+    """What a command prints, errors included."""
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
     )

@@ -42,7 +42,7 @@ NUM_STEPS, NUM_LEVELS, NUM_CANDIDATES, NUM_PLAYS = 3, 3, 4, 3
 
 
 def probed(team: str, folder: Path) -> dict[str, Any]:
-    """Return what was found about a team: a check that fails raises `AssertionError`."""
+    """What was found about a team: a check that fails raises `AssertionError`."""
     sys.path.append(str(TEAMS))
     module = importlib.import_module(team)
     played = play(module.workflow)
@@ -82,7 +82,7 @@ def run(path: Path, *, hash_seed: int) -> Path:
 
 
 def other_order(names: Sequence[str]) -> int:
-    """Return a seed of hashes by which a set of names is in another order than in this process."""
+    """A seed of hashes by which a set of names is in another order than in this process."""
     code = f"print(*{{*{[*names]!r}}})"
     for seed in range(1, 100):
         variables = {**os.environ, "PYTHONHASHSEED": str(seed)}
@@ -104,7 +104,7 @@ def with_one_certificate(folder: Path) -> None:
 
 
 def same(one: Path, other: Path) -> bool:
-    """Return whether two runs have the same metrics, trees and weights."""
+    """Whether two runs have the same metrics, trees and weights."""
     return all(kind(one) == kind(other) for kind in (metrics_of, trees_of, weights_of))
 
 
@@ -145,7 +145,7 @@ def build_words(folder: Path, words: list[str]) -> None:
 
 
 def run_file(team: str, workflow: Workflow, model: Path) -> dict[str, Any]:
-    """Return a run of a few steps, in which every role has a policy of its own."""
+    """A run of a few steps, in which every role has a policy of its own."""
     roles = sorted(set(map(role_of, workflow.agents)))
     return {
         "num_steps": NUM_STEPS,
@@ -174,7 +174,7 @@ def run_file(team: str, workflow: Workflow, model: Path) -> dict[str, Any]:
 
 
 def trained(run: Path, workflow: Workflow) -> dict[str, Any]:
-    """Return in how many steps every role learnt something; each must in one of them at least."""
+    """In how many steps every role learnt something; each must in one of them at least."""
     lines = [
         line for line in read_lines(run / "metrics.jsonl") if "rollout/num_failed_trees" in line
     ]
@@ -204,7 +204,7 @@ def check_trees(run: Path, workflow: Workflow) -> None:
 
 
 def metrics_of(run: Path) -> list[dict[str, Any]]:
-    """Return the metrics of a run without those that depend on the clock."""
+    """The metrics of a run without those that depend on the clock."""
     return [
         {name: value for name, value in line.items() if not is_timing(name)}
         for line in read_lines(run / "metrics.jsonl")
@@ -212,12 +212,12 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
 
 
 def trees_of(run: Path) -> list[dict[str, Any]]:
-    """Return the recorded trees."""
+    """The recorded trees."""
     return list(read_lines(run / "rollouts.jsonl"))
 
 
 def weights_of(run: Path) -> dict[str, Any]:
-    """Return the trained weights of all policies."""
+    """The trained weights of all policies."""
     return {
         f"{path.parent.name} {name}": weight.tolist()
         for path in sorted(run.glob("policies/*/model.safetensors"))

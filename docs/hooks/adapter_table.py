@@ -11,7 +11,7 @@ _WORDS = {"yes": "yes", "numbers": "with numbers only", "no": "no"}
 
 
 def adapter_table() -> str:
-    """Return a section per library."""
+    """A section per library."""
     text = (ROOT / "docs" / "adapters.toml").read_text(encoding="utf-8")
     return "\n".join(map(_library, tomllib.loads(text)["library"]))
 

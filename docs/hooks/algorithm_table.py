@@ -12,7 +12,7 @@ from pettingllms_trainers.config.announced import algorithm_class, algorithm_nam
 
 
 def algorithm_table() -> str:
-    """Return a table of all algorithms, and a section with source and parameters of each."""
+    """A table of all algorithms, and a section with source and parameters of each."""
     kinds = {name: algorithm_class(name) for name in algorithm_names()}
     rows = [[f"[{code(name)}](#{name})", *_words(kind)] for name, kind in kinds.items()]
     overview = table(["name", "what it does", "when to take it"], rows)
@@ -20,7 +20,7 @@ def algorithm_table() -> str:
 
 
 def _words(kind: type[Algorithm]) -> list[str]:
-    """Return the first two paragraphs of a docstring: what it does, and when to take it."""
+    """The first two paragraphs of a docstring: what it does, and when to take it."""
     what, when, *_ = inspect.getdoc(kind).split("\n\n")
     return [" ".join(what.split()), " ".join(when.split())]
 

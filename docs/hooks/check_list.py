@@ -8,6 +8,6 @@ from pettingllms.testing import CHECKS, promise_of
 
 
 def check_list() -> str:
-    """Return a table of all checks in the order in which they run."""
+    """A table of all checks in the order in which they run."""
     rows = [[code(check.__name__.removeprefix("check_")), promise_of(check)] for check in CHECKS]
     return table(["check", "promise"], rows)

@@ -11,7 +11,7 @@ from pettingllms.cli.app import cli
 
 
 def command_reference() -> str:
-    """Return a section per command."""
+    """A section per command."""
     return "\n".join(
         f"## `{context.command_path}`\n\n{fenced(context.get_help())}"
         for context in _commands(

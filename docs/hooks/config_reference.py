@@ -17,7 +17,7 @@ _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
 def config_reference() -> str:
-    """Return a table per section of the run file."""
+    """A table per section of the run file."""
     return "\n".join(_section(Config, ""))
 
 
@@ -42,7 +42,7 @@ def _section(model: type[Section], path: str) -> list[str]:
 
 
 def _algorithms(path: str) -> list[str]:
-    """Return a section per algorithm: the keys of the table depend on its name."""
+    """A section per algorithm: the keys of the table depend on its name."""
     parts: list[str] = []
     for name in algorithm_names():
         of_name = _section(algorithm_class(name), path)
@@ -51,7 +51,7 @@ def _algorithms(path: str) -> list[str]:
 
 
 def _inner(field: FieldInfo) -> type[Section] | None:
-    """Return the section that a key holds, itself or as the values of a table."""
+    """The section that a key holds, itself or as the values of a table."""
     for kind in (field.annotation, *get_args(field.annotation)):
         if isinstance(kind, type) and issubclass(kind, Section):
             return kind
@@ -69,7 +69,7 @@ def _bounds(limit: Any) -> dict[str, Any]:
 
 
 def _type(annotation: Any) -> str:
-    """Return a type in words of TOML."""
+    """A type in words of TOML."""
     inner = [part for part in get_args(annotation) if part not in (NoneType, ...)]
     origin = get_origin(annotation)
     if origin is Literal:
@@ -90,7 +90,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a value as it is written in a run file."""
+    """A value as it is written in a run file."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

@@ -21,13 +21,13 @@ _MAX_STEPS = 6
 
 
 def built_in_ids() -> list[str]:
-    """Return the ids of the environments that this project provides."""
+    """The ids of the environments that this project provides."""
     ids = pettingllms.registered_ids()
     return [env_id for env_id in ids if pettingllms.spec(env_id).package == "pettingllms"]
 
 
 def environment_table() -> str:
-    """Return the table of environments, with links to their pages."""
+    """The table of environments, with links to their pages."""
     rows: list[list[str]] = []
     for env_id in built_in_ids():
         env = pettingllms.make(env_id, checks=False)
@@ -38,7 +38,7 @@ def environment_table() -> str:
 
 
 def environment_page(env_id: str, images: list[str]) -> str:
-    """Return the page of an environment.
+    """The page of an environment.
 
     Args:
         env_id: Id of the environment.
@@ -56,7 +56,7 @@ def environment_page(env_id: str, images: list[str]) -> str:
 
 
 def pictures(env_id: str) -> dict[str, bytes]:
-    """Return file name -> PNG of the first and the last moment of the episode on the page."""
+    """File name -> PNG of the first and the last moment of the episode on the page."""
     env = pettingllms.make(env_id, checks=False)
     if "rgb_array" not in env.metadata["render_modes"]:
         return {}
@@ -81,7 +81,7 @@ def _summary(env: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return a section in which a fence that is named within a sentence is inline code."""
+    """A section in which a fence that is named within a sentence is inline code."""
     return re.sub(r"(?<=\S )```(\w+)", r"```` ```\1 ````", text.strip())
 
 

@@ -15,7 +15,7 @@ _HEADS = {
 
 
 def family_table() -> str:
-    """Return a section per outcome."""
+    """A section per outcome."""
     found = json.loads((ROOT / "docs" / "model_families.json").read_text(encoding="utf-8"))
     parts = [f"Checked with transformers {found['transformers']}."]
     for outcome, head in _HEADS.items():

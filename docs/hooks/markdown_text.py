@@ -15,33 +15,33 @@ PROSE = "{ .text .prose }"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; line ends within cells become spaces."""
+    """A Markdown table; line ends within cells become spaces."""
     lines = [header, ["---"] * len(header), *rows]
     cells = [[" ".join(cell.split()) for cell in line] for line in lines]
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def code(value: object) -> str:
-    """Return a value as inline code that is safe in a table."""
+    """A value as inline code that is safe in a table."""
     text = str(value)
     return f"<code>{_html(text)}</code>" if "|" in text or "`" in text else f"`{text}`"
 
 
 def breakable(name: str) -> str:
-    """Return a long name as inline code whose line may end after `/`, `:` and `_`."""
+    """A long name as inline code whose line may end after `/`, `:` and `_`."""
     text = re.sub(r"(/|::?|_)", r"\1<wbr>", _html(name))
     return f"<code>{text}</code>"
 
 
 def fenced(text: str, language: str = "text") -> str:
-    """Return a text as a fenced block that no backticks in it can close."""
+    """A text as a fenced block that no backticks in it can close."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"
 
 
 def folded(title: str, body: str, *, is_open: bool = False) -> str:
-    """Return a block that the reader unfolds."""
+    """A block that the reader unfolds."""
     mark = "???+" if is_open else "???"
     return f'{mark} note "{title}"\n\n{textwrap.indent(body, "    ")}\n'
 

@@ -12,7 +12,7 @@ from pettingllms_trainers.config.announced import DEFAULT, algorithm_class
 
 
 def paper_index() -> str:
-    """Return a table per part of the paper, and its hyper-parameters next to our defaults."""
+    """A table per part of the paper, and its hyper-parameters next to our defaults."""
     index = tomllib.loads((ROOT / "docs" / "paper.toml").read_text(encoding="utf-8"))
     rows = [
         [entry["what"], entry["paper"], code(entry["key"]), code(default_of(entry["key"]))]
@@ -23,7 +23,7 @@ def paper_index() -> str:
 
 
 def default_of(key: str) -> Any:
-    """Return the default of a key of the run file, such as `algorithm.num_candidates`."""
+    """The default of a key of the run file, such as `algorithm.num_candidates`."""
     *sections, name = key.split(".")
     model: Any = Config
     for section in sections:

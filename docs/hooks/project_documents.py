@@ -15,33 +15,33 @@ _TABLE_MARK = re.compile(r"^<!-- /?table:\w+ -->\n", re.MULTILINE)
 
 
 def sandbox() -> str:
-    """Return the document of the sandbox."""
+    """The document of the sandbox."""
     return _document("pettingllms/sandbox/README.md")
 
 
 def sandbox_threats() -> str:
-    """Return the document of what the sandbox defends against."""
+    """The document of what the sandbox defends against."""
     return _document("pettingllms/sandbox/THREATS.md")
 
 
 def metrics() -> str:
-    """Return the list of metrics."""
+    """The list of metrics."""
     return _document("trainers/METRICS.md")
 
 
 def environments() -> str:
-    """Return what is said about all environments: teams, anatomy, rewards."""
+    """What is said about all environments: teams, anatomy, rewards."""
     text = _document("envs/README.md")
     return text[text.index("## Teams") :]
 
 
 def benchmarks() -> str:
-    """Return the document of the benchmarks with its tables."""
+    """The document of the benchmarks with its tables."""
     return _document("benchmarks/README.md")
 
 
 def new_package() -> str:
-    """Return the files that `pettingllms new hidden_number` writes."""
+    """The files that `pettingllms new hidden_number` writes."""
     with tempfile.TemporaryDirectory() as folder:
         written = write_package("hidden_number", Path(folder))
         parts = [
@@ -56,7 +56,7 @@ def new_package() -> str:
 
 
 def _document(path: str) -> str:
-    """Return a document without its title and without links to other files of the repository."""
+    """A document without its title and without links to other files of the repository."""
     text = (ROOT / path).read_text(encoding="utf-8")
     body = text.partition("\n")[2]
     return _LINK.sub(r"\1", _TABLE_MARK.sub("", body))

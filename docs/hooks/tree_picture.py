@@ -30,12 +30,12 @@ class Decision(NamedTuple):
     chosen: int
 
     def moves(self, index: int) -> str:
-        """Return the moves of a candidate, as letters."""
+        """The moves of a candidate, as letters."""
         return "".join(re.findall(r"[UDLR]", self.texts[index])) or "(no moves)"
 
 
 def tree_picture() -> str:
-    """Return the picture as inline SVG, with a text for those who cannot see it."""
+    """The picture as inline SVG, with a text for those who cannot see it."""
     decisions, ending = rollout()
     height = _ROW * len(decisions) + 34
     parts = [_decision(row, decision) for row, decision in enumerate(decisions)]
@@ -52,7 +52,7 @@ def tree_picture() -> str:
 
 
 def rollout() -> tuple[list[Decision], str]:
-    """Return the decisions of an episode and how it ended."""
+    """The decisions of an episode and how it ended."""
     env = pettingllms.make(
         "plan_path_v0",
         checks=False,

@@ -33,7 +33,7 @@ class EntropyBranching(TreeGrpo):
 
 
 def entropy(decision: Decision) -> float:
-    """Return the mean entropy of the tokens that were played, in nats.
+    """The mean entropy of the tokens that were played, in nats.
 
     Of an engine that returns none it is their mean surprise, of which entropy is the expectation.
     """

@@ -21,7 +21,7 @@ _CONTAINERS = (list, tuple, dict)
 
 
 def outputs_match(actual: str, expected: str, *, exact: bool = False) -> bool:
-    """Return whether a printed text is the expected one.
+    """Whether a printed text is the expected one.
 
     By default the texts are compared token by token; spaces and line ends only separate tokens.
     Tokens must be equal, except that a decimal number may differ from an expected number by the
@@ -59,7 +59,7 @@ def _near(actual: float, expected: float) -> bool:
 
 
 def values_match(actual: Any, expected: Any) -> bool:
-    """Return whether a returned value, as JSON gives it back, is the expected one.
+    """Whether a returned value, as JSON gives it back, is the expected one.
 
     Lists and tuples are the same, and `True` equals 1 as in Python. Where a decimal number is
     expected, a number may differ from it by the relative or absolute `TOLERANCE`. Where a whole
@@ -77,7 +77,7 @@ def values_match(actual: Any, expected: Any) -> bool:
 
 
 def _inner_pairs(given: Any, wanted: Any) -> list[tuple[Any, Any]] | None:
-    """Return the pairs that have to match within two containers of one kind and size, or None."""
+    """The pairs that have to match within two containers of one kind and size, or None."""
     if isinstance(given, list | tuple) and isinstance(wanted, list | tuple):
         items, others = cast("list[Any]", given), cast("list[Any]", wanted)
         return list(zip(items, others, strict=True)) if len(items) == len(others) else None
@@ -103,7 +103,7 @@ def _as_float(value: float) -> float:
 
 
 def inputs_match(given: str, other: str, *, is_call: bool) -> bool:
-    """Return whether two inputs say the same, however they are written.
+    """Whether two inputs say the same, however they are written.
 
     Standard inputs are compared token by token and numbers by value, so `017` is `17` and `2.0` is
     `2`; arguments of a function are compared as JSON values.
@@ -122,7 +122,7 @@ def inputs_match(given: str, other: str, *, is_call: bool) -> bool:
 
 
 def input_extends(given: str, other: str) -> bool:
-    """Return whether a standard input holds all tokens of another one, in their order."""
+    """Whether a standard input holds all tokens of another one, in their order."""
     tokens = iter(given.split())
     return all(any(_same_token(token, wanted) for token in tokens) for wanted in other.split())
 
@@ -141,7 +141,7 @@ def _same_number(token: str, other: str) -> bool:
 
 
 def json_or_none(text: str) -> Any:
-    """Return the value of a JSON text, or None where it is not JSON.
+    """The value of a JSON text, or None where it is not JSON.
 
     A text that is nested deeper than `MAX_JSON_DEPTH` does not count as JSON.
     """
@@ -153,7 +153,7 @@ def json_or_none(text: str) -> Any:
 
 
 def is_shallow(value: Any) -> bool:
-    """Return whether a value of JSON is nested at most `MAX_JSON_DEPTH` deep."""
+    """Whether a value of JSON is nested at most `MAX_JSON_DEPTH` deep."""
     level = [value]
     for _ in range(MAX_JSON_DEPTH):
         level = [inner for outer in level for inner in _items(outer)]

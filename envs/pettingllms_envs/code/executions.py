@@ -55,7 +55,7 @@ NOT_RUN = Execution(Status.TIMEOUT, "", f"not run: {MAX_SLOW_RUNS} other inputs 
 
 
 def in_short_time(problem: CodeProblem) -> CodeProblem:
-    """Return a problem with a time limit of at most `SHORT_LIMIT_S`."""
+    """A problem with a time limit of at most `SHORT_LIMIT_S`."""
     return problem._replace(time_limit_s=min(problem.time_limit_s, SHORT_LIMIT_S))
 
 

@@ -34,13 +34,13 @@ ENTRY_BYTES = 300
 
 
 def key_of(*parts: object) -> bytes:
-    """Return the digest that stands for parts of plain values, whatever their size."""
+    """The digest that stands for parts of plain values, whatever their size."""
     written = repr(parts).encode("utf-8", errors="surrogatepass")
     return hashlib.blake2b(written, digest_size=16).digest()
 
 
 def size_of(value: object) -> int:
-    """Return the bytes of a value of texts, tuples and sets; numbers and names are shared."""
+    """The bytes of a value of texts, tuples and sets; numbers and names are shared."""
     if isinstance(value, tuple | frozenset):
         items = cast("tuple[object, ...]", value)
         return sys.getsizeof(items) + sum(map(size_of, items))
@@ -62,7 +62,7 @@ class Memory:
         self._entries: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
 
     def recall(self, key: bytes) -> Any:
-        """Return what is known under a key, or None."""
+        """What is known under a key, or None."""
         with self._lock:
             if key not in self._entries:
                 return None
@@ -114,7 +114,7 @@ class Judge:
     def run(
         self, problem: CodeProblem, program: str, inputs: Sequence[str]
     ) -> tuple[Execution, ...]:
-        """Return what a program does on inputs.
+        """What a program does on inputs.
 
         After `MAX_SLOW_RUNS` runs that exceed the time limit the program is not run any more.
 
@@ -166,14 +166,14 @@ class Judge:
     def quick_verdicts(
         self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]
     ) -> list[bool] | None:
-        """Return whether a program passes each test within `SHORT_LIMIT_S`; None: too slow once."""
+        """Whether a program passes each test within `SHORT_LIMIT_S`; None: too slow once."""
         verdicts = self._verdicts(in_short_time(problem), program, tests, 1)
         return verdicts if len(verdicts) == len(tests) else None
 
     def _verdicts(
         self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...], max_slow: int
     ) -> list[bool]:
-        """Return verdicts test by test; fewer than tests where `max_slow` runs were too slow."""
+        """Verdicts test by test; fewer than tests where `max_slow` runs were too slow."""
         verdicts: list[bool] = []
 
         def is_right(run: Execution) -> bool:
@@ -188,11 +188,11 @@ class Judge:
         return verdicts
 
     def matches(self, problem: CodeProblem, run: Execution, expected: str) -> bool:
-        """Return whether a run ended well with the expected output."""
+        """Whether a run ended well with the expected output."""
         return run.is_ok and self.agrees(problem, run.output, expected)
 
     def agrees(self, problem: CodeProblem, actual: str, expected: str) -> bool:
-        """Return whether an output is the expected one."""
+        """Whether an output is the expected one."""
         if problem.function_name is None:
             return outputs_match(actual, expected, exact=self._exact)
         wanted = json_or_none(expected)
@@ -217,7 +217,7 @@ class Judge:
         return known
 
     def easy_tests(self, problem: CodeProblem, passing: Sequence[str]) -> tuple[CodeTest, ...]:
-        """Return the right and new ones of `thoughtless_tests`; none where nobody can be asked.
+        """The right and new ones of `thoughtless_tests`; none where nobody can be asked.
 
         Raises:
             SandboxError: The sandbox itself failed.
@@ -227,7 +227,7 @@ class Judge:
         return tuple(test for test in right if self.adds_to_examples(problem, test))
 
     def adds_to_examples(self, problem: CodeProblem, test: CodeTest) -> bool:
-        """Return whether a test is more than an example written otherwise.
+        """Whether a test is more than an example written otherwise.
 
         It is not where its input is that of an example, however it is written, or holds all tokens
         of an example in their order and the output is the same: whatever was added, such as a line
@@ -249,7 +249,7 @@ class Judge:
     def right_tests(
         self, problem: CodeProblem, tests: tuple[CodeTest, ...], passing: Sequence[str]
     ) -> tuple[CodeTest, ...] | None:
-        """Return the tests that claim a trusted output, or None where no program can be asked.
+        """The tests that claim a trusted output, or None where no program can be asked.
 
         Raises:
             SandboxError: The sandbox itself failed.
@@ -268,7 +268,7 @@ class Judge:
         )
 
     def exposes(self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]) -> bool:
-        """Return whether right tests show that a program is wrong.
+        """Whether right tests show that a program is wrong.
 
         A crash or a wrong output shows it. Slowness shows nothing: else large inputs would be worth
         more than good ones.
@@ -286,7 +286,7 @@ class Judge:
     def trusted_outputs(
         self, problem: CodeProblem, passing: Sequence[str], inputs: Sequence[str]
     ) -> list[str | None] | None:
-        """Return the right output of each input, or None where no program can be asked.
+        """The right output of each input, or None where no program can be asked.
 
         The solution is asked; without one, the programs that passed all golden tests, of which
         more than half must print the same. An input has no right output (None in the list) where
@@ -336,7 +336,7 @@ _default_lock = threading.Lock()
 
 
 def default_judge() -> Judge:
-    """Return the judge that all environments of this process share."""
+    """The judge that all environments of this process share."""
     global _default
     with _default_lock:
         if _default is None:
@@ -376,7 +376,7 @@ def worth_of_tests(
     tests: tuple[CodeTest, ...],
     passing: Sequence[str],
 ) -> Worth:
-    """Return what tests are worth.
+    """What tests are worth.
 
     Args:
         judge: Runs the programs.
@@ -404,7 +404,7 @@ def worth_of_tests(
 def _challenging(
     judge: Judge, problem: CodeProblem, passing: Sequence[str]
 ) -> tuple[BadProgram, ...]:
-    """Return the known-bad programs that no thoughtless test exposes.
+    """The known-bad programs that no thoughtless test exposes.
 
     Programs of the episode do not count: a coder could write one that any test exposes.
     """

@@ -44,7 +44,7 @@ class BadProgram(NamedTuple):
 def find_bad_programs(
     problem: CodeProblem, verdicts: Verdicts, easy_tests: tuple[CodeTest, ...] = ()
 ) -> tuple[BadProgram, ...]:
-    """Return programs that judge the tests for a problem; the same ones at every call.
+    """Programs that judge the tests for a problem; the same ones at every call.
 
     They are the source's own wrong programs and, where these are few, variants of its solution.
     Each fails a golden test, passes another test, and ends in time on all of them: what fails
@@ -84,7 +84,7 @@ def _judged(
     verdicts: Verdicts,
     easy_tests: tuple[CodeTest, ...],
 ) -> Iterator[BadProgram]:
-    """Yield what fails a golden test and no easy one, passes some test, and is never too slow."""
+    """What fails a golden test and no easy one, passes some test, and is never too slow."""
     shortest = sorted(range(len(problem.tests)), key=lambda i: len(problem.tests[i].input))
     shortest = shortest[:MAX_GOLDEN_TESTS]
     num_easy, num_examples = len(easy_tests), len(problem.public_tests)
@@ -133,7 +133,7 @@ _FUNCTIONS = {
 
 
 def mutants(source: str, limit: int) -> tuple[str, ...]:
-    """Return up to `limit` different variants of a program, each with one small change.
+    """Up to `limit` different variants of a program, each with one small change.
 
     Changed are comparisons, arithmetic operators, `and`/`or`, small integers, conditions (to
     always or never) and calls of functions such as `min`, except within `while` loops, which would
@@ -165,7 +165,7 @@ def _changed(tree: ast.Module, index: int) -> str:
 
 
 def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
-    """Yield node, field and new value of every possible change, in the same order every time."""
+    """Node, field and new value of every possible change, in the same order every time."""
     for node in _outside_while(tree):
         match node:
             case ast.Compare(ops=[op]) if type(op) in _COMPARISONS:
@@ -240,7 +240,7 @@ EDITS: Mapping[str, Callable[[str], str]] = {
 
 
 def thoughtless_tests(problem: CodeProblem) -> Iterator[CodeTest]:
-    """Yield what a tester without skill writes; whether a test is right is not asked.
+    """What a tester without skill writes; whether a test is right is not asked.
 
     Every edited input comes with the output of the example as it is, and with its last number one
     larger and one smaller.

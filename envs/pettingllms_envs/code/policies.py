@@ -14,7 +14,7 @@ _CONSTANT_CALL = CodeTest("[1]", "1")
 
 
 def scripted_text(problem: CodeProblem, role: str, policy: str, judge: Judge) -> str:
-    """Return what a scripted policy writes in a role.
+    """What a scripted policy writes in a role.
 
     Raises:
         UnreachableRequest: The problem has no solution for the policy `oracle`.
@@ -28,7 +28,7 @@ def scripted_text(problem: CodeProblem, role: str, policy: str, judge: Judge) ->
 
 
 def program_of(problem: CodeProblem, policy: str) -> str:
-    """Return a coder's text: the solution, a program that prints 0, or the example's output."""
+    """A coder's text: the solution, a program that prints 0, or the example's output."""
     if policy == "oracle":
         source = problem.solution or ""
     else:
@@ -50,7 +50,7 @@ def _literal(text: str) -> str:
 
 
 def tests_of(problem: CodeProblem, policy: str, judge: Judge) -> str:
-    """Return a tester's text: a right and telling test, a constant one, or the example."""
+    """A tester's text: a right and telling test, a constant one, or the example."""
     if policy == "oracle":
         test = _telling_test(problem, judge)
     elif policy == "example" and problem.public_tests:
@@ -62,7 +62,7 @@ def tests_of(problem: CodeProblem, policy: str, judge: Judge) -> str:
 
 
 def _telling_test(problem: CodeProblem, judge: Judge) -> CodeTest:
-    """Return the golden test that exposes the most known-bad programs, short ones preferred."""
+    """The golden test that exposes the most known-bad programs, short ones preferred."""
     bad = judge.bad_programs(problem)
 
     def merit(number: int) -> tuple[bool, bool, int, int]:

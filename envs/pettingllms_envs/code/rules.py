@@ -45,7 +45,7 @@ class CodeState(NamedTuple):
 
 
 def with_program(state: CodeState, program: str, num_passed: int, num_tests: int) -> CodeState:
-    """Return the state after a program of which the golden verdict is known."""
+    """The state after a program of which the golden verdict is known."""
     passing = state.passing
     if num_passed == num_tests:
         passing = (*(known for known in passing if known != program), program)[-MAX_REMEMBERED:]
@@ -55,32 +55,32 @@ def with_program(state: CodeState, program: str, num_passed: int, num_tests: int
 
 
 def with_tests(state: CodeState, tests: tuple[CodeTest, ...], value: float) -> CodeState:
-    """Return the state after tests whose worth is known."""
+    """The state after tests whose worth is known."""
     return state._replace(tests=tests, test_value=value)
 
 
 def with_remark(state: CodeState, remark: str) -> CodeState:
-    """Return the state after a text that could not be read."""
+    """The state after a text that could not be read."""
     return state._replace(remarks=(*state.remarks, remark))
 
 
 def with_mismatches(state: CodeState, found: tuple[Mismatch, ...], history: int) -> CodeState:
-    """Return the state with further mismatches; the latest `history` different ones are kept."""
+    """The state with further mismatches; the latest `history` different ones are kept."""
     new = {mismatch[1:] for mismatch in found}
     kept = (mismatch for mismatch in state.mismatches if mismatch[1:] not in new)
     return state._replace(mismatches=(*kept, *found)[-history:])
 
 
 def at_turn_start(state: CodeState) -> CodeState:
-    """Return the state before the first agent of a turn acts: last turn's remarks are gone."""
+    """The state before the first agent of a turn acts: last turn's remarks are gone."""
     return state._replace(remarks=(), tests=(), is_program_new=False)
 
 
 def next_turn(state: CodeState) -> CodeState:
-    """Return the state at the start of the next turn."""
+    """The state at the start of the next turn."""
     return state._replace(turn=state.turn + 1, is_program_new=False)
 
 
 def program_value(num_passed: int, num_tests: int) -> float:
-    """Return the potential of a program: the share of tests passed, and 1 more for all of them."""
+    """The potential of a program: the share of tests passed, and 1 more for all of them."""
     return num_passed / num_tests + (num_passed == num_tests)

@@ -85,7 +85,7 @@ def _test_pairs(text: str) -> list[CodeTest] | ParseError:
 
 
 def shown(text: str, limit: int = SHOWN_TEXT_CHARS) -> str:
-    """Return a text fit for a prompt: its middle is left out where it is too long."""
+    """A text fit for a prompt: its middle is left out where it is too long."""
     text = text.rstrip()
     if len(text) <= limit:
         return text
@@ -98,7 +98,7 @@ def shown(text: str, limit: int = SHOWN_TEXT_CHARS) -> str:
 def fields(
     problem: CodeProblem, state: CodeState, max_turns: int, tests_per_turn: int, is_alone: bool
 ) -> dict[str, object]:
-    """Return the values of the placeholders in `FIELDS`."""
+    """The values of the placeholders in `FIELDS`."""
     latest = tuple(m for m in state.mismatches if m.turn == state.turn - 1)
     return {
         "problem": _problem_text(problem),
@@ -213,7 +213,7 @@ _TESTER = (
 
 
 def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:
-    """Return the prompts of the coder, alone or with a tester, and of the tester."""
+    """The prompts of the coder, alone or with a tester, and of the tester."""
     ask_program = "Write the program."
     ask_test = "{test_form} Write at most {tests_per_turn} test(s); the last ones count."
     return {
@@ -227,7 +227,7 @@ def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:
 
 
 def board(problem: CodeProblem, state: CodeState, is_alone: bool) -> str:
-    """Return the state as readable text."""
+    """The state as readable text."""
     verdict = f"{state.num_passed} of {len(problem.tests)} golden tests passed"
     tests = "".join(f"\n\ntest input:\n{t.input}\nexpected:\n{t.output}" for t in state.tests)
     situation = _situation(state, state.mismatches, is_alone, "The present program")

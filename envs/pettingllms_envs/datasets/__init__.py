@@ -7,12 +7,17 @@ print(check_overlap("train.jsonl", "test.jsonl"))          # near-duplicates bet
 ```
 """
 
-from pettingllms_envs.datasets.fields import RowError
 from pettingllms_envs.datasets.loading import Loaded, load_code_problems, load_math_problems
-from pettingllms_envs.datasets.near_duplicates import Duplicate, near_duplicates
 from pettingllms_envs.datasets.records import CodeProblem, CodeTest, MathProblem
-from pettingllms_envs.datasets.reports import DataReport, OverlapReport, check, check_overlap
-from pettingllms_envs.datasets.schemas import SCHEMAS, Schema, detect_schema
+from pettingllms_envs.datasets.reports import (
+    DataReport,
+    Duplicate,
+    OverlapReport,
+    check,
+    check_overlap,
+    near_duplicates,
+)
+from pettingllms_envs.datasets.rows import SCHEMAS, RowError, Schema, detect_schema
 
 __all__ = [
     "SCHEMAS",

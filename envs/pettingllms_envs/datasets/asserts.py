@@ -22,7 +22,7 @@ class UnreadableTest(ValueError):
 
 
 def read_asserts(asserts: Sequence[str]) -> tuple[str, tuple[CodeTest, ...]]:
-    """Return the function's name and the tests of a list of assert statements.
+    """The function's name and the tests of a list of assert statements.
 
     Raises:
         UnreadableTest: An assert is of another form, or they call different functions.
@@ -35,7 +35,7 @@ def read_asserts(asserts: Sequence[str]) -> tuple[str, tuple[CodeTest, ...]]:
 
 
 def read_check(source: str) -> tuple[CodeTest, ...]:
-    """Return the tests in the function `check(candidate)` of a source text.
+    """The tests in the function `check(candidate)` of a source text.
 
     Raises:
         UnreadableTest: There is no such function, or it holds something else than asserts on
@@ -107,7 +107,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _decimal(node: ast.expr) -> Any:
-    """Return a literal; an integer as a decimal, because the assert allows for an error."""
+    """A literal; an integer as a decimal, because the assert allows for an error."""
     value = _literal(node)
     try:
         return float(value) if isinstance(value, int) else value

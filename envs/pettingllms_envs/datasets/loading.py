@@ -1,19 +1,32 @@
-"""Loading problems from a source, with every row that could not be used accounted for."""
+"""Loading problems from a source, with every row that could not be used accounted for.
+
+A source is a JSON Lines, JSON or Parquet file, or a data set of the Hugging Face hub. It is read
+row by row; nothing is executed, and no remote code is ever trusted.
+"""
 
 from __future__ import annotations
 
+import gzip
+import importlib
+import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
-from pettingllms.errors import InvalidArgument
-from pettingllms_envs.datasets.fields import RowError
+from pettingllms.arguments import check_kind
+from pettingllms.errors import InvalidArgument, MissingDependency
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
-from pettingllms_envs.datasets.schemas import SCHEMAS, Schema, detect_schema, find_schema
-from pettingllms_envs.datasets.several_answers import accepts_several
-from pettingllms_envs.datasets.sources import BadRow, Row, read_rows
+from pettingllms_envs.datasets.rows import (
+    SCHEMAS,
+    Row,
+    RowError,
+    Schema,
+    detect_schema,
+    find_schema,
+)
 
 SEVERAL_ANSWERS = "several outputs are right by its statement, and there is no checker"
 
@@ -134,3 +147,157 @@ def _why_empty(loaded: Loaded[CodeProblem]) -> str:
     common = Counter({reason: len(rows) for reason, rows in loaded.skipped.items()}).most_common(3)
     reasons = "; ".join(f"{reason} ({count} rows)" for reason, count in common)
     return f"None of its {loaded.num_rows} rows can be used: {reasons}."
+
+
+FILE_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
+
+
+class BadRow(NamedTuple):
+    """A row that could not even be read."""
+
+    reason: str
+
+
+def read_rows(source: str | Path, split: str | None = None) -> Iterator[Row | BadRow]:
+    """The rows of a source, in order.
+
+    Args:
+        source: Path of a file with one of `FILE_SUFFIXES`, or the name of a hub data set
+            (`owner/name` or `owner/name:configuration`).
+        split: The split of a hub data set. A file is read whole.
+
+    Raises:
+        InvalidArgument: The file does not exist or has another suffix, the source is neither a file
+            nor a hub name, or a hub data set is asked for without a split.
+        MissingDependency: Parquet or hub data without the extra `data`.
+    """
+    check_kind("source", source, str | Path, "the path of a file, or the name of a hub data set")
+    check_kind("split", split, str | None, "None or the name of a split")
+    path = Path(source)
+    if path.is_file():
+        return _rows_of_file(path)
+    name = str(source)
+    if name.endswith(FILE_SUFFIXES) or path.exists() or not _HUB_NAME.fullmatch(name):
+        raise InvalidArgument(
+            "source",
+            name,
+            f"an existing file ({', '.join(FILE_SUFFIXES)}) or a hub name such as owner/name",
+            "There is no such file; check the path.",
+        )
+    if not split:
+        raise InvalidArgument("split", split, f"the name of a split of {name}, such as 'train'")
+    return _rows_of_hub(name, split)
+
+
+def _rows_of_file(path: Path) -> Iterator[Row | BadRow]:
+    name = path.name
+    if name.endswith(".parquet"):
+        return _parquet_rows(path)
+    if name.endswith(".jsonl.gz"):
+        return _json_lines(path, compressed=True)
+    if name.endswith(".jsonl"):
+        return _json_lines(path, compressed=False)
+    if name.endswith(".json"):
+        return _json_rows(path)
+    raise InvalidArgument("source", str(path), "a file with suffix " + ", ".join(FILE_SUFFIXES))
+
+
+def _json_lines(path: Path, compressed: bool) -> Iterator[Row | BadRow]:
+    with gzip.open(path, "rb") if compressed else path.open("rb") as file:
+        for line in file:
+            if line.strip():
+                yield _json_row(line)
+
+
+def _json_row(line: bytes) -> Row | BadRow:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return BadRow(f"not JSON ({error})")
+    return _as_row(value)
+
+
+def _as_row(value: object) -> Row | BadRow:
+    if isinstance(value, dict):
+        return cast("Row", value)
+    return BadRow(f"a {type(value).__name__} instead of an object with named fields")
+
+
+def _json_rows(path: Path) -> Iterator[Row | BadRow]:
+    try:
+        values = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument("source", str(path), f"a JSON file ({error})") from error
+    if not isinstance(values, list):
+        raise InvalidArgument("source", str(path), "a JSON file that holds a list of objects")
+    yield from map(_as_row, cast("list[object]", values))
+
+
+def _parquet_rows(path: Path) -> Iterator[Row | BadRow]:
+    try:
+        parquet = cast("Any", importlib.import_module("pyarrow.parquet"))
+    except ImportError as error:
+        raise MissingDependency(f"reading {path.name}", "pyarrow", "data") from error
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=256):
+            yield from map(_as_row, batch.to_pylist())
+
+
+def _rows_of_hub(name: str, split: str) -> Iterator[Row | BadRow]:
+    try:
+        datasets = cast("Any", importlib.import_module("datasets"))
+    except ImportError as error:
+        raise MissingDependency(f"the data set {name}", "datasets", "data") from error
+    repository, _, configuration = name.partition(":")
+    for row in datasets.load_dataset(repository, configuration or None, split=split):
+        yield _as_row(row)
+
+
+# A statement that says that several outputs are right needs a checker of its own: the golden tests
+# of public data sets hold one output per input even so, and right programs fail them. The search
+# is by the usual sentences of contests, one sentence at a time, so that its work is linear.
+_NOUN = (
+    r"(?:answers?|solutions?|outputs?|ways?|options?|variants?|sequences?|arrays?|strings?|numbers?"
+    r"|pairs?|permutations?|partitions?|paths?|moves?|representations?|possibilit(?:y|ies)|plans?"
+    r"|arrangements?|subsets?|schedules?|assignments?|matri(?:x|ces)|orders?|sets?|trees?|one)"
+)
+_KIND = r"(?:valid|correct|possible|suitable|appropriate|acceptable|optimal|winning|such|right)"
+_PRINT = r"(?:print|output|return|report|write|give|display|submit|provide)"
+_MANY = r"(?:multiple|several|many|more than one|different|various|two or more)"
+_PATTERNS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        # If there are several answers, you can print any.
+        rf"\b{_MANY}\b.*\b{_PRINT}(?:ed)? (?:any|either)\b",
+        rf"\b{_PRINT}(?:ed)? any\b.*\bif (?:there )?.*\b{_MANY}\b",
+        rf"\b{_MANY}\b.*\bany (?:one )?(?:of them )?(?:is|are|will be|would be) ",
+        # Any of them is acceptable; any valid answer is accepted; he is satisfied by any of them.
+        r"\bany (?:one )?of (?:them|these|those|the \w+)\b.*\b(?:accept|allow|correct|fine|valid)",
+        rf"\bany (?:{_KIND} )*{_NOUN} (?:is|are|will be|would be) (?:also )?"
+        r"(?:accept|allowed|correct|fine|considered)",
+        r"\b(?:satisfied (?:with|by)|accept(?:s|ed)?|allowed|fine) any\b",
+        # Print any valid answer; output any of them; find any suitable array.
+        rf"(?<!not )(?<!cannot )(?<!n't )\b{_PRINT} any "
+        rf"(?:(?:one )?of (?:them|these|those)|(?:{_KIND} )+\w+)\b",
+        rf"(?:^|, |\band )find any (?:of them|(?:{_KIND} )+{_NOUN})\b",
+        # The numbers can be printed in any order.
+        rf"\b(?:{_PRINT}(?:ed|ing|s)?|outputted|listed)\b.*\bin (?:any|an arbitrary) order\b",
+    )
+)
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n\s*\n")
+_MAX_SENTENCE_CHARS = 400
+
+
+def accepts_several(statement: str) -> bool:
+    """Whether a statement says that any of several outputs will do.
+
+    Found by a text search, which can be wrong either way: about one statement in seven of contest
+    problems matches, few of them for another reason.
+    """
+    flat = " ".join(statement.replace("\n\n", ". ").split())
+    return any(
+        pattern.search(sentence[:_MAX_SENTENCE_CHARS])
+        for sentence in _SENTENCE.split(flat)
+        for pattern in _PATTERNS
+    )

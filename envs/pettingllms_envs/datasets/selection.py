@@ -14,7 +14,7 @@ from pettingllms.errors import InvalidArgument, UnreachableRequest, suggestion
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.datasets.loading import load
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
-from pettingllms_envs.datasets.schemas import SCHEMAS
+from pettingllms_envs.datasets.rows import SCHEMAS
 
 _logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ ProblemT = TypeVar("ProblemT", CodeProblem, MathProblem)
 
 
 def code_problems(source: str, split: str | None, schema: str | None) -> tuple[CodeProblem, ...]:
-    """Return the programming problems of a split of a source, loaded once per process.
+    """The programming problems of a split of a source, loaded once per process.
 
     Args:
         source: A file or hub data set; see `read_rows`.
@@ -39,7 +39,7 @@ def code_problems(source: str, split: str | None, schema: str | None) -> tuple[C
 
 
 def math_problems(source: str, split: str | None, schema: str | None) -> tuple[MathProblem, ...]:
-    """Return the mathematical problems of a split of a source; see `code_problems`."""
+    """The mathematical problems of a split of a source; see `code_problems`."""
     return cast("tuple[MathProblem, ...]", _selected(source, split, schema, "math"))
 
 
@@ -84,7 +84,7 @@ def _loaded(source: str, split: str | None, schema: str | None, kind: Any, versi
 
 
 def in_split(problems: Sequence[ProblemT], split: str) -> tuple[ProblemT, ...]:
-    """Return the problems whose id belongs to a split.
+    """The problems whose id belongs to a split.
 
     Raises:
         UnreachableRequest: There is none.
@@ -99,7 +99,7 @@ def in_split(problems: Sequence[ProblemT], split: str) -> tuple[ProblemT, ...]:
 
 
 def of_difficulty(problems: Sequence[ProblemT], difficulty: Sequence[str]) -> tuple[ProblemT, ...]:
-    """Return the problems of the given difficulties, in the source's own words.
+    """The problems of the given difficulties, in the source's own words.
 
     Raises:
         InvalidArgument: There is none.
@@ -114,7 +114,7 @@ def of_difficulty(problems: Sequence[ProblemT], difficulty: Sequence[str]) -> tu
 def draw(
     problems: Mapping[str, ProblemT], rng: random.Random, options: Mapping[str, Any]
 ) -> ProblemT:
-    """Return the problem that `options["problem"]` names, or a random one.
+    """The problem that `options["problem"]` names, or a random one.
 
     Raises:
         InvalidArgument: There is no such problem.

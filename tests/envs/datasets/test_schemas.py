@@ -18,7 +18,7 @@ from pettingllms_envs.datasets import (
     load_math_problems,
 )
 from pettingllms_envs.datasets.loading import SEVERAL_ANSWERS
-from pettingllms_envs.datasets.schemas import find_schema
+from pettingllms_envs.datasets.rows import find_schema
 
 APPS = {
     "problem_id": 7,
@@ -209,7 +209,7 @@ BAD = [
     ("apps", {"input_output": "[]"}, "not a JSON object"),
     ("apps", {"input_output": '{"inputs": ["1"], "outputs": []}'}, "1 test inputs but 0 outputs"),
     ("apps", {"input_output": '{"inputs": [], "outputs": []}'}, "no tests"),
-    ("apps", {"input_output": '{"inputs": [1], "outputs": ["1"]}'}, "neither a text"),
+    ("apps", {"input_output": '{"inputs": [1], "outputs": ["1"]}'}, "neither a string"),
     ("apps", {"question": " "}, "question is empty"),
     ("apps", {"solutions": "{"}, "solutions is not JSON"),
     ("code_contests", {"description": None}, "description is missing"),
@@ -220,7 +220,7 @@ BAD = [
         "no hidden tests",
     ),
     ("code_contests", {"private_tests": {"input": ["1"], "output": []}}, "1 inputs but 0 outputs"),
-    ("code_contests", {"private_tests": {"input": [1], "output": [2]}}, "else than texts"),
+    ("code_contests", {"private_tests": {"input": [1], "output": [2]}}, "else than strings"),
     ("code_contests", {"solutions": {"language": [3], "solution": []}}, "1 languages but 0"),
     ("code_contests", {"time_limit": {"seconds": "2"}}, "time_limit"),
     ("livecodebench", {"private_test_cases": "####"}, "cannot be decoded"),
@@ -248,7 +248,7 @@ BAD = [
     ("dapo", {"prompt": []}, "no message"),
     ("dapo", {"reward_model": {}}, "ground_truth is missing"),
     ("aime_2024", {"Answer": None}, "Answer is missing"),
-    ("aime_2024", {"Answer": True}, "not a text or number"),
+    ("aime_2024", {"Answer": True}, "not a string or number"),
     ("math", {"solution": "no box"}, "no \\boxed"),
     ("problem_answer", {"answer": " "}, "answer is empty"),
     ("question_answer", {"answer": "a\nb"}, "without a final"),

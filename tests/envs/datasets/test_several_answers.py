@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_envs.code import builtin_problems
-from pettingllms_envs.datasets.several_answers import accepts_several
+from pettingllms_envs.datasets.loading import accepts_several
 
 
 @pytest.mark.parametrize(

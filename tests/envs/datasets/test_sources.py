@@ -9,7 +9,7 @@ import pytest
 
 from pettingllms.errors import InvalidArgument, MissingDependency
 from pettingllms_envs.datasets import load_math_problems
-from pettingllms_envs.datasets.sources import BadRow, read_rows
+from pettingllms_envs.datasets.loading import BadRow, read_rows
 
 ROWS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
 
