@@ -11,8 +11,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 from pettingllms.files import read_lines  # noqa: E402
 from pettingllms_trainers.backends.ray import machines as ray_machines  # noqa: E402
 from pettingllms_trainers.backends.ray.episodes import RayEpisodes  # noqa: E402
-from pettingllms_trainers.backends.ray.policies import RemotePolicy  # noqa: E402
-from pettingllms_trainers.backends.ray.worker import PolicyWorker  # noqa: E402
+from pettingllms_trainers.backends.ray.policies import PolicyWorker, RemotePolicy  # noqa: E402
 from pettingllms_trainers.cli import main  # noqa: E402
 from pettingllms_trainers.runs.metrics import is_timing  # noqa: E402
 
@@ -82,13 +81,14 @@ def meeting_worker(place):
     """Return a kind of worker whose updates begin only when both policies are being updated."""
 
     class MeetingWorker(PolicyWorker):
-        def update(self, name, groups):
-            (place / name).touch()
-            deadline = time.monotonic() + 60
-            while len(list(place.iterdir())) < 2:
-                assert time.monotonic() < deadline, "the other policy is not updated meanwhile"
-                time.sleep(0.01)
-            return super().update(name, groups)
+        def call(self, name, part, method, *given):
+            if method == "update":
+                (place / name).touch()
+                deadline = time.monotonic() + 60
+                while len(list(place.iterdir())) < 2:
+                    assert time.monotonic() < deadline, "the other policy is not updated meanwhile"
+                    time.sleep(0.01)
+            return super().call(name, part, method, *given)
 
     return MeetingWorker
 
@@ -204,14 +204,15 @@ def overlapping_worker(place):
                 (place / f"{name} generates").touch()
             return super().generate(name, requests)
 
-        def update(self, name, groups):
-            is_first = not (place / f"{name} learns").exists()
-            (place / f"{name} learns").touch()
+        def call(self, name, part, method, *given):
+            is_first = method == "update" and not (place / f"{name} learns").exists()
+            if method == "update":
+                (place / f"{name} learns").touch()
             deadline = time.monotonic() + 60
             while is_first and not (place / f"{name} generates").exists():
                 assert time.monotonic() < deadline, "nothing is generated beside the update"
                 time.sleep(0.01)
-            return super().update(name, groups)
+            return super().call(name, part, method, *given)
 
     return OverlappingWorker
 

@@ -16,9 +16,13 @@ from pettingllms_trainers.backends.ray.cluster import (
     reserved,
     start_actor,
 )
-from pettingllms_trainers.backends.ray.episodes import EnvWorkers, RayEpisodes
-from pettingllms_trainers.backends.ray.policies import GENERATION, RemotePolicy
-from pettingllms_trainers.backends.ray.worker import EnvWorker, PolicyInfo, PolicyWorker
+from pettingllms_trainers.backends.ray.episodes import EnvWorker, EnvWorkers, RayEpisodes
+from pettingllms_trainers.backends.ray.policies import (
+    GENERATION,
+    PolicyInfo,
+    PolicyWorker,
+    RemotePolicy,
+)
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.errors import ConfigError
@@ -185,7 +189,7 @@ class RayMachines:
 
     def check_directory(self, directory: Path) -> None:
         with tempfile.NamedTemporaryFile(dir=directory, prefix=".seen-by-all-", suffix="~") as file:
-            path = str(Path(file.name).resolve())
+            path = Path(file.name).resolve()
             for team, workers in self._workers.items():
                 with explained(f"a worker of {team}"):
                     found = self._ray.get([worker.reads.remote(path) for worker in workers])

@@ -1,16 +1,27 @@
-"""Policies in worker processes of a Ray cluster, behind `Generate`, `Update` and `Sync`."""
+"""Policies in worker processes of a Ray cluster: what asks for them here, and what answers there.
+
+`RemotePolicy` is in the main process, `PolicyWorker` in each worker, which knows of no cluster.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pettingllms_trainers.backends.ray.cluster import explained
+from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import CheckpointError
+from pettingllms_trainers.policies.pool import ModelPolicy
+from pettingllms_trainers.policies.protocols import CheckGrammar, Encode, EncodeAnswer, TokenTexts
 from pettingllms_trainers.policies.requests import check_request
+from pettingllms_trainers.ranks import Ranks, joined_ranks
 from pettingllms_trainers.types import (
     Demonstration,
     GenerateRequest,
@@ -24,7 +35,7 @@ from pettingllms_trainers.types import (
     ValueFit,
 )
 
-__all__ = ["GENERATION", "RemotePolicy"]
+__all__ = ["GENERATION", "PolicyInfo", "PolicyWorker", "RemotePolicy"]
 
 GENERATION = "generation"
 """Group of calls, with a thread of its own in the worker, that run while policies learn."""
@@ -32,9 +43,11 @@ GENERATION = "generation"
 _FILES_TIMEOUT_S = 120.0
 _FILES_PAUSE_S = 0.5
 
+_ItemT = TypeVar("_ItemT")
+
 
 class RemotePolicy:
-    """One policy; see `ray_worker.PolicyWorker`.
+    """One policy; see `PolicyWorker`.
 
     Requests are split over its workers. All else is done by all workers together: each has a copy
     of the policy or its share of it.
@@ -58,16 +71,12 @@ class RemotePolicy:
         *,
         generates_beside_updates: bool = False,
     ) -> None:
-        self._ray, self._name, self._workers, self._limits = ray, name, tuple(workers), limits
+        self._ray, self._name, self._workers, self.limits = ray, name, tuple(workers), limits
         self._group = GENERATION if generates_beside_updates else None
         self._who = f"a worker of the policy {name!r}"
 
-    @property
-    def limits(self) -> RequestLimits:
-        return self._limits
-
     def check(self, request: GenerateRequest) -> None:
-        check_request(request, self._limits)
+        check_request(request, self.limits)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         """Other coroutines continue meanwhile.
@@ -76,38 +85,32 @@ class RemotePolicy:
             GenerationError: The engine of a worker failed.
             WorkerLost: A worker has ended.
         """
-        count = min(len(self._workers), len(requests))
         calls = [
-            worker.generate.options(concurrency_group=self._group).remote(
-                self._name, requests[index::count]
-            )
-            for index, worker in enumerate(self._workers[:count])
+            worker.generate.options(concurrency_group=self._group).remote(self._name, part)
+            for worker, part in self._split(requests)
         ]
         with explained(self._who):
-            parts: list[list[list[TokenCompletion]]] = await asyncio.gather(*calls)
-        return [parts[index % count][index // count] for index in range(len(requests))]
+            return _merged(await asyncio.gather(*calls), len(requests))
 
     def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
-        """See `Update.update`.
+        """By all workers together.
 
         Raises:
             WorkerLost: A worker has ended.
         """
-        return self._all("update", self._ray.put(list(groups)))[0]
+        return self._all("updater", "update", self._ray.put(list(groups)))[0]
 
     def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
         """Split over the workers."""
-        count = min(len(self._workers), len(prompts))
         calls = [
-            worker.values.remote(self._name, list(prompts[index::count]))
-            for index, worker in enumerate(self._workers[:count])
+            worker.call.remote(self._name, "updater", "values", list(part))
+            for worker, part in self._split(prompts)
         ]
         with explained(self._who):
-            parts: list[list[float]] = self._ray.get(calls)
-        return [parts[index % count][index // count] for index in range(len(prompts))]
+            return _merged(self._ray.get(calls), len(prompts))
 
     def fit_values(self, examples: Sequence[ValueExample]) -> ValueFit:
-        return self._all("fit_values", self._ray.put(list(examples)))[0]
+        return self._all("updater", "fit_values", self._ray.put(list(examples)))[0]
 
     def imitate(
         self, demonstrations: Sequence[Demonstration], imitation: Imitation
@@ -140,7 +143,9 @@ class RemotePolicy:
         Raises:
             CheckpointError: What the workers wrote is not seen here.
         """
-        written = self._all("save_state", str(directory.resolve()))
+        calls = [w.save_state.remote(self._name, directory.resolve()) for w in self._workers]
+        with explained(self._who):
+            written: list[list[str]] = self._ray.get(calls)
         wanted = {name for names in written for name in names}
         deadline = time.monotonic() + _FILES_TIMEOUT_S
         # Network file systems show what others have written after a while.
@@ -154,19 +159,161 @@ class RemotePolicy:
             time.sleep(_FILES_PAUSE_S)
 
     def load_state(self, directory: Path) -> None:
-        self._all("load_state", str(directory.resolve()))
+        self._all("updater", "load_state", directory.resolve())
 
     def save_pretrained(self, directory: Path, *, final: Path | None = None) -> None:
-        self._all("save_pretrained", str(directory.resolve()), str((final or directory).resolve()))
+        self._all("updater", "save_pretrained", directory.resolve(), (final or directory).resolve())
 
     def release(self) -> None:
-        self._all("release")
+        self._all("sync", "release")
 
     def push(self) -> None:
-        self._all("push")
+        self._all("sync", "push")
 
-    def _all(self, method: str, *arguments: Any) -> list[Any]:
-        """What the workers return."""
-        calls = [getattr(worker, method).remote(self._name, *arguments) for worker in self._workers]
+    def _split(self, items: Sequence[_ItemT]) -> list[tuple[Any, Sequence[_ItemT]]]:
+        """Workers with their shares of some items; none has an empty one."""
+        count = min(len(self._workers), len(items))
+        return [(self._workers[index], items[index::count]) for index in range(count)]
+
+    def _all(self, part: str, method: str, *given: Any) -> list[Any]:
+        """What the updaters, or the syncs, of all workers return."""
+        calls = [worker.call.remote(self._name, part, method, *given) for worker in self._workers]
         with explained(self._who):
             return self._ray.get(calls)
+
+
+def _merged(parts: Sequence[Sequence[_ItemT]], total: int) -> list[_ItemT]:
+    """The results of items that `_split` has divided, in their order."""
+    return [parts[index % len(parts)][index // len(parts)] for index in range(total)]
+
+
+class PolicyInfo(NamedTuple):
+    """What the main process must know of a policy to ask for it."""
+
+    encode: Encode
+    """See `ModelPolicy.encode`; can be pickled."""
+    encode_answer: EncodeAnswer
+    """See `ModelPolicy.encode_answer`; can be pickled."""
+    token_texts: TokenTexts | None
+    """See `ModelPolicy.token_texts`; can be pickled."""
+    check_grammar: CheckGrammar | None
+    """See `ModelPolicy.check_grammar`; can be pickled."""
+    limits: RequestLimits
+    """See `Generate.limits`."""
+    is_trainable: bool
+    """Whether it has an updater."""
+    has_copy: bool
+    """Whether its engine has a copy of the weights."""
+
+
+class PolicyWorker:
+    """Policies that share a base model, with engine and updater, in a process of their own.
+
+    No method is a coroutine: Ray would then call several at once. With
+    `rollout.max_staleness` `generate` has a thread of its own, and its engine a process, so that it
+    runs while another call updates.
+    """
+
+    def __init__(self) -> None:
+        self._closing = contextlib.ExitStack()
+
+    def meeting_point(self) -> tuple[str, int]:
+        """An address of this machine, and a port that is free there."""
+        host: str = import_module("ray.util").get_node_ip_address()
+        with socket.socket() as free:
+            free.bind((host, 0))
+            return host, free.getsockname()[1]
+
+    def build(
+        self, config: Config, names: Sequence[str], rank: int, size: int, meeting: tuple[str, int]
+    ) -> dict[str, PolicyInfo]:
+        """Load the models and start the engines; wait for the other workers of the policies.
+
+        Args:
+            config: The run's configuration.
+            names: The policies.
+            rank: Position among their workers.
+            size: Number of their workers.
+            meeting: See `meeting_point`; of the first of them.
+
+        Raises:
+            PettingLLMsError: A model cannot be loaded, or an engine not be started.
+        """
+        # Imported here: workers of environments need no torch.
+        from pettingllms_trainers.backends.build import (
+            build_policies,
+            build_pool,
+            prepare_libraries,
+        )
+
+        own = config.model_copy(
+            update={"policies": {name: config.policies[name] for name in names}}
+        )
+        prepare_libraries(own)
+        ranks = self._closing.enter_context(_joined(rank, size, meeting))
+        self._policies = build_pool(own, build_policies(own, ranks), ranks=ranks).policies
+        self._runner = asyncio.Runner()
+        return {name: _info(policy) for name, policy in self._policies.items()}
+
+    def reads(self, path: Path) -> bool:
+        """Whether this machine sees a file."""
+        return path.is_file()
+
+    def generate(
+        self, name: str, requests: Sequence[GenerateRequest]
+    ) -> list[list[TokenCompletion]]:
+        return self._runner.run(_generate(self._policies[name], requests))
+
+    def call(self, name: str, part: Literal["updater", "sync"], method: str, *given: Any) -> Any:
+        """The result of a method of a policy's updater or sync."""
+        return getattr(getattr(self._policies[name], part), method)(*given)
+
+    def imitate(
+        self, name: str, demonstrations: Sequence[Demonstration], imitation: Imitation
+    ) -> Iterator[ImitationStep]:
+        """Ends early when the call is cancelled."""
+        updater = self._policies[name].updater
+        assert updater is not None, f"{name} is frozen"
+        context = import_module("ray").get_runtime_context()
+        for step in updater.imitate(demonstrations, imitation):
+            yield step
+            if context.is_canceled():
+                return
+
+    def save_state(self, name: str, directory: Path) -> list[str]:
+        """Save the state of a policy; the files that are there then."""
+        self.call(name, "updater", "save_state", directory)
+        return [path.name for path in directory.iterdir()]
+
+
+def _joined(
+    rank: int, size: int, meeting: tuple[str, int]
+) -> contextlib.AbstractContextManager[Ranks]:
+    """Connect with the other workers, in the way that launchers of processes agree on."""
+    host, port = meeting
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",  # every worker sees its own GPUs only
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(port),
+    }
+    return joined_ranks(is_masked=True)
+
+
+async def _generate(
+    policy: ModelPolicy, requests: Sequence[GenerateRequest]
+) -> list[list[TokenCompletion]]:
+    return list(await asyncio.gather(*map(policy.batcher.sample, requests)))
+
+
+def _info(policy: ModelPolicy) -> PolicyInfo:
+    return PolicyInfo(
+        policy.encode,
+        policy.encode_answer,
+        policy.token_texts,
+        policy.check_grammar,
+        policy.batcher.engine.limits,
+        policy.updater is not None,
+        policy.sync is not None,
+    )
