@@ -29,8 +29,6 @@ from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.config.policies import TINY, base_groups
 from pettingllms_trainers.errors import ConfigError, WorkerLost
 
-__all__ = ["Division", "Server", "divided", "launch"]
-
 logger = logging.getLogger(__name__)
 
 _PERIOD_S = 1.0

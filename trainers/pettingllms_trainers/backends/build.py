@@ -31,8 +31,6 @@ from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.sampler import sampling_of
 
-__all__ = ["build_policies", "build_pool", "prepare_libraries"]
-
 
 def prepare_libraries(config: Config) -> None:
     """Settle what libraries do in this process."""

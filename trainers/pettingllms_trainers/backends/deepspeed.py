@@ -28,8 +28,6 @@ from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, ConfigError
 from pettingllms_trainers.ranks import Ranks, connect_alone
 
-__all__ = ["check_deepspeed", "loading_shards", "zero_learner"]
-
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _REQUIREMENT = "deepspeed>=0.19.8"
 """Older ones take a step in float32 although the gradient is not finite."""

@@ -12,13 +12,6 @@ from pettingllms_trainers.ranks import Ranks
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "check_parallel",
-    "computes_on_gpu",
-    "fast_precision",
-    "named_device",
-    "with_fast_precision",
-]
 
 _FLOAT32_ON_GPU = (
     'warning: engine.precision = "float32" on a GPU, which computes bfloat16 many times as fast, '

@@ -28,16 +28,6 @@ from pettingllms_trainers.policies.protocols import Generate, Sync
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import GenerateRequest, TokenCompletion
 
-__all__ = [
-    "AdapterEngine",
-    "AdapterSync",
-    "CopiedModel",
-    "EngineWithWeights",
-    "WeightSync",
-    "build_engines",
-    "computes_elsewhere",
-]
-
 
 class TakesWeights(Generate, Protocol):
     """An engine that has a copy of the weights."""

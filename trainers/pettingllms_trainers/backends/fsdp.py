@@ -29,8 +29,6 @@ from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.ranks import Ranks, connect_alone
 
-__all__ = ["fsdp_learner"]
-
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 

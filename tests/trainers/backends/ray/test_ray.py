@@ -81,14 +81,14 @@ def meeting_worker(place):
     """Return a kind of worker whose updates begin only when both policies are being updated."""
 
     class MeetingWorker(PolicyWorker):
-        def call(self, name, part, method, *given):
+        def call(self, name, part, method, *given, **named):
             if method == "update":
                 (place / name).touch()
                 deadline = time.monotonic() + 60
                 while len(list(place.iterdir())) < 2:
                     assert time.monotonic() < deadline, "the other policy is not updated meanwhile"
                     time.sleep(0.01)
-            return super().call(name, part, method, *given)
+            return super().call(name, part, method, *given, **named)
 
     return MeetingWorker
 
@@ -204,7 +204,7 @@ def overlapping_worker(place):
                 (place / f"{name} generates").touch()
             return super().generate(name, requests)
 
-        def call(self, name, part, method, *given):
+        def call(self, name, part, method, *given, **named):
             is_first = method == "update" and not (place / f"{name} learns").exists()
             if method == "update":
                 (place / f"{name} learns").touch()
@@ -212,7 +212,7 @@ def overlapping_worker(place):
             while is_first and not (place / f"{name} generates").exists():
                 assert time.monotonic() < deadline, "nothing is generated beside the update"
                 time.sleep(0.01)
-            return super().call(name, part, method, *given)
+            return super().call(name, part, method, *given, **named)
 
     return OverlappingWorker
 

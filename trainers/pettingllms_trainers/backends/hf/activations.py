@@ -13,8 +13,6 @@ from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.types import Lengths
 
-__all__ = ["MicroBatchSize", "activation_bytes", "micro_batch_sizes", "token_bytes"]
-
 _FLOAT, _HALF = 4, 2
 _LOGIT_BYTES = 16
 """Per logit at its peak: in float32, its log-softmax, and two to compute the entropy."""

@@ -29,16 +29,6 @@ from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.quantised import full_weight, quantise
 from pettingllms_trainers.config.policies import LoraConfig, base_of_adapter
 
-__all__ = [
-    "Adapter",
-    "AdapterBase",
-    "check_targets",
-    "linear_layers",
-    "load_model",
-    "read_settings",
-    "unusable",
-]
-
 _PLAIN = {
     "auto_mapping", "base_model_name_or_path", "exclude_modules", "inference_mode",
     "layers_pattern", "layers_to_transform", "lora_alpha", "lora_dropout", "peft_version", "r",

@@ -29,19 +29,6 @@ from transformers.masking_utils import sdpa_mask
 
 from pettingllms.errors import PettingLLMsError
 
-__all__ = [
-    "ATTENTION",
-    "Ragged",
-    "SeenKeys",
-    "TokenLayout",
-    "UnsupportedModel",
-    "causal_attention",
-    "flat_forward",
-    "grouped_attention",
-    "split_attention",
-    "use_layouts",
-]
-
 ATTENTION = "pettingllms_layout"
 """Name of the attention function in the registry of `transformers`."""
 

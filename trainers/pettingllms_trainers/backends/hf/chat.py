@@ -15,8 +15,6 @@ from transformers import PreTrainedTokenizerBase
 from pettingllms.errors import InvalidArgument
 from pettingllms.plain_text import PlainText
 
-__all__ = ["Chat", "answer_texts", "read_template_kwargs", "write_template_kwargs"]
-
 _FILE = "pettingllms.json"
 _KEY = "chat_template_kwargs"
 _FIRST_MARKER = 0x100000

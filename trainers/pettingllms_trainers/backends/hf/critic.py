@@ -19,8 +19,6 @@ from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import ValueExample, ValueFit
 
-__all__ = ["Critic", "HeadOfPolicy", "HiddenOf", "OwnModel"]
-
 _NUM_LAYERS = 2
 _NUM_HEADS = 4
 

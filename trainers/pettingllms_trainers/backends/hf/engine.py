@@ -1,4 +1,16 @@
-"""Next tokens from logits: one uniform number per row and step, inverted through the CDF."""
+"""The default engine: the model that is trained generates, in this process.
+
+Engine and update share the weights, so nothing has to be moved after an update, and the
+log-probabilities of the engine are those of the trainer up to rounding. From the bottom up: how a
+token is drawn from logits, two ways to run a model token by token, a batch whose rows join and
+leave, and the engine.
+
+Tokens are drawn by numbers that depend on the request's seed alone, so what shares a batch, and
+when a row joins it, changes nothing but rounding.
+
+Legend: N live rows, B prompts, L longest prompt, K candidates of a request, V vocabulary; see also
+`attention`.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +45,6 @@ from pettingllms_trainers.types import (
     SamplingSettings,
     TokenCompletion,
 )
-
-__all__ = [
-    "Decoder",
-    "ExpandedDecoder",
-    "RowSampling",
-    "SampledTokens",
-    "SharedPrefixDecoder",
-    "TransformersEngine",
-    "generate",
-    "uniforms",
-]
 
 _MIN_LOGIT = -1e4
 """In place of -inf; exp of it is 0."""
@@ -81,18 +82,15 @@ class RowSampling:
     """
 
     def __init__(self, settings: Sequence[SamplingSettings], device: torch.device) -> None:
-        temperatures = [setting.temperature or 1.0 for setting in settings]
-        self._temperature = None
-        if any(value != 1.0 for value in temperatures):
-            self._temperature = torch.tensor(temperatures, device=device)[:, None]
-        self._is_greedy = None
-        if any(setting.temperature == 0 for setting in settings):
-            self._is_greedy = torch.tensor([s.temperature == 0 for s in settings], device=device)
-        self._top_k = self._top_p = None
-        if any(setting.top_k for setting in settings):
-            self._top_k = torch.tensor([s.top_k for s in settings], device=device)[:, None]
-        if any(setting.top_p < 1 for setting in settings):
-            self._top_p = torch.tensor([s.top_p for s in settings], device=device)[:, None]
+        def column(values: list[Any], neutral: float) -> Tensor | None:
+            # Most batches need none of these, and each costs a pass over all logits.
+            is_used = any(value != neutral for value in values)
+            return torch.tensor(values, device=device)[:, None] if is_used else None
+
+        self._temperature = column([setting.temperature or 1.0 for setting in settings], 1.0)
+        self._is_greedy = column([setting.temperature == 0 for setting in settings], False)
+        self._top_k = column([setting.top_k for setting in settings], 0)
+        self._top_p = column([setting.top_p for setting in settings], 1.0)
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these."""
@@ -120,7 +118,7 @@ class RowSampling:
             tokens = torch.where(is_excluded, best, tokens)
         if self._is_greedy is not None:
             best = logits.argmax(-1, keepdim=True)
-            tokens = torch.where(self._is_greedy[:, None], best, tokens)
+            tokens = torch.where(self._is_greedy, best, tokens)
         logprobs = probabilities.gather(1, tokens).log_()
         # H = log Z - sum(p * x), and log Z = x - log p of any token. Excluded tokens have p = 0 and
         # x = -inf, and their product must be 0.
@@ -187,10 +185,9 @@ class Decoder(Protocol):
 
     device: torch.device
     """Where it computes."""
-    can_join: bool
-    """Whether rows may be added while others are being written."""
     shares_prompts: bool
-    """Whether the candidates of a request hold one copy of its prompt, or one each."""
+    """Whether the candidates of a request hold one copy of its prompt, and not one each. Rows may
+    then be added while others are being written."""
 
     def prefill(self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int]) -> Tensor:
         """Append `counts[b]` rows for prompt b and return their next-token logits ``[n, V]``."""
@@ -223,7 +220,6 @@ class SharedPrefixDecoder:
         model: Prepared by `attention.use_layouts`.
     """
 
-    can_join = True
     shares_prompts = True
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -268,13 +264,10 @@ class SharedPrefixDecoder:
 class ExpandedDecoder:
     """Plain decoding with the cache of `transformers`, the prompt's part copied for each candidate.
 
-    Works for every causal LM that keeps its past in ``past_key_values``. Rows cannot join later.
-
     Args:
-        model: Any causal LM.
+        model: Any causal LM that keeps its past in ``past_key_values``.
     """
 
-    can_join = False
     shares_prompts = False
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -374,14 +367,7 @@ def generate(
     """
     for request in requests:
         check_request(request, limits)
-    batch = _Batch(
-        decoder,
-        requests,
-        tokenizer=tokenizer,
-        stop_ids=frozenset(stop_ids),
-        limits=limits,
-        grammars=grammars,
-    )
+    batch = _Batch(decoder, requests, tokenizer, frozenset(stop_ids), limits, grammars)
     with torch.inference_mode():  # less bookkeeping than without gradients: a fifth of the time
         batch.run()
     return _completions(tokenizer, requests, batch.finished)
@@ -394,7 +380,6 @@ class _Batch:
         self,
         decoder: Decoder,
         requests: Sequence[GenerateRequest],
-        *,
         tokenizer: PreTrainedTokenizerBase,
         stop_ids: frozenset[int],
         limits: RequestLimits,
@@ -404,8 +389,10 @@ class _Batch:
         self._stop_ids, self._limits, self._device = stop_ids, limits, decoder.device
         self._grammars = grammars
         # Equal prompts come together, so that they are computed once; similar lengths, too.
-        order = sorted(range(len(requests)), key=lambda i: _by_prompt(requests[i]))
-        self._waiting = deque(order)
+        prompts = [request.prompt_ids for request in requests]
+        self._waiting = deque(
+            sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), prompts[i]))
+        )
         self._rows: list[_Row] = []
         self._tokens = torch.zeros(0, dtype=torch.long, device=self._device)
         # [N, longest]: a draw for each token that a row may still write; all read the same column,
@@ -432,7 +419,7 @@ class _Batch:
 
     def _admit(self) -> None:
         """Prefill waiting requests as far as the token budget allows."""
-        if not self._waiting or (self._rows and not self._decoder.can_join):
+        if not self._waiting or (self._rows and not self._decoder.shares_prompts):
             return
         held = {row.request for row in self._rows}
         free = self._limits.max_batch_tokens - sum(self._size(index) for index in held)
@@ -457,8 +444,11 @@ class _Batch:
         for index, request in zip(admitted, requests, strict=True):
             sampling = request.sampling
             for candidate in range(request.num_candidates):
+                matcher = None
+                if request.grammar:
+                    assert self._grammars is not None, "forms are enforced by guided decoding"
+                    matcher = self._grammars.matcher(request.grammar)
                 limit = sampling.max_completion_tokens
-                matcher = self._matcher(request.grammar)
                 self._rows.append(_Row(index, candidate, limit, sampling.stop, matcher))
         draws = _padded([uniforms(request) for request in requests]).to(self._device)
         settings = [self._requests[row.request].sampling for row in self._rows]
@@ -471,9 +461,8 @@ class _Batch:
     def _step(self) -> None:
         """Write one token of every row."""
         logits = self._decoder.step(self._tokens)
-        draws = self._draws[:, self._num_drawn]
+        self._take(logits, 0, self._draws[:, self._num_drawn])
         self._num_drawn += 1
-        self._take(logits, 0, draws)
 
     def _take(self, logits: Tensor, first: int, draws: Tensor) -> None:
         """Sample one token for the rows from index `first` on, from logits ``[N - first, V]``."""
@@ -489,12 +478,6 @@ class _Batch:
                 row.finish_reason = self._finish_reason(row, token)
                 if row.matcher is not None:
                     row.matcher.accept_token(token)
-
-    def _matcher(self, grammar: str) -> Any | None:
-        if not grammar:
-            return None
-        assert self._grammars is not None, "forms are enforced where decoding is guided"
-        return self._grammars.matcher(grammar)
 
     def _allowed(self, logits: Tensor, rows: Sequence[_Row]) -> Tensor:
         """Logits without those of tokens that the forms of the rows exclude."""
@@ -537,10 +520,6 @@ def _padded(parts: Sequence[Tensor]) -> Tensor:
     """The rows of all parts ``[n, L]``, zeros after the shorter ones."""
     longest = max(part.shape[1] for part in parts)
     return torch.cat([F.pad(part, (0, longest - part.shape[1])) for part in parts])
-
-
-def _by_prompt(request: GenerateRequest) -> tuple[int, tuple[int, ...]]:
-    return len(request.prompt_ids), request.prompt_ids
 
 
 def _completions(

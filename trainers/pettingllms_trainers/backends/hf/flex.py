@@ -25,8 +25,6 @@ from transformers import PreTrainedModel
 from pettingllms_trainers.backends.hf.attention import UnsupportedModel
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["FlexLayout", "PackedAttention", "uses_flex"]
-
 PackedAttention = Literal["auto", "flex", "padded"]
 """See `OptimizerConfig.packed_attention`."""
 

@@ -20,8 +20,6 @@ from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.errors import ConfigError, UpdateError
 from pettingllms_trainers.learning.batch import Targets
 
-__all__ = ["Grammars"]
-
 
 class Grammars:
     """What a model may write where its answers have a form; see `Constraints.grammar`.

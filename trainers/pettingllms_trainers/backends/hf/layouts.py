@@ -21,8 +21,6 @@ from pettingllms_trainers.backends.hf.attention import (
     split_attention,
 )
 
-__all__ = ["DecodeLayout", "PackedLayout", "PrefillLayout"]
-
 _CAPACITY_STEP = 32
 """Slots that a cache has at first; later it doubles, so that the copies stay linear in time."""
 

@@ -32,8 +32,6 @@ from pettingllms_trainers.learning.weighted import (
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
-__all__ = ["Learner", "arithmetic", "freeze_dropout", "target_logits"]
-
 
 class _Pass(NamedTuple):
     """One way of a micro-batch through the model."""

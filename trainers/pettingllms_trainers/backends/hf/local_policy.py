@@ -26,8 +26,6 @@ from pettingllms_trainers.config.policies import base_of_adapter
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
-__all__ = ["LocalPolicy", "load"]
-
 _DEFAULT_COMPLETION_TOKENS = 512
 _KWARGS = "chat_template_kwargs"
 _OPTIONS = ("precision", "device", "attention", "tokens_per_batch", "guided_decoding", _KWARGS)

@@ -24,16 +24,6 @@ from pettingllms_trainers.learning.batch import Targets
 from pettingllms_trainers.learning.loss import TokenStatistics, token_statistics
 from pettingllms_trainers.types import RequestLimits
 
-__all__ = [
-    "LoadedModel",
-    "bare_output",
-    "chunked_statistics",
-    "is_head_last",
-    "keep_freed_memory",
-    "use_float32_head",
-    "use_onednn",
-]
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LoadedModel:

@@ -16,8 +16,6 @@ from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.learning.role_gradients import Products
 from pettingllms_trainers.ranks import Ranks
 
-__all__ = ["Optimizer", "PlainOptimizer", "RoleGradients", "adamw"]
-
 
 class Optimizer(Protocol):
     """Takes the steps of a `Learner`; all methods are collective."""

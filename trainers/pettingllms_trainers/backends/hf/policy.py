@@ -25,9 +25,6 @@ from pettingllms_trainers.backends.hf.weights import Exporter, Weights
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.ranks import Ranks
 
-__all__ = ["NewLearner", "TransformersPolicy"]
-
-
 NewLearner = Callable[..., Learner]
 """Model, optimizer settings, precision and ranks to what trains it; see `Learner.plain`."""
 

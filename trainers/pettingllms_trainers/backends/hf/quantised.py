@@ -18,8 +18,6 @@ from transformers.utils.versions import require_version
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["adamw_8bit", "check_bitsandbytes", "full_weight", "quantise"]
-
 _REQUIREMENT = "bitsandbytes>=0.49"
 
 

@@ -40,8 +40,6 @@ from pettingllms_trainers.types import (
     TrainingGroup,
 )
 
-__all__ = ["LIMITS", "check_model"]
-
 logger = logging.getLogger(__name__)
 
 LIMITS = {"float32": 1e-3, "bfloat16": 7e-2}

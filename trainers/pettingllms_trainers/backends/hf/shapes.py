@@ -23,16 +23,6 @@ from pettingllms_trainers.config.packaged import PACKAGED, model_directory
 from pettingllms_trainers.config.policies import TINY, base_of_adapter
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = [
-    "ModelShape",
-    "context_length",
-    "counted",
-    "model_problem",
-    "published_config",
-    "shape_of",
-    "tokenizer_of",
-]
-
 
 def model_problem(policy: PolicyConfig) -> str | None:
     """Why a model cannot be used, as far as files on this machine show; None if it can."""

@@ -29,8 +29,6 @@ from transformers import (
 
 from pettingllms.errors import InvalidArgument
 
-__all__ = ["CHARACTERS", "WORDS", "build_tiny", "build_tokenizer", "vocabulary_of"]
-
 CHARACTERS = tuple(sorted(set(string.printable) - set("\t\r\x0b\x0c")))
 """Printable ASCII and newline: a vocabulary for any English text."""
 

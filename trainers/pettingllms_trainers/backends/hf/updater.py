@@ -59,8 +59,6 @@ from pettingllms_trainers.types import (
     ValueFit,
 )
 
-__all__ = ["AdaptiveKLController", "TrainingSettings", "Updater", "imitate", "learning_rate"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingSettings:

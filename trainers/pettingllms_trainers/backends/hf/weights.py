@@ -18,17 +18,6 @@ from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.ranks import Ranks
 
-__all__ = [
-    "Exporter",
-    "Replicated",
-    "Weights",
-    "cpu_copy",
-    "read_shares",
-    "read_state",
-    "write_share",
-    "write_state",
-]
-
 
 class Replicated:
     """Every process holds every weight in full; what shards them offers the same."""

@@ -17,8 +17,6 @@ from pettingllms_trainers.config import RayConfig
 from pettingllms_trainers.errors import ConfigError, WorkerLost
 from pettingllms_trainers.generators import kept_generators
 
-__all__ = ["Bundle", "explained", "joined_cluster", "reserved", "start_actor"]
-
 logger = logging.getLogger(__name__)
 
 _OBJECT_STORE_BYTES = 512 << 20

@@ -18,8 +18,6 @@ from pettingllms_trainers.backends.ray.cluster import explained
 from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
 from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LocalEpisodes, LostBranch
 
-__all__ = ["EnvWorker", "EnvWorkers", "RayEpisodes"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -32,8 +32,6 @@ from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.environments import RunEnvironment, held_out_kwargs
 from pettingllms_trainers.rollout.episode import EpisodesOfEnv, local_episodes
 
-__all__ = ["RayMachines", "open_ray_machines"]
-
 _ENVIRONMENTS = "the environments"
 
 

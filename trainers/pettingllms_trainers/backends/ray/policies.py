@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pettingllms_trainers.backends.ray.cluster import explained
 from pettingllms_trainers.config import Config
@@ -34,8 +34,6 @@ from pettingllms_trainers.types import (
     ValueExample,
     ValueFit,
 )
-
-__all__ = ["GENERATION", "PolicyInfo", "PolicyWorker", "RemotePolicy"]
 
 GENERATION = "generation"
 """Group of calls, with a thread of its own in the worker, that run while policies learn."""
@@ -162,7 +160,8 @@ class RemotePolicy:
         self._all("updater", "load_state", directory.resolve())
 
     def save_pretrained(self, directory: Path, *, final: Path | None = None) -> None:
-        self._all("updater", "save_pretrained", directory.resolve(), (final or directory).resolve())
+        final = (final or directory).resolve()
+        self._all("updater", "save_pretrained", directory.resolve(), final=final)
 
     def release(self) -> None:
         self._all("sync", "release")
@@ -175,9 +174,12 @@ class RemotePolicy:
         count = min(len(self._workers), len(items))
         return [(self._workers[index], items[index::count]) for index in range(count)]
 
-    def _all(self, part: str, method: str, *given: Any) -> list[Any]:
+    def _all(self, part: str, method: str, *given: Any, **named: Any) -> list[Any]:
         """What the updaters, or the syncs, of all workers return."""
-        calls = [worker.call.remote(self._name, part, method, *given) for worker in self._workers]
+        calls = [
+            worker.call.remote(self._name, part, method, *given, **named)
+            for worker in self._workers
+        ]
         with explained(self._who):
             return self._ray.get(calls)
 
@@ -264,9 +266,9 @@ class PolicyWorker:
     ) -> list[list[TokenCompletion]]:
         return self._runner.run(_generate(self._policies[name], requests))
 
-    def call(self, name: str, part: Literal["updater", "sync"], method: str, *given: Any) -> Any:
-        """The result of a method of a policy's updater or sync."""
-        return getattr(getattr(self._policies[name], part), method)(*given)
+    def call(self, name: str, part: str, method: str, *given: Any, **named: Any) -> Any:
+        """The result of a method of a policy's `updater` or `sync`."""
+        return getattr(getattr(self._policies[name], part), method)(*given, **named)
 
     def imitate(
         self, name: str, demonstrations: Sequence[Demonstration], imitation: Imitation

@@ -14,8 +14,6 @@ from pettingllms_trainers.backends.hf.chat import answer_texts
 from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
 
-__all__ = ["RawCompletion", "VLLMEngine", "VLLMInput", "swaps_of"]
-
 WORKER_EXTENSION = "pettingllms_trainers.backends.vllm.worker.TrainedWeights"
 """What vLLM's workers are extended by, in this process or in that of a server."""
 

@@ -16,8 +16,6 @@ from torch import Tensor
 from pettingllms_trainers.errors import GenerationError
 from pettingllms_trainers.ranks import Ranks
 
-__all__ = ["MEMORY_FILES", "machine_files", "weight_files", "write_weights"]
-
 MEMORY_FILES = Path("/dev/shm")
 """File system that is memory, on Linux. In a container it is often 64 MiB."""
 

@@ -34,8 +34,6 @@ from pettingllms_trainers.generators import kept_generators
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import RequestLimits
 
-__all__ = ["InProcessVLLM", "arguments_of", "build_engine"]
-
 _CPU_KV_CACHE_BYTES = 256 << 20
 _CPU_BLOCK_SIZE = 32
 _CPU_MIN_BATCHED_TOKENS = 4096

@@ -41,8 +41,6 @@ from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import RequestLimits
 
-__all__ = ["ServedVLLM", "build_engine", "server_command", "start_command"]
-
 logger = logging.getLogger(__name__)
 
 _CONNECT_TIMEOUT_S = 10.0

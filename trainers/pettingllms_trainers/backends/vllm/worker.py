@@ -19,8 +19,6 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
-__all__ = ["TrainedWeights"]
-
 _WATCH_PERIOD_S = 1.0
 
 
