@@ -22,13 +22,12 @@ from transformers import PreTrainedModel
 from transformers.utils.versions import require_version
 
 from pettingllms_trainers.backends.hf.learner import Learner
-from pettingllms_trainers.backends.hf.optimizer import adamw
+from pettingllms_trainers.backends.hf.optimizer import MOMENTS, ShardedOptimizer, adamw
 from pettingllms_trainers.backends.hf.weights import Replicated, Weights
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
-from pettingllms_trainers.errors import CheckpointError, ConfigError
+from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.ranks import Ranks, connect_alone
 
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 _REQUIREMENT = "deepspeed>=0.19.8"
 """Older ones take a step in float32 although the gradient is not finite."""
 
@@ -57,11 +56,6 @@ def loading_shards(
 
     Every weight is divided as soon as its layer is made, and filled from files that all processes
     of a machine map to the same memory: no process ever has all weights of its own.
-
-    Args:
-        config: As for `zero_learner`.
-        precision: As for `zero_learner`.
-        deepspeed: As for `zero_learner`.
 
     Raises:
         ConfigError: DeepSpeed is not installed.
@@ -146,8 +140,10 @@ class _Sharded(Replicated):
         self.engine.empty_partition_cache()
 
 
-class _ZeroOptimizer:
-    """AdamW behind DeepSpeed's engine; see `Optimizer`."""
+class _ZeroOptimizer(ShardedOptimizer):
+    """AdamW behind DeepSpeed's engine, which has weights in float32 of its own."""
+
+    library = "DeepSpeed"
 
     def __init__(
         self, weights: Weights, adamw: torch.optim.Optimizer, engine: Any, ranks: Ranks, utils: Any
@@ -168,7 +164,7 @@ class _ZeroOptimizer:
             else zero.single_partition_of_fp32_groups
         ):
             state = {"step": torch.zeros((), device=flat.device)}
-            self._adamw.state[flat] = state | {kind: torch.zeros_like(flat) for kind in _MOMENTS}
+            self._adamw.state[flat] = state | {kind: torch.zeros_like(flat) for kind in MOMENTS}
         if not self._weights.is_sharded:
             zero._lazy_init_hp_params_optimizer_state()  # what it calls after its first step
 
@@ -195,42 +191,27 @@ class _ZeroOptimizer:
                 value.zero_()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """The optimizer has weights in float32 of its own."""
         self._weights.load(weights)
         for name, parameter in self._weights.trained.items():
             value = weights[name].to(self.forward.device, torch.float32)
             self._utils.safe_set_full_fp32_param(parameter, value)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Weights as the optimizer has them, in float32."""
-        saved: dict[str, Any] = {kind: {} for kind in ("model", *_MOMENTS)}
-        for name, parameter, is_saved in self._weights.dealt():
-            full = {"model": self._utils.safe_get_full_fp32_param(parameter)} | {
-                kind: self._utils.safe_get_full_optimizer_state(parameter, kind)
-                for kind in _MOMENTS
-            }
-            if is_saved:
-                for kind, value in full.items():
-                    saved[kind][name] = value.to("cpu", copy=True)
-        state = next(iter(self._adamw.state.values()))
-        return saved | {"num_optimizer_steps": int(state["step"])}
+    def _full(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        moment = self._utils.safe_get_full_optimizer_state
+        return {"model": self._utils.safe_get_full_fp32_param(parameter)} | {
+            kind: moment(parameter, kind) for kind in MOMENTS
+        }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The number of ranks may be another."""
-        if not set(state) >= {*_MOMENTS, "num_optimizer_steps"}:
-            raise CheckpointError(
-                "checkpoint: it was written without DeepSpeed. Resume with the configuration of "
-                "the run"
-            )
-        for kind in _MOMENTS:
-            self._weights.check(state[kind])
-        self.load_weights(state["model"])
+    def _num_steps(self) -> int:
+        return int(next(iter(self._adamw.state.values()))["step"])
+
+    def _set_moments(self, moments: Mapping[str, Mapping[str, Tensor]], num_steps: int) -> None:
         for name, parameter in self._weights.trained.items():
-            for kind in _MOMENTS:
-                moment = state[kind][name].to(self.forward.device)
+            for kind, values in moments.items():
+                moment = values[name].to(self.forward.device)
                 self._utils.safe_set_full_optimizer_state(parameter, moment, kind)
-        for found in self._adamw.state.values():
-            found["step"].fill_(state["num_optimizer_steps"])
+        for state in self._adamw.state.values():
+            state["step"].fill_(num_steps)
 
 
 def _settings(

@@ -9,7 +9,6 @@ shards from it.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Generator, Mapping
 from typing import Any
 
@@ -23,13 +22,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from pettingllms_trainers.backends.hf.learner import Learner
-from pettingllms_trainers.backends.hf.optimizer import PlainOptimizer
+from pettingllms_trainers.backends.hf.optimizer import MOMENTS, ShardedOptimizer
 from pettingllms_trainers.backends.hf.weights import Replicated, Weights
 from pettingllms_trainers.config import OptimizerConfig
-from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.ranks import Ranks, connect_alone
-
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def fsdp_learner(
@@ -123,8 +119,8 @@ def _swap(held: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
         other[name].copy_(kept)
 
 
-class _FsdpOptimizer(PlainOptimizer):
-    """AdamW on shards; see `Optimizer`."""
+class _FsdpOptimizer(ShardedOptimizer):
+    """AdamW on shards."""
 
     def backward(self, loss: Tensor, *, is_last: bool) -> None:
         # FSDP takes the mean over ranks; the weights of tokens are made for the sum.
@@ -132,41 +128,22 @@ class _FsdpOptimizer(PlainOptimizer):
 
     def step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
         assert not is_reduced, "the configuration refuses role gradients of sharded weights"
-        found: Any = nn.utils.clip_grad_norm_(
+        norm: Any = nn.utils.clip_grad_norm_(
             self._weights.trained.values(), self._config.max_grad_norm
         )
-        norm = float(found.full_tensor())
-        if math.isfinite(norm):
-            self._take_step(learning_rate)
-        return norm
+        return self._take_step(learning_rate, norm.full_tensor())
 
-    def state_dict(self) -> dict[str, Any]:
-        """Every rank saves some weights in full."""
-        saved: dict[str, Any] = {kind: {} for kind in ("model", *_MOMENTS)}
-        count = 0
-        for name, parameter, is_saved in self._weights.dealt():
-            state = self._adamw.state[parameter]
-            count = int(state["step"]) if state else 0
-            parts: dict[str, Any] = {"model": parameter} | {
-                kind: state[kind] if state else torch.zeros_like(parameter) for kind in _MOMENTS
-            }
-            for kind, part in parts.items():
-                whole = part.detach().full_tensor()
-                if is_saved:
-                    saved[kind][name] = whole.to("cpu", copy=True)
-        return saved | {"num_optimizer_steps": count}
+    def _full(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        # Before the first step there are no moments; a checkpoint may be written then, too.
+        state = self._adamw.state[parameter] or dict.fromkeys(MOMENTS, torch.zeros_like(parameter))
+        parts: dict[str, Any] = {"model": parameter} | {kind: state[kind] for kind in MOMENTS}
+        return {kind: part.detach().full_tensor() for kind, part in parts.items()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The number of ranks may be another."""
-        if not set(state) >= {*_MOMENTS, "num_optimizer_steps"}:
-            raise CheckpointError(
-                "checkpoint: it was written without shards. Resume with the configuration of "
-                "the run"
-            )
-        for kind in _MOMENTS:
-            self._weights.check(state[kind])
-        self.load_weights(state["model"])
+    def _num_steps(self) -> int:
+        return max((int(state["step"]) for state in self._adamw.state.values() if state), default=0)
+
+    def _set_moments(self, moments: Mapping[str, Mapping[str, Tensor]], num_steps: int) -> None:
         for name, parameter in self._weights.trained.items():
-            step = torch.tensor(float(state["num_optimizer_steps"]), device=parameter.device)
-            moments = {kind: _divided(state[kind][name], parameter) for kind in _MOMENTS}
-            self._adamw.state[parameter] = {"step": step, **moments}
+            own = {kind: _divided(values[name], parameter) for kind, values in moments.items()}
+            step = torch.tensor(float(num_steps), device=parameter.device)
+            self._adamw.state[parameter] = {"step": step, **own}

@@ -15,7 +15,7 @@ from pettingllms_trainers.backends.hf import learner as learner_module
 from pettingllms_trainers.backends.hf import model as head
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
-from pettingllms_trainers.backends.hf.optimizer import PlainOptimizer
+from pettingllms_trainers.backends.hf.optimizer import Optimizer
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.backends.hf.updater import TrainingSettings, learning_rate
@@ -433,7 +433,7 @@ def test_memory_that_does_not_suffice_is_told_and_changes_nothing(monkeypatch):
         part.backward()
 
     with monkeypatch.context() as patch:
-        patch.setattr(PlainOptimizer, "backward", backward)
+        patch.setattr(Optimizer, "backward", backward)
         with pytest.raises(UpdateError) as caught:
             policy.updater.update(groups)
     for part in (

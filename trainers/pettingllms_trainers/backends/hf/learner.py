@@ -16,7 +16,7 @@ from pettingllms_trainers.backends.hf.flex import FlexLayout, uses_flex
 from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.layouts import PackedLayout
 from pettingllms_trainers.backends.hf.model import bare_output, chunked_statistics
-from pettingllms_trainers.backends.hf.optimizer import Optimizer, PlainOptimizer, RoleGradients
+from pettingllms_trainers.backends.hf.optimizer import Optimizer, RoleGradients
 from pettingllms_trainers.backends.hf.weights import Weights
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
@@ -136,7 +136,7 @@ class Learner:
     ) -> Learner:
         """A learner that holds all weights in every process."""
         weights = Weights(model, ranks)
-        return cls(weights, PlainOptimizer(weights, config, ranks), config, precision, ranks)
+        return cls(weights, Optimizer(weights, config, ranks), config, precision, ranks)
 
     def _micro_batches(self, groups: Sequence[WeightedGroup]) -> list[MicroBatch]:
         size = self._config.tokens_per_microbatch

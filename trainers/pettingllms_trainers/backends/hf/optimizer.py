@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,55 +17,8 @@ from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.learning.role_gradients import Products
 from pettingllms_trainers.ranks import Ranks
 
-
-class Optimizer(Protocol):
-    """Takes the steps of a `Learner`; all methods are collective."""
-
-    @property
-    def forward(self) -> Any:
-        """What computes with the weights: the model, or what wraps it."""
-        ...
-
-    def backward(self, loss: Tensor, *, is_last: bool) -> None:
-        """Add the gradient of a micro-batch to that of the mini-batch."""
-        ...
-
-    def step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
-        """Change the weights, unless the gradient is not finite; return its norm.
-
-        Args:
-            learning_rate: Of this step.
-            is_reduced: Whether every rank has the gradient of all already.
-        """
-        ...
-
-    def clear_gradients(self) -> None:
-        """Forget the gradients, also those of a step that failed."""
-        ...
-
-    def restart(self) -> None:
-        """Forget the moments of the gradients: the next step is as the first one."""
-        ...
-
-    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace the trained weights by full ones of the same model.
-
-        Raises:
-            CheckpointError: They are of another model; nothing was changed.
-        """
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Copies of trained weights and moments on the CPU: what this rank saves."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state of the same model, weights included.
-
-        Raises:
-            CheckpointError: The state is of another model or optimizer; nothing was changed.
-        """
-        ...
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""What AdamW calls its moments."""
 
 
 def adamw(weights: Weights, config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -86,8 +40,10 @@ def adamw(weights: Weights, config: OptimizerConfig) -> torch.optim.Optimizer:
     )
 
 
-class PlainOptimizer:
-    """AdamW of torch; every process holds all of it, and gradients are added up over processes.
+class Optimizer:
+    """AdamW of torch: every process holds all of it, and gradients are added up over processes.
+
+    All methods are collective.
 
     Args:
         weights: Trained in place.
@@ -100,12 +56,20 @@ class PlainOptimizer:
     ) -> None:
         self._weights, self._config, self._ranks = weights, config, ranks or Ranks()
         self.forward: Any = weights.model
+        """What computes with the weights: the model, or what wraps it."""
         self._adamw = adamw(weights, config)
 
     def backward(self, loss: Tensor, *, is_last: bool) -> None:
+        """Add the gradient of a micro-batch to that of the mini-batch."""
         loss.backward()
 
     def step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
+        """Change the weights, unless the gradient is not finite; return its norm.
+
+        Args:
+            learning_rate: Of this step.
+            is_reduced: Whether every rank has the gradient of all already.
+        """
         parameters = list(self._weights.trained.values())
         if self._ranks.size > 1 and not is_reduced:
             for parameter in parameters:
@@ -113,27 +77,36 @@ class PlainOptimizer:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
             self._ranks.add([p.grad for p in parameters if p.grad is not None])
-        norm = float(nn.utils.clip_grad_norm_(parameters, self._config.max_grad_norm))
+        return self._take_step(
+            learning_rate, nn.utils.clip_grad_norm_(parameters, self._config.max_grad_norm)
+        )
+
+    def _take_step(self, learning_rate: float, grad_norm: Tensor) -> float:
+        norm = float(grad_norm)
         if math.isfinite(norm):
-            self._take_step(learning_rate)
+            for group in self._adamw.param_groups:
+                group["lr"] = learning_rate
+            self._adamw.step()
         return norm
 
-    def _take_step(self, learning_rate: float) -> None:
-        for group in self._adamw.param_groups:
-            group["lr"] = learning_rate
-        self._adamw.step()
-
     def clear_gradients(self) -> None:
+        """Forget the gradients, also those of a step that failed."""
         self._adamw.zero_grad()
 
     def restart(self) -> None:
+        """Forget the moments of the gradients: the next step is as the first one."""
         self._adamw.state.clear()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the trained weights by full ones of the same model.
+
+        Raises:
+            CheckpointError: They are of another model; nothing was changed.
+        """
         self._weights.load(weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """The main rank saves all of it."""
+        """Copies of trained weights and moments on the CPU: what this rank saves."""
         if not self._ranks.is_main:
             return {}
         return {
@@ -142,6 +115,11 @@ class PlainOptimizer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state of the same model, weights included.
+
+        Raises:
+            CheckpointError: The state is of another model or optimizer; nothing was changed.
+        """
         self._weights.check(state["model"])
         try:
             self._adamw.load_state_dict(cpu_copy(state["optimizer"]))
@@ -151,6 +129,47 @@ class PlainOptimizer:
                 "the same model and optimizer. Resume with the configuration of the run"
             ) from error
         self.load_weights(state["model"])
+
+
+class ShardedOptimizer(Optimizer, ABC):
+    """AdamW of which every process holds a part; every rank saves some weights, in full.
+
+    So the number of ranks that continue may be another.
+    """
+
+    library = "shards"
+    """Without which a state cannot have been written, for a message."""
+
+    @abstractmethod
+    def _full(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """A weight and its `MOMENTS`, by what they are called in a state. Collective."""
+
+    @abstractmethod
+    def _set_moments(self, moments: Mapping[str, Mapping[str, Tensor]], num_steps: int) -> None:
+        """Take over full moments by kind and name of weight, and how many steps made them."""
+
+    @abstractmethod
+    def _num_steps(self) -> int:
+        """Steps that the moments are of."""
+
+    def state_dict(self) -> dict[str, Any]:
+        saved: dict[str, Any] = {kind: {} for kind in ("model", *MOMENTS)}
+        for name, parameter, is_saved in self._weights.dealt():
+            for kind, whole in self._full(parameter).items():
+                if is_saved:
+                    saved[kind][name] = whole.to("cpu", copy=True)
+        return saved | {"num_optimizer_steps": self._num_steps()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if not set(state) >= {*MOMENTS, "num_optimizer_steps"}:
+            raise CheckpointError(
+                f"checkpoint: it was written without {self.library}. Resume with the "
+                "configuration of the run"
+            )
+        for kind in MOMENTS:
+            self._weights.check(state[kind])
+        self.load_weights(state["model"])
+        self._set_moments({kind: state[kind] for kind in MOMENTS}, state["num_optimizer_steps"])
 
 
 class RoleGradients:
