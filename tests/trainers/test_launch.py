@@ -15,7 +15,7 @@ from pettingllms_trainers import launch
 from pettingllms_trainers.child import bound
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, WorkerLost
-from pettingllms_trainers.launch import Server, divided
+from pettingllms_trainers.launch import WatchedServer, divided
 
 
 def config_of(names="ab", model="some/model", lora=0, shards=1):
@@ -92,7 +92,7 @@ def wait(server):
 def test_a_server_that_ends_is_started_again_until_it_was_too_often(tmp_path, monkeypatch):
     """Each one ends after some answers."""
     monkeypatch.setattr(launch, "_MAX_RESTARTS", 1)
-    server = Server([sys.executable, "-c", ANSWERS, "3"], {}, tmp_path / "log")
+    server = WatchedServer([sys.executable, "-c", ANSWERS, "3"], {}, tmp_path / "log")
     try:
         wait(server)
         server.keep()
@@ -112,7 +112,9 @@ def test_a_server_that_ends_is_started_again_until_it_was_too_often(tmp_path, mo
 
 def test_a_server_that_does_not_answer_any_more_is_started_again(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "_GRACE_S", 1.0)
-    server = Server([sys.executable, "-c", "import time; time.sleep(60)"], {}, tmp_path / "log")
+    server = WatchedServer(
+        [sys.executable, "-c", "import time; time.sleep(60)"], {}, tmp_path / "log"
+    )
     try:
         first = server._process.pid
         server.keep()
@@ -128,9 +130,9 @@ def test_a_server_that_does_not_answer_any_more_is_started_again(tmp_path, monke
 LAUNCHER = """
 import sys
 from pathlib import Path
-from pettingllms_trainers.launch import Server
+from pettingllms_trainers.launch import WatchedServer
 
-server = Server([sys.executable, "-c", sys.argv[2], "10000"], {}, Path(sys.argv[1]))
+server = WatchedServer([sys.executable, "-c", sys.argv[2], "10000"], {}, Path(sys.argv[1]))
 print(server.url, flush=True)
 sys.stdin.read()
 """

@@ -91,7 +91,7 @@ def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Divisi
     return Division(own, tuple(gpus[:own]), tuple(zip(groups * count, parts, strict=True)))
 
 
-class Server:
+class WatchedServer:
     """A process that answers at an address, and is started again when it does not any more.
 
     Args:
@@ -194,7 +194,7 @@ def launch(
         tempfile.TemporaryDirectory(prefix="pettingllms-") as folder,
         contextlib.ExitStack() as end,
     ):
-        servers: dict[Server, tuple[str, ...]] = {}
+        servers: dict[WatchedServer, tuple[str, ...]] = {}
         for names, gpus in division.servers:
             servers[_server(config, names, gpus)] = names
             end.callback([*servers][-1].end)
@@ -229,7 +229,7 @@ def _gpus(wanted: int | None) -> list[str]:
     return gpus[:wanted]
 
 
-def _server(config: Config, names: Sequence[str], gpus: Sequence[str]) -> Server:
+def _server(config: Config, names: Sequence[str], gpus: Sequence[str]) -> WatchedServer:
     # Imported here: transformers takes seconds.
     from pettingllms_trainers.backends.hf.adapters import read_settings
     from pettingllms_trainers.backends.vllm.server import server_command
@@ -247,10 +247,10 @@ def _server(config: Config, names: Sequence[str], gpus: Sequence[str]) -> Server
     log = out.parent / f"{out.name}-server-{'-'.join(gpus)}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     shown = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-    return Server([sys.executable, *arguments], variables | shown, log)
+    return WatchedServer([sys.executable, *arguments], variables | shown, log)
 
 
-def _with_endpoints(servers: Mapping[Server, Sequence[str]], folder: Path) -> Iterator[str]:
+def _with_endpoints(servers: Mapping[WatchedServer, Sequence[str]], folder: Path) -> Iterator[str]:
     """Write the run file that names the servers of each policy, if there are any."""
     if not servers:
         return
@@ -263,14 +263,14 @@ def _with_endpoints(servers: Mapping[Server, Sequence[str]], folder: Path) -> It
     yield str(path)
 
 
-def _wait(servers: Mapping[Server, object]) -> None:
+def _wait(servers: Mapping[WatchedServer, object]) -> None:
     while not all([server.is_healthy() for server in servers]):
         for server in servers:
             server.keep()
         time.sleep(_PERIOD_S)
 
 
-def _followed(trainer: subprocess.Popen[bytes], servers: Mapping[Server, object]) -> int:
+def _followed(trainer: subprocess.Popen[bytes], servers: Mapping[WatchedServer, object]) -> int:
     """Keep the servers until the run ends; return its exit code."""
     try:
         while trainer.poll() is None:

@@ -94,12 +94,7 @@ class _RequestFailed(Exception):
 
 
 class _Replica:
-    """A vLLM server.
-
-    Args:
-        url: Its address.
-        timeout_s: Within which it must answer.
-    """
+    """One vLLM server at an address; what it does not do in time, or refuses, takes it out."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self.url, self._timeout_s = url, timeout_s
@@ -119,8 +114,8 @@ class _Replica:
         Args:
             client: For all requests of one call.
             body: As the route ``/inference/v1/generate`` wants it.
-            versions: Names, when they are there, of the weights that may have written them, from
-                those of now on; none for any.
+            versions: Gives, when they are there, the names of the weights that may have written
+                them, from those of now on; none for any.
 
         Raises:
             _ReplicaLost: It does not answer, is dead, or has other weights; it is taken out.
@@ -148,7 +143,7 @@ class _Replica:
         return self._read(response, versions())
 
     def _read(self, response: httpx2.Response, versions: Sequence[str]) -> list[RawCompletion]:
-        found: list[RawCompletion] = []
+        completions: list[RawCompletion] = []
         others: set[str] = set()
         try:
             for choice in response.json()["choices"]:
@@ -157,7 +152,7 @@ class _Replica:
                 own = RawCompletion(choice["token_ids"], logprobs, choice["finish_reason"])
                 others |= {name for name, _ in spans} - set(versions)
                 swaps = () if others else swaps_of(spans, versions)
-                found.append(own._replace(swaps=swaps))
+                completions.append(own._replace(swaps=swaps))
         except (ValueError, KeyError, TypeError) as error:
             raise GenerationError(
                 f"the vLLM server {self.url} gives an answer of another form "
@@ -165,7 +160,7 @@ class _Replica:
             ) from error
         if versions and others:
             raise self._lost(f"its weights are {', '.join(others)}, not {versions[0]}")
-        return found
+        return completions
 
     async def _judged(
         self, client: httpx2.AsyncClient, cause: str
@@ -187,24 +182,12 @@ class _Replica:
         return _ReplicaLost(f"{self.url}: {self.loss}")
 
     def settings(self) -> Mapping[str, Any]:
-        """What `TrainedWeights.describe_for_trainer` says.
-
-        Raises:
-            _ReplicaLost: It does not answer, or was not started as it must be.
-        """
+        """What `TrainedWeights.describe_for_trainer` says."""
         answer = self._call([("/collective_rpc", {"method": "describe_for_trainer"})])
         return answer.json()["results"][0]
 
     def load(self, folder: Path, version: str) -> None:
-        """Replace the weights; it can be used afterwards.
-
-        Args:
-            folder: Holds safetensors files, here and there.
-            version: Name of the weights.
-
-        Raises:
-            _ReplicaLost: It has not taken them.
-        """
+        """Replace the weights by those in a folder that it sees; it can be used afterwards."""
         method = {"method": "load_trained_weights", "args": [str(folder)]}
         self._call(
             [
@@ -219,11 +202,6 @@ class _Replica:
         self.loss = None
 
     def load_adapter(self, name: str, directory: Path) -> None:
-        """Load a LoRA adapter, or replace it.
-
-        Raises:
-            _ReplicaLost: It has not taken it.
-        """
         # Taken away first, not replaced in place: then vLLM would read it again for every request.
         self._call(
             [
@@ -237,7 +215,7 @@ class _Replica:
     def _call(
         self, calls: list[tuple[str, Mapping[str, Any] | None]], may_be_missing: str = ""
     ) -> httpx2.Response:
-        """Post to routes one after another; return the last answer."""
+        """Post to routes one after another; give the last answer, or raise `_ReplicaLost`."""
         timeout = httpx2.Timeout(self._timeout_s, connect=_CONNECT_TIMEOUT_S)
         response = httpx2.Response(httpx2.codes.OK)
         try:
