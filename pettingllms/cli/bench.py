@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from pettingllms.cli.console import print_json, print_parts, stderr, stdout
+from pettingllms.cli.console import print_json, stderr, stdout
 from pettingllms.cli.options import (
     format_option,
     free_folder,
@@ -48,6 +48,7 @@ from pettingllms.evaluation.statistics import special_functions
 from pettingllms.files import write_whole
 from pettingllms.policies import PolicySettings, stays_here
 from pettingllms.registry import make
+from pettingllms.tables import print_blocks
 from pettingllms.trust import FoundName, Name
 from pettingllms.viewer import write_parts
 
@@ -124,7 +125,7 @@ def bench_command(output: str, **values: Any) -> int:
     if output == "json":
         print_json(result)
     else:
-        print_parts(stdout(), parts)
+        print_blocks(stdout(), parts)
     stderr().print(f"written: {folder}/result.json and index.html", style="dim", highlight=False)
     return 0
 

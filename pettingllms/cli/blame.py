@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pettingllms.cli.blame_source import Source, open_source
-from pettingllms.cli.console import print_json, print_parts, stderr, stdout, visible
+from pettingllms.cli.console import print_json, stderr, stdout
 from pettingllms.cli.options import (
     env_option,
     format_option,
@@ -39,6 +39,7 @@ from pettingllms.files import write_whole
 from pettingllms.loops import finish
 from pettingllms.policies import Policy, PolicySettings, Sampling, loaded_policies
 from pettingllms.registry import make
+from pettingllms.tables import print_blocks, visible
 from pettingllms.trust import Name
 from pettingllms.viewer import write_view
 
@@ -140,7 +141,7 @@ def blame_command(source: str, **values: Any) -> int:
     if values["output"] == "json":
         print_json(report.to_json())
     else:
-        print_parts(stdout(), blame_parts(report))
+        print_blocks(stdout(), blame_parts(report))
     return 0
 
 

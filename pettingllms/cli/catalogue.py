@@ -11,13 +11,14 @@ from rich.console import Console, Group
 from rich.markdown import Markdown
 from rich.panel import Panel
 
-from pettingllms.cli.console import plain_table, print_json, stdout, visible
+from pettingllms.cli.console import plain_table, print_json, stdout
 from pettingllms.cli.options import complete_id, env_option, read_pairs, reset_option
 from pettingllms.env import TextEnv
 from pettingllms.errors import MissingDependency, PettingLLMsError
 from pettingllms.evaluation.plan import roles_of
 from pettingllms.registry import make, registered_ids, spec
 from pettingllms.sources import is_source
+from pettingllms.tables import visible
 from pettingllms.testing.documentation import sections_of
 
 _SHOWN_SECTIONS = (

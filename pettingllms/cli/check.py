@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from pettingllms.cli.console import plain_table, print_json, stdout, visible
+from pettingllms.cli.console import plain_table, print_json, stdout
 from pettingllms.cli.options import complete_id, env_option, read_pairs
+from pettingllms.tables import visible
 from pettingllms.testing import CheckReport, CheckStatus, examine_env
 
 _STYLES = {

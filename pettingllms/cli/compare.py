@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from pettingllms.cli.console import print_json, print_parts, stdout
+from pettingllms.cli.console import print_json, stdout
 from pettingllms.cli.options import format_option
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.comparison import Comparison, compare, compare_shares
-from pettingllms.evaluation.presentation import as_markdown, comparison_parts, sides_parts
+from pettingllms.evaluation.presentation import comparison_parts, sides_parts
 from pettingllms.evaluation.sides import Side, differences, open_side, unlike
+from pettingllms.tables import as_markdown, print_blocks
 
 
 @click.command("compare")
@@ -43,7 +44,7 @@ def compare_command(first: str, second: str, anyway: bool, output: str) -> int:
     if output == "markdown":
         sys.stdout.write(as_markdown(parts))
     else:
-        print_parts(stdout(), parts)
+        print_blocks(stdout(), parts)
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pettingllms.cli.console import print_json, print_parts, stderr, stdout, visible
+from pettingllms.cli.console import print_json, stderr, stdout
 from pettingllms.cli.options import (
     format_option,
     free_folder,
@@ -24,7 +24,6 @@ from pettingllms.errors import InvalidArgument, RunFolderError
 from pettingllms.evaluation.crossplay import FILE, cross_play, crossplay_plan
 from pettingllms.evaluation.crossplay_parts import crossplay_parts
 from pettingllms.evaluation.plan import MAIN
-from pettingllms.evaluation.presentation import as_markdown
 from pettingllms.evaluation.report import summarise
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.run_team import RunTeam
@@ -33,6 +32,7 @@ from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.files import write_whole
 from pettingllms.registry import make
+from pettingllms.tables import as_markdown, print_blocks, visible
 from pettingllms.viewer import write_view
 
 RUNS = "runs.json"
@@ -112,7 +112,7 @@ def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
     elif values["output"] == "markdown":
         click.echo(as_markdown(parts), nl=False)
     else:
-        print_parts(stdout(), parts)
+        print_blocks(stdout(), parts)
     page = write_view(folder.path, folder.path / "view.html")
     text = f"kept in {folder.path}; its page is {page.path}"
     stderr().print(visible(text, "dim"), soft_wrap=True)

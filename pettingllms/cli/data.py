@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from pettingllms.cli.console import print_json, stdout, visible
+from pettingllms.cli.console import print_json, stdout
 from pettingllms.cli.options import trust_option
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.rows import VIEWS, rows_of, write_rows
 from pettingllms.registry import spec
+from pettingllms.tables import visible
 
 
 @click.group("data")

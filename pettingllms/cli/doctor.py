@@ -12,11 +12,12 @@ from typing import Any
 import click
 from rich.console import Console
 
-from pettingllms.cli.console import plain_table, print_json, stdout, visible
+from pettingllms.cli.console import plain_table, print_json, stdout
 from pettingllms.errors import MissingDependency
 from pettingllms.plugins import ALGORITHMS, POLICIES, installed
 from pettingllms.registry import refused_ids, registered_ids
 from pettingllms.sandbox import probe
+from pettingllms.tables import visible
 
 _PACKAGES = {
     "pettingllms": "",

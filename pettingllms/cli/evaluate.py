@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pettingllms.cli.console import print_json, print_parts, stderr, stdout
+from pettingllms.cli.console import print_json, stderr, stdout
 from pettingllms.cli.options import (
     complete_id,
     env_option,
@@ -41,17 +41,13 @@ from pettingllms.evaluation.plan import (
     roles_of,
     swapped,
 )
-from pettingllms.evaluation.presentation import (
-    as_markdown,
-    comparison_parts,
-    pool_note,
-    report_parts,
-)
+from pettingllms.evaluation.presentation import comparison_parts, pool_note, report_parts
 from pettingllms.evaluation.report import Report, summarise
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.registry import make
+from pettingllms.tables import as_markdown, print_blocks
 
 _PLAN_OPTIONS = {
     "env_values": "--env",
@@ -275,5 +271,5 @@ def _reported(folder: RunFolder, output: str, failures: Counter[str]) -> Report:
     elif output == "markdown":
         sys.stdout.write(as_markdown(parts))
     elif report.variants:
-        print_parts(stdout(), parts)
+        print_blocks(stdout(), parts)
     return report

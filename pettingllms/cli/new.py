@@ -17,10 +17,11 @@ from rich.console import RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
-from pettingllms.cli.console import stdout, visible
+from pettingllms.cli.console import stdout
 from pettingllms.cli.templates import write_tree
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
+from pettingllms.tables import visible
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _WHAT = {

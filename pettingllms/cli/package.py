@@ -17,12 +17,13 @@ from typing import Any, NamedTuple, cast
 import click
 
 import pettingllms
-from pettingllms.cli.console import stdout, visible
+from pettingllms.cli.console import stdout
 from pettingllms.cli.options import complete_id, env_option, read_pairs
 from pettingllms.cli.templates import write_tree
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.registry import make
+from pettingllms.tables import visible
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 

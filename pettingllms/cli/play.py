@@ -11,7 +11,7 @@ import click
 from rich.console import Console, Group
 from rich.panel import Panel
 
-from pettingllms.cli.console import stdout, visible
+from pettingllms.cli.console import stdout
 from pettingllms.cli.options import (
     complete_id,
     env_option,
@@ -31,6 +31,7 @@ from pettingllms.evaluation.plan import roles_of
 from pettingllms.policies import Policy, Prompt, Sampling, acted, load_policy
 from pettingllms.registry import make
 from pettingllms.seeding import derive_seed
+from pettingllms.tables import visible
 from pettingllms.transcript import RecordTranscripts
 
 _SEED_RANGE = 1 << 31

@@ -9,7 +9,7 @@ import click
 from rich.console import Console, Group
 from rich.panel import Panel
 
-from pettingllms.cli.console import stdout, visible
+from pettingllms.cli.console import stdout
 from pettingllms.cli.options import trust_option
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
@@ -18,6 +18,7 @@ from pettingllms.evaluation.rollouts import replay_rollout
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.registry import make
+from pettingllms.tables import visible
 from pettingllms.transcript import Transcript, action_of
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from pettingllms.cli.console import stderr, stdout, visible
+from pettingllms.cli.console import stderr, stdout
 from pettingllms.errors import InvalidArgument
+from pettingllms.tables import visible
 from pettingllms.viewer import LiveServer, ViewSummary, runs_below, write_overview, write_view
 
 

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from pettingllms.curriculum import PASSED, LevelRecord, hardest_passed, next_level, with_episodes
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import MAIN, EvaluationPlan
-from pettingllms.evaluation.presentation import Part, TextTable, mean, share, tokens
+from pettingllms.evaluation.presentation import mean, share, tokens
 from pettingllms.evaluation.report import Report, VariantReport, figures_json
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.policies import Usage
 from pettingllms.seeding import derive_seed
+from pettingllms.tables import Block, TextTable
 from pettingllms.trust import Name
 
 FORMAT = "pettingllms-bench"
@@ -237,7 +238,7 @@ def bench_parts(
     games: Mapping[str, GameResult],
     reports: Sequence[Report],
     num_boards: int,
-) -> list[Part]:
+) -> list[Block]:
     """Return the result as headings, paragraphs and tables; arguments as for `result_json`."""
     spent = total(reports)
     rows = [_game_row(env_id, game) for env_id, game in games.items()]

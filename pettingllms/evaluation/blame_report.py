@@ -8,17 +8,11 @@ from typing import Any, NamedTuple
 
 from pettingllms.env import role_of
 from pettingllms.evaluation.judgement import SUCCESS, Blame, BlameSettings, JudgedAnswer
-from pettingllms.evaluation.presentation import (
-    Part,
-    TextTable,
-    mean,
-    share,
-    share_difference,
-    tokens,
-)
+from pettingllms.evaluation.presentation import mean, share, share_difference, tokens
 from pettingllms.evaluation.report import figures_json
 from pettingllms.evaluation.statistics import Interval, mean_interval
 from pettingllms.policies import Usage
+from pettingllms.tables import Block, TextTable
 from pettingllms.transcript import Transcript
 
 FORMAT = "pettingllms-blame"
@@ -105,9 +99,9 @@ def _player(name: str, blames: Sequence[Blame]) -> PlayerBlame:
     )
 
 
-def blame_parts(report: BlameReport) -> list[Part]:
+def blame_parts(report: BlameReport) -> list[Block]:
     """Return a report as headings, paragraphs and tables."""
-    parts: list[Part] = [f"# Blame in {report.env_id}", _setting(report)]
+    parts: list[Block] = [f"# Blame in {report.env_id}", _setting(report)]
     for episode in report.episodes:
         parts += _episode_parts(episode)
     if len(report.episodes) > 1:
@@ -125,14 +119,14 @@ def _setting(report: BlameReport) -> str:
     return text
 
 
-def _episode_parts(episode: JudgedEpisode) -> list[Part]:
+def _episode_parts(episode: JudgedEpisode) -> list[Block]:
     blame = episode.blame
     what = "success" if blame.measure == SUCCESS else "return"
     head = ["answer", "turn", "agent", f"{what} before", "after", "drop [95 %, jointly]"]
     if blame.answers[0].missed is not None:
         head.append("missed [95 %, jointly]")
     rows = [_row(answer, blame) for answer in blame.answers]
-    parts: list[Part] = [f"## {episode.name}", verdict(blame), TextTable(head, rows)]
+    parts: list[Block] = [f"## {episode.name}", verdict(blame), TextTable(head, rows)]
     if blame.num_failed:
         parts.append(f"{blame.num_failed} replays failed and are left out.")
     if blame.shares:

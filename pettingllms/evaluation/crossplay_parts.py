@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pettingllms.evaluation.crossplay import Cell, CrossPlay
-from pettingllms.evaluation.presentation import Part, TextTable, share, share_difference
+from pettingllms.evaluation.presentation import share, share_difference
+from pettingllms.tables import Block, TextTable
 
 
-def crossplay_parts(found: CrossPlay) -> list[Part]:
+def crossplay_parts(found: CrossPlay) -> list[Block]:
     """Return the figures of a cross-play."""
     players = list(found.competence)
     moving = list(dict.fromkeys(cell.player for cell in found.cells if cell.player))
-    parts: list[Part] = ["# Cross-play", verdict(found)]
+    parts: list[Block] = ["# Cross-play", verdict(found)]
     for player in moving:
         others = players[1] if len(players) == 2 else "all others"
         parts += [f"## {player} of the row, {others} of the column", _matrix(found, player)]

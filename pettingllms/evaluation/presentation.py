@@ -1,11 +1,11 @@
-"""Reports as headings, paragraphs and tables: for the terminal, and as Markdown."""
+"""Reports as headings, paragraphs and tables."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pettingllms.evaluation.comparison import Comparison
 from pettingllms.evaluation.plan import EvaluationPlan
@@ -13,35 +13,10 @@ from pettingllms.evaluation.report import Report, VariantReport
 from pettingllms.evaluation.sides import Side
 from pettingllms.evaluation.statistics import Interval
 from pettingllms.policies import Usage
+from pettingllms.tables import Block, TextTable
 
 
-class TextTable(NamedTuple):
-    """What a report shows in columns."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-Part = str | TextTable
-"""A table, a paragraph, or a heading that begins with `#`."""
-
-
-def as_markdown(parts: Iterable[Part]) -> str:
-    """Return parts as Markdown."""
-    return "\n".join(
-        part + "\n" if isinstance(part, str) else "".join(f"{line}\n" for line in _lines(part))
-        for part in parts
-    )
-
-
-def _lines(table: TextTable) -> list[str]:
-    # Names of policies and models are of files: they end neither a cell nor a line.
-    lines = [table.head, ["---"] * len(table.head), *table.rows]
-    cells = ([cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines)
-    return ["| " + " | ".join(line) + " |" for line in cells]
-
-
-def report_parts(report: Report) -> list[Part]:
+def report_parts(report: Report) -> list[Block]:
     """Return the figures of an evaluation."""
     plan = report.plan
     arguments = ", ".join(f"{key}={value!r}" for key, value in plan.env_kwargs.items())
@@ -49,7 +24,7 @@ def report_parts(report: Report) -> list[Part]:
     setting += f"Seed {plan.seed}, {plan.num_levels} levels, {plan.num_samples} plays each."
     if plan.num_wanted is not None:
         setting += f" {pool_note(plan)}"
-    parts: list[Part] = [f"# Evaluation of {plan.env_id}", setting]
+    parts: list[Block] = [f"# Evaluation of {plan.env_id}", setting]
     if not report.is_complete:
         parts.append("Incomplete: figures are of the finished episodes only.")
     for name, variant in report.variants.items():
@@ -58,7 +33,7 @@ def report_parts(report: Report) -> list[Part]:
     return parts
 
 
-def comparison_parts(comparison: Comparison, first: str, second: str) -> list[Part]:
+def comparison_parts(comparison: Comparison, first: str, second: str) -> list[Block]:
     """Return a comparison of two variants.
 
     Args:
@@ -76,7 +51,7 @@ def comparison_parts(comparison: Comparison, first: str, second: str) -> list[Pa
     return [TextTable(head, rows), comparison_note(comparison)]
 
 
-def sides_parts(first: Side, second: Side, differing: Mapping[str, tuple[Any, Any]]) -> list[Part]:
+def sides_parts(first: Side, second: Side, differing: Mapping[str, tuple[Any, Any]]) -> list[Block]:
     """Return who played on two sides, and which settings differ.
 
     Args:
@@ -84,7 +59,7 @@ def sides_parts(first: Side, second: Side, differing: Mapping[str, tuple[Any, An
         second: The other.
         differing: Key -> values of both.
     """
-    parts: list[Part] = [
+    parts: list[Block] = [
         TextTable(["who played", first.name, second.name], policy_rows(first, second))
     ]
     if differing:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pettingllms.files import whole_file
+from pettingllms.tables import Block, as_html
 from pettingllms.viewer.boards import Boards
 from pettingllms.viewer.errors import ViewerError
 from pettingllms.viewer.index import EpisodeIndex
@@ -30,8 +31,6 @@ from pettingllms.viewer.overview import Overview
 from pettingllms.viewer.runs import open_run
 from pettingllms.viewer.summary import RunSummary
 
-Part = str | tuple[Sequence[str], Sequence[Sequence[str]]]
-"""A paragraph, a heading that begins with `#`, or a table: its head and its rows."""
 _PARTS = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -124,11 +123,11 @@ def write_overview(runs: Sequence[Path], target: str | Path) -> ViewSummary:
     return _summary(path, num_episodes, overview.notices())
 
 
-def write_parts(parts: Sequence[Part], target: Path, *, title: str) -> None:
+def write_parts(parts: Sequence[Block], target: Path, *, title: str) -> None:
     """Write headings, paragraphs and tables as one HTML page without scripts.
 
     Args:
-        parts: Texts, of which headings begin with `#`, and tables (head, rows).
+        parts: What is written.
         target: The page.
         title: Of the page.
 
@@ -137,19 +136,8 @@ def write_parts(parts: Sequence[Part], target: Path, *, title: str) -> None:
     """
     style = _asset("style.css") + _PARTS_STYLE
     policy = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
-    body = "\n".join(map(_part_html, parts))
-    page = _PARTS.format(policy=policy, style=style, title=html.escape(title), body=body)
+    page = _PARTS.format(policy=policy, style=style, title=html.escape(title), body=as_html(parts))
     _written(target, lambda file: file.write(page))
-
-
-def _part_html(part: Part) -> str:
-    if isinstance(part, str):
-        text = part.lstrip("#")
-        name = f"h{len(part) - len(text)}" if text != part else "p"
-        return f"<{name}>{html.escape(text.strip())}</{name}>"
-    lines = [("th", part[0]), *(("td", row) for row in part[1])]
-    rows = ("".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) for tag, row in lines)
-    return "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
 
 
 def fill_view(

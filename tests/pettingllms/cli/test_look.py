@@ -13,8 +13,7 @@ from rich.console import Console
 
 import pettingllms
 from pettingllms.cli import app, doctor
-from pettingllms.cli.console import print_parts
-from pettingllms.evaluation.presentation import TextTable
+from pettingllms.tables import TextTable, print_blocks
 from pettingllms.testing import CHECKS
 
 ENV = "plan_path_v0"
@@ -130,7 +129,7 @@ def test_no_interval_of_a_table_is_cut_in_two():
     )
     for width, line in ((80, "0.1 [0.05, 0.15]"), (60, "[0.05, 0.15]")):
         console = Console(file=io.StringIO(), width=width)
-        print_parts(console, [part])
+        print_blocks(console, [part])
         assert line in console.file.getvalue()
         assert ("0.1 [0.05" in console.file.getvalue()) == (width == 80)
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.cli.console import visible
 from pettingllms.cli.options import read_pairs, read_policies, read_prices, read_sampling
 from pettingllms.errors import InvalidArgument
 from pettingllms.policies import Sampling
+from pettingllms.tables import visible
 
 ROLES = ("tool", "planner")
 JSON_VALUES = st.recursive(

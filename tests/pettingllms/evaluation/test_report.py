@@ -19,14 +19,9 @@ from pettingllms.evaluation import (
     summarise_variant,
     wilson_interval,
 )
-from pettingllms.evaluation.presentation import (
-    as_markdown,
-    comparison_parts,
-    report_parts,
-    tokens,
-    variant_rows,
-)
+from pettingllms.evaluation.presentation import comparison_parts, report_parts, tokens, variant_rows
 from pettingllms.policies import Usage
+from pettingllms.tables import as_markdown
 
 
 def test_the_example_of_the_package_runs(monkeypatch, tmp_path, capsys):
