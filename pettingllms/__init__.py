@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from pettingllms.registry import make, register, registered_ids, spec
     from pettingllms.sources import EnvSpec
     from pettingllms.state import Snapshot
-    from pettingllms.transition import ParseError, Transition, role_of
+    from pettingllms.types import ParseError, Transition, role_of
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "EnvSpec": "sources",
-    "ParseError": "transition",
+    "ParseError": "types",
     "PromptTemplate": "prompts",
     "Snapshot": "state",
     "TextEnv": "env",
-    "Transition": "transition",
+    "Transition": "types",
     "evaluate": "evaluation",
     "make": "registry",
     "register": "registry",
     "registered_ids": "registry",
-    "role_of": "transition",
+    "role_of": "types",
     "spec": "registry",
 }
 """Public name -> the module that defines it."""

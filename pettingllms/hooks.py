@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pettingllms.difficulty import Difficulty
 from pettingllms.prompts import PromptTemplate
 from pettingllms.state import to_jsonable
-from pettingllms.transition import Transition
+from pettingllms.types import Transition
 
 StateT = TypeVar("StateT")
 

@@ -20,16 +20,17 @@ not fit the grammar is a `ParseError` with a reason; it is never read as somethi
    remarks are as for lists. A call that cannot be read, or follows other words on the same
    line, makes the answer unreadable: none is dropped.
 
-Programs and boxed answers: see `pettingllms.markup`; answers of a few words: `pettingllms.phrases`.
+Programs, boxed answers, and answers of a few words follow further below.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 
 Item: TypeAlias = "str | list[Item]"
 """An item of a list: a word or number as text, or a list."""
@@ -348,3 +349,317 @@ def one_line(text: str, limit: int) -> str:
     # texts.
     clean = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * limit]).split())
     return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+_CODE_FENCE = re.compile(r"(?<!`)(`{3,}+)[ \t]*([^`\n]*)$", re.MULTILINE)
+_MARKERS = re.compile(r"(?>(?:[ \t]|[*+-](?=[ \t])|\d{1,3}[.)](?=[ \t]))*)")
+_AFTER_FENCE = re.compile(r"\s*(?:<\|\w{1,20}\|>)?\s*")
+_INFO = re.compile(r"((?:\w[\w+#.-]*)?)[ \t]*(?:\{[^}]*\}|(?>(?:[\w-]+=\S+[ \t]*)*))(.*)")
+_BRACE = re.compile(r"\\boxed\s{0,9}\{|\\[{}\\]|[{}]")
+_ON_ONE_LINE = re.compile(r"```[ \t]*+py[\w.]*+[ \t]++[^`\n]*+```")
+_PYTHON = re.compile(r"py(?:thon)?[\d.]*")
+
+
+class Block(NamedTuple):
+    """A fenced code block."""
+
+    label: str
+    """The language, in lower case; empty if there is none."""
+    extra: str
+    """What else follows the opening fence on its line; attributes excluded."""
+    content: str
+    is_closed: bool
+
+
+class _Opening(NamedTuple):
+    num_ticks: int
+    indent: int
+    label: str
+    extra: str
+    end: int
+
+
+def code_blocks(text: str) -> list[Block]:
+    """Return the blocks of a text, in order.
+
+    A block that another labelled fence interrupts is not closed. Line ends become line feeds, and
+    the indentation of the opening fence is taken off every line.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    blocks: list[Block] = []
+    opening: _Opening | None = None
+    for fence in _CODE_FENCE.finditer(text):
+        before = text[text.rfind("\n", 0, fence.start()) + 1 : fence.start()]
+        is_closing = (
+            opening is not None
+            and _AFTER_FENCE.fullmatch(fence[2])
+            and not before.strip()
+            and len(fence[1]) >= opening.num_ticks
+            and len(before) <= max(3, opening.indent)
+        )
+        if opening is not None and is_closing:
+            end = text.rfind("\n", 0, fence.start()) + 1
+            blocks.append(_block(text, opening, end, is_closed=True))
+            opening = None
+            continue
+        found = _opening(fence, before)
+        if found is None or (opening is not None and not _interrupts(found, opening)):
+            continue
+        if opening is not None:
+            blocks.append(_block(text, opening, fence.start(), is_closed=False))
+        opening = found
+    if opening is not None:
+        blocks.append(_block(text, opening, len(text), is_closed=False))
+    return blocks
+
+
+def _opening(fence: re.Match[str], before: str) -> _Opening | None:
+    info = _INFO.fullmatch(fence[2].strip())
+    label, extra = (info[1].lower(), info[2].strip()) if info else ("", fence[2].strip())
+    markers = _MARKERS.fullmatch(before)
+    if markers is None and ("```" in before or (extra and not _PYTHON.fullmatch(label))):
+        return None  # code within a line
+    indent = len(before) if markers else len(before) - len(before.lstrip(" \t"))
+    return _Opening(len(fence[1]), indent, label, extra, fence.end() + 1)
+
+
+def _interrupts(found: _Opening, opening: _Opening) -> bool:
+    is_as_far_out = found.indent <= max(3, opening.indent)
+    return bool(found.label) and is_as_far_out and found.num_ticks >= opening.num_ticks
+
+
+def _block(text: str, opening: _Opening, end: int, *, is_closed: bool) -> Block:
+    content = text[opening.end : end]
+    if opening.indent:
+        content = re.sub(rf"^[ \t]{{1,{opening.indent}}}", "", content, flags=re.MULTILINE)
+    return Block(opening.label, opening.extra, content, is_closed)
+
+
+def read_program(text: str, max_chars: int) -> str | ParseError:
+    """Read the Python program of an answer.
+
+    Args:
+        text: What a model wrote.
+        max_chars: Longer programs are refused.
+    """
+    answer = after_thinking(text)
+    if isinstance(answer, ParseError):
+        return answer
+    blocks = code_blocks(answer)
+    labelled = [block for block in blocks if _PYTHON.fullmatch(block.label)]
+    if any(not block.is_closed for block in labelled):
+        return ParseError("a ```python block that is not closed")
+    behind = blocks[blocks.index(labelled[-1]) :] if labelled else blocks
+    if any(not block.label and not block.is_closed for block in behind):
+        return ParseError("a ``` that neither closes a block nor opens one")
+    if _ON_ONE_LINE.search(answer):
+        return ParseError("a ```python block on one line")
+    unlabelled = [block for block in blocks if not block.label]
+    if not labelled and len(unlabelled) > 1:
+        return ParseError("several code blocks, none of them labelled ```python")
+    if not labelled and not unlabelled:
+        return ParseError("no closed ```python block with a program")
+    chosen = labelled[-1] if labelled else unlabelled[0]
+    if chosen.extra:
+        return ParseError("text behind ```python on the same line")
+    if not chosen.content.strip():
+        return ParseError("a ```python block without a program")
+    if len(chosen.content) > max_chars:
+        return ParseError(f"a program of more than {max_chars} characters")
+    return chosen.content
+
+
+def read_boxed(text: str) -> str | ParseError:
+    r"""Read the last `\boxed{...}` behind the thinking."""
+    rest = after_thinking(text)
+    if isinstance(rest, ParseError):
+        return rest
+    return last_boxed(rest) or ParseError(
+        "no \\boxed{...} with an answer, or one that is not closed"
+    )
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Return the content of the last `\boxed{...}` with balanced braces.
+
+    None if there is none, or if the last one is not closed.
+    """
+    last = (-1, -1)
+    opened: list[tuple[bool, int]] = []
+    for brace in _BRACE.finditer(text):
+        token = brace.group()
+        if token.endswith("{") and token != "\\{":
+            is_boxed = len(token) > 1
+            opened.append((is_boxed, brace.end()))
+            if is_boxed:
+                last = (brace.end(), -1)
+        elif token == "}" and opened:
+            is_boxed, start = opened.pop()
+            if is_boxed and start == last[0]:
+                last = (start, brace.start())
+    return text[last[0] : last[1]].strip() if last[1] >= 0 else None
+
+
+ValueT = TypeVar("ValueT")
+
+MAX_CHARS = 1000
+"""Longest line that is read."""
+MAX_USUAL = 40
+_USUAL = re.compile(r"(?:= ?)?\w+(?: \w+)?|\w is \w")
+"""What most answers look like: of two words no reading is another one."""
+_KEYS = ("answer", "final_answer", "query", "choice", "action")
+"""Names of the text that counts in a JSON object."""
+_NOUN = (
+    r"(?:(?:so|thus|hence|therefore|okay|ok|well)\b[\s,:]*)?"
+    r"(?:(?:the|my|our|a|final|correct|right|best|next|new|search)\s+)*"
+    r"(?:answer|query|search|choice|decision|action|move|statement|response)"
+)
+_CONNECTED = re.compile(
+    rf"{_NOUN}[\s*_]*(?:(?:is|would be|will be|should be)\b:?|[:=\uff1a]|->|\u2192)", re.IGNORECASE
+)
+_HEADING = re.compile(rf"[\s*_#]*{_NOUN}[\s*_:]*", re.IGNORECASE)
+_OTHER_LABEL = re.compile(
+    r"(?:(?!(?:no|not|never|nor|and|or|if|instead|than|except|rejected|wrong)\b)"
+    r"[^\W\d_]{2,20}[ *_]*){1,6}"
+    r"(?::|\uff1a|->|\u2192)",
+    re.IGNORECASE,
+)
+_FENCED = re.compile(r"\s*`{3}[\w+-]*\s*")
+_CONTROL = re.compile(r"<\|\w{1,30}\|>|\[/?INST\]|</?s>|<(?:eos|end_of_turn)>|</\w{1,20}>\s*$")
+_BULLET = re.compile(r"^[->\u2022]\s+(?=\S)")
+_WRAPPINGS = (
+    re.compile(r"\\[(\[](.*)\\[)\]]"),
+    re.compile(r"\[([^\[\]]*)\]"),
+    re.compile(r"\(([^()]*)\)"),
+    re.compile(r'"([^"]*)"'),
+    re.compile(r"'([^']*)'"),
+    re.compile(r"[\u201c\u2018\u00ab]([^\u201c\u2018\u00ab]*)[\u201d\u2019\u00bb]"),
+    re.compile(r"<(?:answer|b|i|strong|em|code|query|final_answer)>([^<>]*)</\w{1,20}>"),
+)
+_COMMAND = re.compile(r"\\(?:boxed|text\w{0,2}|mathrm|mathbf)\s{0,9}\{(.*)\}")
+_REMARK = re.compile(r"\([^()]*\)$")
+_MARKUP = re.compile(r"\\boxed|</?\w{1,20}>|```|####|<\|")
+_SIGNS = " \t\r\n*_`~$.!"
+
+
+def read_phrase(
+    text: str, fits: Callable[[str], ValueT | ParseError], *, needs_mark: bool
+) -> ValueT | ParseError:
+    """Read an answer of a few words.
+
+    Args:
+        text: What a model wrote.
+        fits: Returns what a reading means in the game, or a `ParseError` if it means nothing. Of
+            the readings that mean something the first counts.
+        needs_mark: Whether only what follows `####` is an answer.
+
+    Returns:
+        What `fits` made of it; or why no reading is an answer.
+    """
+    usual = usual_answer(text, MAX_USUAL)
+    if usual and _USUAL.fullmatch(usual) and text.count(MARK) == 1:
+        return fits(usual)
+    part = answer_part(text)
+    if isinstance(part, ParseError):
+        return part
+    if needs_mark and not part.is_marked:
+        return ParseError(f"no {MARK}")
+    found = _first_that_fits(part, fits)
+    if isinstance(found, ParseError) or not part.is_repeated:
+        return found
+    before = text[: len(text) - len(part.text) - len(MARK)]
+    # Words on the line of a later mark speak about it: "(The line with #### is my answer.)"
+    if before.rpartition("\n")[2].strip(_SIGNS + ">-"):
+        return ParseError(f"several {MARK}, and words before the last one")
+    earlier = before.rstrip(_SIGNS + ">-").rpartition("\n")[2].rpartition(MARK)
+    if not earlier[1]:
+        return found
+    other = _first_that_fits(Part(earlier[2], is_marked=True), fits)
+    is_alone = isinstance(other, ParseError) or other == found
+    return found if is_alone else ParseError("two answers that follow one another")
+
+
+def _first_that_fits(part: Part, fits: Callable[[str], ValueT | ParseError]) -> ValueT | ParseError:
+    line = _line(part)
+    if len(line) > MAX_CHARS:
+        return ParseError(f"an answer of more than {MAX_CHARS} characters")
+    fault: ParseError | None = None
+    for reading in _readings(line):
+        found = ParseError("markup in the answer") if _MARKUP.search(reading) else fits(reading)
+        if not isinstance(found, ParseError):
+            return found
+        fault = fault or found
+    return fault or ParseError("an empty answer")
+
+
+def _line(part: Part) -> str:
+    """Return the answer's line, or the text of its JSON; all of a text without a mark."""
+    # Bounded, so that a megabyte of fences is no work.
+    rest = part.text.strip()[: 8 * MAX_CHARS]
+    while rest:
+        line, _, tail = rest.partition("\n")
+        if (
+            line.strip()
+            and not _FENCED.fullmatch(line)
+            and not _HEADING.fullmatch(line[:MAX_CHARS])
+        ):
+            break
+        rest = tail
+    if rest[:1] in ("{", "["):
+        try:
+            value, end = json.JSONDecoder().raw_decode(rest)
+        except (ValueError, RecursionError):
+            value, end = None, 0  # no JSON: brackets around words, say
+        said = _said_in(value)
+        if said is not None and (part.is_marked or not rest[end:].strip("` \n")):
+            return said
+    return rest.partition("\n")[0] if part.is_marked else rest.removesuffix("```")
+
+
+def _said_in(value: object) -> str | None:
+    """Return the text or number that a JSON value gives as the answer, if there is just one."""
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[str, Any]", value)
+        values = [one for name, one in fields.items() if name.casefold() in _KEYS]
+    else:
+        values = cast("list[Any]", value) if isinstance(value, list) else []
+    if len(values) != 1 or isinstance(values[0], bool) or not isinstance(values[0], str | int):
+        return None
+    return str(values[0])
+
+
+def _readings(line: str) -> Iterator[str]:
+    plain = _unwrapped(line)
+    for label in (_CONNECTED, None, _OTHER_LABEL):
+        found = label.match(plain) if label else None
+        if label and not found:
+            continue
+        reading = _unwrapped(plain[found.end() :]) if found else plain
+        yield reading
+        if reading.endswith(")"):
+            yield _unwrapped(_REMARK.sub("", reading))
+
+
+def _unwrapped(line: str) -> str:
+    """Return a line without what wraps all of it."""
+    said = next((one for one in _CONTROL.split(line) if one.strip()), "") if "<|" in line else line
+    for _ in range(8):
+        before, said = said, _BULLET.sub("", said.strip(_SIGNS), count=1)
+        if said[-1:].isalnum():  # nothing wraps it
+            return said
+        if (command := _COMMAND.fullmatch(said)) and _is_balanced(command[1]):
+            said = command[1]
+        inner = next(filter(None, (one.fullmatch(said) for one in _WRAPPINGS)), None)
+        said = inner[1] if inner else _CONTROL.sub("", said)
+        if said == before:
+            break
+    return said
+
+
+def _is_balanced(text: str) -> bool:
+    depth = 0
+    for sign in text:
+        depth += (sign == "{") - (sign == "}")
+        if depth < 0:
+            return False
+    return not depth

@@ -8,11 +8,10 @@ from typing import Any, Generic, TypeVar, cast
 
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
-from pettingllms.constraints import Constraints
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, OrderError
-from pettingllms.spaces import Observation, TextSpace
 from pettingllms.state import Snapshot
+from pettingllms.types import Constraints, Observation, TextSpace
 
 StateT = TypeVar("StateT")
 

@@ -27,7 +27,7 @@ from credit_study.runs import command_of, evaluated
 
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.files import write_whole
-from pettingllms.transition import role_of
+from pettingllms.types import role_of
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 MODELS = ("tiny", "smollm2")

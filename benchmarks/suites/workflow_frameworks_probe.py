@@ -29,7 +29,7 @@ from tokenizers.pre_tokenizers import Split
 
 from pettingllms.evaluation.rollouts import replay_rollout
 from pettingllms.evaluation.training_run import TrainingRun
-from pettingllms.transition import role_of
+from pettingllms.types import role_of
 from pettingllms.workflows import Workflow, WorkflowEnv
 from pettingllms_trainers.backends.hf.tiny import build_tiny, build_tokenizer
 from pettingllms_trainers.cli import main

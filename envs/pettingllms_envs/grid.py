@@ -25,7 +25,7 @@ from pettingllms.parsing import (
     read_list,
     usual_answer,
 )
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 
 MOVES = "UDLR"
 """The moves: up (row - 1), down (row + 1), left (column - 1), right (column + 1)."""

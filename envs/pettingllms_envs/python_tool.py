@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from pettingllms import markup
+from pettingllms import parsing
 from pettingllms.errors import SandboxError
 from pettingllms.parsing import one_line
 from pettingllms.sandbox import ExecutionResult, Limits, Status, default_sandbox
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 
 LIMITS = Limits(wall_s=10.0, cpu_s=2.0, memory_bytes=256 << 20, output_bytes=64 << 10)
 """What one program may use."""
@@ -68,8 +68,8 @@ class ProgramRun(NamedTuple):
 
 
 def read_program(text: str) -> str | ParseError:
-    """Read the program of an answer; see `pettingllms.markup`."""
-    return markup.read_program(text, MAX_SOURCE_CHARS)
+    """Read the program of an answer; see `pettingllms.parsing`."""
+    return parsing.read_program(text, MAX_SOURCE_CHARS)
 
 
 @lru_cache(maxsize=256)

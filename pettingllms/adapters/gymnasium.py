@@ -16,7 +16,7 @@ from gymnasium.vector.utils import create_shared_memory
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, OrderError, suggestion
 from pettingllms.registry import make, spec
-from pettingllms.spaces import Observation, TextSpace
+from pettingllms.types import Observation, TextSpace
 
 Partner = str | Callable[[str], str]
 """How another agent is played: the name of a scripted policy, or observation -> text."""

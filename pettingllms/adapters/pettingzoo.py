@@ -9,7 +9,7 @@ from pettingzoo import ParallelEnv
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidAction, OrderError
-from pettingllms.spaces import TextSpace
+from pettingllms.types import TextSpace
 
 
 class ParallelView(ParallelEnv[str, str, str]):

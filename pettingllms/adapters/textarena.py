@@ -23,7 +23,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.prompts import PromptTemplate
 from pettingllms.state import CopyOnRead
-from pettingllms.transition import Transition
+from pettingllms.types import Transition
 
 PROMPT = PromptTemplate(
     "{rules}", "{transcript}\n\n{player}, it is your move.", "{news}\n\n{player}, it is your move."

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pettingllms.constraints import UNBOUND
 from pettingllms.env import role_of
 from pettingllms.policies import Completion, Prompt, Usage
+from pettingllms.types import UNBOUND
 
 Key = tuple[str, int, int]
 """Variant, level and sample: what identifies an episode within its run."""

@@ -14,8 +14,8 @@ from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.levels import EpisodeSpec, distinct_levels, episode_spec
 from pettingllms.policies import Sampling, stays_here
 from pettingllms.registry import check_kwargs, is_announced, make, recorded_id, spec
-from pettingllms.transition import is_agent
 from pettingllms.trust import FoundName, Name
+from pettingllms.types import is_agent
 
 MAIN = "main"
 """Name of the variant in which every role is played by its own policy."""

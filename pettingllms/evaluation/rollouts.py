@@ -10,9 +10,9 @@ from pettingllms.errors import InvalidArgument, ReplayDivergence, RunFolderError
 from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.files import read_lines
 from pettingllms.registry import make
-from pettingllms.spaces import Action, TokenCounts
 from pettingllms.transcript import RecordTranscripts, Transcript
 from pettingllms.trust import FoundName
+from pettingllms.types import Action, TokenCounts
 
 _COMPARED = ("reward", "parse_error", "success")
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
-from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
-from pettingllms.spaces import Action, TokenCounts
+from pettingllms.types import UNBOUND, Action, Constraints, TokenCounts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.policies.protocol import Answer, Completion, Prompt, Sampling
-from pettingllms.transition import role_of
+from pettingllms.types import role_of
 
 PROGRAM = "program"
 """Name of the policy whose tool agent hands in the environment's `fixed_program`."""

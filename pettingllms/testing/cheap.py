@@ -26,7 +26,7 @@ from pettingllms.testing.degenerate import episode_of, oracle_episodes
 from pettingllms.testing.guesses import PASSED_ON, Glimpse, guesses
 from pettingllms.testing.play import Actor, AnyEnv, has_ended, transcript_of
 from pettingllms.testing.subject import Subject
-from pettingllms.transition import role_of
+from pettingllms.types import role_of
 
 SEARCHED_SEEDS = range(200, 203)
 """Seeds of the levels on which the best policies are looked for."""

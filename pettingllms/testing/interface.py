@@ -21,7 +21,7 @@ from pettingzoo.utils import aec_to_parallel
 from pettingllms.testing.play import HOSTILE_TEXTS, mixed_actor, play, require
 from pettingllms.testing.report import NotPromised
 from pettingllms.testing.subject import Subject
-from pettingllms.transition import is_agent
+from pettingllms.types import is_agent
 from pettingllms.wrappers import ChecksWrapper
 
 

@@ -15,7 +15,7 @@ from pettingllms.testing.degenerate import LEVEL_SEEDS
 from pettingllms.testing.play import AnyEnv, moments
 from pettingllms.testing.report import Measured, NotPromised, SkippedCheck
 from pettingllms.testing.subject import Subject
-from pettingllms.transition import role_of
+from pettingllms.types import role_of
 
 EPISODES = 4
 """Episodes of each level."""

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import SPLITS
+from pettingllms.seeding import SPLITS
 from pettingllms.testing.play import AnyEnv, mixed_actor, play, require, scripted_actor
 from pettingllms.testing.report import NotPromised, SkippedCheck
 from pettingllms.testing.subject import Subject

@@ -15,7 +15,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import PettingLLMsError, UntrustedName
 from pettingllms.registry import make
 from pettingllms.sources import WORKFLOW_PREFIX
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms.viewer.episodes import Decision, Setting, ShownEpisode
 from pettingllms.viewer.opened import OpenedRun
 

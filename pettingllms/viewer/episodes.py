@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
-from pettingllms.transition import role_of
 from pettingllms.trust import FoundName
+from pettingllms.types import role_of
 
 Decision = dict[str, Any]
 

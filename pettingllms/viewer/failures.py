@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pettingllms.transition import role_of
+from pettingllms.types import role_of
 from pettingllms.viewer.episodes import ShownEpisode
 
 MAX_CAUSES = 8

@@ -12,7 +12,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from pettingllms.transition import role_of
+from pettingllms.types import role_of
 from pettingllms.viewer.episodes import Decision, ShownEpisode, followed
 
 Worth = tuple[float, ...]

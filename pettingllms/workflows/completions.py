@@ -9,7 +9,7 @@ from openai.types import CompletionUsage, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.completion_usage import CompletionTokensDetails, PromptTokensDetails
 
-from pettingllms.spaces import TokenCounts
+from pettingllms.types import TokenCounts
 from pettingllms.workflows.tools import Reply
 
 FinishReason = Literal["stop", "length", "tool_calls"]

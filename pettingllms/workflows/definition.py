@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, cast
 
 from pettingllms.arguments import check_flag, check_kind, check_number, check_texts, check_whole
 from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument
+from pettingllms.seeding import SPLITS
 from pettingllms.sources import load_source
-from pettingllms.splits import SPLITS
-from pettingllms.stages import order_of
-from pettingllms.transition import is_agent, role_of
+from pettingllms.types import is_agent, order_of, role_of
 from pettingllms.workflows.client import Client
 from pettingllms.workflows.failures import WorkflowFailure
 

@@ -12,13 +12,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice
-from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate, as_observation
-from pettingllms.spaces import Action, Observation, TokenCounts
-from pettingllms.splits import SPLITS
-from pettingllms.transition import Transition, role_of
+from pettingllms.seeding import SPLITS
+from pettingllms.types import (
+    UNBOUND,
+    Action,
+    Constraints,
+    Observation,
+    TokenCounts,
+    Transition,
+    role_of,
+)
 from pettingllms.workflows.definition import Workflow, load_workflow
 from pettingllms.workflows.failures import WorkflowFailure
 from pettingllms.workflows.running import Reached, RecordedCall, WorkflowRun

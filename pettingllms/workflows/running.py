@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pettingllms.errors import MissingDependency, PettingLLMsError
-from pettingllms.spaces import Action
+from pettingllms.types import Action
 from pettingllms.workflows.client import Client
 from pettingllms.workflows.definition import Score, Workflow
 from pettingllms.workflows.failures import WorkflowDiverged, WorkflowFailure, WorkflowTimeout

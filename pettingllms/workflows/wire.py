@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from pettingllms.constraints import UNBOUND, Constraints
-from pettingllms.spaces import Action
+from pettingllms.types import UNBOUND, Action, Constraints
 from pettingllms.workflows.forms import FREE, Form, check_schema
 from pettingllms.workflows.tools import assistant_text, described, tool_text
 

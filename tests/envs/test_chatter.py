@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.dining.rules import CHOICES
 from pettingllms_envs.dining.text import Move, read_move
 from pettingllms_envs.fireworks.rules import Discard, Hint, Play, Rules

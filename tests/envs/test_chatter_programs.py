@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.code.text import read_tests
 from pettingllms_envs.datasets import CodeTest
 from pettingllms_envs.math.text import read_boxed

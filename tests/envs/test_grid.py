@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import LevelFormatError
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs import grid
 
 

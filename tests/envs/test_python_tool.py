@@ -4,7 +4,7 @@ import pytest
 
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.outcome import sandbox_failure
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs import python_tool
 from pettingllms_envs.python_tool import (
     LIMITS,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.markup import Block, code_blocks, last_boxed, read_boxed, read_program
-from pettingllms.transition import ParseError
+from pettingllms.parsing import Block, code_blocks, last_boxed, read_boxed, read_program
+from pettingllms.types import ParseError
 
 PROGRAM = "```python\nprint(1)\n```"
 

@@ -15,7 +15,7 @@ from pettingllms.parsing import (
     read_list,
     usual_answer,
 )
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 
 
 def listed(text):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.phrases import MAX_CHARS, read_phrase
-from pettingllms.transition import ParseError
+from pettingllms.parsing import MAX_CHARS, read_phrase
+from pettingllms.types import ParseError
 
 
 def any_words(said):

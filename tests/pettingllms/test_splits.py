@@ -1,7 +1,7 @@
 import pytest
 
 from pettingllms.errors import InvalidArgument
-from pettingllms.splits import SPLITS, check_split, split_of
+from pettingllms.seeding import SPLITS, check_split, split_of
 
 
 def test_shares_are_80_10_10():

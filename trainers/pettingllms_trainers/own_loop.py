@@ -28,7 +28,7 @@ from pettingllms import TextEnv, role_of
 from pettingllms.errors import InvalidArgument
 from pettingllms.loops import in_thread, is_in_loop
 from pettingllms.seeding import derive_seed
-from pettingllms.spaces import Action
+from pettingllms.types import Action
 from pettingllms_trainers.config import Config, RolloutConfig
 from pettingllms_trainers.config.loading import RunFiles, config_of
 from pettingllms_trainers.errors import ConfigError

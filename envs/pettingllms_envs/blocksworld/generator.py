@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pettingllms.arguments import check_flag, check_whole
 from pettingllms.errors import UnreachableRequest
-from pettingllms.splits import check_split, split_of
+from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.blocksworld.rules import Level, canonical_form, shortest_plan, table
 from pettingllms_envs.blocksworld.weights import BLOCKS, Stacks, draws
 

@@ -18,7 +18,7 @@ from pettingllms.parsing import (
     read_list,
     usual_answer,
 )
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.blocksworld.rules import Level, shortest_plan, table
 from pettingllms_envs.blocksworld.weights import BLOCKS, TABLE, Stacks, Weights
 

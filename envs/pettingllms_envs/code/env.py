@@ -13,7 +13,7 @@ from pettingllms.env import TextEnv
 from pettingllms.parsing import lines_of
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
-from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs import datasets
 from pettingllms_envs.code.judge import Judge, Worth, default_judge, worth_of_tests
 from pettingllms_envs.code.policies import scripted_text

@@ -12,7 +12,7 @@ from typing import Final
 
 from pettingllms.arguments import check_choice, check_texts, check_whole
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import check_split, split_of
+from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 from pettingllms_envs.datasets.selection import check_source, code_problems, of_difficulty
 

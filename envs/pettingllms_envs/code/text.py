@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pettingllms import markup
-from pettingllms.markup import code_blocks
-from pettingllms.parsing import after_thinking
+from pettingllms import parsing
+from pettingllms.parsing import after_thinking, code_blocks
 from pettingllms.prompts import PromptTemplate
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.code.comparison import json_or_none
 from pettingllms_envs.code.rules import CodeState, Mismatch
 from pettingllms_envs.datasets import CodeProblem, CodeTest
@@ -34,8 +33,8 @@ FIELDS: Mapping[str, str] = {
 
 
 def read_program(text: str) -> str | ParseError:
-    """Read the program of an answer; see `pettingllms.markup`."""
-    return markup.read_program(text, MAX_PROGRAM_CHARS)
+    """Read the program of an answer; see `pettingllms.parsing`."""
+    return parsing.read_program(text, MAX_PROGRAM_CHARS)
 
 
 def read_tests(text: str, limit: int, is_call: bool) -> tuple[CodeTest, ...] | ParseError:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from pettingllms.arguments import check_choice, check_kind
 from pettingllms.errors import InvalidArgument, UnreachableRequest, suggestion
-from pettingllms.splits import check_split, split_of
+from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.datasets.loading import load
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
 from pettingllms_envs.datasets.rows import SCHEMAS

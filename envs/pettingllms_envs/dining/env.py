@@ -19,7 +19,7 @@ from pettingllms.prompts import (
     resolve_prompts,
 )
 from pettingllms.state import to_jsonable
-from pettingllms.transition import ParseError, Transition
+from pettingllms.types import ParseError, Transition
 from pettingllms_envs.dining.generator import Level, Request, generate
 from pettingllms_envs.dining.policies import choice_of, talk
 from pettingllms_envs.dining.prompts import LIMITS, PROMPT, DiningState, placeholders, seat_of

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pettingllms.arguments import check_whole
 from pettingllms.errors import UnreachableRequest
-from pettingllms.splits import check_split, split_of
+from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.dining.rules import (
     FREE,
     MAX_MEALS,

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pettingllms.errors import LevelFormatError
-from pettingllms.parsing import one_line
-from pettingllms.phrases import read_phrase
-from pettingllms.transition import ParseError
+from pettingllms.parsing import one_line, read_phrase
+from pettingllms.types import ParseError
 from pettingllms_envs.dining.generator import Level
 from pettingllms_envs.dining.rules import (
     CHOICES,

@@ -17,7 +17,7 @@ from pettingllms.prompts import (
     resolve_prompts,
 )
 from pettingllms.state import to_jsonable
-from pettingllms.transition import ParseError, Transition
+from pettingllms.types import ParseError, Transition
 from pettingllms_envs.fireworks.generator import Request, canonical_form, generate
 from pettingllms_envs.fireworks.policies import action_of
 from pettingllms_envs.fireworks.rules import (

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pettingllms.parsing import one_line
-from pettingllms.phrases import read_phrase
-from pettingllms.transition import ParseError
+from pettingllms.parsing import one_line, read_phrase
+from pettingllms.types import ParseError
 from pettingllms_envs.fireworks.rules import (
     COLOURS,
     HIDDEN,

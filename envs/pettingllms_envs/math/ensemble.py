@@ -11,7 +11,7 @@ from pettingllms.arguments import check_whole
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
-from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs import datasets
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.base import AnswerEnv

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pettingllms.arguments import check_choice
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
-from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs import datasets
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.base import AnswerEnv

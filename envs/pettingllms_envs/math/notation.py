@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from pettingllms.markup import last_boxed
+from pettingllms.parsing import last_boxed
 
 MAX_ANSWER_CHARS = 1000
 """A longer answer is not read at all."""

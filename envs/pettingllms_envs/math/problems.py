@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pettingllms.arguments import check_choice, check_kind, check_texts, check_whole
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import check_split, split_of
+from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.datasets.selection import check_source, draw, math_problems
 from pettingllms_envs.math.families import FAMILIES, MAX_DIFFICULTY, MIN_DIFFICULTY, Family

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from pettingllms.transition import role_of
+from pettingllms.types import role_of
 
 _CALCULATION = re.compile(r"[0-9+*()-]+")
 

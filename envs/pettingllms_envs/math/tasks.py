@@ -15,7 +15,7 @@ from pettingllms.errors import (
     UnreachableRequest,
     suggestion,
 )
-from pettingllms.splits import check_split, split_of
+from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.families import MAX_DIFFICULTY, MIN_DIFFICULTY
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pettingllms import markup
+from pettingllms import parsing
 from pettingllms.parsing import one_line
 from pettingllms.prompts import PromptTemplate
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.math.rules import Attempt, MathState
 
 MAX_PROGRAM_CHARS = 20_000
@@ -39,14 +39,14 @@ class Solution(NamedTuple):
 
 
 def read_program(text: str) -> Solution | ParseError:
-    """Read the program of an answer; see `pettingllms.markup`."""
-    program = markup.read_program(text, MAX_PROGRAM_CHARS)
+    """Read the program of an answer; see `pettingllms.parsing`."""
+    program = parsing.read_program(text, MAX_PROGRAM_CHARS)
     return program if isinstance(program, ParseError) else Solution(program, None)
 
 
 def read_boxed(text: str) -> Solution | ParseError:
-    r"""Read the last `\boxed{...}` of an answer; see `pettingllms.markup`."""
-    answer = markup.read_boxed(text)
+    r"""Read the last `\boxed{...}` of an answer; see `pettingllms.parsing`."""
+    answer = parsing.read_boxed(text)
     return answer if isinstance(answer, ParseError) else Solution(text, answer)
 
 

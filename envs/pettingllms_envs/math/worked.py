@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import takewhile
 
-from pettingllms.transition import role_of
+from pettingllms.types import role_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.families import FAMILIES, Calculation
 from pettingllms_envs.math.scripted import write_program

@@ -17,7 +17,7 @@ from pettingllms.prompts import (
     meanings,
     resolve_prompts,
 )
-from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs.panel.policies import say
 from pettingllms_envs.panel.rules import (
     PanelState,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pettingllms.arguments import check_whole
 from pettingllms.errors import UnreachableRequest
-from pettingllms.splits import check_split, split_of
+from pettingllms.seeding import check_split, split_of
 
 MIN_EXPERTS, MAX_EXPERTS = 2, 6
 MAX_NEEDED = 4

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from pettingllms.parsing import one_line
-from pettingllms.phrases import read_phrase
-from pettingllms.transition import ParseError
+from pettingllms.parsing import one_line, read_phrase
+from pettingllms.types import ParseError
 from pettingllms_envs.panel.rules import NAMES, PanelState, Statement
 
 PASS, TERSE_PASS = "pass", "-"

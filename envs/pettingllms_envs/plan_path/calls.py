@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from pettingllms.parsing import answer_part, bare_answer, read_calls
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import Level, Maze, legal_moves, maze_of, shortest_path
 from pettingllms_envs.planning.game import Calls, ToolWork

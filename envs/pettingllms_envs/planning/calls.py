@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from pettingllms.parsing import Item, answer_part, read_calls
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 
 CallT = TypeVar("CallT")
 

@@ -11,7 +11,7 @@ from pettingllms.arguments import check_choice, check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.prompts import PromptField, PromptFields, resolve_prompts
-from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.planning.game import POLICIES, Game, PlanningState, ToolWork, Trial
 from pettingllms_envs.planning.prompts import Words, all_fields, limits_of, templates

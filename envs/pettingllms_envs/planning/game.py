@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 
 LevelT = TypeVar("LevelT")
 PositionT = TypeVar("PositionT")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from pettingllms.prompts import PromptField, PromptTemplate
-from pettingllms.transition import role_of
+from pettingllms.types import role_of
 from pettingllms_envs.planning.game import Game, PlanningState
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import HISTORY, costs, costs_text, history_text

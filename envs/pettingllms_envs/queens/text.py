@@ -20,7 +20,7 @@ from pettingllms.parsing import (
     read_list,
     usual_answer,
 )
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.drawing import labelled
 from pettingllms_envs.grid import first_line, parse_rows
 from pettingllms_envs.level_files import read_blocks

@@ -16,7 +16,7 @@ from pettingllms.prompts import (
     meanings,
     resolve_prompts,
 )
-from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs.relay.generator import Request, generate
 from pettingllms_envs.relay.policies import fills_of, message_of
 from pettingllms_envs.relay.rules import (

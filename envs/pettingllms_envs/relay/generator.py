@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pettingllms.arguments import check_whole
 from pettingllms.errors import UnreachableRequest
-from pettingllms.splits import check_split, split_of
+from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.relay.policies import fills_of, message_of
 from pettingllms_envs.relay.rules import (
     Board,

@@ -6,9 +6,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from pettingllms.parsing import one_line
-from pettingllms.phrases import read_phrase
-from pettingllms.transition import ParseError
+from pettingllms.parsing import one_line, read_phrase
+from pettingllms.types import ParseError
 from pettingllms_envs.relay.rules import ALPHABET, EMPTY, Board, Fill, Level, Said
 
 COLOURS = ("red", "blue", "pink", "gold", "grey", "teal", "lime", "cyan", "plum", "jade")

@@ -13,8 +13,7 @@ from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import UnreachableRequest
-from pettingllms.parsing import one_line
-from pettingllms.phrases import read_phrase
+from pettingllms.parsing import one_line, read_phrase
 from pettingllms.prompts import (
     PromptField,
     PromptFields,
@@ -22,9 +21,9 @@ from pettingllms.prompts import (
     meanings,
     resolve_prompts,
 )
-from pettingllms.splits import split_of
+from pettingllms.seeding import split_of
 from pettingllms.state import to_jsonable
-from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
 from pettingllms_envs.search.bm25 import best, words

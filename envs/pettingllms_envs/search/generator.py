@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.errors import UnreachableRequest
-from pettingllms.splits import check_split, split_of
+from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.search.bm25 import best
 from pettingllms_envs.search.drawn import draw_task
 from pettingllms_envs.search.tasks import Document, SearchTask, content_of, names_answer, normalised

@@ -6,7 +6,7 @@ import re
 from typing import TypeAlias
 
 from pettingllms.parsing import Item, one_line
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.grid import deltas_of, moves_json, moves_of_items, shortest_walk
 from pettingllms_envs.planning.calls import CALL_CHARS, RESULT_CHARS, bounded, read_several
 from pettingllms_envs.planning.game import Calls, ToolWork

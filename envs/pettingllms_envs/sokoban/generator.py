@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pettingllms.arguments import check_number, check_whole
 from pettingllms.errors import LevelFormatError, UnreachableRequest
-from pettingllms.splits import check_split, split_of
+from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.grid import (
     MOVES,
     board_mask,

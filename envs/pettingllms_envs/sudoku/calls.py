@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from pettingllms.parsing import Item, one_line
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.planning.calls import CALL_CHARS, RESULT_CHARS, bounded, read_several
 from pettingllms_envs.planning.game import Calls, ToolWork
 from pettingllms_envs.sudoku.generator import Puzzle

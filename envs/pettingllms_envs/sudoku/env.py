@@ -10,7 +10,7 @@ from pettingllms.arguments import check_choice, check_flag, plain
 from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate, meanings
-from pettingllms.splits import check_split
+from pettingllms.seeding import check_split
 from pettingllms_envs.planning.env import PlanningEnv
 from pettingllms_envs.planning.game import Game, PlanningState, Trial
 from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of

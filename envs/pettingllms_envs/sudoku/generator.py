@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pettingllms.arguments import check_whole
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import split_of
+from pettingllms.seeding import split_of
 from pettingllms_envs.sudoku.drawn import MAX_RULES, SIZES, draw
 from pettingllms_envs.sudoku.drawn_solver import Rules
 from pettingllms_envs.sudoku.solver import (

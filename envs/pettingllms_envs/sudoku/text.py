@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from pettingllms.errors import LevelFormatError
 from pettingllms.parsing import Item, Part, answer_part, printed_part, read_list, usual_answer
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.sudoku import drawn_solver
 from pettingllms_envs.sudoku.drawn_text import read_rules, rules_lines
 from pettingllms_envs.sudoku.generator import Puzzle

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
-from pettingllms.splits import SPLITS, split_of
-from pettingllms.transition import ParseError
+from pettingllms.seeding import SPLITS, split_of
+from pettingllms.types import ParseError
 from pettingllms_envs.blocksworld.generator import Request, generate, random_stacks
 from pettingllms_envs.blocksworld.rules import (
     Level,

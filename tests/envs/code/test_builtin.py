@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pettingllms.splits import split_of
+from pettingllms.seeding import split_of
 from pettingllms_envs.code import builtin_problems
 from pettingllms_envs.code.problems import DIFFICULTIES, problem_table
 from pettingllms_envs.datasets import near_duplicates

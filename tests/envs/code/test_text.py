@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.code.text import (
     MAX_PROGRAM_CHARS,
     MAX_TEST_CHARS,

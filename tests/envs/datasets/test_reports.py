@@ -6,7 +6,7 @@ import os
 import pytest
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import SPLITS, split_of
+from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.datasets import check, check_overlap
 from pettingllms_envs.datasets.selection import code_problems, math_problems
 

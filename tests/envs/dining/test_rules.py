@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
-from pettingllms.splits import SPLITS, split_of
-from pettingllms.transition import ParseError
+from pettingllms.seeding import SPLITS, split_of
+from pettingllms.types import ParseError
 from pettingllms_envs.dining.generator import Request, generate
 from pettingllms_envs.dining.rules import (
     CHOICES,

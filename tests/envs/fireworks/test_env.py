@@ -7,7 +7,7 @@ import pytest
 import pettingllms
 from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import scripted_actor
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.fireworks import FireworksEnv
 from pettingllms_envs.fireworks.rules import (
     COLOURS,

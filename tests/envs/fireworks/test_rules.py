@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import SPLITS, split_of
+from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.fireworks.generator import (
     Request,
     canonical_form,

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import split_of
+from pettingllms.seeding import split_of
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor, transcript_of
 from pettingllms_envs.datasets import MathProblem

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sympy
 
-from pettingllms.splits import split_of
+from pettingllms.seeding import split_of
 from pettingllms_envs.math.families import FAMILIES, MAX_DIFFICULTY
 from pettingllms_envs.math.families.family import latex
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms.adapters.gymnasium import SingleAgentView
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import SPLITS, split_of
+from pettingllms.seeding import SPLITS, split_of
 from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import mixed_actor, scripted_actor
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.panel import PanelEnv
 from pettingllms_envs.panel.rules import (
     Level,

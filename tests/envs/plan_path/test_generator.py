@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import SPLITS, split_of
+from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.plan_path.generator import Request, generate
 from pettingllms_envs.plan_path.rules import canonical_form
 from pettingllms_envs.plan_path.text import level_text, parse_level

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import SPLITS, split_of
+from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.relay import RelayEnv
 from pettingllms_envs.relay.generator import Request, generate
 from pettingllms_envs.relay.policies import fills_of, message_of

@@ -7,7 +7,7 @@ import pytest
 
 import pettingllms
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import SPLITS
+from pettingllms.seeding import SPLITS
 from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.search import SearchEnv

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
-from pettingllms.splits import SPLITS, split_of
+from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.search.bm25 import best, scores
 from pettingllms_envs.search.generator import Request, generate
 from pettingllms_envs.search.tasks import (

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.splits import SPLITS, split_of
+from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.grid import cells_of, flood
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.generator import Request, canonical_form, generate

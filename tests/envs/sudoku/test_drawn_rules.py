@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
-from pettingllms.splits import SPLITS, split_of
+from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.sudoku.drawn import draw
 from pettingllms_envs.sudoku.drawn_solver import Rules, solutions
 from pettingllms_envs.sudoku.drawn_text import read_rules, rules_lines

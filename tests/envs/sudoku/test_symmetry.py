@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pettingllms.splits import SPLITS, split_of
+from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.sudoku.env import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.solver import BOX_SHAPES

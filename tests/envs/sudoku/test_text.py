@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import LevelFormatError
 from pettingllms.testing import HOSTILE_TEXTS
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.text import (
     FillAnswer,

@@ -11,7 +11,7 @@ import pytest
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
 from pettingllms.arguments import check_whole
 from pettingllms.parsing import answer_part, read_list
-from pettingllms.splits import check_split, split_of
+from pettingllms.seeding import check_split, split_of
 from pettingllms.testing import CHECKS, CheckStatus
 from pettingllms.testing.conformance import finding_of
 from pettingllms.testing.processes import check_other_process

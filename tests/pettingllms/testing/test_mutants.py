@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pettingllms import ParseError
-from pettingllms.spaces import TextSpace
 from pettingllms.testing.processes import check_other_process
+from pettingllms.types import TextSpace
 
 
 def readable(action):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import pettingllms
-from pettingllms.transition import ParseError
+from pettingllms.types import ParseError
 from pettingllms.viewer import write_view
 from pettingllms.viewer.runs import EVALUATION_VERSION
 

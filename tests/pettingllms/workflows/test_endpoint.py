@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pettingllms
-from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.errors import InvalidArgument
-from pettingllms.spaces import Action, TokenCounts
+from pettingllms.types import UNBOUND, Action, Constraints, TokenCounts
 from pettingllms.workflows import WorkflowFailure, call_text
 from pettingllms.workflows import client as client_module
 from pettingllms.workflows.tools import Reply, ToolCall, assistant_text, read_reply

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
-from pettingllms.spaces import Action
+from pettingllms.types import Action
 from pettingllms.workflows.failures import WorkflowFailure
 from pettingllms.workflows.forms import Form, check_schema
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pettingllms.spaces import Action, TokenCounts
+from pettingllms.types import Action, TokenCounts
 from pettingllms.workflows import WorkflowFailure
 
 SUM = {"type": "object", "properties": {"a": {"type": "integer"}}}

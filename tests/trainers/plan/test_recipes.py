@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pettingllms.testing import play
-from pettingllms.transition import role_of
+from pettingllms.types import role_of
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config

@@ -10,9 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from pettingllms import role_of
-from pettingllms.constraints import Constraints
 from pettingllms.errors import InvalidArgument
-from pettingllms.spaces import Action, TokenCounts
+from pettingllms.types import Action, Constraints, TokenCounts
 from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pettingllms import TextEnv
-from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.errors import BranchFailure
+from pettingllms.types import UNBOUND, Constraints
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.rollout.environments import RunEnvironment

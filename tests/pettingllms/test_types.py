@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.spaces import Observation, TextSpace
+from pettingllms.types import Observation, TextSpace
 
 
 @given(st.text())

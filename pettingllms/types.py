@@ -1,11 +1,86 @@
-"""Text spaces that contain what language models really say."""
+"""What passes between environments, agents and policies: observations, actions, transitions."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Text
+
+from pettingllms.arguments import check_kind, check_texts
+from pettingllms.errors import InvalidArgument
+
+_AGENT = re.compile(r"[^\W\d_][\w-]*_[0-9]+")
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""No info and no options."""
+
+
+class Transition(NamedTuple):
+    """What one action did to the world."""
+
+    state: Any
+    """The new state."""
+    team: float = 0.0
+    """Team part of the reward: credited to every agent, times `alpha`."""
+    local: float = 0.0
+    """Local part of the reward: credited to the acting agent only."""
+    terminated: bool = False
+    """Whether the episode ends with this action (for all agents)."""
+    success: bool = False
+    """Whether the task is solved. A time-out is never a success."""
+    info: Mapping[str, Any] = NOTHING
+    """Further facts for `infos` of the acting agent: numbers, texts, and tuples of these.
+
+    Branches share them, so they hold nothing that can be changed: no lists, no dicts.
+    """
+    common: Mapping[str, Any] = NOTHING
+    """Such facts for the `infos` of every agent: what simultaneous actions have done together."""
+
+
+class ParseError(NamedTuple):
+    """A model text that could not be read. It is an outcome with a reward, never an exception."""
+
+    reason: str
+
+
+def is_agent(name: str) -> bool:
+    """Return whether a name has the form `<role>_<number>`.
+
+    A role begins with a letter; letters, digits, `_` and `-` follow.
+    """
+    return _AGENT.fullmatch(name) is not None
+
+
+def role_of(agent: str) -> str:
+    """Return the role of an agent: the part of its name before the number (`"planner_0"`)."""
+    return agent.rpartition("_")[0]
+
+
+def order_of(stages: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return the agents of all stages in playing order.
+
+    Raises:
+        InvalidArgument: If there are none, or names repeat or are not those of agents; see
+            `is_agent`.
+    """
+    allowed = "sequences of different names of the form <role>_<number>"
+    check_kind("stages", stages, Sequence, allowed)
+    for stage in stages:
+        check_texts("stages", stage, allowed)
+    order = tuple(agent for stage in stages for agent in stage)
+    if not order or not all(map(is_agent, order)) or len(set(order)) != len(order):
+        raise InvalidArgument("stages", stages, allowed)
+    return order
+
+
+def stage_openings(stages: Sequence[Sequence[str]]) -> tuple[bool, ...]:
+    """Return for every agent, in playing order, whether it is the first of its stage."""
+    return tuple(index == 0 for stage in stages for index in range(len(stage)))
+
 
 _PRINTABLE = "".join(map(chr, range(32, 127))) + "\n"
 _SAMPLE_LENGTH = 64
@@ -94,3 +169,19 @@ class TextSpace(Text):
         return isinstance(other, TextSpace) and self.max_length == other.max_length
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+
+class Constraints(NamedTuple):
+    """Bounds of an answer, which policies keep to as far as they can."""
+
+    stop: tuple[str, ...] = ()
+    """Texts that end it, besides those of the policy's own settings; it ends before them."""
+    max_tokens: int | None = None
+    """Longest answer in tokens, where the policy's own settings do not end it sooner."""
+    grammar: str = ""
+    """Form that it must have, as a structural tag of xgrammar in JSON, for engines that can enforce
+    one; empty: any."""
+
+
+UNBOUND = Constraints()
+"""Any text will do."""
