@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any, Literal, cast
 
 from pettingllms.arguments import check_choice
-from pettingllms.markup import last_boxed
+from pettingllms.parsing import last_boxed
 from pettingllms_envs.datasets.asserts import UnreadableTest, read_asserts, read_check
 from pettingllms_envs.datasets.records import CodeProblem, CodeTest, MathProblem
 from pettingllms_envs.datasets.str_pickle import text_from_packed_pickle
