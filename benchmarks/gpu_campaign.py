@@ -3,8 +3,8 @@
     python benchmarks/gpu_campaign.py --output runs/gpu_campaign
 
 The first ten minutes say what the GPU computes like the CPU (the trainer's own checks,
-FlexAttention beside padded rows with its gradient, the output head in float32, TF32 and bfloat16),
-whether an update takes the memory that is planned, and that a team trains on Plan-Path. Then come
+FlexAttention beside padded rows with its gradient), whether an update takes the memory that is
+planned, and that a team trains on Plan-Path. Then come
 speed, other models, and the rest of that run. Call it again until nothing is left (exit code 3:
 more is left; 0: all is done; 1: all is done, and something failed). Each measurement has a process
 of its own, its result is written at once, and one that fails is tried once more.
@@ -122,17 +122,14 @@ def jobs_of(size: str) -> list[Job]:
         Job("machine", 25),
         Job("self_checks", 50),
         Job("packed_attention", 60),
-        Job("head_products", 40),
         Job(f"update {first} lora", 80),
         Job("plan_path two minutes", 180),
-        Job("matmul", 30),
         Job(f"update {first} full", 80),
         Job(f"generate {first}", 80),
     ]
     for model in others:
         jobs += [Job(f"update {model} lora", 90), Job(f"update {model} full", 90)]
         jobs.append(Job(f"generate {model}", 90))
-    jobs.append(Job("chunked_logits", 60))
     return [*jobs, Job("plan_path to the end", 120, fills_part=True)]
 
 
@@ -187,7 +184,6 @@ def do_part(results: Results, jobs: list[Job], deadline: float, run: Run) -> int
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do one part; return 0 when all is done, 1 when something failed, 3 when more is left."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

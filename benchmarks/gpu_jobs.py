@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_kernels import head_products, matmul_tflops, packed_attention
-from gpu_models import GpuWorkload, chunked_logits, generation, self_checks, update
+from gpu_kernels import packed_attention
+from gpu_models import GpuWorkload, generation, self_checks, update
 
 CONFIGS = Path(__file__).resolve().parent / "configs"
 TO_SAVE_S = 60.0
@@ -39,9 +39,6 @@ def work_of(name: str, size: str, output: Path, seconds: float) -> Work:
         "machine": machine,
         "self_checks": partial(self_checks, device, load),
         "packed_attention": partial(packed_attention, device, load.kernel_groups),
-        "head_products": partial(head_products, device, *load.head),
-        "matmul": partial(matmul_tflops, device, load.matmul),
-        "chunked_logits": partial(chunked_logits, device, load),
         "generate": partial(generation, device, load, *rest),
         "update": partial(update, device, load, *rest),
         "plan_path": partial(learning, size, output / f"plan_path_{size}", seconds),
@@ -106,7 +103,6 @@ def _evaluations(directory: Path) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Do one measurement and write its result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
     parser.add_argument("--size", required=True)

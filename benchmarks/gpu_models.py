@@ -6,7 +6,7 @@ import random
 from typing import Any, NamedTuple
 
 import torch
-from gpu_kernels import Groups, seconds_of, wait
+from gpu_kernels import Groups, seconds_of
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen3Config
 
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
@@ -39,24 +39,19 @@ class GpuWorkload(NamedTuple):
     completion_length: int
     tokens_per_microbatch: int
     precision: str
-    matmul: int
-    head: tuple[int, int, int]
-    """Targets, hidden size and vocabulary."""
     kernel_groups: dict[str, Groups]
 
     @classmethod
     def of(cls, size: str) -> GpuWorkload:
         """The workload of a size of the campaign."""
         if size == "toy":
-            return cls(
-                2, 2, 12, 6, 64, "float32", 64, (48, 32, 300), {"toy": [(20, [5, 9]), (30, [7])]}
-            )
+            return cls(2, 2, 12, 6, 64, "float32", {"toy": [(20, [5, 9]), (30, [7])]})
         kernels: dict[str, Groups] = {
             "long_prompts": [(1024, [256] * 8)] * 5,
             "long_completions": [(128, [1792] * 8)],
             "short_turns": [(64, [16] * 8)] * 80,
         }
-        return cls(32, 8, 512, 256, 16384, "bfloat16", 8192, (4096, 1024, 151_936), kernels)
+        return cls(32, 8, 512, 256, 16384, "bfloat16", kernels)
 
 
 def model_config(name: str) -> Qwen3Config:
@@ -229,31 +224,3 @@ def _peak(device: torch.device) -> dict[str, int]:
     if device.type != "cuda":
         return {}
     return {"peak_bytes": torch.cuda.max_memory_allocated()}
-
-
-def chunked_logits(device: torch.device, load: GpuWorkload) -> dict[str, Any]:
-    """Compare an update with logits in chunks with one that has all of them at once."""
-    name = "toy" if load.precision == "float32" else "Qwen/Qwen3-0.6B"
-    policy = policy_of(name, "lora", load, device)
-    assert policy.updater is not None
-    learner, groups = policy.updater._learner, random_groups(policy, load)[:8]
-    found: dict[str, Any] = {}
-    scores: list[Any] = []
-    ways = {"chunked": True, "at_once": False}
-    for is_chunked in ways.values():
-        learner.is_chunked = is_chunked
-        with policy.loaded.active():
-            scores.append(learner.score(groups))
-    for label, is_chunked in ways.items():
-        learner.is_chunked = is_chunked
-        wait(device)
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        found[f"{label}_s"] = seconds_of(lambda: policy.updater.update(groups), device, 2)
-        found |= {f"{label}_{key}": value for key, value in _peak(device).items()}
-    flat = [
-        torch.tensor([v for group in part for completion in group for v in completion])
-        for part in scores
-    ]
-    found["largest_gap"] = float((flat[0] - flat[1]).abs().max())
-    return found

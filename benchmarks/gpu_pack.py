@@ -55,7 +55,6 @@ def pack(folder: Path, python: str) -> int:
 
 
 def main() -> None:
-    """Make the folder, and refuse one that is too large to travel."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

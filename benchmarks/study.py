@@ -164,7 +164,6 @@ def _processor_seconds() -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a layer of the study."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("layer", choices=LAYERS)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the result files")

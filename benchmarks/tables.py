@@ -73,7 +73,6 @@ def render(text: str, known: Mapping[str, Callable[[], str]]) -> str:
 
 
 def main() -> None:
-    """Write or check all documents."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only tell whether all is up to date")
     check = parser.parse_args().check

@@ -155,12 +155,12 @@ def compute(cell: Cell, shared: Path) -> dict[str, Any]:
         cell: What to compute.
         shared: Folder for what cells share; the same one for all cells of a layer.
     """
-    from credit_study import enumerated, figure, trained  # numpy and the trainer
+    from credit_study import enumerated, trained  # numpy and the trainer
 
     kinds = {
         **enumerated.KINDS,
         "training": partial(trained.training_cell, shared=shared),
-        "figure": partial(figure.figure_cell, shared=shared),
+        "figure": partial(trained.figure_cell, shared=shared),
     }
     found = kinds[cell.kind](**cell.arguments)
     return json.loads(json.dumps(found))

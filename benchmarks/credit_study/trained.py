@@ -1,16 +1,226 @@
-"""Cells of the tiny layer: the trainer itself, at equal sampled tokens."""
+"""Cells of the tiny layer: runs of the trainer in processes of their own, at equal sampled tokens.
+
+Warm starts are shared by all cells that begin alike: variants differ in what comes afterwards. The
+figure is Figure 1 of the paper and its ablation at laptop scale: who is trained, and with whom.
+Roles that are trained apart begin with the weights of the team, whose warm start is run first; each
+is then trained alone from there, the planner in `team="single"`, the tool agent in
+`team="single-tool"`, with the prompts of the team. So both can read what the team reads, and differ
+from the team's policies in the training alone. Afterwards they play as a team.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import io
+import json
+import resource
+import signal
+import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from credit_study import distractors
-from credit_study.runs import train
-from credit_study.warm_start import begin_with
+from pettingllms.evaluation import EvaluationPlan, RunFolder, evaluate, summarise
+from pettingllms.evaluation.plan import swapped
+from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.state import flat_table
+from pettingllms_trainers.config.loading import load_config
+
+_POLL_S = 0.5
+_PATIENCE_S = 120
+_GRACE_S = 10
+
+
+def train(
+    files: Sequence[Path], flags: Mapping[str, Any], directory: Path, tokens: int, limit_s: int
+) -> dict[str, Any]:
+    """Train until the tokens are used up; return what `training_cell` returns of the run itself.
+
+    Args:
+        files: Run files.
+        flags: Keys that override theirs.
+        directory: Output directory, new; its last checkpoint is of the last train step.
+        tokens: Sampled tokens.
+        limit_s: Limit of processor time, whole seconds; other load on the machine does not count.
+    """
+    command = command_of(files, {**flags, "output_dir": directory})
+    log = directory.with_name(f"{directory.name}.log")
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            # At the hard limit it would be killed, as by anybody else.
+            preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_CPU, (limit_s, limit_s + _GRACE_S)
+            ),
+        )
+        try:
+            _wait(process, directory, tokens)
+            process.terminate()  # saves a checkpoint after the running train step
+            process.wait(_PATIENCE_S)
+        finally:
+            process.kill()
+            process.wait()
+    found = _read(directory, tokens)
+    has_failed = process.returncode not in (0, -signal.SIGXCPU) and not found["complete"]
+    if has_failed or not found["curve"]:
+        found["error"] = (log.read_text().strip().splitlines() or ["no output"])[-1]
+    return found
+
+
+def command_of(files: Sequence[Path], flags: Mapping[str, Any], *kind: str) -> list[str]:
+    """The command line of a run of the trainer."""
+    command = [sys.executable, "-m", "pettingllms_trainers.cli", *kind, *map(str, files)]
+    return command + flag_lines(flags)
+
+
+def flag_lines(flags: Mapping[str, Any]) -> list[str]:
+    """Keys of a run file as flags of the command line."""
+    return [f"--{key}={_text(value)}" for key, value in flags.items()]
+
+
+def _wait(process: subprocess.Popen[bytes], directory: Path, tokens: int) -> None:
+    """Wait until a run has ended, by itself or by its limit, or used up its tokens."""
+    while process.poll() is None and not _read(directory, tokens)["complete"]:
+        time.sleep(_POLL_S)
+
+
+def played(
+    directory: Path, folder: Path, policies: Mapping[str, Mapping[str, str]]
+) -> dict[str, float]:
+    """The success on the held-out levels of a run by variant; see `evaluated`."""
+    plan, kept = evaluated(directory, folder, policies)
+    found = summarise(plan, kept.results()).variants
+    return {name: found[name].success.value for name in policies}
+
+
+def evaluated(
+    directory: Path, folder: Path, policies: Mapping[str, Mapping[str, str]]
+) -> tuple[EvaluationPlan, RunFolder]:
+    """Play the held-out levels of a run; return how, and what came out.
+
+    Args:
+        directory: Output directory of the run.
+        folder: In which the evaluation is kept, new.
+        policies: Variant -> role -> policy; the other roles are played by what the run trained.
+    """
+    run = TrainingRun.open(directory)
+    line_up = run.line_up()
+    numbers = run.levels()
+    plan = EvaluationPlan(
+        env_id=run.env_id,
+        variants={name: {**line_up, **others} for name, others in policies.items()},
+        env_kwargs=run.held_out_kwargs(),
+        sampling=run.sampling(line_up),
+        seed=numbers["seed"],
+        num_levels=numbers["episodes"],
+    )
+    plan = plan.with_distinct_levels(plan.make_env())
+    kept = RunFolder.create(folder, plan)
+    with contextlib.redirect_stderr(io.StringIO()):  # how the models sample is no news
+        evaluate(kept, max_concurrency=plan.num_levels)
+    return plan, kept
+
+
+def _read(directory: Path, tokens: int) -> dict[str, Any]:
+    """What a run has written so far."""
+    metrics = {line["step"]: line for line in _lines(directory / "metrics.jsonl")}
+    used, at_step = 0.0, {0: 0.0}
+    for step in sorted(metrics):
+        used += metrics[step].get("rollout/num_completion_tokens", 0)
+        at_step[step] = used
+    evaluations = [e for e in _lines(directory / "evaluations.jsonl") if e["step"] in at_step]
+    curve = [
+        [at_step[e["step"]], e["variants"]["sampled"]["success"], e["num_episodes"]]
+        for e in evaluations
+    ]
+    first = evaluations[0]["variants"] if evaluations else {}
+    return {
+        "curve": curve,
+        "tokens": used,
+        "complete": bool(curve) and curve[-1][0] >= tokens,
+        "scripted": {
+            name.partition(":")[2]: arm["success"]
+            for name, arm in first.items()
+            if name.startswith("scripted:")
+        },
+    }
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file that is being written."""
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_LATER = ("algorithm", "rollout", "loss", "rewards")
+"""Sections that decide nothing before the first train step."""
+
+
+def warm_start(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) -> Path:
+    """The directory of a run's warm start, which is run if none of its kind has been.
+
+    Two cells that begin at the same time both run it, and one is kept: they are equal.
+
+    Args:
+        shared: Folder of the warm starts of a study, each named after all that decides it.
+        files: Run files.
+        flags: Keys that override theirs.
+    """
+    directory = shared / _identity(files, flags)
+    if not directory.is_dir():
+        with tempfile.TemporaryDirectory(dir=shared) as folder:
+            own = Path(folder) / "run"
+            command = command_of(files, {**flags, "output_dir": own}, "warm-start")
+            subprocess.run(command, capture_output=True, check=True)
+            try:
+                own.rename(directory)
+            except OSError:
+                if not directory.is_dir():
+                    raise  # else another cell was faster
+    return directory
+
+
+def weights_of(directory: Path) -> dict[str, Path]:
+    """Policy -> directory of its weights after a warm start."""
+    return {path.name: path for path in sorted((directory / "policies").iterdir())}
+
+
+def begin_with(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of the same run with the weights of its warm start in its place.
+
+    The run is the same bit by bit. See `warm_start` for the arguments; flags of a run without a
+    warm start are returned as they are.
+    """
+    if not load_config(files, flag_lines(flags)).warm_start.num_steps:
+        return dict(flags)
+    weights = weights_of(warm_start(shared, files, flags))
+    begun = {f"policies.{name}.model": path for name, path in weights.items()}
+    return {**flags, **begun, "warm_start.num_steps": 0}
+
+
+def _identity(files: Sequence[Path], flags: Mapping[str, Any]) -> str:
+    config = load_config(files, flag_lines(flags)).model_dump(mode="json", exclude=set(_LATER))
+    del config["env"]["kwargs"]["reward"], config["optimizer"]["learning_rate"]
+    del config["optimizer"]["completions_per_minibatch"], config["optimizer"]["spread_prompts"]
+    text = json.dumps(config, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
 
 ROOT = Path(__file__).resolve().parents[2]
 _MANY_STEPS = 100_000
@@ -103,3 +313,85 @@ def flags_of(
         "logging.tensorboard": False,
         "logging.rollouts_every": 0,
     }
+
+
+ALONE = {"planner": "single", "tool": "single-tool"}
+"""Role -> the team in which it plays alone."""
+
+
+def figure_cell(
+    plays: str, task: Mapping[str, Any], reward: str, seed: int, limit_s: int, shared: Path
+) -> dict[str, Any]:
+    """Train by AT-GRPO until the task's sampled tokens are used up; evaluate on held-out levels.
+
+    Args:
+        plays: `"single"`: the planner alone, with a warm start of its own; `"team"`: both roles,
+            with a policy each; `"shared"`: with one policy; `"apart"`: each role alone, from the
+            team's warm start, with the task's tokens each.
+        task: Run file of the team, tokens, further keys.
+        reward: Argument of the environment.
+        seed: Of the run; the held-out levels are always the same.
+        limit_s: Limit of the processor time of a training.
+        shared: Folder of the study's warm starts.
+
+    Returns:
+        As `training_cell`. A team of two policies has `swapped` besides: its success with policies
+        exchanged. `"apart"` has the same for each role instead, and `joined`: the success of both
+        as a team `after` training, and that of the same team `before`.
+
+    Raises:
+        RuntimeError: A run failed, or did not use up its tokens within the limit.
+    """
+    algorithm = {"name": "at_grpo", "branch_choice": "greedy"}
+    flags = flags_of(task, algorithm, 48, reward, "", seed)
+    with tempfile.TemporaryDirectory(prefix="credit-study-") as name:
+        folder = Path(name)
+        if plays == "apart":
+            return _apart(folder, task, flags, limit_s, shared)
+        path = ROOT / task["config"]
+        if plays == "single":
+            path = _alone(folder, task, "planner", {})
+        elif plays == "shared":
+            path = path.with_name(f"{path.stem}_shared.toml")
+        begun = begin_with(shared, [path], flags)
+        found = trained(path, begun, folder / "run", task["tokens"], limit_s)
+        if plays == "team":
+            found |= _swapped(folder / "run")
+    return found
+
+
+def _swapped(directory: Path) -> dict[str, float]:
+    """The success with the policies exchanged."""
+    line_up = TrainingRun.open(directory).line_up()
+    return played(directory, directory / "swapped", {"swapped": swapped(line_up)})
+
+
+def _apart(
+    folder: Path, task: Mapping[str, Any], flags: Mapping[str, Any], limit_s: int, shared: Path
+) -> dict[str, Any]:
+    """Train each role alone, from the weights of the team's warm start, and join them."""
+    team = warm_start(shared, [ROOT / task["config"]], flags)
+    begun = weights_of(team)
+    found: dict[str, Any] = {}
+    for role in ALONE:
+        path = _alone(folder, task, role, {"policies": {role: {"model": str(begun[role])}}})
+        alone = {**flags, "warm_start.num_steps": 0}
+        found[role] = trained(path, alone, folder / role, task["tokens"], limit_s)
+    teams = {
+        "before": {role: f"hf:{begun[role]}" for role in ALONE},
+        "after": {role: f"run:{folder / role}?policy={role}" for role in ALONE},
+    }
+    return {**found, "joined": played(team, folder / "joined", teams)}
+
+
+def _alone(folder: Path, task: Mapping[str, Any], role: str, changes: Mapping[str, Any]) -> Path:
+    """Write the run file in which a role of the team plays alone; return its path."""
+    config = tomllib.loads((ROOT / task["config"]).read_text(encoding="utf-8"))
+    kwargs, warm_start = config["env"]["kwargs"], config["warm_start"]
+    kwargs["team"], kwargs["prompts"] = ALONE[role], {role: kwargs["prompts"][role]}
+    warm_start["demonstrators"] = {role: warm_start["demonstrators"][role]}
+    config["policies"] = {role: config["policies"][config["roles"][role]]}
+    config["roles"] = {role: role}
+    path = folder / f"{role}.toml"
+    path.write_text(tomli_w.dumps({**config, **changes}), encoding="utf-8")
+    return path

@@ -1,4 +1,4 @@
-"""Does blame find a planted fault, and do its intervals hold? Four games and a LangGraph team.
+"""Does blame find a planted fault, and do its intervals hold? In four games.
 
     python benchmarks/suites/blame.py [--episodes 200]
 
@@ -17,7 +17,6 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from measuring import frame, parser_of, write
@@ -39,8 +38,6 @@ from pettingllms.evaluation.replays import moments_of
 from pettingllms.policies import Answer, Completion, Prompt, Sampling
 from pettingllms.transcript import RecordTranscripts, Transcript
 
-TEAM = f"workflow:{Path(__file__).with_name('blame_team.py')}:workflow"
-
 
 class Case(NamedTuple):
     """A game, or a workflow."""
@@ -52,8 +49,6 @@ class Case(NamedTuple):
     num_replays: int
     rates: Mapping[str, float]
     """Role, or agent -> how often it errs in replays."""
-    has_other: bool = True
-    """Whether the oracle in each place, and shares, are estimated too."""
 
 
 CASES = {
@@ -85,10 +80,6 @@ CASES = {
         "random",
         32,
         {"searcher": 0.1, "answerer": 0.2},
-    ),
-    "LangGraph": Case(
-        TEAM, {"split": "test"}, "careless", 16, {"reader": 0.15, "adder": 0.1, "writer": 0.1},
-        has_other=False,
     ),
 }  # fmt: skip
 
@@ -214,7 +205,7 @@ def examined(case: Case, planted: Planted) -> Verdict:
         judge(
             planted.transcript,
             {agent: Seat(policy) for agent in agents},
-            {agent: Seat(oracle) for agent in agents} if case.has_other else None,
+            {agent: Seat(oracle) for agent in agents},
             BlameSettings(num_replays=case.num_replays, seed=planted.seed),
         )
     )
@@ -242,8 +233,6 @@ def examined(case: Case, planted: Planted) -> Verdict:
 
 
 def _shares(case: Case, env: TextEnv[Any], blame: Blame) -> list[bool]:
-    if not blame.shares:
-        return []
     players = players_of(env.possible_agents)
     chances = {
         kept: Erring(case.fault, {one: case.rates[one] for one in kept}).chance(env, {})
@@ -284,7 +273,6 @@ def measured(case: Case, num_episodes: int) -> dict[str, Any]:
                 "each": round(sum(map(sum, rows)) / sum(map(len, rows)), 4),
             }
             for name, rows in columns.items()
-            if rows[0]
         },
         "single": _clustered([one.single for one in found]),
         "cpu_s": round(sum(os.times()[:2]) - start, 1),
@@ -302,7 +290,6 @@ def _clustered(rows: Sequence[Sequence[bool]]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure all cases and write the result."""
     parser = parser_of("blame", __doc__)
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--case", choices=list(CASES), action="append")

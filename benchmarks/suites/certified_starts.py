@@ -180,7 +180,6 @@ def _trials(name: str, way: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Compute all trials, and write the result."""
     parser = parser_of("certified_starts", __doc__)
     options = parser.parse_args()
     result = frame("certified_starts", SEEDS) | {

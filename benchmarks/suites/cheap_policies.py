@@ -28,7 +28,6 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def main() -> None:
-    """Search, print and write the result file."""
     options = parser_of("cheap_policies", __doc__).parse_args()
     result = frame("cheap_policies", MEASURED_SEEDS)
     result["environments"] = []

@@ -23,7 +23,7 @@ from measuring import RESULTS, frame, parser_of, timed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from credit_study.runs import command_of, evaluated
+from credit_study.trained import command_of, evaluated
 
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.files import write_whole
@@ -110,7 +110,6 @@ def _right(result: EpisodeResult) -> list[tuple[str, bool]]:
 
 
 def main() -> None:
-    """Compute the cells that are missing, seed by seed."""
     parser = parser_of("ensemble_sizes", __doc__)
     parser.add_argument("--model", choices=MODELS, default="tiny")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES)

@@ -104,7 +104,6 @@ def revision(checkout: str) -> str:
 
 
 def main() -> None:
-    """Measure all rows and write the result."""
     parser = parser_of("env_speed", __doc__)
     parser.add_argument("--peers-python", required=True, help="interpreter with the peers")
     parser.add_argument("--paper-code", default="", help="checkout of the paper's public code")

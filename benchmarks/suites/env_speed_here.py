@@ -136,7 +136,6 @@ def rate(units: Units, seconds: float) -> float:
 
 
 def main() -> None:
-    """Run one workload."""
     workload, seed, seconds = sys.argv[1:]
     print(rate(WORKLOADS[workload](1_000_000 * int(seed)), float(seconds)))
 

@@ -69,7 +69,6 @@ NUM_PLAYED = 8
 
 
 def main() -> None:
-    """Compare, and write the result."""
     parser = parser_of("fleet", __doc__)
     parser.add_argument("--steps", type=int, default=6, help="of a setting")
     parser.add_argument("--arrivals", type=int, default=200_000)

@@ -49,7 +49,6 @@ LENGTHS = {
 
 
 def main() -> None:
-    """Measure all levels of difficulty and write the result."""
     parser = parser_of("games_levels", __doc__)
     parser.add_argument("--draws", type=int, default=500)
     parser.add_argument("--levels", type=int, default=200)

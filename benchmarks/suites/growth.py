@@ -2,17 +2,18 @@
 
     python benchmarks/suites/growth.py
 
-Every answer of a game without content runs a program in the sandbox; a scripted engine answers at
-once. Times are wall times. For more workers than there are cores the planner of fleets plays the
-same episodes on simulated workers.
+Every answer of a game without content runs a program in the sandbox, and each of two candidates of
+a decision is played in a fork. As many threads as there are workers play the episodes; times are
+wall times. For more workers than there are cores the planner of fleets plays the same episodes on
+simulated workers.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,37 +22,17 @@ import measuring
 import pettingllms
 from pettingllms import PromptTemplate, TextEnv, Transition
 from pettingllms.sandbox import Sandbox
-from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.config.loading import config_of
 from pettingllms_trainers.fleet.places import Fleet
 from pettingllms_trainers.fleet.simulate import rollouts_on
 from pettingllms_trainers.fleet.speeds import EngineSpeed
 from pettingllms_trainers.fleet.workload import Step, Workload
-from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.environments import make_environments
-from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.playing import play_episodes
-from pettingllms_trainers.rollout.settings import RolloutSettings, episode_specs
-from pettingllms_trainers.types import (
-    GenerateRequest,
-    RequestLimits,
-    SamplingSettings,
-    TokenCompletion,
-)
 
 GAME = "growth_v0"
 NUM_TURNS, NUM_CANDIDATES, NUM_EPISODES = 2, 2, 12
 PROGRAM = "print(sum(number * number for number in range(200_000)))"
 WORKERS, SIMULATED = (1, 2), (1, 2, 4, 8, 16)
-CONFIG = {
-    "env": {"id": GAME},
-    "policies": {"writer": {"model": "tiny"}},
-    "roles": {"writer": "writer"},
-    "algorithm": {"num_candidates": NUM_CANDIDATES},
-}
 
 
 class Game(TextEnv[int]):
@@ -83,74 +64,52 @@ class Game(TextEnv[int]):
         return str(state)
 
 
-class Script:
-    """An engine that answers at once, with the seed."""
+def play(sandbox: Sandbox, num_threads: int) -> None:
+    """Play all episodes: of every decision, the best of the candidates is followed."""
 
-    is_concurrent = False
-    limits = RequestLimits(max_batch_tokens=0, context_length=None, vocab_size=256)
+    def episode(seed: int) -> None:
+        env: TextEnv[int] = Game(sandbox=sandbox)
+        env.reset(seed=seed)
+        for _ in range(NUM_TURNS):
+            branches = [env.fork() for _ in range(NUM_CANDIDATES)]
+            for number, branch in enumerate(branches):
+                branch.step(str(number))
+            env = max(branches, key=lambda branch: branch.rewards["writer_0"])
 
-    def check(self, request: GenerateRequest) -> None:
-        """Refuse nothing."""
-
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """Answer every request."""
-        return [
-            [_completion(f"{request.seed + one}") for one in range(request.num_candidates)]
-            for request in requests
-        ]
-
-
-def _completion(text: str) -> TokenCompletion:
-    ids = tuple(text.encode())
-    return TokenCompletion(
-        token_ids=ids, logprobs=(-0.5,) * len(ids), text=text, finish_reason="stop"
-    )
+    with ThreadPoolExecutor(num_threads) as threads:
+        list(threads.map(episode, range(NUM_EPISODES)))
 
 
-def play(config: Config, sandbox: Sandbox, num_threads: int) -> None:
-    """Play all episodes at once, as training does."""
-    policy = ModelPolicy(
-        name="writer",
-        encode=lambda messages: tuple(messages[-1]["content"].encode()),
-        encode_answer=lambda text: tuple(text.encode()),
-        batcher=Batcher(Script(), overlaps=True),
-        updater=None,
-    )
-    pool = PolicyPool(policies={"writer": policy}, roles={"writer": "writer"})
-    specs = episode_specs(seed=0, step=0, first_level=0, num_levels=NUM_EPISODES)
-    episodes = LocalEpisodes(Game(sandbox=sandbox), num_threads)
-    settings = RolloutSettings(sampling={"writer": SamplingSettings()})
-    strategy = config.algorithm.strategy(Moment())
-    asyncio.run(play_episodes(episodes, pool, specs, settings, strategy, FailureLog()))
-
-
-def simulated_s(config: Config, branch_s: float) -> dict[int, float]:
+def simulated_s(num_workers: int, branch_s: float) -> float:
     """Seconds of the same episodes on simulated workers, each of which runs a program at a time."""
+    config = config_of(
+        {
+            "env": {"id": GAME},
+            "policies": {"writer": {"model": "tiny"}},
+            "roles": {"writer": "writer"},
+            "algorithm": {"num_candidates": NUM_CANDIDATES},
+            "rollout": {"env_threads": num_workers, "num_levels": NUM_EPISODES},
+        },
+        {},
+    )
     steps = tuple(Step("writer_0", turn, 10, (10,)) for turn in range(NUM_TURNS))
     work = Workload((steps,), (("writer_0",),), branch_s, {"writer_0": (1.0,)}, "measured")
     (environment,) = make_environments(config)
-    found: dict[int, float] = {}
-    for num in SIMULATED:
-        rollout = config.rollout.model_copy(update={"env_threads": num, "num_levels": NUM_EPISODES})
-        own = config.model_copy(update={"rollout": rollout})
-        fleet, engines = Fleet((1,), (1,)), {"writer": EngineSpeed()}
-        found[num] = rollouts_on(own, environment, work, fleet, engines).seconds
-    return found
+    engines = {"writer": EngineSpeed()}
+    return rollouts_on(config, environment, work, Fleet((1,), (1,)), engines).seconds
 
 
 def main() -> None:
-    """Measure, simulate and write the result."""
     options = measuring.parser_of("growth", __doc__).parse_args()
     result = measuring.frame("growth", [0])
     pettingllms.register(GAME, Game)
-    config = config_of(CONFIG, {})
     walls: dict[int, float] = {}
     for num in WORKERS:
         with Sandbox(workers=num) as sandbox:
             sandbox.run(PROGRAM)
-            walls[num] = measuring.timed(partial(play, config, sandbox, num))[0].wall_s
+            walls[num] = measuring.timed(partial(play, sandbox, num))[0].wall_s
     branch_s = walls[WORKERS[0]] / (NUM_EPISODES * NUM_TURNS * NUM_CANDIDATES)
-    simulated = simulated_s(config, branch_s)
+    simulated = {num: simulated_s(num, branch_s) for num in SIMULATED}
     result["workers"] = {
         "num_episodes": NUM_EPISODES,
         "program_wall_s": round(branch_s, 4),

@@ -9,8 +9,6 @@ the same held-out levels. CPU seconds are those of the whole process, imports in
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import json
 import os
 import platform
@@ -20,50 +18,34 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-CONFIG = "recipe:plan_path"
-RESULTS = REPOSITORY / "benchmarks" / "results"
-PACKAGES = ("torch", "transformers", "pettingllms-trainers", "openai", "langgraph", "openai-agents")
+from measuring import REPOSITORY, RESULTS, frame, parser_of, versions_of, write
+
+PACKAGES = ("pettingllms-trainers", "openai", "langgraph", "openai-agents")
 NUM_TRANSCRIPTS = 3
 FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_turns")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run all seeds and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> None:
+    parser = parser_of("learning", __doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    parser.add_argument("--config", default=CONFIG)
-    parser.add_argument("--output", type=Path)
-    options, flags = parser.parse_known_args(arguments)
-    name = Path(options.config.removeprefix("recipe:")).stem
-    output = options.output or RESULTS / f"learning_{name}.json"
+    parser.add_argument("--config", default="recipe:plan_path")
+    options, flags = parser.parse_known_args()
+    if options.output == RESULTS / "learning.json":
+        name = Path(options.config.removeprefix("recipe:")).stem
+        options.output = RESULTS / f"learning_{name}.json"
+    result = frame("learning", options.seeds) | {"config": options.config}
+    cores = f"{os.cpu_count()} cores, no GPU"
+    result["hardware"] = f"{platform.system()} {platform.machine()}, {cores}"
+    result["versions"] |= versions_of(PACKAGES)
     with ThreadPoolExecutor(options.jobs) as pool:
         started = [pool.submit(train, options.config, seed, flags) for seed in options.seeds]
-        runs = [future.result() for future in started]
-    result = {
-        "suite": "learning",
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": command_shown(options.output),
-        "config": options.config,
-        "git": git_state(),
-        "hardware": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, no GPU",
-        "versions": {"python": platform.python_version(), **installed()},
-        "runs": runs,
-    }
-    output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        result["runs"] = [future.result() for future in started]
+    write(result, options.output)
     print(json.dumps(result, indent=2))
-
-
-def command_shown(output: Path | None) -> str:
-    """The command of this process; where its result went is nobody's business."""
-    words = ["PATH" if word == str(output) else word for word in sys.argv[1:]]
-    return " ".join(["python benchmarks/suites/learning.py", *words])
 
 
 def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
@@ -84,9 +66,8 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
         if status:
             raise SystemExit(f"the run with seed {seed} failed: {command}")
         report = json.loads((directory / "eval.json").read_text(encoding="utf-8"))
-        lines = (directory / "evaluations.jsonl").read_text(encoding="utf-8").splitlines()
-        spoken = {} if is_recipe else transcripts(directory)
-    curve = [json.loads(line) for line in lines]
+        curve = lines_of(directory / "evaluations.jsonl")
+        spoken = {} if is_recipe else {"transcripts": transcripts(directory)}
     return {
         "seed": seed,
         "cpu_s": round(cpu_s, 1),
@@ -102,17 +83,19 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def transcripts(directory: Path) -> dict[str, Any]:
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def transcripts(directory: Path) -> list[list[dict[str, Any]]]:
     """What a team says in the first held-out episodes, after warm start and training."""
-    lines = (directory / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()
-    held_out = [tree for tree in map(json.loads, lines) if tree["set"] == "held_out"]
+    trees = lines_of(directory / "rollouts.jsonl")
+    held_out = [tree for tree in trees if tree["set"] == "held_out"]
     moments = dict.fromkeys(tree["step"] for tree in held_out)
-    return {
-        "transcripts": [
-            [exchange(tree) for tree in held_out if tree["step"] == step][:NUM_TRANSCRIPTS]
-            for step in moments
-        ]
-    }
+    return [
+        [exchange(tree) for tree in held_out if tree["step"] == step][:NUM_TRANSCRIPTS]
+        for step in moments
+    ]
 
 
 def exchange(tree: dict[str, Any]) -> dict[str, Any]:
@@ -132,27 +115,6 @@ def figures(variants: dict[str, Any]) -> dict[str, Any]:
         if "environments" in variant:
             found[name]["environments"] = figures(variant["environments"])
     return found
-
-
-def installed() -> dict[str, str]:
-    """The versions of the packages that runs may use, of those that are installed."""
-    found: dict[str, str] = {}
-    for name in PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-def git_state() -> dict[str, Any]:
-    """The commit and whether files differ from it."""
-
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
-
-    return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -12,8 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -73,9 +73,17 @@ def frame(suite: str, seeds: Sequence[int]) -> dict[str, Any]:
         "hardware": f"{platform.system()} {platform.machine()}, one thread, CPU time",
         "load_average_before": round(os.getloadavg()[0], 2),
         "seeds": list(seeds),
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in LIBRARIES if find_spec(name)},
+        "versions": {"python": platform.python_version()} | versions_of(LIBRARIES),
     }
+
+
+def versions_of(packages: Sequence[str]) -> dict[str, str]:
+    """The versions of those packages that are installed."""
+    found: dict[str, str] = {}
+    for name in packages:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def write(result: dict[str, Any], output: Path) -> None:

@@ -310,7 +310,6 @@ def _described(mutant: Mutant) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Test all mutants, and write the JSON result after each."""
     parser = parser_of("mutation", __doc__)
     parser.add_argument("--only", default="", help="part of the paths of modules to mutate")
     parser.add_argument("--resume", action="store_true", help="keep outcomes of the same sources")

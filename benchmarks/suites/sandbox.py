@@ -134,7 +134,6 @@ def measure_round(lean: Sandbox, science: Sandbox) -> dict[str, float]:
 
 
 def main() -> None:
-    """Run the suite and write its result."""
     parser = parser_of("sandbox", __doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--isolation", default="auto", help="a tier; its result has its name")

@@ -28,7 +28,6 @@ QUIET = ["--logging.progress=off", "--logging.no-tensorboard", "--logging.rollou
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train all and write the result."""
     parser = measuring.parser_of("staleness", __doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=8)

@@ -32,7 +32,6 @@ _SHOWN = 4000
 
 
 def main() -> None:
-    """Measure, and write the result file."""
     parser = parser_of(SUITE, __doc__)
     parser.add_argument("--only", nargs="*", help="Parts of names of teams.")
     parser.add_argument("--versions", nargs="*", choices=VERSIONS, default=VERSIONS)

@@ -27,9 +27,6 @@ def test_all_of_it_runs_at_toy_size(tmp_path, capsys):
     assert {name: job["num_attempts"] for name, job in jobs.items()} == dict.fromkeys(jobs, 1)
     assert [*jobs] == [job.name for job in gpu_campaign.jobs_of("toy")]
     assert jobs["self_checks"]["bfloat16"] == "equal"
-    head = jobs["head_products"]
-    assert head["trainer"]["largest_logprob_gap"] < 1e-5 < head["bfloat16"]["largest_logprob_gap"]
-    assert jobs["chunked_logits"]["largest_gap"] < 1e-5
     assert max(jobs["packed_attention"]["toy"]["largest_gaps"]) < 1e-5
     assert jobs["generate toy"]["num_completion_tokens"] == 2 * 2 * 6
     assert jobs["update toy full"]["num_tokens"] == 2 * (12 + 2 * 6)

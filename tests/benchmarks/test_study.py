@@ -26,11 +26,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 study = importlib.import_module("study")
 rows = importlib.import_module("credit_study.rows")
 trained = importlib.import_module("credit_study.trained")
-figure = importlib.import_module("credit_study.figure")
 enumerated = importlib.import_module("credit_study.enumerated")
 intervals = importlib.import_module("credit_study.intervals")
-runs = importlib.import_module("credit_study.runs")
-warm_start = importlib.import_module("credit_study.warm_start")
 tables = importlib.import_module("credit_study.tables")
 
 TABLE = rows.read_table()
@@ -105,7 +102,7 @@ def test_the_run_file_of_every_training_cell_loads():
         if cell.kind == "training" and key.endswith("|10"):
             given = {k: v for k, v in cell.arguments.items() if k != "limit_s"}
             files = [ROOT / given["task"]["config"]]
-            config = load_config(files, runs.flag_lines(trained.flags_of(**given)))
+            config = load_config(files, trained.flag_lines(trained.flags_of(**given)))
             assert config.seed == 10
             assert bool(config.rewards) == bool(given["bonus"])
             assert config.algorithm.name == given["algorithm"]["name"]
@@ -191,9 +188,9 @@ def test_training_cells_stop_at_equal_tokens(tmp_path):
 
 @pytest.mark.nightly
 def test_figure_cells_train_roles_together_and_apart(tmp_path):
-    found = figure.figure_cell(**small("tiny|figure|team|10"), shared=tmp_path)
+    found = trained.figure_cell(**small("tiny|figure|team|10"), shared=tmp_path)
     assert 0 <= found["swapped"] <= 1
-    apart = figure.figure_cell(**small("tiny|figure|apart|10"), shared=tmp_path)
+    apart = trained.figure_cell(**small("tiny|figure|apart|10"), shared=tmp_path)
     for role in ("tool", "planner"):
         assert apart[role]["curve"][-1][0] >= 200
     assert set(apart["joined"]) == {"before", "after"}
@@ -210,11 +207,11 @@ def run_of(**changes):
 def test_a_run_is_the_same_with_a_shared_warm_start(tmp_path):
     files, flags = run_of()
     flags = {**flags, "num_steps": 2}
-    alone = runs.train(files, flags, tmp_path / "alone", 10**6, 100)
+    alone = trained.train(files, flags, tmp_path / "alone", 10**6, 100)
     (tmp_path / "shared").mkdir()
-    begun = warm_start.begin_with(tmp_path / "shared", files, flags)
+    begun = trained.begin_with(tmp_path / "shared", files, flags)
     assert begun["warm_start.num_steps"] == 0
-    assert runs.train(files, begun, tmp_path / "begun", 10**6, 100)["curve"] == alone["curve"]
+    assert trained.train(files, begun, tmp_path / "begun", 10**6, 100)["curve"] == alone["curve"]
     assert len(alone["curve"]) == 3
     for role in ("tool", "planner"):
         for directory in ("alone", "begun"):
@@ -230,7 +227,7 @@ def test_a_run_is_the_same_with_a_shared_warm_start(tmp_path):
 @pytest.mark.nightly
 def test_only_what_comes_later_shares_a_warm_start(tmp_path):
     def begun(**changes):
-        return warm_start.warm_start(tmp_path, *run_of(**changes))
+        return trained.warm_start(tmp_path, *run_of(**changes))
 
     first = begun()
     written = (first / "config.toml").stat().st_mtime_ns
@@ -258,8 +255,8 @@ def test_a_run_that_is_ended_from_outside_is_not_taken_for_one_that_is_slow(
     (directory / "metrics.jsonl").write_text('{"step": 0}\n')
     first = {"step": 0, "num_episodes": 4, "variants": {"sampled": {"success": 0.5}}}
     (directory / "evaluations.jsonl").write_text(json.dumps(first) + "\n")
-    monkeypatch.setattr(runs, "command_of", lambda *_: [sys.executable, "-c", end])
-    found = runs.train([], {}, directory, 100, 1)
+    monkeypatch.setattr(trained, "command_of", lambda *_: [sys.executable, "-c", end])
+    found = trained.train([], {}, directory, 100, 1)
     assert found["curve"] == [[0.0, 0.5, 4]]
     assert not found["complete"]
     assert ("error" in found) == is_error

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "suites"))
 trainer_trl = importlib.import_module("trainer_trl")
-trainer_words = importlib.import_module("trainer_words")
 
 PEER = """
 import json, sys
@@ -23,7 +22,7 @@ for number, line in enumerate(sys.stdin):
 """
 
 
-SHAPE = trainer_words.Shape(4, 12, 8, 64)
+SHAPE = trainer_trl.Shape(4, 12, 8, 64)
 
 
 def full_step(step):
@@ -73,10 +72,10 @@ def test_peer_answers_step_by_step_and_its_end_is_told(tmp_path, monkeypatch):
 
 
 def test_our_side_does_the_work_that_is_compared(tmp_path):
-    size = trainer_words.Size(64, 16, 16, 1)
-    trainer_words.save_model(size, tmp_path)
+    size = trainer_trl.Size(64, 16, 16, 1)
+    trainer_trl.save_model(size, tmp_path)
     with asyncio.Runner() as runner:
-        ours = trainer_words.Ours(size, SHAPE, tmp_path, 2048, runner)
+        ours = trainer_trl.Ours(size, SHAPE, tmp_path, 2048, runner)
         texts = ours.prompts(0)
         figures = ours.step(0)
     assert len(set(texts)) == SHAPE.num_prompts
@@ -91,7 +90,6 @@ def test_ratios_are_formed_round_by_round():
         return {"rollout_cpu_s": rollout, "step_cpu_s": total, "step_wall_s": total}
 
     found = trainer_trl.summary(
-        SHAPE,
         {"ours": [step(1, 1), step(2, 2)], "trl": [step(2, 4), step(6, 6)]},
     )["ratios"]
     assert found["rollout_speedup_over_trl"] == {"median": 2.5, "min": 2.0, "max": 3.0}
