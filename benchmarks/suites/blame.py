@@ -33,8 +33,7 @@ from pettingllms.evaluation import (
     judge,
     weighted_sum,
 )
-from pettingllms.evaluation.coalitions import coalitions_of, players_of, shapley_weights
-from pettingllms.evaluation.replays import moments_of
+from pettingllms.evaluation.blame import coalitions_of, moments_of, players_of, shapley_weights
 from pettingllms.policies import Answer, Completion, Prompt, Sampling
 from pettingllms.transcript import RecordTranscripts, Transcript
 

@@ -27,8 +27,7 @@ from safetensors.torch import load_file
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import Split
 
-from pettingllms.evaluation.rollouts import replay_rollout
-from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.evaluation.training_run import TrainingRun, replay_rollout
 from pettingllms.types import role_of
 from pettingllms.workflows import Workflow, WorkflowEnv
 from pettingllms_trainers.backends.hf.tiny import build_tiny, build_tokenizer

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pettingllms import parsing
 from pettingllms.errors import SandboxError
 from pettingllms.parsing import one_line
-from pettingllms.sandbox import ExecutionResult, Limits, Status, default_sandbox
 from pettingllms.types import ParseError
 
-LIMITS = Limits(wall_s=10.0, cpu_s=2.0, memory_bytes=256 << 20, output_bytes=64 << 10)
-"""What one program may use."""
+if TYPE_CHECKING:
+    from pettingllms.sandbox import ExecutionResult
+
+OUTPUT_BYTES = 64 << 10
+"""What one program may print."""
 
 MAX_SOURCE_CHARS = 20_000
 """Longer programs are unreadable answers."""
@@ -48,7 +50,7 @@ class ProgramRun(NamedTuple):
     is_ok: bool
     """Whether it ran to its end within the limits."""
     stdout: str
-    """What it printed, at most `LIMITS.output_bytes`."""
+    """What it printed, at most `OUTPUT_BYTES`."""
     report: str
     """Bounded text for the planner: how it ended and what it printed."""
     ending: str
@@ -83,7 +85,11 @@ def run_program(source: str, stdin: str) -> ProgramRun:
     Raises:
         SandboxError: If the sandbox failed, so that nothing is known about the program.
     """
-    result = default_sandbox().run(source, stdin, LIMITS)
+    # Not at the top: most teams of these games write no programs, and need no sandbox.
+    from pettingllms.sandbox import Limits, Status, default_sandbox
+
+    limits = Limits(wall_s=10.0, cpu_s=2.0, memory_bytes=256 << 20, output_bytes=OUTPUT_BYTES)
+    result = default_sandbox().run(source, stdin, limits)
     if result.status is Status.SANDBOX_ERROR:
         raise SandboxError(f"the program of a tool agent could not be run: {result.stderr}")
     return ProgramRun(result.is_ok, result.stdout, _report(result), _ending(result))

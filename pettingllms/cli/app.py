@@ -25,14 +25,14 @@ _COMMANDS = {
     "play": ("pettingllms.cli.play:play_command", "Play a role yourself."),
     "eval": ("pettingllms.cli.evaluate:eval_command", "Evaluate policies, with intervals."),
     "bench": ("pettingllms.cli.bench:bench_command", "Play the benchmark: all games, as a score."),
-    "compare": ("pettingllms.cli.compare:compare_command", "Compare two runs."),
+    "compare": ("pettingllms.cli.evaluate:compare_command", "Compare two runs."),
     "crossplay": (
         "pettingllms.cli.crossplay:crossplay_command",
         "Play members of different runs together.",
     ),
     "blame": ("pettingllms.cli.blame:blame_command", "Say which answer lost an episode."),
-    "replay": ("pettingllms.cli.replay:replay_command", "Show a recorded episode and verify it."),
-    "view": ("pettingllms.cli.view:view_command", "Write a run as one HTML page."),
+    "replay": ("pettingllms.cli.show:replay_command", "Show a recorded episode and verify it."),
+    "view": ("pettingllms.cli.show:view_command", "Write a run as one HTML page."),
     "data": ("pettingllms.cli.data:data_group", "Check data files of problems."),
     "check": (
         "pettingllms.cli.check:check_command",
@@ -40,7 +40,7 @@ _COMMANDS = {
     ),
     "package": ("pettingllms.cli.package:package_command", "Package an environment for a hub."),
     "new": ("pettingllms.cli.new:new_command", "Create an environment."),
-    "doctor": ("pettingllms.cli.doctor:doctor_command", "Report what works on this machine."),
+    "doctor": ("pettingllms.cli.check:doctor_command", "Report what works on this machine."),
 }
 _WRONG_USE = (
     InvalidArgument,

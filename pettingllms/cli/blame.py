@@ -1,16 +1,15 @@
-"""`pettingllms blame`."""
+"""`pettingllms blame`: episodes of runs, transcripts, or played on purpose, and who lost them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from pettingllms.cli.blame_source import Source, open_source
 from pettingllms.cli.console import print_json, stderr, stdout
 from pettingllms.cli.options import (
     env_option,
@@ -20,26 +19,45 @@ from pettingllms.cli.options import (
     policy_option,
     policy_settings,
     policy_settings_options,
+    read_pairs,
     read_policies,
     read_sampling,
     reset_option,
+    run_environment,
     sampling_option,
 )
-from pettingllms.cli.progress import replay_bar
+from pettingllms.cli.playing import replay_bar
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument
-from pettingllms.evaluation.blame import judge
-from pettingllms.evaluation.blame_report import FILE, BlameReport, JudgedEpisode, blame_parts
-from pettingllms.evaluation.judgement import MEASURES, SUCCESS, BlameSettings
-from pettingllms.evaluation.plan import MAIN, names_of, policy_of, roles_of
-from pettingllms.evaluation.replays import Seat
-from pettingllms.evaluation.run_team import RunTeam
+from pettingllms.evaluation.blame import Seat, judge
+from pettingllms.evaluation.episode import AnswerLog, play_episode
+from pettingllms.evaluation.judgement import (
+    FILE,
+    MEASURES,
+    SUCCESS,
+    BlameReport,
+    BlameSettings,
+    JudgedEpisode,
+    blame_parts,
+)
+from pettingllms.evaluation.plan import (
+    MAIN,
+    episode_spec,
+    held_out_kwargs,
+    names_of,
+    policy_of,
+    roles_of,
+)
+from pettingllms.evaluation.run_folder import RunFolder
+from pettingllms.evaluation.sides import RunTeam
 from pettingllms.evaluation.statistics import special_functions
+from pettingllms.evaluation.training_run import TrainingRun, failed_rollouts, is_training_run
 from pettingllms.files import write_whole
 from pettingllms.loops import finish
 from pettingllms.policies import Policy, PolicySettings, Sampling, loaded_policies
 from pettingllms.registry import make
 from pettingllms.tables import print_blocks, visible
+from pettingllms.transcript import Transcript
 from pettingllms.trust import Name
 from pettingllms.viewer import write_view
 
@@ -215,3 +233,101 @@ def _instead(env: TextEnv[Any], roles: Sequence[str], values: Sequence[str]) -> 
     if missing and not best:
         raise click.UsageError(f"no policy instead of {', '.join(missing)}; name one (--instead)")
     return {role: named.get(role) or best[0] for role in roles}
+
+
+MAX_TRIES = 1000
+"""Levels that are played, at most, to find episodes that fail."""
+
+Named = tuple[str, Transcript]
+
+
+class Source(NamedTuple):
+    """Where the episodes come from, and who played them."""
+
+    team: RunTeam
+    failed: Callable[[Mapping[str, Policy], RunTeam], AsyncIterator[Named]]
+    """Yields names and transcripts of episodes to judge; given name -> policy and the team."""
+
+
+def open_source(source: str, values: Mapping[str, Any]) -> Source:
+    """Return the episodes that a text names.
+
+    Args:
+        source: A run, a transcript, or an environment.
+        values: Parameters of the command.
+
+    Raises:
+        UsageError: If options do not fit the source.
+        RunFolderError: If a folder is no run, or is damaged.
+        TranscriptError: If a file is no transcript.
+        UnknownEnvironment: If it is none of them.
+    """
+    path = Path(source)
+    is_recorded = path.exists() and path.suffix != ".py"
+    if is_recorded and (values["env_values"] or values["option_values"]):
+        raise click.UsageError("--env and --option are as recorded; leave them out")
+    if path.is_dir() and is_training_run(path):
+        return _of_training(path, values)
+    if path.is_dir():
+        return _of_evaluation(path, values)
+    if is_recorded:
+        return _of_transcript(path, trust=values["trust"])
+    return _of_environment(source, values)
+
+
+def _of_training(path: Path, values: Mapping[str, Any]) -> Source:
+    run = run_environment(TrainingRun.open(path, trust=values["trust"]), values["environment"])
+
+    async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
+        for named in failed_rollouts(run):
+            yield named
+
+    return Source(RunTeam.of_training(run), failed)
+
+
+def _of_evaluation(path: Path, values: Mapping[str, Any]) -> Source:
+    folder, variant = RunFolder.open(path, trust=values["trust"]), values["variant"]
+    team = RunTeam.of_evaluation(folder, variant)
+    wanted = None if values["level"] is None else (variant, values["level"], values["sample"])
+
+    async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
+        for result in folder.results(with_steps=True):
+            has_failed = result.variant == variant and not result.success
+            if result.key == wanted or (wanted is None and has_failed):
+                name = f"level {result.level}, sample {result.sample}"
+                yield name, result.transcript(team.env_id, team.env_kwargs, team.options)
+
+    return Source(team, failed)
+
+
+def _of_transcript(path: Path, *, trust: bool) -> Source:
+    transcript = Transcript.load(path, trust=trust)
+
+    async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
+        yield path.name, transcript
+
+    return Source(_nobody(transcript.id, transcript.kwargs, transcript.options), failed)
+
+
+def _of_environment(env_id: str, values: Mapping[str, Any]) -> Source:
+    kwargs = held_out_kwargs(env_id, read_pairs(values["env_values"], "--env"))
+    options = read_pairs(values["option_values"], "--option")
+
+    async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
+        env: TextEnv[Any] = make(env_id, checks=False, **kwargs)
+        line_up = {role: policies[str(team.policies[role])] for role in roles_of(env)}
+        log = AnswerLog((), lambda record: None)
+        for level in range(MAX_TRIES):
+            spec = episode_spec(values["seed"], MAIN, level, 0)
+            result = await play_episode(env, spec, line_up, team.sampling, options, log)
+            if not result.success:
+                yield f"level {level}", result.transcript(env_id, kwargs, options)
+
+    return Source(_nobody(env_id, kwargs, options), failed)
+
+
+def _nobody(env_id: Name, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> RunTeam:
+    """Return a team whose policies are still to be named."""
+    return RunTeam(
+        env_id=env_id, env_kwargs=kwargs, options=options, policies={}, sampling={}, levels={}
+    )

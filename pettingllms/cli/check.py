@@ -1,12 +1,23 @@
-"""`pettingllms check`."""
+"""`pettingllms check` and `pettingllms doctor`: does an environment, and this machine, work?"""
 
 from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import click
 from rich.console import Console
 
 from pettingllms.cli.console import plain_table, print_json, stdout
 from pettingllms.cli.options import complete_id, env_option, read_pairs
+from pettingllms.errors import MissingDependency
+from pettingllms.plugins import ALGORITHMS, POLICIES, installed
+from pettingllms.registry import refused_ids, registered_ids
+from pettingllms.sandbox import probe
 from pettingllms.tables import visible
 from pettingllms.testing import CheckReport, CheckStatus, examine_env
 
@@ -52,3 +63,135 @@ def _print(console: Console, report: CheckReport) -> None:
     console.print(figures)
     console.print()
     console.print(visible(report.summary))
+
+
+_PACKAGES = {
+    "pettingllms": "",
+    "pettingzoo": "",
+    "gymnasium": "",
+    "numpy": "",
+    "click": "cli",
+    "rich": "cli",
+    "scipy": "cli",
+    "openai": "cli",
+    "aiolimiter": "cli",
+    "math-verify": "math",
+    "datasets": "data",
+    "pyarrow": "data",
+    "pillow": "render",
+    "pettingllms-trainers": "train",
+    "torch": "train",
+}
+"""Distribution -> extra that brings it; empty: always there."""
+
+_RESET = "import sys, pettingllms; pettingllms.make(sys.argv[1]).reset(seed=0)"
+_LOAD = """
+import sys
+from pettingllms.plugins import installed
+installed(sys.argv[1]).usable[sys.argv[2]].load()
+"""
+_TIMEOUT_S = 120.0
+_LACKS = f"{MissingDependency.__module__}.{MissingDependency.__qualname__}: "
+"""Begins what Python says where an optional extra is absent: a state, and no defect."""
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor_command(as_json: bool) -> int:
+    """Report what works here: packages, environments, plug-ins, the sandbox.
+
+    Ends with 1 if something that is installed does not work.
+    """
+    environments = {env_id: _problem_of(_RESET, env_id) for env_id in registered_ids()}
+    environments |= refused_ids()
+    plug_ins = {group: _plug_ins(group) for group in (POLICIES, ALGORITHMS)}
+    findings = {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "environments": environments,
+        "plug_ins": plug_ins,
+        "sandbox": [asdict(tier) for tier in probe()],
+    }
+    problems = [environments, *plug_ins.values()]
+    reasons = [why for found in problems for why in found.values() if why]
+    is_well = all(why.startswith(_LACKS) for why in reasons)
+    if as_json:
+        print_json({**findings, "is_well": is_well})
+    else:
+        _print_findings(stdout(), findings)
+    return 0 if is_well else 1
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _problem_of(code: str, *arguments: str) -> str | None:
+    """Run code that uses an installed package in a process of its own.
+
+    Returns:
+        Why it does not work (others' code may raise, hang or end the process); None if it does.
+    """
+    try:
+        done = subprocess.run(
+            # Without the working directory on its path, which may have modules of any name.
+            [sys.executable, "-P", "-c", code, *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"did not end within {_TIMEOUT_S:g} s"
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else f"ended with {done.returncode}"
+
+
+def _plug_ins(group: str) -> dict[str, str | None]:
+    """Return name -> why the plug-in cannot be loaded, or None."""
+    found = installed(group)
+    loaded = {name: _problem_of(_LOAD, group, name) for name in sorted(found.usable)}
+    return loaded | found.refused
+
+
+def _print_findings(console: Console, findings: dict[str, Any]) -> None:
+    console.print(f"Python {findings['python']}  {findings['executable']}", highlight=False)
+    console.print(visible(findings["platform"]))
+    packages = plain_table("package", "version", "")
+    for name, found in findings["packages"].items():
+        extra = _PACKAGES[name]
+        how = f'pip install "pettingllms[{extra}]" (in a checkout: ".[{extra}]")'
+        missing = visible(how if extra else "reinstall", "dim")
+        packages.add_row(name, found or visible("missing", "yellow"), "" if found else missing)
+    console.print()
+    console.print(packages)
+    rows = {f"environment {name}": why for name, why in findings["environments"].items()}
+    for group, found in findings["plug_ins"].items():
+        kind = group.rpartition(".")[2]
+        rows |= {f"{kind} {name}": why for name, why in found.items()}
+    plug_ins = plain_table("installed", "", "")
+    for name, why in rows.items():
+        lacks = (why or "").startswith(_LACKS)
+        mark = visible("needs an extra", "yellow") if lacks else _mark(why is None)
+        plug_ins.add_row(name, mark, visible((why or "").removeprefix(_LACKS)))
+    console.print()
+    console.print(plug_ins)
+    tiers = plain_table("sandbox", "", "")
+    for tier in findings["sandbox"]:
+        facts = ", ".join(f"{key} {value}" for key, value in tier["facts"].items())
+        tiers.add_row(
+            tier["isolation"], _mark(tier["is_available"]), visible(tier["reason"] or facts)
+        )
+    console.print()
+    console.print(tiers)
+
+
+def _mark(works: bool) -> Any:
+    return visible("works", "green") if works else visible("does not work", "red")

@@ -21,13 +21,11 @@ from pettingllms.cli.options import (
 from pettingllms.cli.playing import play_all, tell_incomplete
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, RunFolderError
-from pettingllms.evaluation.crossplay import FILE, cross_play, crossplay_plan
-from pettingllms.evaluation.crossplay_parts import crossplay_parts
+from pettingllms.evaluation.crossplay import FILE, cross_play, crossplay_parts, crossplay_plan
 from pettingllms.evaluation.plan import MAIN
 from pettingllms.evaluation.report import summarise
 from pettingllms.evaluation.run_folder import RunFolder
-from pettingllms.evaluation.run_team import RunTeam
-from pettingllms.evaluation.sides import name_parts
+from pettingllms.evaluation.sides import RunTeam, name_parts
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.files import write_whole

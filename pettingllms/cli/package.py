@@ -8,9 +8,11 @@ import json
 import random
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import distribution
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -19,7 +21,6 @@ import click
 import pettingllms
 from pettingllms.cli.console import stdout
 from pettingllms.cli.options import complete_id, env_option, read_pairs
-from pettingllms.cli.templates import write_tree
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.registry import make
@@ -252,3 +253,31 @@ def _examples(parcel: Parcel, env: TextEnv[Any]) -> Iterator[str]:
 def _filled(fields: Mapping[str, str], text: str) -> str:
     # One pass, so that what is filled in is not searched for fields again.
     return _FIELD.sub(lambda match: fields[match[1]], text)
+
+
+SUFFIX = ".tmpl"
+"""The suffix of every template; keeps tools from reading them as part of this package."""
+
+
+def write_tree(name: str, target: Path, filled: Callable[[str], str]) -> Iterator[Path]:
+    """Write the files of a tree of templates; yield their paths.
+
+    Args:
+        name: Folder of the tree, in this package.
+        target: Folder that they are written into.
+        filled: Fills in a name or the content of a file.
+    """
+    yield from _written(files("pettingllms.cli") / name, target, filled)
+
+
+def _written(source: Traversable, target: Path, filled: Callable[[str], str]) -> Iterator[Path]:
+    for entry in sorted(source.iterdir(), key=lambda entry: entry.name):
+        path = target / filled(entry.name.removesuffix(SUFFIX))
+        if entry.is_dir():
+            yield from _written(entry, path, filled)
+        elif entry.name.endswith(SUFFIX):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(filled(entry.read_text(encoding="utf-8")), encoding="utf-8")
+            if path.suffix == ".sh":
+                path.chmod(0o755)
+            yield path

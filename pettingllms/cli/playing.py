@@ -1,15 +1,22 @@
-"""Playing the plan of a run folder from the command line: with a bar, and a way to go on."""
+"""Playing a plan from the command line: a bar, or lines now and then, and how to go on."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import NamedTuple
 
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
 from pettingllms.cli.console import stderr
-from pettingllms.cli.progress import progress_bar
+from pettingllms.evaluation.blame import Replayed
 from pettingllms.evaluation.presentation import tokens
 from pettingllms.evaluation.report import Report
-from pettingllms.evaluation.run_folder import RunFolder
-from pettingllms.evaluation.runner import EvaluationStopped, Progress, evaluate
+from pettingllms.evaluation.run_folder import EvaluationStopped, Progress, RunFolder, evaluate
 from pettingllms.policies import PolicySettings, PolicyUnavailable, Usage
 
 
@@ -67,3 +74,111 @@ def tell_incomplete(
         markup=False,
         highlight=False,
     )
+
+
+SECONDS_BETWEEN_LINES = 30.0
+"""Where standard error is no terminal, such as in the log of a job."""
+
+Show = Callable[[Progress], None]
+
+
+@contextmanager
+def progress_bar(seen: Progress) -> Generator[Show]:
+    """Show on stderr how far the evaluation is, with the time left, what failed and what it cost.
+
+    Args:
+        seen: Gets the failures that are reported, so that they are known after an interruption.
+    """
+
+    def and_keep(show: Show) -> Show:
+        def shown(progress: Progress) -> None:
+            seen.failures = progress.failures
+            show(progress)
+
+        return shown
+
+    if not sys.stderr.isatty():
+        yield and_keep(_Lines().show)
+        return
+    columns = (
+        BarColumn(None),  # as wide as the figures leave it
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("[red]{task.fields[failed]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Bar(*columns, console=stderr(), expand=True) as bar:
+        yield and_keep(_Terminal(bar, seen.num_episodes).show)
+
+
+@contextmanager
+def replay_bar(name: str) -> Generator[Callable[[Replayed], None]]:
+    """Show on a terminal how many replays of an episode are over.
+
+    Args:
+        name: Of the episode.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bar(*columns, console=stderr(), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(name, total=None)
+
+        def show(replayed: Replayed) -> None:
+            bar.update(task, completed=replayed.num_finished, total=replayed.num_replays)
+
+        yield show
+
+
+class _Terminal:
+    def __init__(self, bar: Bar, num_episodes: int) -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=num_episodes, failed="", start=False)
+        self._has_begun = False
+
+    def show(self, progress: Progress) -> None:
+        if not self._has_begun:
+            # Episodes of earlier attempts say nothing about the speed of this one.
+            self._has_begun = True
+            self._bar.reset(self._task, completed=progress.num_finished)
+        failed = ", ".join(_failures(progress))
+        self._bar.update(
+            self._task,
+            completed=progress.num_finished,
+            description=", ".join(_figures(progress)),
+            failed=failed,
+        )
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._start = self._last = time.monotonic()
+        self._num_before: int | None = None
+
+    def show(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if self._num_before is None:
+            self._start, self._num_before = now, progress.num_finished
+        if now - self._last < SECONDS_BETWEEN_LINES or progress.is_complete:
+            return
+        self._last = now
+        num_played = progress.num_finished - self._num_before
+        parts = [f"{progress.num_finished} of {progress.num_episodes} episodes"]
+        parts += [*_figures(progress), *_failures(progress)]
+        if num_played:
+            num_left = progress.num_episodes - progress.num_finished
+            seconds = round((now - self._start) / num_played * num_left)
+            parts.append(f"{timedelta(seconds=seconds)} left")
+        stderr().print(", ".join(parts), markup=False, highlight=False)
+
+
+def _figures(progress: Progress) -> list[str]:
+    figures: list[str] = []
+    if progress.num_finished:
+        figures.append(f"solved {progress.num_success / progress.num_finished:.0%}")
+    if progress.num_tokens:
+        figures.append(f"{progress.num_tokens:,} tokens")
+    return figures
+
+
+def _failures(progress: Progress) -> list[str]:
+    counts = {"failed": progress.failures.total(), "retries": progress.num_retries}
+    return [f"{count} {name}" for name, count in counts.items() if count]

@@ -10,24 +10,29 @@ print(summarise(folder.plan, folder.results()).variants["main"].success)
 """
 
 from pettingllms.errors import RunFolderError
-from pettingllms.evaluation.blame import judge
-from pettingllms.evaluation.comparison import Comparison, compare
+from pettingllms.evaluation.blame import Seat, judge
 from pettingllms.evaluation.episode import EpisodeResult, RoleResult
 from pettingllms.evaluation.judgement import Blame, BlameSettings, JudgedAnswer
-from pettingllms.evaluation.levels import EpisodeSpec, distinct_levels, level_seed, manifest_of
-from pettingllms.evaluation.plan import EvaluationPlan
-from pettingllms.evaluation.replays import Seat
+from pettingllms.evaluation.plan import (
+    EpisodeSpec,
+    EvaluationPlan,
+    distinct_levels,
+    level_seed,
+    manifest_of,
+)
 from pettingllms.evaluation.report import (
+    Comparison,
     Report,
     RoleReport,
     VariantReport,
+    compare,
     summarise,
     summarise_variant,
 )
-from pettingllms.evaluation.run_folder import RunFolder
-from pettingllms.evaluation.runner import (
+from pettingllms.evaluation.run_folder import (
     EvaluationStopped,
     Progress,
+    RunFolder,
     evaluate,
     evaluate_async,
 )

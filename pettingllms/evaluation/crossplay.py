@@ -29,14 +29,15 @@ from itertools import combinations, permutations
 from typing import Any, NamedTuple
 
 from pettingllms.errors import InvalidArgument
-from pettingllms.evaluation.coalitions import players_of
-from pettingllms.evaluation.comparison import compare
+from pettingllms.evaluation.blame import players_of
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.plan import EvaluationPlan, policy_of
-from pettingllms.evaluation.report import by_content, figures_json, solved_of
-from pettingllms.evaluation.run_team import RunTeam
+from pettingllms.evaluation.presentation import share, share_difference
+from pettingllms.evaluation.report import by_content, compare, figures_json, solved_of
+from pettingllms.evaluation.sides import RunTeam
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.state import flat_table
+from pettingllms.tables import Block, TextTable
 from pettingllms.trust import Name
 
 FILE = "crossplay.json"
@@ -273,3 +274,59 @@ def _competence(
         }
         for player in players
     }
+
+
+def crossplay_parts(found: CrossPlay) -> list[Block]:
+    """Return the figures of a cross-play."""
+    players = list(found.competence)
+    moving = list(dict.fromkeys(cell.player for cell in found.cells if cell.player))
+    parts: list[Block] = ["# Cross-play", verdict(found)]
+    for player in moving:
+        others = players[1] if len(players) == 2 else "all others"
+        parts += [f"## {player} of the row, {others} of the column", _matrix(found, player)]
+    pairs = [
+        [
+            " and ".join(pair.runs),
+            share(pair.cross),
+            share_difference(pair.coordination),
+            share_difference(pair.clash),
+        ]
+        for pair in found.pairs
+    ]
+    head = ["runs", "mixed teams", "coordination", "clash"]
+    competence = [
+        [run, *[share(found.competence[player][run]) for player in players]] for run in found.runs
+    ]
+    return [
+        *parts,
+        "## Pairs",
+        TextTable(head, pairs),
+        "## Competence: success among strangers",
+        TextTable(["run", *players], competence),
+    ]
+
+
+def verdict(found: CrossPlay) -> str:
+    """Return in two sentences what was found."""
+    text = (
+        f"Own teams solve {share(found.within)}, mixed teams {share(found.cross)}: coordination is "
+        f"worth {share_difference(found.coordination)}."
+    )
+    if found.conventions:
+        names = "; ".join(" and ".join(pair) for pair in found.conventions)
+        return f"{text} Different conventions, surely: {names}."
+    return f"{text} No pair of runs surely follows different conventions."
+
+
+def _matrix(found: CrossPlay, player: str) -> TextTable:
+    rows = [
+        [
+            member,
+            *[
+                share(found.cells[Cell(player if member != team else None, member, team)])
+                for team in found.runs
+            ],
+        ]
+        for member in found.runs
+    ]
+    return TextTable(["", *found.runs], rows)

@@ -7,9 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pettingllms.evaluation.comparison import Comparison
 from pettingllms.evaluation.plan import EvaluationPlan
-from pettingllms.evaluation.report import Report, VariantReport
+from pettingllms.evaluation.report import Comparison, Report, VariantReport
 from pettingllms.evaluation.sides import Side
 from pettingllms.evaluation.statistics import Interval
 from pettingllms.policies import Usage

@@ -23,10 +23,9 @@ from typing import IO, Any, cast
 
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, MissingDependency, RunFolderError
-from pettingllms.evaluation.asking import Chats, prompt_of, remember
-from pettingllms.evaluation.rollouts import tree_moments
+from pettingllms.evaluation.episode import Chats, prompt_of, remember
 from pettingllms.evaluation.run_folder import RunFolder
-from pettingllms.evaluation.training_run import TrainingRun, is_training_run
+from pettingllms.evaluation.training_run import TrainingRun, is_training_run, tree_moments
 from pettingllms.files import read_lines, whole_file
 
 VIEWS = ("rollouts", "sft", "preference")

@@ -1,11 +1,11 @@
-"""What `pettingllms compare` compares: a variant of an evaluation or of a training run."""
+"""What a run was: its team, ready to play on, or one side of a comparison."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +17,9 @@ from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.files import read_lines
+from pettingllms.policies import Sampling
 from pettingllms.state import flat_table
+from pettingllms.trust import Name
 
 _GREEDY = "greedy"
 _SCRIPTED = "scripted:"
@@ -200,3 +202,61 @@ def _check_variant(variant: str, variants: Mapping[str, Any], path: Path) -> Non
 
 def _task(env_id: str, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     return {"environment": env_id, **flat_table(kwargs, "env."), **flat_table(options, "option.")}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunTeam:
+    """A team of a training run or an evaluation."""
+
+    env_id: Name
+    env_kwargs: Mapping[str, Any]
+    """Arguments of the environment on held-out levels."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options of `reset`."""
+    policies: Mapping[str, Name]
+    """Role (or agent, which comes before its role) -> name of its policy."""
+    sampling: Mapping[str, Sampling]
+    """Role -> how its completions are drawn."""
+    levels: Mapping[str, int]
+    """`seed` and number of `episodes` of the held-out levels, as far as they are known."""
+
+    @classmethod
+    def of_training(cls, run: TrainingRun, step: int | None = None) -> RunTeam:
+        """Return what a training run has trained.
+
+        Args:
+            run: The run, or its part of one environment.
+            step: Train step of a checkpoint; None for the newest policies.
+
+        Raises:
+            InvalidArgument: If there is no checkpoint of that step.
+            RunFolderError: If nothing is trained yet.
+        """
+        policies = run.line_up(step)
+        return cls(
+            env_id=run.env_id,
+            env_kwargs=run.held_out_kwargs(),
+            policies=policies,
+            sampling=run.sampling(policies),
+            levels=run.levels(),
+        )
+
+    @classmethod
+    def of_evaluation(cls, folder: RunFolder, variant: str = MAIN) -> RunTeam:
+        """Return a variant of an evaluation.
+
+        Raises:
+            InvalidArgument: If it has no such variant.
+        """
+        plan = folder.plan
+        if variant not in plan.variants:
+            allowed = f"{', '.join(plan.variants)} of {folder.path}"
+            raise InvalidArgument("variant", variant, allowed + suggestion(variant, plan.variants))
+        return cls(
+            env_id=plan.env_id,
+            env_kwargs=plan.env_kwargs,
+            options=plan.options,
+            policies=plan.variants[variant],
+            sampling=plan.sampling,
+            levels={"seed": plan.seed, "episodes": plan.num_levels},
+        )

@@ -10,7 +10,6 @@ A policy is named by a text: `oracle` (or another scripted policy of the environ
 entry-point group `pettingllms.policies`.
 """
 
-from pettingllms.policies.failures import PolicyFailure, PolicyUnavailable
 from pettingllms.policies.loading import (
     PolicyFactory,
     load_policy,
@@ -22,7 +21,9 @@ from pettingllms.policies.protocol import (
     Answer,
     Completion,
     Policy,
+    PolicyFailure,
     PolicySettings,
+    PolicyUnavailable,
     Prompt,
     Sampling,
     Usage,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 from pettingllms.env import TextEnv
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import InvalidArgument, PettingLLMsError
 from pettingllms.types import UNBOUND, Action, Constraints, TokenCounts
 
 
@@ -196,3 +196,14 @@ class PolicySettings:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class PolicyFailure(PettingLLMsError, RuntimeError):
+    """A prompt could not be answered, after all retries."""
+
+    usage = Usage()
+    """What was spent on it: answers that could not be read cost tokens, too."""
+
+
+class PolicyUnavailable(PolicyFailure):
+    """No prompt can be answered, so that continuing is pointless."""

@@ -8,7 +8,7 @@ for row in search_cheap_policies("my_game_v0"):
 ```
 
 Tried are silence, constants, parts of the prompt, its example and edits of it, and passing on what
-others wrote (`pettingllms.testing.guesses`); all agents alike, and the best of each role in
+others wrote (`pettingllms.testing.uninformed`); all agents alike, and the best of each role in
 collusion; and doing all that the oracle does but the step that ends the episode. None of them
 reads. What such a policy earns, a learner earns before it has learnt anything, and may never leave.
 """
@@ -22,10 +22,9 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from pettingllms.errors import ConformanceError
-from pettingllms.testing.degenerate import episode_of, oracle_episodes
-from pettingllms.testing.guesses import PASSED_ON, Glimpse, guesses
 from pettingllms.testing.play import Actor, AnyEnv, has_ended, transcript_of
-from pettingllms.testing.subject import Subject
+from pettingllms.testing.report import Subject
+from pettingllms.testing.uninformed import PASSED_ON, Glimpse, episode_of, guesses, oracle_episodes
 from pettingllms.types import role_of
 
 SEARCHED_SEEDS = range(200, 203)

@@ -8,22 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pettingllms.errors import ConformanceError
-from pettingllms.testing.alignment import check_alignment
-from pettingllms.testing.branches import (
-    check_fork,
-    check_hashes,
-    check_snapshot,
-    check_state_value,
-)
 from pettingllms.testing.cheap import check_cheap_policies
 from pettingllms.testing.documentation import check_page
-from pettingllms.testing.endings import (
-    check_ending,
-    check_max_turns,
-    check_success_ends,
-    check_timeouts,
-)
 from pettingllms.testing.incentives import (
+    check_alignment,
     check_detours,
     check_length,
     check_long_episodes,
@@ -33,15 +21,22 @@ from pettingllms.testing.incentives import (
 from pettingllms.testing.interface import (
     check_any_text,
     check_arguments,
+    check_determinism,
+    check_global_rngs,
     check_modes,
     check_names_and_spaces,
+    check_other_process,
     check_parallel,
     check_pettingzoo,
 )
-from pettingllms.testing.keys import check_state_key
 from pettingllms.testing.levels import check_shortest, check_splits, check_variety
-from pettingllms.testing.observations import check_observe, check_reading, check_watching
-from pettingllms.testing.processes import check_other_process
+from pettingllms.testing.observations import (
+    check_observe,
+    check_private,
+    check_reading,
+    check_same_moment,
+    check_watching,
+)
 from pettingllms.testing.report import (
     CheckReport,
     CheckStatus,
@@ -50,16 +45,25 @@ from pettingllms.testing.report import (
     Measured,
     NotPromised,
     SkippedCheck,
+    Subject,
 )
 from pettingllms.testing.rewards import (
     check_bounds,
+    check_ending,
+    check_max_turns,
     check_outcome,
     check_parse_errors,
     check_rewards,
+    check_success_ends,
+    check_timeouts,
 )
-from pettingllms.testing.secrets import check_private, check_same_moment
-from pettingllms.testing.seeds import check_determinism, check_global_rngs
-from pettingllms.testing.subject import Subject
+from pettingllms.testing.states import (
+    check_fork,
+    check_hashes,
+    check_snapshot,
+    check_state_key,
+    check_state_value,
+)
 
 Check = Callable[[Subject], Mapping[str, float] | None]
 """A check: its docstring is the promise; it raises, or returns figures."""

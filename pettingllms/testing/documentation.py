@@ -13,8 +13,7 @@ from typing import Any, cast
 from pettingllms.env import role_of
 from pettingllms.errors import ConformanceError
 from pettingllms.testing.play import AnyEnv, mixed_actor, play, scripted_actor
-from pettingllms.testing.report import ConformanceWarning, NotPromised
-from pettingllms.testing.subject import Subject
+from pettingllms.testing.report import ConformanceWarning, NotPromised, Subject
 
 SECTIONS = (
     "Task",

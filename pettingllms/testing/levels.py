@@ -10,8 +10,7 @@ from typing import Any
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS
 from pettingllms.testing.play import AnyEnv, mixed_actor, play, require, scripted_actor
-from pettingllms.testing.report import NotPromised, SkippedCheck
-from pettingllms.testing.subject import Subject
+from pettingllms.testing.report import NotPromised, SkippedCheck, Subject
 
 DRAWS = {"train": 300, "validation": 30, "test": 30}
 """Split -> levels that are drawn. What two splits have in common shows by the product of their

@@ -12,10 +12,9 @@ folder or file ──► runs.py ──► OpenedRun (facts, curves, episodes on
 ```
 """
 
-from pettingllms.viewer.errors import ViewerError
 from pettingllms.viewer.live import LiveServer
 from pettingllms.viewer.page import ViewSummary, write_overview, write_parts, write_view
-from pettingllms.viewer.runs import runs_below
+from pettingllms.viewer.runs import ViewerError, runs_below
 
 __all__ = [
     "LiveServer",

@@ -17,7 +17,7 @@ from pettingllms.registry import make
 from pettingllms.sources import WORKFLOW_PREFIX
 from pettingllms.types import ParseError
 from pettingllms.viewer.episodes import Decision, Setting, ShownEpisode
-from pettingllms.viewer.opened import OpenedRun
+from pettingllms.viewer.runs import OpenedRun
 
 _ROW = r"(?:[ \t]*\d+ )?(?:\S ){2,}\S[ \t]*|[#@+$*.PG_ ]{3,}"
 _REWARD_TOLERANCE = 1e-9

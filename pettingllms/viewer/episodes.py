@@ -1,20 +1,16 @@
-"""Episodes of every kind of run in one shape: decisions, each with its candidates.
+"""Episodes of any run in one form, and the columns by which the page lists, filters and sorts them.
 
-A decision is a plain mapping that goes to the page as it is::
-
-    agent, turn, policy, observation, chosen, figures, board (optional), candidates:
-        text, num_tokens, finish_reason, reward, team, local, parse_error, success, advantage,
-        figures; optional: tokens, reasoning, model, action, outcome, board
-
-`figures` are all further numbers that were recorded, by name: what a new credit adds is shown
-without a change here. `board`, `action` and `outcome` come from playing the episode again.
+JSONL files may be of runs that crashed, are still running, or were damaged: every line counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pettingllms.trust import FoundName
 from pettingllms.types import role_of
@@ -273,3 +269,134 @@ def _mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} instead of an object")
     return cast(dict[str, Any], value)
+
+
+Value = TypeVar("Value")
+
+
+class LineFile:
+    """Reads a JSONL file to its end; lines that cannot be read are counted, never passed over.
+
+    Args:
+        path: The file; one that is missing has no lines.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._unreadable: list[tuple[int, str]] = []
+        self._is_cut_off = False
+
+    def read(self, convert: Callable[[Any], Value]) -> Iterator[Value]:
+        """Yield the converted lines in order.
+
+        Args:
+            convert: Converts the JSON value of a line; a KeyError, TypeError,
+                AttributeError or ValueError of it says that the line is not what it should be.
+        """
+        self._unreadable, self._is_cut_off = [], False
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield convert(parse_json(line))
+                except (KeyError, TypeError, AttributeError, ValueError) as error:
+                    if line.endswith(b"\n"):
+                        self._unreadable.append((number, f"{type(error).__name__}: {error}"))
+                    else:
+                        self._is_cut_off = True
+
+    def notices(self) -> list[str]:
+        """Return what the last reading could not show, as readable sentences."""
+        found: list[str] = []
+        if self._is_cut_off:
+            found.append(
+                f"{self.path.name}: 1 line is truncated at the end of the file (the run was "
+                "interrupted, or is still running); it is not shown."
+            )
+        if self._unreadable:
+            number, reason = self._unreadable[0]
+            count = len(self._unreadable)
+            lines = "1 line" if count == 1 else f"{count} lines"
+            found.append(
+                f"{self.path.name}: {lines} could not be read and cannot be shown; the first is "
+                f"line {number} ({reason})."
+            )
+        return found
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return a JSON value in which every number is finite.
+
+    A number that is not finite, which JSON in browsers cannot express, becomes its text.
+
+    Raises:
+        ValueError: If the text is not JSON.
+    """
+    return json.loads(text, parse_constant=str, parse_float=_finite)
+
+
+def _finite(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text
+
+
+_DIGITS = 6
+
+
+class EpisodeIndex:
+    """Columns over episodes.
+
+    Args:
+        labels: What the parts of an episode's key are.
+    """
+
+    def __init__(self, labels: tuple[str, ...]) -> None:
+        self._labels = labels
+        self._keys: list[list[str | int]] = [[] for _ in labels]
+        self._block_starts: list[int] = []
+        self._endings: list[str] = []
+        self._num_turns: list[int] = []
+        self._returns: dict[str, list[Any]] = {}
+        self._rewards: dict[str, list[Any]] = {}
+        self._errors: dict[str, list[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._endings)
+
+    def add(self, episode: ShownEpisode, *, is_first_of_block: bool) -> None:
+        """Append an episode."""
+        position = len(self)
+        if is_first_of_block:
+            self._block_starts.append(position)
+        for column, part in zip(self._keys, episode.key, strict=True):
+            column.append(part)
+        self._endings.append(episode.ending)
+        self._num_turns.append(episode.num_turns)
+        _append(self._returns, episode.returns, position)
+        _append(self._rewards, episode.role_rewards(), position)
+        _append(self._errors, episode.role_errors(), position)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the columns; those of agents and roles have null where an episode has none."""
+        return {
+            "labels": self._labels,
+            "keys": self._keys,
+            "block_starts": self._block_starts,
+            "endings": self._endings,
+            "num_turns": self._num_turns,
+            "returns": _padded(self._returns, len(self)),
+            "rewards": _padded(self._rewards, len(self)),
+            "errors": _padded(self._errors, len(self)),
+        }
+
+
+def _append(columns: dict[str, list[Any]], values: Any, position: int) -> None:
+    for name, value in values.items():
+        column = columns.setdefault(name, [])
+        column += [None] * (position - len(column))
+        column.append(round(value, _DIGITS) if isinstance(value, float) else value)
+
+
+def _padded(columns: dict[str, list[Any]], length: int) -> dict[str, list[Any]]:
+    return {name: column + [None] * (length - len(column)) for name, column in columns.items()}

@@ -21,10 +21,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any, cast
 
-from pettingllms.viewer.errors import ViewerError
 from pettingllms.viewer.overview import Overview
 from pettingllms.viewer.page import fill_overview, fill_view
-from pettingllms.viewer.runs import open_run
+from pettingllms.viewer.runs import ViewerError, open_run
 
 HOST = "127.0.0.1"
 _REST = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pettingllms.viewer.opened import OpenedRun
+from pettingllms.viewer.runs import OpenedRun
 
 MAX_POINTS = 400
 """Points of a curve on the page; longer ones show every n-th train step, and the last."""

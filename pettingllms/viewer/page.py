@@ -24,11 +24,9 @@ from typing import IO, Any
 from pettingllms.files import whole_file
 from pettingllms.tables import Block, as_html
 from pettingllms.viewer.boards import Boards
-from pettingllms.viewer.errors import ViewerError
-from pettingllms.viewer.index import EpisodeIndex
-from pettingllms.viewer.opened import OpenedRun
+from pettingllms.viewer.episodes import EpisodeIndex
 from pettingllms.viewer.overview import Overview
-from pettingllms.viewer.runs import open_run
+from pettingllms.viewer.runs import OpenedRun, ViewerError, open_run
 from pettingllms.viewer.summary import RunSummary
 
 _PARTS = """<!DOCTYPE html>

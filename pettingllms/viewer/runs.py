@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pettingllms.errors import TranscriptError
+from pettingllms.errors import PettingLLMsError, TranscriptError
 from pettingllms.state import flat_table
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
 from pettingllms.trust import FoundName
-from pettingllms.viewer.curves import metric_columns, variant_columns
 from pettingllms.viewer.episodes import (
+    LineFile,
     Setting,
     ShownEpisode,
     evaluation_episode,
+    parse_json,
     steps_decisions,
     tree_episode,
 )
-from pettingllms.viewer.errors import ViewerError
-from pettingllms.viewer.judged import JUDGED, open_judged, read_crossplay
-from pettingllms.viewer.lines import LineFile, parse_json
-from pettingllms.viewer.opened import OpenedRun, damaged
 
 EVALUATION_FORMAT = "pettingllms-evaluation"
 EVALUATION_VERSION = 1
@@ -285,3 +283,217 @@ def _evaluation_facts(data: Mapping[str, Any], plan: Mapping[str, Any]) -> list[
         ("Versions", ", ".join(f"{n} {v}" for n, v in data.get("versions", {}).items())),
     ]
     return facts
+
+
+@dataclass(kw_only=True, slots=True)
+class OpenedRun:
+    """A run, opened; its episodes are read one by one."""
+
+    kind: str
+    """`training`, `evaluation`, `blame` or `transcripts`."""
+    path: Path
+    env_id: str
+    """Id of its environment, for display; transcripts may be of several."""
+    setting: Setting
+    """In what its episodes are played, unless they say otherwise."""
+    labels: tuple[str, ...]
+    """What the parts of an episode's key are."""
+    facts: list[tuple[str, str]]
+    """Name and value of what is worth knowing about the run."""
+    config: str = ""
+    """The configuration as it was written."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its values by dotted keys."""
+    curves: dict[str, Any] = field(default_factory=dict[str, Any])
+    """`metrics`: name -> steps and values; `evaluations`: variant -> steps, success, interval."""
+    figures: Mapping[str, Any] | None = None
+    """Variant -> figures with intervals, of a finished evaluation."""
+    episodes: Callable[[], Iterator[ShownEpisode]]
+    """Reads the episodes; afterwards `notices` names lines that could not be read."""
+    blame: Mapping[str, Any] | None = None
+    """Who lost its episodes, as `pettingllms blame` found."""
+    crossplay: Mapping[str, Any] | None = None
+    """How members of different runs play together, as `pettingllms crossplay` found."""
+    notices: list[str] = field(default_factory=list[str])
+    """What is missing on the page and why."""
+
+
+def damaged(path: Path, what: str, error: Exception) -> ViewerError:
+    """Return the error about a file of a run that cannot be read."""
+    return ViewerError(
+        f"{path} cannot be read as {what} ({type(error).__name__}: {error}). "
+        "Restore the file, or name another run."
+    )
+
+
+class ViewerError(PettingLLMsError, ValueError):
+    """A path is no run, a run has nothing to show, or the page cannot be written."""
+
+
+_COLUMNS = (
+    "success",
+    "success_low",
+    "success_high",
+    "num_turns",
+    "num_episodes",
+    "num_expected",
+    "failures",
+)
+
+
+def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
+    """Return name of a metric -> its steps and its values, of a `metrics.jsonl`."""
+    columns: dict[str, list[list[Any]]] = {}
+    for step, values in file.read(_metric_line):
+        for name, value in values.items():
+            steps, column = columns.setdefault(name, [[], []])
+            steps.append(step)
+            column.append(value)
+    return columns
+
+
+def variant_columns(file: LineFile) -> dict[str, dict[str, list[Any]]]:
+    """Return variant -> columns of an `evaluations.jsonl`: steps, and figures at each.
+
+    They are success with its interval, turns, episodes that did not fail, all episodes, and
+    cause -> rollouts that failed.
+    """
+    found: dict[str, dict[str, list[Any]]] = {}
+    for step, variants in file.read(_evaluation_line):
+        for variant, figures in variants.items():
+            columns = found.setdefault(variant, {name: [] for name in ("step", *_COLUMNS)})
+            for name, value in zip(("step", *_COLUMNS), (step, *figures), strict=True):
+                columns[name].append(value)
+    return found
+
+
+def _metric_line(line: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    return int(line["step"]), {name: line[name] for name in line if name != "step"}
+
+
+def _evaluation_line(line: Mapping[str, Any]) -> tuple[int, dict[str, list[Any]]]:
+    found: dict[str, list[Any]] = {}
+    for variant, figures in line["variants"].items():
+        found[variant] = _of_variant(figures)
+        for env, own in figures.get("environments", {}).items():
+            found[f"{variant}, {env}"] = _of_variant(own)
+    return int(line["step"]), found
+
+
+def _of_variant(figures: Mapping[str, Any]) -> list[Any]:
+    num_expected = figures["num_episodes"]
+    return [
+        *(figures[name] for name in ("success", "success_low", "success_high", "num_turns")),
+        num_expected - figures["num_failed"],
+        num_expected,
+        figures.get("failures", {}),  # older runs name no causes
+    ]
+
+
+JUDGED, CROSSPLAY = "blame.json", "crossplay.json"
+BLAME_FORMAT = "pettingllms-blame"
+BLAME_VERSION = 1
+CROSSPLAY_FORMAT = "pettingllms-crossplay"
+CROSSPLAY_VERSION = 1
+_OF_ANSWER = ("before", "after", "drop", "instead", "missed")
+
+_OF_CROSSPLAY = (
+    "runs", "cells", "within", "cross", "coordination", "competence", "pairs", "conventions"
+)  # fmt: skip
+
+
+def open_judged(path: Path) -> OpenedRun:
+    """Open the folder of `pettingllms blame`.
+
+    Raises:
+        ViewerError: If it is damaged, or of another version.
+    """
+    file = path / JUDGED
+    try:
+        data = parse_json(file.read_bytes())
+        if (data["format"], data["version"]) != (BLAME_FORMAT, BLAME_VERSION):
+            raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
+        episodes = [_episode(data, one) for one in data["episodes"]]
+        return OpenedRun(
+            kind="blame",
+            path=path,
+            env_id=str(data["env_id"]),
+            setting=Setting(FoundName(str(data["env_id"]), str(file)), {}, {}),
+            labels=("episode",),
+            facts=_facts(data),
+            blame={
+                "measure": data["settings"]["measure"],
+                "players": data["players"],
+                "episodes": [{"name": e["name"], **e["blame"]} for e in data["episodes"]],
+            },
+            episodes=lambda: iter(episodes),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(file, "what pettingllms blame has found", error) from error
+
+
+def read_crossplay(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
+    """Return the figures of a cross-play in the folder of an evaluation; None if it is none.
+
+    Args:
+        path: The folder.
+        notices: Gets a sentence if the figures cannot be shown.
+    """
+    file = path / CROSSPLAY
+    if not file.is_file():
+        return None
+    try:
+        data = parse_json(file.read_bytes())
+        if (data["format"], data["version"]) != (CROSSPLAY_FORMAT, CROSSPLAY_VERSION):
+            raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
+        return {key: data[key] for key in _OF_CROSSPLAY}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        notices.append(f"{CROSSPLAY}: cannot be shown ({type(error).__name__}: {error})")
+        return None
+
+
+def _facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def team(line_up: Mapping[str, str]) -> str:
+        return ", ".join(f"{role}: {name}" for role, name in line_up.items())
+
+    settings = data["settings"]
+    return [
+        ("Environment", str(data["env_id"])),
+        ("Present policies", team(data["policies"])),
+        ("The other policy", team(data["instead"]) or "none"),
+        ("Replays", f"{settings['num_replays']} of every state"),
+        ("What is lost", str(settings["measure"])),
+        ("Seed", str(settings["seed"])),
+    ]
+
+
+def _episode(data: Mapping[str, Any], judged: Mapping[str, Any]) -> ShownEpisode:
+    steps = judged["steps"]
+    last = steps[-1]
+    returns: dict[str, float] = {}
+    for step in steps:
+        for agent, reward in step["rewards"].items():
+            returns[agent] = returns.get(agent, 0.0) + reward
+    decisions = steps_decisions(steps, data["policies"])
+    for decision, answer in zip(decisions, judged["blame"]["answers"], strict=True):
+        (candidate,) = decision["candidates"]
+        # What an answer changes of what can be expected is its advantage, by definition.
+        candidate["advantage"] = -answer["drop"]["value"]
+        candidate["figures"] = dict(_figures(answer))
+    return ShownEpisode(
+        key=(str(judged["name"]),),
+        setting=Setting(FoundName(judged["id"], JUDGED), judged["kwargs"], judged["options"]),
+        seed=judged["seed"],
+        state_hash=str(judged["state_hash"]),
+        success=bool(last["success"]),
+        ending="solved" if last["success"] else "terminated" if last["ended"] else "unfinished",
+        num_turns=last["turn"] + 1,
+        returns=returns,
+        decisions=decisions,
+    )
+
+
+def _figures(answer: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name in _OF_ANSWER:
+        if answer[name] is not None:
+            yield name, answer[name]["value"]

@@ -1,26 +1,22 @@
 """What the page of a run opens on: results, instructive decisions, one level twice, failures.
 
-```
-episodes, one by one ──► RunSummary ──► instructive.py   three decisions
-                                    ├─► pairs.py         a level before and after
-                                    └─► failures.py      causes and counts
-curves, figures ──────────────────────► milestones.py    success, with intervals
-blame.json, crossplay.json ───────────► judged.py        who lost, and who plays with whom
-```
+A candidate did badly when it could not be read, or when it has a negative advantage; where the run
+compares no candidates, when it has a negative reward. It did well the other way round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from itertools import combinations, permutations
-from typing import Any, Protocol
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations, pairwise, permutations
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol
 
-from pettingllms.viewer.episodes import ShownEpisode
-from pettingllms.viewer.failures import FailureCounts
-from pettingllms.viewer.instructive import InstructiveDecisions
-from pettingllms.viewer.milestones import evaluation_table, moment_name, training_table
-from pettingllms.viewer.opened import OpenedRun
-from pettingllms.viewer.pairs import LevelPairs
+from pettingllms.types import role_of
+from pettingllms.viewer.episodes import Decision, ShownEpisode, followed
+from pettingllms.viewer.runs import OpenedRun
 
 TRAINING = "training"
 """Set of the episodes that are trained on, and their group."""
@@ -137,3 +133,426 @@ class _Played(_Grouping):
 
     def milestones(self) -> dict[str, Any]:
         return evaluation_table(self._figures)
+
+
+Columns = Mapping[str, Sequence[Any]]
+"""Figures of a variant over the steps at which it was evaluated; see `curves.variant_columns`."""
+
+UNTOUCHED = "untouched:"
+"""Begins the names of variants in which policies play as they were before a warm start."""
+_SCRIPTED = ("scripted:", "reference:")
+_FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_expected", "failures")
+
+
+def moment_name(step: int, evaluations: Mapping[str, Columns], num_steps: Any) -> str:
+    """Return what the moment after a train step is called.
+
+    Args:
+        step: Train steps taken; 0: none.
+        evaluations: Variant -> its figures.
+        num_steps: Train steps of the whole run; None when unknown.
+    """
+    if step == 0:
+        has_warm_start = any(name.startswith(UNTOUCHED) for name in evaluations)
+        return "after warm start" if has_warm_start else "before training"
+    return "after training" if step == num_steps else f"after step {step}"
+
+
+def training_table(evaluations: Mapping[str, Columns], num_steps: Any) -> dict[str, Any]:
+    """Return held-out success of a training run at its first and its latest evaluation.
+
+    Args:
+        evaluations: Variant -> its figures.
+        num_steps: Train steps of the whole run; None when unknown.
+
+    Returns:
+        `columns`: names of the moments. `rows`: who plays, with a cell for each moment: its
+        figures, or null where it was not evaluated. Scripted policies, which learn nothing, have
+        one cell, of their first evaluation.
+    """
+    learnt = [n for n in evaluations if not n.startswith((*_SCRIPTED, UNTOUCHED))]
+    steps = sorted({step for name in learnt for step in evaluations[name]["step"]})
+    moments = [(step, "") for step in dict.fromkeys((*steps[:1], *steps[-1:]))]
+    columns = [moment_name(step, evaluations, num_steps) for step, _ in moments]
+    if any(name.startswith(UNTOUCHED) for name in evaluations):
+        moments, columns = [(0, UNTOUCHED), *moments], ["before training", *columns]
+    rows = [
+        {
+            "name": f"team, {name}",
+            "cells": [_cell(evaluations.get(prefix + name), step) for step, prefix in moments],
+        }
+        for name in learnt
+    ]
+    rows += [
+        {
+            "name": f"scripted policy {name.partition(':')[2]}",
+            "cells": [_cell(evaluations[name], evaluations[name]["step"][0])],
+        }
+        for name in evaluations
+        if name.startswith(_SCRIPTED)
+    ]
+    return {"columns": columns, "rows": rows}
+
+
+def evaluation_table(figures: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the success of the variants of an evaluation, in the form of `training_table`.
+
+    Args:
+        figures: Variant -> its figures, as in its report; None: there is no report yet.
+    """
+    cells = [
+        {
+            "success": one["success"]["value"],
+            "success_low": one["success"]["low"],
+            "success_high": one["success"]["high"],
+            "num_episodes": one["num_episodes"],
+            "num_expected": one["num_expected"],
+            "failures": one["failures"],
+        }
+        for one in (figures or {}).values()
+    ]
+    rows = [{"name": "solved", "cells": cells}] if cells else []
+    return {"columns": list(figures or ()), "rows": rows}
+
+
+def _cell(columns: Columns | None, step: int) -> dict[str, Any] | None:
+    if columns is None or step not in columns["step"]:
+        return None
+    at = list(columns["step"]).index(step)
+    return {figure: columns[figure][at] for figure in _FIGURES}
+
+
+MAX_CAUSES = 8
+"""Causes in the table, the most frequent first; the others are counted together."""
+_MAX_CAUSE = 100
+_VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+_ENDINGS = {
+    "terminated": "ended unsolved",
+    "truncated": "out of turns",
+    "unfinished": "not finished",
+}
+_EPISODES = "episodes"
+_TOKEN_LIMIT = "truncated at the token limit"
+
+
+class _Failure(NamedTuple):
+    of: str
+    """`episodes`, or the role whose answers are counted."""
+    cause: str
+
+
+class _Seen(NamedTuple):
+    failure: _Failure
+    decision: int
+    candidate: int | None
+
+
+class FailureCounts:
+    """Counts failures of episodes, and of all answers of their decisions, by groups of episodes."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Hashable, Counter[_Failure]] = {}
+        self._totals: dict[Hashable, Counter[str]] = {}
+        self._places: dict[tuple[_Failure, Hashable], tuple[int, int, int | None]] = {}
+
+    def add(self, position: int, group: Hashable, episode: ShownEpisode) -> None:
+        """Count an episode.
+
+        Args:
+            position: Its position on the page.
+            group: Episodes of which group it is counted with.
+            episode: The episode.
+        """
+        counts = self._counts.setdefault(group, Counter())
+        totals = self._totals.setdefault(group, Counter())
+        totals[_EPISODES] += 1
+        for decision in episode.decisions:
+            totals[role_of(decision["agent"])] += len(decision["candidates"])
+        for failure, decision, candidate in failures_of(episode):
+            counts[failure] += 1
+            self._places.setdefault((failure, group), (position, decision, candidate))
+
+    def table(self, columns: Mapping[str, Hashable]) -> dict[str, Any]:
+        """Return the most frequent causes.
+
+        Args:
+            columns: Heading of a column -> the group that it counts.
+
+        Returns:
+            `columns`: the headings. `rows`: `of`, what is counted; its `cause`; for each column
+            `counts` and, of how many, `totals`; `place`: episode, decision and candidate of one
+            in the last column that has any. `num_others`: failures of causes without a row.
+        """
+        groups = list(columns.values())
+        all_counts = [self._counts.get(group, Counter()) for group in groups]
+        summed = sum(all_counts, Counter[_Failure]())
+        kept = summed.most_common(MAX_CAUSES)
+        return {
+            "columns": list(columns),
+            "rows": [
+                {
+                    "of": failure.of,
+                    "cause": failure.cause,
+                    "counts": [counts[failure] for counts in all_counts],
+                    "totals": [self._totals.get(g, Counter())[failure.of] for g in groups],
+                    "place": self._place(failure, groups),
+                }
+                for failure, _ in kept
+            ],
+            "num_others": summed.total() - sum(count for _, count in kept),
+        }
+
+    def _place(self, failure: _Failure, groups: Sequence[Hashable]) -> tuple[int, int, int | None]:
+        known = (self._places.get((failure, group)) for group in reversed(groups))
+        return next(place for place in known if place is not None)
+
+
+def failures_of(episode: ShownEpisode) -> Iterator[_Seen]:
+    """Yield what went wrong: with the episode, and with every answer, also of those not followed.
+
+    An answer that was truncated is counted as that, whether or not it could be read.
+    """
+    last = max(0, len(episode.decisions) - 1)
+    if episode.ending == "failed":
+        yield _Seen(
+            _Failure(_EPISODES, f"rollout failed: {_alike(episode.cause or 'unknown')}"), last, None
+        )
+    elif episode.ending in _ENDINGS:
+        yield _Seen(_Failure(_EPISODES, _ENDINGS[episode.ending]), last, None)
+    for n, decision in enumerate(episode.decisions):
+        role = role_of(decision["agent"])
+        for k, candidate in enumerate(decision["candidates"]):
+            if candidate["finish_reason"] == "length":
+                yield _Seen(_Failure(role, _TOKEN_LIMIT), n, k)
+            elif candidate["parse_error"] is not None:
+                cause = f"unreadable: {_alike(str(candidate['parse_error']))}"
+                yield _Seen(_Failure(role, cause), n, k)
+
+
+def _alike(cause: str) -> str:
+    """Return a cause without what varies between its cases: numbers, and what is quoted."""
+    (first, *_) = cause.strip().splitlines() or [""]
+    text = _VARYING.sub(lambda match: "'…'" if match[0][0] in "'\"" else "N", first)
+    return text if len(text) <= _MAX_CAUSE else text[: _MAX_CAUSE - 1] + "…"
+
+
+Worth = tuple[float, ...]
+"""How instructive a decision is, compared with others of its kind: more is more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instructive:
+    """A decision to look at, and why."""
+
+    title: str
+    text: str
+    decision: int
+    """Its position in the episode."""
+    candidate: int
+    """The candidate that is shown first."""
+    other: int | None = None
+    """The candidate that it is compared with."""
+    answers: Sequence[tuple[int, int]]
+    """Position of decision and candidate of the answers that tell it."""
+
+
+class Found(NamedTuple):
+    """A decision and how much it shows."""
+
+    worth: Worth
+    shown: Instructive
+
+
+class InstructiveDecisions:
+    """Chooses the most instructive decision of every kind, each of another episode if it can."""
+
+    def __init__(self) -> None:
+        self._found: dict[Callable[..., Any], list[tuple[Worth, int, Instructive]]] = {
+            find: [] for find in (rescues, repetitions, spreads)
+        }
+
+    def add(self, position: int, step: int, episode: ShownEpisode) -> None:
+        """Look through an episode.
+
+        Args:
+            position: Its position on the page.
+            step: After how many train steps it was played; 0 where nothing is trained.
+            episode: The episode.
+        """
+        for find, found in self._found.items():
+            best = max(find(episode), key=attrgetter("worth"), default=None)
+            if best is not None:
+                # What an untrained policy does shows little: any trained one comes first.
+                found.append(((step > 0, *best.worth, step), position, best.shown))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the decisions with the positions of their episodes."""
+        chosen: dict[int, list[Instructive]] = {}
+        for found in self._found.values():
+            best = max(found, key=lambda one: (one[1] not in chosen, one[0]), default=None)
+            if best is not None:
+                chosen.setdefault(best[1], []).append(best[2])
+        return [
+            {"episode": position, **asdict(one)}
+            for position, all_ in chosen.items()
+            for one in all_
+        ]
+
+
+def spreads(episode: ShownEpisode) -> Iterator[Found]:
+    """Yield decisions whose candidates have different advantages, worth their difference.
+
+    Advantages are often divided by the deviation of their group, and then differ alike in many
+    decisions: of about equal ones, rewards that differ more are worth more.
+    """
+    for n, decision in enumerate(episode.decisions):
+        advantages = _numbers(decision, "advantage")
+        if len(set(advantages.values())) < 2:
+            continue
+        best, worst = (choose(advantages, key=lambda k: advantages[k]) for choose in (max, min))
+        rewards = _numbers(decision, "reward").values()
+        difference = advantages[best] - advantages[worst]
+        yield Found(
+            (round(difference, 1), max(rewards, default=0) - min(rewards, default=0)),
+            Instructive(
+                title="The answers differ most",
+                text=f"{decision['agent']} gave {len(advantages)} answers to one prompt, with "
+                f"advantages from {_signed(advantages[worst])} to {_signed(advantages[best])}.",
+                decision=n,
+                candidate=best,
+                other=worst,
+                answers=((n, best), (n, worst)),
+            ),
+        )
+
+
+def rescues(episode: ShownEpisode) -> Iterator[Found]:
+    """Yield decisions that went well right after another role's had gone badly.
+
+    Worth most: the episode is solved; then, the other role could not be read; then, the level is
+    solved at once; then, the difference of their advantages (rewards, where there are none).
+    """
+    for (n, before), (_, decision) in pairwise(enumerate(episode.decisions)):
+        bad, good = followed(before), followed(decision)
+        is_other = role_of(before["agent"]) != role_of(decision["agent"])
+        if bad is None or good is None or not is_other or decision["turn"] > before["turn"] + 1:
+            continue
+        if not _did_badly(bad) or not _did_well(good):
+            continue
+        is_unreadable = bad["parse_error"] is not None
+        result = "solved the level" if good["success"] else "did well"
+        yield Found(
+            (episode.success, is_unreadable, good["success"], _merit(good) - _merit(bad)),
+            Instructive(
+                title="A role saves another",
+                text=f"The answer of {before['agent']} {_fault(bad)}; {decision['agent']} {result} "
+                "all the same.",
+                decision=n + 1,
+                candidate=decision["chosen"],
+                answers=((n, before["chosen"]), (n + 1, decision["chosen"])),
+            ),
+        )
+
+
+def repetitions(episode: ShownEpisode) -> Iterator[Found]:
+    """Yield the first of answers that went badly and that an agent nevertheless gave again.
+
+    Worth most: the episode was not solved; then, how often it was given.
+    """
+    given: dict[tuple[str, str], list[int]] = {}
+    for n, decision in enumerate(episode.decisions):
+        answer = followed(decision)
+        if answer is not None and _did_badly(answer):
+            given.setdefault((decision["agent"], answer["text"]), []).append(n)
+    for (agent, _), places in given.items():
+        if len(places) > 1:
+            answers = [(n, episode.decisions[n]["chosen"]) for n in places]
+            yield Found(
+                (not episode.success, len(places)),
+                Instructive(
+                    title="A failure that repeats",
+                    text=f"{agent} gave the same bad answer {len(places)} times in one episode.",
+                    decision=places[0],
+                    candidate=answers[0][1],
+                    answers=answers,
+                ),
+            )
+
+
+def _did_badly(candidate: dict[str, Any]) -> bool:
+    return candidate["parse_error"] is not None or _merit(candidate) < 0
+
+
+def _fault(candidate: dict[str, Any]) -> str:
+    if candidate["parse_error"] is not None:
+        return "could not be read"
+    has_advantage = isinstance(candidate["advantage"], int | float)
+    return "was worse than its siblings" if has_advantage else "lost reward"
+
+
+def _did_well(candidate: dict[str, Any]) -> bool:
+    return candidate["parse_error"] is None and (candidate["success"] or _merit(candidate) > 0)
+
+
+def _merit(candidate: dict[str, Any]) -> float:
+    """Return the advantage, the reward where there is none, 0 where neither is a number."""
+    values = (candidate[name] for name in ("advantage", "reward"))
+    return next((value for value in values if isinstance(value, int | float)), 0.0)
+
+
+def _numbers(decision: Decision, name: str) -> dict[int, float]:
+    candidates: Iterable[dict[str, Any]] = decision["candidates"]
+    return {k: c[name] for k, c in enumerate(candidates) if isinstance(c[name], int | float)}
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "\N{MINUS SIGN}")
+
+
+class Played(NamedTuple):
+    """An episode of a level."""
+
+    group: Hashable
+    episode: int
+    """Its position on the page."""
+    success: bool
+    num_turns: int
+
+
+class LevelPairs:
+    """Finds the level on which two groups of episodes differ most."""
+
+    def __init__(self) -> None:
+        self._levels: dict[tuple[int, str], dict[Hashable, Played]] = {}
+
+    def add(self, position: int, group: Hashable, episode: ShownEpisode) -> None:
+        """Remember an episode; of several plays of a level by one group, the first.
+
+        Args:
+            position: Its position on the page.
+            group: Who played it, or when.
+            episode: The episode.
+        """
+        plays = self._levels.setdefault((episode.seed, episode.state_hash), {})
+        plays.setdefault(group, Played(group, position, episode.success, episode.num_turns))
+
+    def best(self, pairs: Iterable[tuple[Hashable, Hashable]]) -> tuple[Played, ...]:
+        """Return both plays of the level that changed most for the better, () if none has two.
+
+        A level that only the second solved changed most; then, one that it solved in fewer turns.
+
+        Args:
+            pairs: Groups to compare, the one whose plays come first on the left.
+        """
+        found = [
+            (plays[first], plays[second])
+            for first, second in pairs
+            for plays in self._levels.values()
+            if first in plays and second in plays
+        ]
+        return max(found, key=_change, default=())
+
+
+def _change(plays: tuple[Played, Played]) -> tuple[int, int]:
+    first, second = plays
+    return second.success - first.success, first.num_turns - second.num_turns

@@ -105,7 +105,7 @@ CASES = [
 @pytest.mark.parametrize(("env_id", "kwargs"), CASES)
 def test_keeps_the_contract(env_id, kwargs, monkeypatch):
     # A figure for the report, which nothing is asked of: a rough one will do.
-    monkeypatch.setattr("pettingllms.testing.alignment.CONTINUATIONS", 1)
+    monkeypatch.setattr("pettingllms.testing.incentives.CONTINUATIONS", 1)
     report = check_env(env_id, **kwargs)
     assert "page" in {finding.check for finding in report.of(CheckStatus.KEPT)}
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import pettingllms
-from pettingllms.evaluation.levels import level_seed, manifest_of
+from pettingllms.evaluation.plan import level_seed, manifest_of
 
 NUM_LEVELS = 200
 SEED = 0

@@ -2,13 +2,13 @@
 
 import pytest
 
+from pettingllms import sandbox
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.outcome import sandbox_failure
 from pettingllms.types import ParseError
-from pettingllms_envs import python_tool
 from pettingllms_envs.python_tool import (
-    LIMITS,
     MAX_SOURCE_CHARS,
+    OUTPUT_BYTES,
     PROMPT_CHARS,
     read_program,
     run_program,
@@ -60,7 +60,7 @@ def test_what_a_planner_is_told_is_true_and_bounded(program, told):
     assert ran.is_ok == (program == "")
     assert told in ran.report
     assert len(ran.report) < 2 * PROMPT_CHARS + 500
-    assert len(ran.stdout) <= LIMITS.output_bytes
+    assert len(ran.stdout) <= OUTPUT_BYTES
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_failing_sandbox_is_an_error_and_not_the_programs_fault(monkeypatch):
         def run(self, code, stdin, limits):
             return sandbox_failure("out of order")
 
-    monkeypatch.setattr(python_tool, "default_sandbox", Broken)
+    monkeypatch.setattr(sandbox, "default_sandbox", Broken)
     with pytest.raises(SandboxError, match="out of order"):
         run_program("print('never cached')", "")
 

@@ -10,7 +10,7 @@ import pettingllms
 from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, UnknownEnvironment
 from pettingllms.evaluation import EvaluationPlan
 from pettingllms.sources import absolute, short_name
-from pettingllms.testing.subject import Subject
+from pettingllms.testing.report import Subject
 
 GAME = """
 from pettingllms import PromptTemplate, TextEnv, Transition

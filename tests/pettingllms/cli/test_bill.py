@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pettingllms.cli import progress as progress_of_cli
+from pettingllms.cli import playing
 
 ENV = "plan_path_v0"
 BOOM = (500, {"retry-after-ms": "1"}, {"error": {"message": "boom"}})
@@ -145,7 +145,7 @@ def test_a_refused_flag_leaves_no_folder(call, tmp_path, refused):
 
 
 def test_progress_without_a_terminal_has_failures_and_time_left(call, chat_server, monkeypatch):
-    monkeypatch.setattr(progress_of_cli, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(playing, "SECONDS_BETWEEN_LINES", 0.0)
     chat_server.script = [BOOM]
     done = call("eval", ENV, *team(chat_server), "-n", 3, "--out", "run", *QUICK)
     lines = [line for line in done.stderr.splitlines() if "of 3 episodes, " in line]

@@ -12,7 +12,7 @@ from click.shell_completion import ShellComplete
 from rich.console import Console
 
 import pettingllms
-from pettingllms.cli import app, doctor
+from pettingllms.cli import app, check
 from pettingllms.tables import TextTable, print_blocks
 from pettingllms.testing import CHECKS
 
@@ -136,12 +136,12 @@ def test_no_interval_of_a_table_is_cut_in_two():
 
 def test_an_absent_extra_is_a_state_and_no_defect(call, monkeypatch):
     lacks = "pettingllms.errors.MissingDependency: mathematics needs the package 'math-verify'"
-    monkeypatch.setattr(doctor, "_problem_of", lambda *_: lacks)
+    monkeypatch.setattr(check, "_problem_of", lambda *_: lacks)
     done = call("doctor")
     assert done.returncode == 0
     assert "needs an extra" in done.stdout
     assert "does not work  mathematics" not in done.stdout
-    monkeypatch.setattr(doctor, "_problem_of", lambda *_: "ValueError: no")
+    monkeypatch.setattr(check, "_problem_of", lambda *_: "ValueError: no")
     assert call("doctor").returncode == 1
 
 

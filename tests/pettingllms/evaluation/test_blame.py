@@ -8,10 +8,8 @@ import pettingllms
 from pettingllms.env import role_of
 from pettingllms.errors import InvalidArgument, ReplayDivergence
 from pettingllms.evaluation import EvaluationStopped, Interval, weighted_sum, wilson_interval
-from pettingllms.evaluation.blame import judge
-from pettingllms.evaluation.coalitions import coalitions_of, players_of, shapley_weights
+from pettingllms.evaluation.blame import Seat, coalitions_of, judge, players_of, shapley_weights
 from pettingllms.evaluation.judgement import BlameSettings
-from pettingllms.evaluation.replays import Seat
 from pettingllms.policies import Answer, Completion, Usage
 from pettingllms.transcript import RecordTranscripts
 

@@ -4,7 +4,7 @@ import pytest
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.crossplay import Cell, cells_of, cross_play, crossplay_plan
-from pettingllms.evaluation.run_team import RunTeam
+from pettingllms.evaluation.sides import RunTeam
 from pettingllms.policies import Sampling
 
 AGENTS = ("a_0", "b_0")

@@ -14,8 +14,8 @@ from pettingllms.parsing import answer_part, read_list
 from pettingllms.seeding import check_split, split_of
 from pettingllms.testing import CHECKS, CheckStatus
 from pettingllms.testing.conformance import finding_of
-from pettingllms.testing.processes import check_other_process
-from pettingllms.testing.subject import Subject
+from pettingllms.testing.interface import check_other_process
+from pettingllms.testing.report import Subject
 
 IN_PROCESS = tuple(check for check in CHECKS if check is not check_other_process)
 

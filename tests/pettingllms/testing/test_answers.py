@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.testing.answers import list_answer, shorter, shuttles, singles
+from pettingllms.testing.uninformed import list_answer, shorter, shuttles, singles
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from pettingllms import ParseError
 from pettingllms.testing import search_cheap_policies
 from pettingllms.testing.cheap import MAX_SHARE, check_cheap_policies
-from pettingllms.testing.guesses import EDITS, Glimpse, edited, example, guesses
+from pettingllms.testing.uninformed import EDITS, Glimpse, edited, example, guesses
 
 FORM = """\
 ```input

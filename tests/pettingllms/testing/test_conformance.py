@@ -19,12 +19,11 @@ from pettingllms.testing import (
     promise_of,
     transcript_of,
 )
-from pettingllms.testing.alignment import check_alignment
 from pettingllms.testing.conformance import finding_of
-from pettingllms.testing.keys import check_state_key
+from pettingllms.testing.incentives import check_alignment
 from pettingllms.testing.play import scripted_actor
-from pettingllms.testing.report import NotPromised
-from pettingllms.testing.subject import Subject
+from pettingllms.testing.report import NotPromised, Subject
+from pettingllms.testing.states import check_state_key
 
 
 def statuses(report):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pettingllms import ParseError
-from pettingllms.testing.processes import check_other_process
+from pettingllms.testing.interface import check_other_process
 from pettingllms.types import TextSpace
 
 

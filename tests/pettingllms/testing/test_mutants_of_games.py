@@ -5,8 +5,8 @@ import random
 import pytest
 
 from pettingllms import ParseError
-from pettingllms.testing.processes import check_other_process
-from pettingllms.testing.secrets import check_private
+from pettingllms.testing.interface import check_other_process
+from pettingllms.testing.observations import check_private
 from pettingllms_envs.blocksworld import BlocksworldEnv
 from pettingllms_envs.dining import DiningEnv
 from pettingllms_envs.fireworks import FireworksEnv

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pettingllms.cli.app import run as command
-from pettingllms.evaluation import runner
+from pettingllms.evaluation import run_folder
 from pettingllms.viewer import ViewerError, runs_below, write_overview
 
 
@@ -32,14 +32,14 @@ def test_an_evaluation_that_was_stopped_is_marked(browser, tmp_path, monkeypatch
     common = ["eval", "plan_path_v0", "-e", "size=5", "-n", "3", "--swap"]
     common += ["-p", "tool=oracle", "-p", "planner=greedy", "--out"]
     assert command([*common, str(tmp_path / "whole")]) == 0
-    play = runner.play_episode
+    play = run_folder.play_episode
 
     async def play_but_the_first(env, spec, *rest):
         if spec.level == 0:
             raise RuntimeError("no oil")
         return await play(env, spec, *rest)
 
-    monkeypatch.setattr(runner, "play_episode", play_but_the_first)
+    monkeypatch.setattr(run_folder, "play_episode", play_but_the_first)
     assert command([*common, str(tmp_path / "stopped")]) == 1
     overview = write_overview(runs_below(tmp_path), tmp_path / "runs.html")
     assert "main: 2, swapped: 2. 2 failed: " in "".join(overview.notices)

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from pettingllms.viewer.milestones import training_table
 from pettingllms.viewer.runs import open_run
-from pettingllms.viewer.summary import RunSummary
+from pettingllms.viewer.summary import RunSummary, training_table
 
 BOARD = "#####\n#P.G#\n#####"
 

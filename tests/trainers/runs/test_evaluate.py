@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pettingllms.errors import InvalidArgument
-from pettingllms.evaluation.levels import level_seed, manifest_of
+from pettingllms.evaluation.plan import level_seed, manifest_of
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.rollout.environments import RunEnvironment

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pettingllms.cli.app import run as core
-from pettingllms.evaluation.rollouts import replay_rollout
-from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.evaluation.training_run import TrainingRun, replay_rollout
 from pettingllms.files import read_lines
 from pettingllms_trainers import commands
 from pettingllms_trainers.cli import main

@@ -9,11 +9,10 @@ import pytest
 import tomli_w
 
 from pettingllms.cli.app import run as core
-from pettingllms.evaluation.rollouts import replay_rollout
-from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.evaluation.training_run import TrainingRun, replay_rollout
 from pettingllms.files import read_lines
-from pettingllms.viewer.curves import variant_columns
-from pettingllms.viewer.lines import LineFile
+from pettingllms.viewer.episodes import LineFile
+from pettingllms.viewer.runs import variant_columns
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.runs.metrics import METRICS, is_timing, template_of

@@ -9,8 +9,7 @@ import sys
 import pytest
 import tomli_w
 
-from pettingllms.evaluation.rollouts import replay_rollout
-from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.evaluation.training_run import TrainingRun, replay_rollout
 from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.runs.metrics import is_timing

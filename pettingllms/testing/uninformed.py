@@ -1,0 +1,388 @@
+"""Policies that know nothing of the game: constants, parts of prompts, edits, pay on forks.
+
+Some look at nothing but texts: the prompt, its example, what others wrote. Some repeat, vary and
+combine what the scripted policies write, try texts on forks, and keep those that pay best without
+solving anything: what a learner finds if a reward pays for something else than success.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import combinations
+from typing import Any, NamedTuple, cast
+
+from pettingllms.testing.play import Actor, AnyEnv, has_ended, scripted_actor
+from pettingllms.testing.report import SkippedCheck
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
+_MARKED = re.compile(r"^####[ \t]*(.+)$", re.MULTILINE)
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_NAME = re.compile(r"[A-Z]\w*(?: [A-Z]\w*)*")
+
+EXAMPLE, PASSED_ON = "the example", "what a team-mate wrote last"
+NUM_LINES, NUM_PARTS = 4, 2
+"""Lines of a prompt, and numbers and names from either end of it, that are given as answers."""
+
+
+class Glimpse(NamedTuple):
+    """What somebody who knows nothing of the game has at hand when asked for an answer."""
+
+    agent: str
+    prompt: str
+    said: Mapping[str, str]
+    """Agent -> what it wrote last."""
+
+
+Guess = Callable[[Glimpse], str]
+"""A cheap policy: what it answers at a glimpse."""
+
+
+def guesses() -> dict[str, Guess]:
+    """Return all cheap policies that look at nothing but prompts and texts, by name."""
+    found: dict[str, Guess] = {}
+    for text in ("", "0", "1", "yes", "#### []"):
+        found[f"always {text!r}" if text else "silence"] = partial(_constant, text)
+    for place in range(NUM_LINES):
+        found[f"line {place + 1} from the end"] = partial(_line, place, after_colon=False)
+        found[f"line {place + 1} from the end, after its colon"] = partial(
+            _line, place, after_colon=True
+        )
+    for what, pattern in (("number", _NUMBER), ("name", _NAME)):
+        for place in (*range(NUM_PARTS), *range(-NUM_PARTS, 0)):
+            end = f"{place + 1}" if place >= 0 else f"{-place} from the end"
+            found[f"{what} {end}"] = partial(_part, pattern, place)
+    found[EXAMPLE] = lambda glimpse: example(glimpse.prompt)
+    for name, edit in EDITS.items():
+        for which, block in (("first", 0), ("last", -1)):
+            found[f"{EXAMPLE}, {name} ({which} block)"] = partial(_edited, edit, block)
+    found[PASSED_ON] = _passed_on
+    found["the same as before"] = lambda glimpse: glimpse.said.get(glimpse.agent, "")
+    return found
+
+
+def wrapped(prompt: str, answer: str) -> str:
+    """Return an answer in the form that a prompt seems to ask for."""
+    if "####" in prompt:
+        return f"#### {answer}"
+    if "\\boxed" in prompt:
+        return f"\\boxed{{{answer}}}"
+    if "```python" in prompt:
+        return f"```python\nprint({answer!r})\n```"
+    return answer
+
+
+def example(prompt: str) -> str:
+    """Return the answer that a prompt shows as an example, or an empty text.
+
+    It is the last line with `####`; else all code blocks, a block `input` filled with the paragraph
+    under the last line that ends in "input", and so on.
+    """
+    if marked := _MARKED.findall(prompt):
+        return f"#### {marked[-1]}"
+    blocks = [
+        f"```{label}\n{_paragraph_under(label, prompt) or content}\n```"
+        for label, content in _FENCE.findall(prompt)
+    ]
+    return "\n".join(blocks)
+
+
+def _paragraph_under(label: str, prompt: str) -> str:
+    if not label:
+        return ""
+    found = re.findall(rf"^.*\b{label}:?\n((?:.+\n)+)", prompt, re.MULTILINE | re.IGNORECASE)
+    return found[-1].rstrip("\n") if found else ""
+
+
+def _constant(text: str, glimpse: Glimpse) -> str:
+    return text if text.startswith("####") or not text else wrapped(glimpse.prompt, text)
+
+
+def _line(place: int, glimpse: Glimpse, *, after_colon: bool) -> str:
+    lines = [line for line in glimpse.prompt.splitlines() if line.strip()]
+    line = lines[-1 - place] if place < len(lines) else ""
+    return wrapped(glimpse.prompt, line.rpartition(":")[2].strip(" .?") if after_colon else line)
+
+
+def _part(pattern: re.Pattern[str], place: int, glimpse: Glimpse) -> str:
+    # What comes last in a prompt is the level; the rules before it are the same in all of them.
+    level = glimpse.prompt[-len(glimpse.prompt) // 3 :]
+    parts = pattern.findall(level)
+    fits = -len(parts) <= place < len(parts)
+    return wrapped(glimpse.prompt, parts[place] if fits else "")
+
+
+def _passed_on(glimpse: Glimpse) -> str:
+    others = [text for agent, text in glimpse.said.items() if agent != glimpse.agent]
+    return others[-1] if others else ""
+
+
+def _edited(edit: Callable[[str], str], block: int, glimpse: Glimpse) -> str:
+    return edited(example(glimpse.prompt), edit, block)
+
+
+def edited(text: str, edit: Callable[[str], str], block: int) -> str:
+    """Return an answer with one of its blocks edited; an answer after `####` is one block."""
+    if text.startswith("####"):
+        return "#### " + edit(text.removeprefix("####").strip())
+    blocks = list(_FENCE.finditer(text))
+    if not blocks:
+        return edit(text)
+    start, end = blocks[block].span(2)
+    return text[:start] + edit(text[start:end]) + text[end:]
+
+
+def _last_line(text: str, change: Callable[[str], str]) -> str:
+    head, newline, line = text.rpartition("\n")
+    return head + newline + change(line)
+
+
+def _reversed_line(line: str) -> str:
+    words = line.split()
+    return " ".join(reversed(words)) if len(words) > 1 else line[::-1]
+
+
+def _number_plus_one(place: int, text: str) -> str:
+    numbers = [found for found in _NUMBER.finditer(text) if "." not in found[0]]
+    if not numbers:
+        return text
+    start, end = numbers[place].span()
+    return f"{text[:start]}{int(text[start:end]) + 1}{text[end:]}"
+
+
+EDITS: Mapping[str, Callable[[str], str]] = {
+    "its last line reversed": lambda text: _last_line(text, _reversed_line),
+    "its last number plus one": partial(_number_plus_one, -1),
+    "its first number plus one": partial(_number_plus_one, 0),
+    "its last line twice": lambda text: f"{text}\n{text.rpartition(chr(10))[2]}",
+    "without its last line": lambda text: text.rpartition("\n")[0],
+}
+"""Name -> an edit that takes no thought."""
+
+
+_DECODER = json.JSONDecoder()
+_TAIL = re.compile(r"[\s'\")\]}`.;]*")
+"""What may be between the list and the end of a text whose answer is a list."""
+
+MAX_TEXT = 4000
+"""Longer texts are taken as they are."""
+MAX_ITEMS = 4
+"""Different items of lists from which shuttles are made."""
+SHUTTLE_LENGTH = 8
+"""Minimum number of items of a shuttle."""
+
+
+class ListAnswer(NamedTuple):
+    """A text that ends in a JSON list, such as `#### ["U","R"]` or a program that prints one."""
+
+    before: str
+    items: tuple[Any, ...]
+    after: str
+
+    def with_items(self, items: Iterable[Any]) -> str:
+        """Return the text with other items."""
+        return self.before + json.dumps(list(items), separators=(",", ":")) + self.after
+
+
+def list_answer(text: str) -> ListAnswer | None:
+    """Return the last list of a text, if it has items and nothing but closing marks follows."""
+    found, at = None, 0 if len(text) <= MAX_TEXT else -1
+    while at >= 0 and (start := text.find("[", at)) >= 0:
+        try:
+            items, at = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            at = start + 1
+            continue
+        found = ListAnswer(text[:start], tuple(cast(list[Any], items)), text[at:])
+    if found is None or not found.items or not _TAIL.fullmatch(found.after):
+        return None
+    return found
+
+
+def shorter(text: str) -> list[str]:
+    """Return the text without the last item of its list, if it has several: almost done."""
+    answer = list_answer(text)
+    return [answer.with_items(answer.items[:-1])] if answer and len(answer.items) > 1 else []
+
+
+def singles(texts: Iterable[str]) -> list[str]:
+    """Return the texts with one item each, for up to `MAX_ITEMS` different items of their lists."""
+    answers = _by_item(texts)
+    return [answer.with_items([item]) for item, answer in answers]
+
+
+def shuttles(texts: Iterable[str]) -> list[str]:
+    """Return texts whose lists go there and back: two items in turn, for each pair of items."""
+    answers = _by_item(texts)
+    length = max([SHUTTLE_LENGTH, *(len(answer.items) for _, answer in answers)])
+    return [
+        answer.with_items([there, back] * (length // 2))
+        for (there, answer), (back, _) in combinations(answers, 2)
+    ]
+
+
+def _by_item(texts: Iterable[str]) -> list[tuple[Any, ListAnswer]]:
+    found: dict[str, tuple[Any, ListAnswer]] = {}
+    for answer in filter(None, map(list_answer, texts)):
+        for item in answer.items:
+            found.setdefault(json.dumps(item), (item, answer))
+    return list(found.values())[:MAX_ITEMS]
+
+
+LEVEL_SEEDS = (0, 1, 2, 3, 4, 5)
+"""Seeds of the levels on which degenerate policies compete with the oracle."""
+
+SEARCHED_SEEDS = LEVEL_SEEDS[:3]
+"""Those of them on which policies that search do: every candidate is a step of its own."""
+
+EpisodeActor = Callable[[int], Actor]
+"""Seed of an episode -> the actor of that episode."""
+
+
+class Episode(NamedTuple):
+    """A whole episode."""
+
+    returns: Mapping[str, float]
+    """Agent -> sum of its rewards."""
+    solved: bool
+    truncated: bool
+    turns: int
+    """Turns that were begun."""
+    texts: tuple[tuple[str, str], ...]
+    """(agent, text) of every action."""
+
+
+def episode_of(env: AnyEnv, seed: int, actor: Actor, max_steps: int = 10_000) -> Episode:
+    """Play the episode of a seed to its end."""
+    env.reset(seed=seed)
+    rewards: dict[str, list[float]] = {agent: [] for agent in env.possible_agents}
+    texts: list[tuple[str, str]] = []
+    while not has_ended(env):
+        if len(texts) == max_steps:
+            raise AssertionError(f"the episode did not end within {max_steps} steps")
+        agent = env.agent_selection
+        text = actor(env, agent)
+        texts.append((agent, text))
+        env.step(text)
+        for other, series in rewards.items():
+            series.append(env.rewards[other])
+    info = env.infos[texts[-1][0]]
+    returns = {agent: math.fsum(series) for agent, series in rewards.items()}
+    is_truncated = any(env.truncations.values())
+    return Episode(returns, bool(info["success"]), is_truncated, info["turn"] + 1, tuple(texts))
+
+
+def oracle_episodes(env: AnyEnv, seeds: Iterable[int] = LEVEL_SEEDS) -> dict[int, Episode]:
+    """Return seed -> the oracle's episode.
+
+    Raises:
+        SkippedCheck: If the environment has no oracle, or pays no team reward.
+    """
+    if "oracle" not in env.scripted_policies:
+        raise SkippedCheck("There is no scripted policy 'oracle' to compare with.")
+    if not env.alpha:
+        raise SkippedCheck("alpha=0 pays for no success; check the environment with alpha=1.")
+    return {
+        seed: episode_of(env, seed, scripted_actor("oracle", random.Random(seed))) for seed in seeds
+    }
+
+
+def idle_actors() -> dict[str, EpisodeActor]:
+    """Return the policies that do no work, by name."""
+    constant = {"silence": "", "a constant": "0", "an empty list": "#### []"}
+    constant["a long text"] = "so " * 5000
+    actors: dict[str, EpisodeActor] = {
+        name: lambda _seed, text=text: lambda _env, _agent: text for name, text in constant.items()
+    }
+    actors["echoing the prompt"] = lambda _seed: lambda env, agent: str(env.observe(agent))
+    return actors
+
+
+def answers_to_other_levels(oracle: Mapping[int, Episode]) -> EpisodeActor:
+    """Return the policy that answers what the oracle answered to the level before."""
+    seeds = list(oracle)
+
+    def of_episode(seed: int) -> Actor:
+        other = oracle[seeds[seeds.index(seed) - 1]]
+        by_agent: dict[str, list[str]] = {}
+        for agent, text in other.texts:
+            by_agent.setdefault(agent, []).append(text)
+
+        def actor(env: AnyEnv, agent: str) -> str:
+            texts = by_agent.get(agent, [""])
+            return texts[env.turn % len(texts)]
+
+        return actor
+
+    return of_episode
+
+
+def random_actor(seed: int) -> Actor:
+    """Return the scripted policy `"random"`, or, without one, random texts of all policies."""
+    rng = random.Random(seed)
+
+    def actor(env: AnyEnv, agent: str) -> str:
+        names = [name for name in env.scripted_policies if name != "oracle"]
+        if not names:
+            return str(rng.randrange(100))
+        name = "random" if "random" in names else rng.choice(names)
+        return env.scripted_action(agent, name, rng)
+
+    return actor
+
+
+def searching_actors(env: AnyEnv) -> dict[str, EpisodeActor]:
+    """Return the policies that look for pay on forks, by name.
+
+    Shuttle: the best of the answers that go there and back. Greedy with retreat: the best of all
+    known answers, and of the oracle's without its last item; having come near the solution it goes
+    back, if that is cheaper, and comes near again.
+    """
+    texts = _known_texts(env)
+    moves = {agent: shuttles(known) for agent, known in texts.items()}
+    steps = {agent: singles(known) for agent, known in texts.items()}
+
+    def shuttle(_env: AnyEnv, agent: str, _rng: random.Random) -> list[str]:
+        return [*moves[agent], *steps[agent]]
+
+    def greedy(env: AnyEnv, agent: str, rng: random.Random) -> list[str]:
+        answers = [env.scripted_action(agent, name, rng) for name in env.scripted_policies]
+        near = [text for answer in answers for text in shorter(answer)]
+        return [*answers, *near, *steps[agent], *moves[agent], "", "#### []"]
+
+    return {"shuttle": _best_of(shuttle), "greedy with retreat": _best_of(greedy)}
+
+
+def _best_of(candidates: Callable[[AnyEnv, str, random.Random], list[str]]) -> EpisodeActor:
+    """Return the policy that takes the candidate which pays its agent best and solves nothing."""
+
+    def of_episode(seed: int) -> Actor:
+        rng = random.Random(seed)
+
+        def actor(env: AnyEnv, agent: str) -> str:
+            best, most = "", -math.inf
+            for text in dict.fromkeys(candidates(env, agent, rng)):
+                fork = env.fork()
+                fork.step(text)
+                if fork.rewards[agent] > most and not fork.infos[agent]["success"]:
+                    best, most = text, fork.rewards[agent]
+            return best
+
+        return actor
+
+    return of_episode
+
+
+def _known_texts(env: AnyEnv) -> dict[str, list[str]]:
+    """Return agent -> what the scripted policies write in a few episodes."""
+    texts: dict[str, list[str]] = {agent: [] for agent in env.possible_agents}
+    for seed in LEVEL_SEEDS[:2]:
+        for name in reversed(env.scripted_policies):
+            actor = scripted_actor(name, random.Random(seed))
+            for agent, text in episode_of(env, seed, actor).texts:
+                texts[agent].append(text)
+    return texts
