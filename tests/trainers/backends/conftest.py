@@ -4,8 +4,10 @@ Each module skips when its component is missing. With PETTINGLLMS_REQUIRE_BACKEN
 failure, so that a broken installation cannot pass for a green run.
 """
 
+import contextlib
 import os
-import random
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+sys.path.append(str(Path(__file__).parent / "toys"))
 REQUIRED = os.environ.get("PETTINGLLMS_REQUIRE_BACKENDS") == "1"
 
 
@@ -62,44 +65,8 @@ def model_directory(tmp_path_factory):
     return build
 
 
-@pytest.fixture(scope="session")
-def make_requests():
-    """Return a function that makes requests of random prompts."""
-    from pettingllms_trainers.types import GenerateRequest, SamplingSettings
-
-    def build(count, *, seed=0, lengths=(3, 80), candidates=(1, 2, 5), **sampling):
-        rng = random.Random(seed)
-        settings = SamplingSettings(**{"max_completion_tokens": 16} | sampling)
-        return [
-            GenerateRequest(
-                prompt_ids=tuple(rng.randrange(4, 100) for _ in range(rng.randint(*lengths))),
-                num_candidates=rng.choice(candidates),
-                sampling=settings,
-                seed=rng.randrange(2**53),
-            )
-            for _ in range(count)
-        ]
-
-    return build
-
-
-@pytest.fixture(scope="session")
-def largest_gap():
-    """Return a function: greatest distance of sampled log-probabilities from the trainer's."""
-    import torch
-
-    @torch.no_grad()
-    def distance(model, requests, completions):
-        greatest = 0.0
-        for request, group in zip(requests, completions, strict=True):
-            assert len(group) == request.num_candidates
-            for completion in group:
-                ids = torch.tensor([request.prompt_ids + completion.token_ids])
-                logits = model(ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1]
-                logprobs = (logits.float() / (request.sampling.temperature or 1)).log_softmax(-1)
-                own = logprobs.gather(1, torch.tensor(completion.token_ids)[:, None]).squeeze(1)
-                gap = (own - torch.tensor(completion.logprobs)).abs().max().item()
-                greatest = max(greatest, gap)
-        return greatest
-
-    return distance
+@pytest.fixture(scope="module")
+def closing():
+    """A stack of what is to be closed after the module."""
+    with contextlib.ExitStack() as stack:
+        yield stack

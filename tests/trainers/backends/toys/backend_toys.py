@@ -1,0 +1,322 @@
+"""Small models, samples of them and runs in several processes, for the tests of all backends."""
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen3Config
+
+from pettingllms.files import read_lines
+from pettingllms_trainers.backends.hf.adapters import AdapterBase
+from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
+from pettingllms_trainers.backends.hf.updater import TrainingSettings
+from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
+from pettingllms_trainers.config.policies import LoraConfig
+from pettingllms_trainers.runs.metrics import is_timing
+from pettingllms_trainers.types import (
+    GenerateRequest,
+    SamplingSettings,
+    TrainingCompletion,
+    TrainingGroup,
+)
+
+torch.set_num_threads(1)  # several at once are slower on models this small
+
+TOKENIZER = build_tokenizer(CHARACTERS)
+V, CONTEXT = len(TOKENIZER), 96
+SIZES = {
+    "vocab_size": V,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.2,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": TOKENIZER.eos_token_id,
+}
+"""Far from uniform: wrong weights would be noticed."""
+CONFIGS = {
+    "qwen3": lambda: Qwen3Config(**SIZES, head_dim=8),
+    "llama": lambda: LlamaConfig(**SIZES),
+    "window": lambda: MistralConfig(**SIZES, sliding_window=7),
+}
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+ALONE_ON_A_CORE = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+
+
+def make_model(config="qwen3", seed=3):
+    """Return a model of a family above or of a configuration."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(
+            CONFIGS[config]() if isinstance(config, str) else config
+        )
+
+
+def training(*, loss=None, num_steps=10, max_logprob_gap=float("inf"), **optimizer):
+    """Return settings of updates; keywords are of the optimizer."""
+    optimizer = {"learning_rate": 1e-2, "tokens_per_microbatch": 200} | optimizer
+    return TrainingSettings(
+        loss=LossConfig(**(loss or {})),
+        optimizer=OptimizerConfig(**optimizer),
+        num_steps=num_steps,
+        max_completion_tokens=12,
+        seed=0,
+        max_logprob_gap=max_logprob_gap,
+    )
+
+
+def make_policy(model="qwen3", *, precision="float32", **settings):
+    """Return a policy that learns, of a model, a family or a configuration."""
+    model = model if isinstance(model, torch.nn.Module) else make_model(model)
+    return TransformersPolicy(
+        LoadedModel(model, TOKENIZER),
+        engine=EngineConfig(precision=precision),
+        training=training(**settings),
+    )
+
+
+def base_of(directory, precision="float32", **options):
+    """Return the base of adapters in a directory."""
+    return AdapterBase.from_pretrained(str(directory), precision=precision, device="cpu", **options)
+
+
+def add_adapter(base, name="tool", seed=0, lora=None):
+    """Return the model of a new adapter whose part in it is not zero."""
+    adapter = base.add(name, LoraConfig(rank=4, alpha=8, **(lora or {})), seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for key, parameter in base.model.named_parameters():
+            if f"lora_B.{adapter.name}." in key:
+                parameter.normal_(std=0.2, generator=generator)
+    return LoadedModel.of_adapter(adapter)
+
+
+def make_requests(count, *, seed=0, lengths=(3, 20), candidates=(1, 2, 5), vocab=V, **sampling):
+    """Return requests of random prompts."""
+    rng = random.Random(seed)
+    settings = SamplingSettings(**{"max_completion_tokens": 12} | sampling)
+    return [
+        GenerateRequest(
+            prompt_ids=tuple(rng.randrange(4, vocab) for _ in range(rng.randint(*lengths))),
+            num_candidates=rng.choice(candidates),
+            sampling=settings,
+            seed=rng.randrange(2**40),
+        )
+        for _ in range(count)
+    ]
+
+
+def groups_of(requests, answers, roles=("planner",), seed=0):
+    """Return groups of answers with random advantages; roles take turns."""
+    rng = random.Random(seed)
+    return [
+        TrainingGroup(
+            role=roles[index % len(roles)],
+            prompt_ids=request.prompt_ids,
+            completions=tuple(
+                TrainingCompletion(c.token_ids, c.logprobs, rng.gauss(0, 1)) for c in completions
+            ),
+            temperature=request.sampling.temperature,
+        )
+        for index, (request, completions) in enumerate(zip(requests, answers, strict=True))
+    ]
+
+
+def sample_groups(policy, count=6, seed=0, roles=("planner",), **sampling):
+    """Return groups that a policy has sampled by itself."""
+    requests = make_requests(count, seed=seed, lengths=(2, 20), candidates=(2, 4), **sampling)
+    return groups_of(requests, policy.engine.generate_now(requests), roles, seed)
+
+
+def shifted(groups, nats):
+    """Return groups as from an engine whose log-probabilities are off."""
+    return [
+        replace(
+            group,
+            completions=tuple(
+                c._replace(logprobs=tuple(v + nats for v in c.logprobs)) for c in group.completions
+            ),
+        )
+        for group in groups
+    ]
+
+
+def flat(scores):
+    """Return the numbers of scores by group, completion and token, in order."""
+    return torch.tensor([value for group in scores for part in group for value in part])
+
+
+def engine_logprobs(groups):
+    """Return what the engine said of all sampled tokens."""
+    return flat([[c.logprobs for c in group.completions] for group in groups])
+
+
+def weights_of(policy):
+    """Return all weights of a policy's model as one row."""
+    return torch.cat([p.detach().flatten() for p in policy.loaded.model.parameters()])
+
+
+def token_ids(answers):
+    """Return the tokens of completions, by request."""
+    return [[completion.token_ids for completion in group] for group in answers]
+
+
+@torch.no_grad()
+def largest_gap(model, requests, answers):
+    """Return the greatest distance of log-probabilities from those of a full forward pass."""
+    greatest = 0.0
+    for request, group in zip(requests, answers, strict=True):
+        assert len(group) == request.num_candidates
+        for completion in group:
+            ids = torch.tensor([request.prompt_ids + completion.token_ids], device=model.device)
+            logits = model(ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1]
+            logprobs = (logits.float() / (request.sampling.temperature or 1)).log_softmax(-1)
+            own = logprobs.gather(1, ids[0, len(request.prompt_ids) :, None]).squeeze(1)
+            gap = (own - torch.tensor(completion.logprobs)).abs().max().item()
+            greatest = max(greatest, gap)
+    return greatest
+
+
+def run_python(*arguments, **variables):
+    """Run a Python process to its end, which must be a success."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, **ALONE_ON_A_CORE, **variables},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done
+
+
+def figures(directory):
+    """Return what a run has measured and is no timing, by step and name."""
+    return {
+        (line["step"], name): value
+        for line in read_lines(directory / "metrics.jsonl")
+        for name, value in line.items()
+        if not is_timing(name)
+    }
+
+
+def assert_same_run(directory, other, tolerance):
+    """Compare what two runs have measured, and the weights at their ends."""
+    assert figures(other) == pytest.approx(figures(directory), rel=tolerance, abs=tolerance)
+    weights, its = saved_weights(directory), saved_weights(other)
+    assert set(weights) == set(its)
+    for name in weights:
+        torch.testing.assert_close(weights[name], its[name], rtol=tolerance, atol=tolerance)
+
+
+def saved_weights(directory):
+    """Return the weights that the policies of a run have at its end."""
+    return {
+        f"{path.parent.name}/{name}": weight
+        for path in sorted(directory.glob("policies/*/model.safetensors"))
+        for name, weight in load_file(path).items()
+    }
+
+
+class FakeServer(ThreadingHTTPServer):
+    """Speaks vLLM's routes: answers every request by `complete`, unless its `script` says more.
+
+    Args:
+        complete: From the body of a request to its choices; None: each is the token `a`.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, complete=None, vocab_size=V, context=64):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.complete = complete or (lambda body: [_A_CHOICE] * body["sampling_params"]["n"])
+        self.calls, self.script, self.version = [], {}, "default"
+        self.settings = {
+            "logprobs_mode": "processed_logprobs",
+            "max_model_len": context,
+            "vocab_size": vocab_size,
+            "max_loras": 3,
+            "max_lora_rank": 16,
+        }
+
+    def handle_error(self, request, client_address):
+        """Say nothing: clients go away when a request is refused."""
+
+    def answer(self, route, body):
+        """Return status and content; a script's value may be a list of one answer after another."""
+        scripted = self.script.get(route)
+        if isinstance(scripted, list):
+            scripted = scripted.pop(0) if scripted else None
+        if scripted is not None:
+            return scripted
+        if route == "/collective_rpc" and body["method"] == "describe_for_trainer":
+            return 200, {"results": [self.settings]}
+        if route == "/update_weight_version":
+            self.version = body["new_version"]
+        if route == "/inference/v1/generate":
+            spans = {"weight_versions": [{"version": self.version, "start": 0}]}
+            return 200, {"choices": [one | spans for one in self.complete(body)]}
+        return 200, {"success": True}
+
+    @contextlib.contextmanager
+    def running(self):
+        """Answer for as long as the context lasts."""
+        thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            with self:
+                yield self
+                self.shutdown()
+        finally:
+            thread.join()
+
+
+_A = TOKENIZER.convert_tokens_to_ids("a")
+_A_CHOICE = {
+    "token_ids": [_A, TOKENIZER.eos_token_id],
+    "logprobs": {"content": [{"logprob": -0.5}, {"logprob": -0.25}]},
+    "finish_reason": "stop",
+}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeServer
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
+        self.server.calls.append((self.path, body))
+        self._send(*self.server.answer(self.path, body))
+
+    def do_GET(self):
+        self._send(*self.server.answer(self.path, None))
+
+    def _send(self, status, content):
+        if status == 0:  # break the connection off
+            self.close_connection = True
+            return
+        data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *arguments):
+        """Say nothing."""
