@@ -34,7 +34,7 @@ def policies(table):
 
 
 def weights(policy):
-    return [w.clone() for w in policy._updater._learner.weights.trained.values()]
+    return [w.clone() for w in policy._updater.learner.weights.trained.values()]
 
 
 def likelihood(found, targets):

@@ -301,7 +301,7 @@ with joined_ranks() as ranks:
             "shards": held[1],
             "all": whole.num_parameters(),
             "is_same": all(same) and len(same) == len(own),
-            "is_packed": policy.updater._learner.is_packed,
+            "is_packed": policy.updater.learner.is_packed,
         }
         print("\\n" + json.dumps(found), flush=True)
 """

@@ -179,7 +179,7 @@ with joined_ranks() as ranks:
         loaded, engine=EngineConfig(kind="vllm", precision=precision), training=settings,
         ranks=ranks, new_learner=fsdp_learner,
     )
-    learner = policy.updater._learner
+    learner = policy.updater.learner
     own = dict(load("cpu").model.named_parameters())
 
     def is_same():

@@ -8,30 +8,20 @@ import pytest
 pytest.importorskip("bitsandbytes", reason="the package bitsandbytes is not installed")
 
 import torch
+from backend_toys import add_adapter, base_of, sample_groups, training, weights_of
 from safetensors.torch import load_file
 
 from pettingllms.files import read_lines
 from pettingllms_trainers.backends.build import build_policies
-from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
-from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
+from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.config.policies import LoraConfig
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.runs.metrics import is_timing
-from pettingllms_trainers.types import (
-    GenerateRequest,
-    SamplingSettings,
-    TrainingCompletion,
-    TrainingGroup,
-)
-
-torch.set_num_threads(1)
 
 NF4 = [f"--policies.{name}.lora.base-precision=nf4" for name in "tp"]
 LORA = [f"--policies.{name}.lora.rank=4" for name in "tp"]
@@ -45,52 +35,14 @@ def directory(tmp_path_factory):
     return build_tiny(folder, hidden_size=64, num_layers=2, max_length=96, init_std=0.2, seed=1)
 
 
-def base_of(directory, precision="float32", **options):
-    return AdapterBase.from_pretrained(str(directory), precision=precision, device="cpu", **options)
-
-
-def policy_of(loaded, precision="float32", **optimizer):
-    optimizer = OptimizerConfig(learning_rate=2e-2, tokens_per_microbatch=200, **optimizer)
-    training = TrainingSettings(
-        loss=LossConfig(), optimizer=optimizer, num_steps=10, max_completion_tokens=8, seed=0
-    )
-    return TransformersPolicy(loaded, engine=EngineConfig(precision=precision), training=training)
-
-
-def adapter_of(base, **options):
+def adapter_of(base):
     """Return a policy with an adapter that changes the model."""
-    adapter = base.add("a", LoraConfig(rank=4, alpha=8), 0)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in base.model.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.2, generator=generator)
-    return policy_of(LoadedModel.of_adapter(adapter), **options)
+    return policy_of(add_adapter(base))
 
 
-def groups_of(policy, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    sampling = SamplingSettings(max_completion_tokens=8)
-    requests = [
-        GenerateRequest(
-            prompt_ids=tuple(torch.randint(4, 90, (5 + index,), generator=generator).tolist()),
-            num_candidates=3,
-            sampling=sampling,
-            seed=index,
-        )
-        for index in range(3)
-    ]
-    return [
-        TrainingGroup(
-            role="tool",
-            prompt_ids=request.prompt_ids,
-            completions=tuple(
-                TrainingCompletion(c.token_ids, c.logprobs, float(k - 1))
-                for k, c in enumerate(completions)
-            ),
-        )
-        for request, completions in zip(requests, policy.engine.generate_now(requests), strict=True)
-    ]
+def policy_of(loaded, **optimizer):
+    settings = training(learning_rate=2e-2, **optimizer)
+    return TransformersPolicy(loaded, engine=EngineConfig(), training=settings)
 
 
 def trained(policy):
@@ -109,7 +61,7 @@ def test_the_base_that_engines_get_is_the_one_that_learns(directory, tmp_path):
     handed = base_of(tmp_path)
     assert all(torch.equal(weight, own[name]) for name, weight in handed.named_weights())
     policies = adapter_of(quantised), adapter_of(handed)
-    groups = groups_of(policies[0])
+    groups = sample_groups(policies[0])
     for policy in policies:
         assert policy.updater.score(groups)[0][0] == pytest.approx(
             groups[0].completions[0].logprobs, abs=1e-4
@@ -161,14 +113,11 @@ def test_moments_have_eight_bits_and_are_continued_bit_for_bit(directory, tmp_pa
         loaded = LoadedModel.from_pretrained(directory, precision="float32", is_trained=True)
         return policy_of(loaded, state_bits=8)
 
-    def weights(policy):
-        return torch.cat([p.detach().flatten() for p in policy.loaded.model.parameters()])
-
     whole, other, forgetful = new(), new(), new()
-    groups = groups_of(whole)
+    groups = sample_groups(whole)
     whole.updater.update(groups)
     whole.updater.save_state(tmp_path)
-    state = whole.updater._learner.optimizer._adamw.state
+    state = whole.updater.learner.optimizer._adamw.state
     size = sum(p.numel() for p in state if p.numel() >= 4096)
     taken = sum(
         state[p][key].nbytes for p in state for key in ("state1", "state2", "absmax1", "absmax2")
@@ -177,11 +126,11 @@ def test_moments_have_eight_bits_and_are_continued_bit_for_bit(directory, tmp_pa
     assert taken == pytest.approx(2 * (1 + 4 / 256) * size, rel=1e-3)
     other.updater.load_state(tmp_path)
     forgetful.updater.load_weights(tmp_path)
-    assert torch.equal(weights(whole), weights(other))
+    assert torch.equal(weights_of(whole), weights_of(other))
     for policy in (whole, other, forgetful):
         policy.updater.update(groups)
-    assert torch.equal(weights(whole), weights(other))
-    assert not torch.equal(weights(whole), weights(forgetful))
+    assert torch.equal(weights_of(whole), weights_of(other))
+    assert not torch.equal(weights_of(whole), weights_of(forgetful))
 
 
 def test_a_resumed_run_ends_bit_for_bit_alike(small_run_file, tmp_path):

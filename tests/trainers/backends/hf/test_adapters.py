@@ -6,30 +6,30 @@ import threading
 import peft
 import pytest
 import torch
+from backend_toys import (
+    add_adapter,
+    base_of,
+    engine_logprobs,
+    flat,
+    groups_of,
+    make_requests,
+    training,
+)
 from transformers import AutoModelForCausalLM
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf.adapters import AdapterBase, load_model
+from pettingllms_trainers.backends.hf.adapters import load_model
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
-from pettingllms_trainers.backends.hf.updater import TrainingSettings
-from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
+from pettingllms_trainers.config import EngineConfig, OptimizerConfig
 from pettingllms_trainers.config.policies import LoraConfig
 from pettingllms_trainers.errors import CheckpointError, GenerationError
 from pettingllms_trainers.types import (
     Demonstration,
-    GenerateRequest,
     Imitation,
-    SamplingSettings,
-    TrainingCompletion,
-    TrainingGroup,
 )
-
-torch.set_num_threads(1)  # several at once are slower on models this small
-
-RANK = 4
 
 
 @pytest.fixture(scope="module")
@@ -47,68 +47,25 @@ def directory(tmp_path_factory):
 
 @pytest.fixture
 def base(directory):
-    return AdapterBase.from_pretrained(str(directory), precision="float32", device="cpu")
+    return base_of(directory)
 
 
-def settings(*, loss=None, engine=None, frozen=False, **optimizer):
-    optimizer = {"learning_rate": 2e-2, "tokens_per_microbatch": 200} | optimizer
-    training = TrainingSettings(
-        loss=LossConfig(**(loss or {})),
-        optimizer=OptimizerConfig(**optimizer),
-        num_steps=10,
-        max_completion_tokens=8,
-        seed=0,
-    )
-    engine = EngineConfig(**(engine or {}))
-    return {"engine": engine, "training": None if frozen else training}
+def settings(*, engine=None, frozen=False, **options):
+    learning = None if frozen else training(**{"learning_rate": 2e-2} | options)
+    return {"engine": EngineConfig(**(engine or {})), "training": learning}
 
 
-def add(base, name="tool", seed=0, lora=None, **arguments):
-    """Return a policy with a new adapter whose part in the model is not zero."""
-    adapter = base.add(name, LoraConfig(rank=RANK, alpha=8, **(lora or {})), seed)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for key, parameter in base.model.named_parameters():
-            if f"lora_B.{adapter.name}." in key:
-                parameter.normal_(std=0.2, generator=generator)
-    return TransformersPolicy(LoadedModel.of_adapter(adapter), **settings(**arguments))
+def add(base, name="tool", seed=0, lora=None, **options):
+    return TransformersPolicy(add_adapter(base, name, seed, lora), **settings(**options))
 
 
 def requests(count=4, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    sampling = SamplingSettings(max_completion_tokens=8)
-    return [
-        GenerateRequest(
-            prompt_ids=tuple(torch.randint(4, 90, (5 + index,), generator=generator).tolist()),
-            num_candidates=3,
-            sampling=sampling,
-            seed=seed + index,
-        )
-        for index in range(count)
-    ]
+    return make_requests(count, seed=seed, candidates=(3,), max_completion_tokens=8)
 
 
 def sample(policy, seed=0):
     wanted = requests(seed=seed)
-    return [
-        TrainingGroup(
-            role="tool",
-            prompt_ids=request.prompt_ids,
-            completions=tuple(
-                TrainingCompletion(c.token_ids, c.logprobs, float(k - 1))
-                for k, c in enumerate(completions)
-            ),
-        )
-        for request, completions in zip(wanted, policy.engine.generate_now(wanted), strict=True)
-    ]
-
-
-def flat(scores):
-    return torch.tensor([value for group in scores for part in group for value in part])
-
-
-def engine_logprobs(groups):
-    return torch.tensor([v for g in groups for c in g.completions for v in c.logprobs])
+    return groups_of(wanted, policy.engine.generate_now(wanted), ("tool",), seed)
 
 
 def snapshot(base):
@@ -173,7 +130,7 @@ def test_a_frozen_policy_plays_as_the_bare_base(base, directory):
 def test_a_new_adapter_changes_nothing_and_its_seed_decides_it(base):
     before = logits(base.model)
     state = torch.get_rng_state()
-    adapters = [base.add(str(n), LoraConfig(rank=RANK), seed) for n, seed in enumerate((3, 3, 4))]
+    adapters = [base.add(str(n), LoraConfig(rank=4), seed) for n, seed in enumerate((3, 3, 4))]
     assert torch.equal(state, torch.get_rng_state())
     for adapter in adapters:
         with adapter.active():
@@ -241,7 +198,7 @@ def test_the_reference_is_the_policy_at_the_start_of_training(base, is_trained_b
 
 
 def test_a_bfloat16_base_has_float32_adapters(directory):
-    base = AdapterBase.from_pretrained(str(directory), precision="bfloat16", device="cpu")
+    base = base_of(directory, "bfloat16")
     policy = add(base, engine={"precision": "bfloat16"})
     before, computed = snapshot(base), set()
     for name, module in base.model.named_modules():
@@ -265,7 +222,7 @@ def test_a_state_is_the_adapter_and_resume_is_bit_exact(base, directory, tmp_pat
     assert all("lora_" in name for name in stored["model"])
     assert set(stored["reference"]) == set(stored["model"])
     expected = [straight.updater.update(sample(straight, seed=seed)) for seed in (1, 2)]
-    other = AdapterBase.from_pretrained(str(directory), precision="float32", device="cpu")
+    other = base_of(directory)
     add(other, "planner", seed=5)
     again = add(other, seed=7, loss={"kl_coefficient": 0.1})
     again.updater.load_state(tmp_path)
@@ -302,9 +259,7 @@ def test_a_saved_adapter_is_loaded_by_peft_and_trained_further(base, directory, 
 
 
 def test_a_base_that_nobody_else_has_is_saved_with_the_adapter(directory, tmp_path):
-    base = AdapterBase.from_pretrained(
-        str(directory), precision="float32", device="cpu", is_stored=False
-    )
+    base = base_of(directory, is_stored=False)
     policy = add(base)
     policy.exporter.save_pretrained(tmp_path / "first")
     loaded = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "first")
@@ -345,7 +300,7 @@ def test_a_merged_policy_is_an_ordinary_model(base, tmp_path):
 )
 def test_targets_that_engines_cannot_have_are_refused(base, targets):
     with pytest.raises(InvalidArgument, match=r"lora\.targets.*linear layers.*q_proj"):
-        base.add("tool", LoraConfig(rank=RANK, targets=targets), 0)
+        base.add("tool", LoraConfig(rank=4, targets=targets), 0)
 
 
 def test_adapters_that_cannot_be_read_are_refused(base, tmp_path):
@@ -366,7 +321,7 @@ def test_adapters_that_cannot_be_read_are_refused(base, tmp_path):
     config.write_text('{"peft_type": "IA3", "task_type": "CAUSAL_LM"}')
     with pytest.raises(InvalidArgument, match="not LORA"):
         base.read("other", tmp_path)
-    config.write_text(text.replace(f'"r": {RANK}', '"r": 2'))
+    config.write_text(text.replace(f'"r": {4}', '"r": 2'))
     with pytest.raises(InvalidArgument, match="do not fit"):
         base.read("other", tmp_path)
     config.write_text(text)
@@ -386,7 +341,7 @@ def test_the_optimizer_has_the_adapter_only(base):
         p.numel() for group in learner.optimizer._adamw.param_groups for p in group["params"]
     )
     layers = sum(
-        RANK * (m.in_features + m.out_features)
+        4 * (m.in_features + m.out_features)
         for m in base.model.modules()
         if isinstance(m, peft.tuners.lora.Linear)
     )

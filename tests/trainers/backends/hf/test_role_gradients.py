@@ -1,11 +1,11 @@
 """Gradients of roles from one backward pass are those that are computed one by one."""
 
 import itertools
-import random
 import tomllib
 
 import pytest
 import torch
+from backend_toys import sample_groups
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,12 +15,6 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.learning.minibatch import weighted_groups
 from pettingllms_trainers.learning.role_gradients import role_figures
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import (
-    GenerateRequest,
-    SamplingSettings,
-    TrainingCompletion,
-    TrainingGroup,
-)
 
 ROLES = ("coder", "judge", "tester")
 
@@ -34,41 +28,20 @@ def policy_of(text, rank=0, **optimizer):
     return build_policies(Config.model_validate(table))["p"]
 
 
-def sample_groups(policy, roles, count=9):
-    """Return groups of sampled completions; roles take turns."""
-    rng = random.Random(0)
-    requests = [
-        GenerateRequest(
-            prompt_ids=tuple(rng.randrange(4, 12) for _ in range(rng.randint(2, 20))),
-            num_candidates=3,
-            sampling=SamplingSettings(max_completion_tokens=12),
-            seed=index,
-        )
-        for index in range(count)
-    ]
-    return [
-        TrainingGroup(
-            role=roles[index % len(roles)],
-            prompt_ids=requests[index].prompt_ids,
-            completions=tuple(
-                TrainingCompletion(c.token_ids, c.logprobs, rng.gauss(0, 1)) for c in found
-            ),
-        )
-        for index, found in enumerate(policy.engine.generate_now(requests))
-    ]
-
-
 def log_likelihood(statistics, targets):
     return (statistics.logprobs * targets.weights).sum()
 
 
 def step_of(policy, weighted, *, by_role):
     """Return the whole gradient that a step used, what was found about roles, and its norm."""
-    learner, seen = policy.updater._learner, []
+    learner, seen = policy.updater.learner, []
     trained = list(learner.weights.trained.values())
-    learner.optimizer._adamw.step = lambda: seen.extend(p.grad.clone().flatten() for p in trained)
     roles = RoleGradients(trained, Ranks()) if by_role else None
-    norm = learner.step(weighted, log_likelihood, 1e-3, roles)[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            torch.optim.AdamW, "step", lambda _: seen.extend(p.grad.flatten() for p in trained)
+        )
+        norm = learner.step(weighted, log_likelihood, 1e-3, roles)[1]
     return torch.cat(seen), roles, norm
 
 
@@ -78,7 +51,7 @@ def test_parts_are_the_gradients_of_the_roles_alone(small_run_file, packing, tok
     text = small_run_file(1).read_text()
     cut = {"packing": packing, "tokens_per_microbatch": tokens, "max_grad_norm": 1e9}
     policy = policy_of(text, **cut)
-    weighted = weighted_groups(sample_groups(policy, ROLES), "token_mean", 12)
+    weighted = weighted_groups(sample_groups(policy, 9, roles=ROLES), "token_mean", 12)
     whole, roles, norm = step_of(policy, weighted, by_role=True)
     expected, _, _ = step_of(policy, weighted, by_role=False)
     torch.testing.assert_close(whole, expected, rtol=1e-4, atol=1e-6)
@@ -105,7 +78,7 @@ def test_an_update_reports_its_roles_and_ends_where_it_would(small_run_file):
     for compares in (False, True):
         cut = {"completions_per_minibatch": 12, "num_epochs": 2, "role_gradients": compares}
         policy = policy_of(small_run_file(1).read_text(), **cut)
-        reports.append(policy.updater.update(sample_groups(policy, ROLES)))
+        reports.append(policy.updater.update(sample_groups(policy, 9, roles=ROLES)))
         ends.append(torch.cat([p.detach().flatten() for p in policy.loaded.model.parameters()]))
     plain, compared = reports
     assert plain.role_gradients == ()
@@ -144,7 +117,7 @@ def test_parts_of_a_policy_of_a_run_also_with_lora(small_run_file, rank):
 
     def update(roles):
         policy = policy_of(small_run_file(1).read_text(), rank)
-        groups = sample_groups(policy, ("tool", "planner"))
+        groups = sample_groups(policy, 9, roles=("tool", "planner"))
         return policy.updater.update([group for group in groups if group.role in roles])
 
     both = update(("tool", "planner"))

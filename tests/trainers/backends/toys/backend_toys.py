@@ -140,7 +140,9 @@ def groups_of(requests, answers, roles=("planner",), seed=0):
 
 def sample_groups(policy, count=6, seed=0, roles=("planner",), **sampling):
     """Return groups that a policy has sampled by itself."""
-    requests = make_requests(count, seed=seed, lengths=(2, 20), candidates=(2, 4), **sampling)
+    vocab = policy.engine.limits.vocab_size
+    sampling = {"lengths": (2, 20), "candidates": (2, 4), "vocab": vocab} | sampling
+    requests = make_requests(count, seed=seed, **sampling)
     return groups_of(requests, policy.engine.generate_now(requests), roles, seed)
 
 

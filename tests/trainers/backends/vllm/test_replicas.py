@@ -2,95 +2,21 @@
 
 import asyncio
 import contextlib
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from backend_toys import TOKENIZER, FakeServer, make_requests
 from safetensors.torch import load_file
 
-from pettingllms_trainers.backends.hf.tiny import build_tokenizer
 from pettingllms_trainers.backends.vllm import handover
 from pettingllms_trainers.backends.vllm import server as vllm_server
 from pettingllms_trainers.backends.vllm.handover import weight_files, write_weights
 from pettingllms_trainers.backends.vllm.server import ServedVLLM, start_command
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
-from pettingllms_trainers.types import SamplingSettings
-
-TOKENIZER = build_tokenizer("abc")
-END = TOKENIZER.eos_token_id
-A = TOKENIZER.convert_tokens_to_ids("a")
-
-
-class FakeServer(ThreadingHTTPServer):
-    """Answers every request with `a`, unless its `script` has something else to say."""
-
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        self.calls, self.script, self.version = [], {}, "default"
-        self.settings = {
-            "logprobs_mode": "processed_logprobs",
-            "max_model_len": 64,
-            "vocab_size": len(TOKENIZER),
-            "max_loras": 3,
-            "max_lora_rank": 16,
-        }
-
-    def handle_error(self, request, client_address):
-        """Say nothing: clients go away when a request is refused."""
-
-    def answer(self, route, body):
-        """Return status and content; a script's value may be a function of the body."""
-        scripted = self.script.get(route)
-        if isinstance(scripted, list):
-            scripted = scripted.pop(0) if scripted else None
-        if scripted is not None:
-            return scripted
-        if route == "/collective_rpc" and body["method"] == "describe_for_trainer":
-            return 200, {"results": [self.settings]}
-        if route == "/update_weight_version":
-            self.version = body["new_version"]
-        if route == "/inference/v1/generate":
-            choice = {
-                "token_ids": [A, END],
-                "logprobs": {"content": [{"logprob": -0.5}, {"logprob": -0.25}]},
-                "finish_reason": "stop",
-                "weight_versions": [{"version": self.version, "start": 0, "end": 2}],
-            }
-            return 200, {"choices": [choice] * body["sampling_params"]["n"]}
-        return 200, {"success": True}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: FakeServer
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
-        self.server.calls.append((self.path, body))
-        self._send(*self.server.answer(self.path, body))
-
-    def do_GET(self):
-        self._send(*self.server.answer(self.path, None))
-
-    def _send(self, status, content):
-        if status == 0:  # break the connection off
-            self.close_connection = True
-            return
-        data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *arguments):
-        """Say nothing."""
 
 
 @pytest.fixture
@@ -98,13 +24,10 @@ def servers(monkeypatch):
     """Three servers."""
     monkeypatch.setattr(vllm_server, "_PAUSE_S", 0.0)
     with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(FakeServer()) for _ in range(3)]
-        for server in found:
-            thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(server.shutdown)
-        yield found
+        yield [stack.enter_context(FakeServer().running()) for _ in range(3)]
+
+
+END, A = TOKENIZER.eos_token_id, TOKENIZER.convert_tokens_to_ids("a")
 
 
 def connect(servers, adapters=(0, 0), **settings):
@@ -127,17 +50,11 @@ def num_generated(server):
 
 
 @pytest.fixture
-def requests(make_requests):
+def requests():
     """Thirty requests of two candidates each."""
-    return [
-        request.__class__(
-            prompt_ids=(A,),
-            num_candidates=2,
-            sampling=SamplingSettings(temperature=0.5, max_completion_tokens=3, stop=("c",)),
-            seed=request.seed,
-        )
-        for request in make_requests(30)
-    ]
+    settings = {"temperature": 0.5, "max_completion_tokens": 3, "stop": ("c",)}
+    made = make_requests(30, candidates=(2,), **settings)
+    return [replace(request, prompt_ids=(A,)) for request in made]
 
 
 def test_requests_are_spread_over_the_servers(servers, requests):

