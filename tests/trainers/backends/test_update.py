@@ -25,6 +25,7 @@ from pettingllms_trainers.backends.hf.weights import read_shares
 from pettingllms_trainers.config import DeepSpeedConfig, EngineConfig
 from pettingllms_trainers.config.policies import LoraConfig
 from pettingllms_trainers.errors import CheckpointError, UpdateError
+from pettingllms_trainers.learning.minibatch import weighted_groups
 from pettingllms_trainers.types import Demonstration, Imitation
 
 # DeepSpeed calls torch by old names.
@@ -34,11 +35,11 @@ pytestmark = [
 ]
 
 
-def plain(directory, new_learner=None, precision="float32", **settings):
+def plain(directory, new_learner=None, device="cpu", **settings):
     learner = {} if new_learner is None else {"new_learner": new_learner}
     return TransformersPolicy(
-        LoadedModel.from_pretrained(directory, precision=precision, is_trained=True),
-        engine=EngineConfig(precision=precision),
+        LoadedModel.from_pretrained(directory, precision="float32", is_trained=True, device=device),
+        engine=EngineConfig(),
         training=training(**settings),
         **learner,
     )
@@ -54,12 +55,16 @@ def eight_bits(directory, **settings):
     return plain(directory, state_bits=8, **settings)
 
 
-def deepspeed(directory, **settings):
+def deepspeed(directory, stage, offload="none", **settings):
     pytest.importorskip("deepspeed", reason="the package deepspeed is not installed")
-    from pettingllms_trainers.backends.deepspeed import zero_learner
+    from pettingllms_trainers.backends.deepspeed import loading_shards, zero_learner
 
-    learner = functools.partial(zero_learner, deepspeed=DeepSpeedConfig(stage=2))
-    return plain(directory, learner, **settings)
+    config = DeepSpeedConfig(stage=stage, offload=offload)
+    learner = functools.partial(zero_learner, deepspeed=config)
+    if stage < 3:
+        return plain(directory, learner, **settings)
+    with loading_shards(training(**settings).optimizer, "float32", config):
+        return plain(directory, learner, device=None, **settings)
 
 
 UPDATERS = {
@@ -69,7 +74,9 @@ UPDATERS = {
     "adapter": adapter,
     "eight bits": eight_bits,
     "fsdp": functools.partial(plain, new_learner=fsdp_learner),
-    "deepspeed": deepspeed,
+    "deepspeed 1": functools.partial(deepspeed, stage=1),
+    "deepspeed 2, offloaded": functools.partial(deepspeed, stage=2, offload="optimizer"),
+    "deepspeed 3": functools.partial(deepspeed, stage=3),
 }
 
 
@@ -137,6 +144,33 @@ def test_no_groups_are_a_skipped_update_and_the_schedule_goes_on(make, source, t
     assert stats.skipped
     assert is_same(before, trained(policy))
     assert policy.updater.update(sample_groups(source)).learning_rate == pytest.approx(0.5e-2)
+
+
+def test_an_update_is_that_of_all_weights_in_one_place(request, make, source, model_directory):
+    if {"adapter", "eight bits"} & set(request.node.callspec.params.values()):
+        pytest.skip("it learns otherwise")
+    options = {"weight_decay": 0.1, "max_grad_norm": 0.5, "learning_rate": 1e-3}
+    groups = sample_groups(source)
+    policies = make(**options), plain(model_directory(0), **options)
+    one, other = ([each.updater.update(groups) for _ in range(2)] for each in policies)
+    assert [stats.grad_norm for stats in one] == pytest.approx(
+        [stats.grad_norm for stats in other], rel=1e-2
+    )
+    scores = [flat(each.updater.score(groups)) for each in policies]
+    torch.testing.assert_close(*scores, rtol=1e-3, atol=1e-3)
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing(make, source, trained):
+    """The loss is finite, so that only the gradient's norm tells."""
+    policy, again = make(), make()
+    before, groups = trained(policy), weighted_groups(sample_groups(source), "token_mean", 12)
+    learner = policy.updater.learner
+    with policy.loaded.active(), pytest.raises(UpdateError, match=r"gradient is .*not changed"):
+        learner.step(groups, lambda found, _: (found.logprobs.sum() * 0).sqrt(), 1e-2)
+    assert is_same(before, trained(policy))
+    for each in (policy, again):
+        each.updater.update(sample_groups(source))
+    assert is_same(trained(policy), trained(again)), "nor is anything left of it"
 
 
 def test_what_cannot_be_learnt_from_changes_nothing(make, source, trained):

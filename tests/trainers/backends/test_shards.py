@@ -1,0 +1,277 @@
+"""Runs of two processes with FSDP2 and with DeepSpeed are those of one without, up to rounding."""
+
+import importlib.metadata
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from backend_toys import ALONE_ON_A_CORE, TORCHRUN, assert_same_run, run_python, saved_weights
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, NemotronConfig, NemotronForCausalLM
+
+from pettingllms.files import read_lines
+from pettingllms_trainers.errors import ConfigError
+
+# DeepSpeed calls torch by old names.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+NUM_STEPS = 3
+RUN = ["--checkpoint.keep=9", "--loss.kl-coefficient=0.1"]
+"""Also the distance from the reference, which is another one after every step."""
+CREDITS = {
+    "value": ["--algorithm.name=value"],
+    "vine": ["--algorithm.name=vine"],
+    "lockstep": ["--algorithm.name=lockstep", "--algorithm.free_share=0"],  # so that they move
+}
+LEAKING = {
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.5,
+}
+nightly, smoke = pytest.mark.nightly, pytest.mark.smoke
+
+
+def deepspeed(stage, offload="none"):
+    return f"--deepspeed.stage={stage}", f"--deepspeed.offload={offload}"
+
+
+FSDP = ("--fsdp.enabled",)
+
+
+def needed(flags):
+    if any("deepspeed" in flag for flag in flags):
+        pytest.importorskip("deepspeed", reason="the package deepspeed is not installed")
+
+
+@pytest.fixture(scope="module")
+def train(small_run_file, tmp_path_factory):
+    """Return a function that trains, once for each way, and gives the directory."""
+    found, config = {}, small_run_file(NUM_STEPS)
+
+    def call(num_processes, *flags, directory=None):
+        needed(flags)
+        key = (num_processes, *flags, directory)
+        if key not in found:
+            found[key] = directory or tmp_path_factory.mktemp("shards") / "run"
+            launcher = [*TORCHRUN, num_processes] if num_processes > 1 else []
+            line = (config, "--output-dir", found[key], *RUN, *flags)
+            run_python(*launcher, "-m", "pettingllms_trainers.cli", *line)
+        return found[key]
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(FSDP, marks=nightly),
+        deepspeed(1),
+        pytest.param(deepspeed(2), marks=smoke),
+        pytest.param(deepspeed(3), marks=smoke),
+        deepspeed(2, "optimizer"),
+        deepspeed(3, "all"),
+        *((*deepspeed(2), *flags) for flags in CREDITS.values()),
+    ],
+    ids=str,
+)
+def test_two_processes_train_as_one_without(train, flags):
+    plain = [flag for flag in flags if "deepspeed" not in flag and "fsdp" not in flag]
+    assert_same_run(train(1, *plain), train(2, *flags), 1e-4)
+
+
+@pytest.mark.parametrize("flags", [pytest.param(FSDP, marks=nightly), deepspeed(3)], ids=str)
+def test_policies_are_ordinary_models(train, flags):
+    directory = train(2, *flags)
+    for policy in "tp":
+        model = AutoModelForCausalLM.from_pretrained(directory / "policies" / policy)
+        saved = load_file(directory / "policies" / policy / "model.safetensors")
+        assert all(torch.equal(weight, saved[name]) for name, weight in model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("flags", "num_processes", "tolerance"),
+    [
+        pytest.param(FSDP, 2, 0, marks=nightly),
+        pytest.param(FSDP, 1, 1e-4, marks=nightly),
+        (deepspeed(2), 2, 0),
+        (deepspeed(3), 2, 0),
+        (deepspeed(3), 1, 1e-4),
+    ],
+    ids=str,
+)
+def test_a_resumed_run_ends_alike_with_any_number_of_processes(
+    train, tmp_path, flags, num_processes, tolerance
+):
+    whole, again = train(2, *flags), tmp_path / "run"
+    shutil.copytree(whole, again)
+    for step in range(2, NUM_STEPS + 1):
+        shutil.rmtree(again / "checkpoints" / f"step-{step:08d}")
+    train(num_processes, *flags, "--resume", directory=again)
+    assert_same_run(whole, again, tolerance)
+
+
+def test_weights_in_bfloat16_are_learnt_beside_those_in_float32(train):
+    directory = train(2, *deepspeed(3), "--engine.precision=bfloat16")
+    for line in read_lines(directory / "metrics.jsonl")[1:]:
+        for policy in "tp":
+            assert line[f"loss/{policy}/grad_norm"] > 0
+            assert line[f"loss/{policy}/first_ratio_error"] < 0.5
+    assert {weight.dtype for weight in saved_weights(directory).values()} == {torch.bfloat16}
+
+
+def test_a_signal_to_the_launcher_saves_and_ends_all(train, small_run_file, tmp_path):
+    needed(deepspeed(2))
+    line = [small_run_file(NUM_STEPS), "--output-dir", tmp_path / "run", *RUN, *deepspeed(2)]
+    process = subprocess.Popen(
+        [sys.executable, *map(str, [*TORCHRUN, 2, "-m", "pettingllms_trainers.cli", *line])],
+        env={**os.environ, **ALONE_ON_A_CORE},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 300
+        while not (tmp_path / "run" / "checkpoints" / "step-00000001").exists():
+            assert process.poll() is None, process.communicate()[0][-3000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=500)
+    finally:
+        process.kill()
+    assert process.returncode != 0
+    assert "continue with --resume" in output
+    train(2, *deepspeed(2), "--resume", directory=tmp_path / "run")
+    assert_same_run(train(2, *deepspeed(2)), tmp_path / "run", 0)
+
+
+def test_a_version_that_takes_wrong_steps_is_refused(monkeypatch):
+    needed(deepspeed(2))
+    from pettingllms_trainers.backends.deepspeed import check_deepspeed
+
+    check_deepspeed()
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "0.19.7")
+    with pytest.raises(ConfigError, match=r"deepspeed>=0\.19\.8 is required.*found.*Install it"):
+        check_deepspeed()
+
+
+SHARDS = """
+import functools
+import json
+import sys
+import torch
+from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.updater import TrainingSettings
+from pettingllms_trainers.config import DeepSpeedConfig, EngineConfig, LossConfig, OptimizerConfig
+from pettingllms_trainers.errors import UpdateError
+from pettingllms_trainers.learning.minibatch import weighted_groups
+from pettingllms_trainers.ranks import joined_ranks
+from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
+
+library, precision, *directories = sys.argv[1:]
+config = OptimizerConfig(gradient_checkpointing=True)
+settings = TrainingSettings(
+    loss=LossConfig(), optimizer=config, num_steps=1, max_completion_tokens=8, seed=0
+)
+completion = TrainingCompletion((3, 4), (-1.0, -1.0), 1.0)
+group = TrainingGroup(role="r", prompt_ids=(1, 2), completions=(completion,))
+mini_batch = weighted_groups([group], "token_mean", 1)
+
+def load(directory, device):
+    return LoadedModel.from_pretrained(
+        directory, precision=precision, is_trained=True, device=device
+    )
+
+def loaded_in_shards(directory, ranks):
+    if library == "fsdp":
+        from pettingllms_trainers.backends.fsdp import fsdp_learner
+        return load(directory, None if ranks.is_main else "meta"), fsdp_learner
+    from pettingllms_trainers.backends.deepspeed import loading_shards, zero_learner
+    deepspeed = DeepSpeedConfig(stage=3)
+    with loading_shards(config, precision, deepspeed):
+        loaded = load(directory, None)
+    return loaded, functools.partial(zero_learner, deepspeed=deepspeed)
+
+with joined_ranks() as ranks:
+    for directory in directories:
+        loaded, new_learner = loaded_in_shards(directory, ranks)
+        read = sum(p.numel() for p in loaded.model.parameters() if p.device.type != "meta")
+        policy = TransformersPolicy(
+            loaded, engine=EngineConfig(kind="vllm", precision=precision), training=settings,
+            ranks=ranks, new_learner=new_learner,
+        )
+        learner = policy.updater.learner
+        own = dict(load(directory, "cpu").model.named_parameters())
+
+        def is_same():
+            found = [torch.equal(w, own[name]) for name, w in policy.exporter.named_weights()]
+            return all(found) and len(found) == len(own)
+
+        same = [is_same()]
+        copy = learner.weights.copy()
+        try:
+            learner.step(mini_batch, lambda found, _: (found.logprobs.sum() * 0).sqrt(), 1e-2)
+        except UpdateError as error:
+            assert "gradient is " in str(error), error
+            same.append(is_same())
+        learner.step(mini_batch, lambda found, _: found.logprobs.sum(), 1e-2)
+        same.append(is_same())
+        with learner.weights.holding(copy):
+            same.append(is_same())
+        same.append(is_same())
+        parts = [getattr(p, "ds_tensor", p) for p in learner.weights.trained.values()]
+        found = {
+            "read": read,
+            "held": sum(getattr(p, "to_local", lambda p=p: p)().numel() for p in parts),
+            "all": sum(p.numel() for p in own.values()),
+            "same": same,
+            "is_packed": learner.is_packed,
+        }
+        print("\\n" + json.dumps(found), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "precision"),
+    [
+        pytest.param("fsdp", "float32", marks=nightly),
+        pytest.param("fsdp", "bfloat16", marks=nightly),
+        pytest.param("deepspeed", "float32", marks=smoke),
+    ],
+)
+def test_no_rank_holds_all_weights_and_the_model_is_checked_in_shards(
+    model_directory, tmp_path, library, precision
+):
+    """The file's weights; a gradient that is not finite leaves them, a step does not."""
+    if library == "deepspeed":
+        needed(deepspeed(3))
+    leaking = tmp_path / "nemotron"  # mixes neighbouring tokens outside its attention
+    NemotronForCausalLM(NemotronConfig(**LEAKING)).save_pretrained(leaking)
+    AutoTokenizer.from_pretrained(model_directory()).save_pretrained(leaking)
+    script = tmp_path / "shards.py"
+    script.write_text(SHARDS)
+    done = run_python(*TORCHRUN, 2, script, library, precision, model_directory(), leaking)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(found) == 4, "two models on two ranks"
+    whole = {"fsdp": 1, "deepspeed": 0}[library]  # the main rank reads, or every one its shards
+    assert sum(line["read"] for line in found) == whole * sum(line["all"] for line in found) / 2
+    for line in found:
+        assert line["held"] == pytest.approx(line["all"] / 2, rel=0.01)
+        assert line["same"] == [True, True, False, True, False]
+    assert [line["is_packed"] for line in found] == [True, True, False, False]
+    assert "packed log-probabilities are" in done.stderr
