@@ -1,4 +1,4 @@
-"""`Difficulty`: the levels of difficulty of an environment, in order."""
+"""`Difficulty`: the axis of difficulty of an environment."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ Attributes = Mapping[str, Any]
 
 
 class Difficulty:
-    """Levels of difficulty, numbered 0, 1, 2, ... from easy to hard; the first ones have names.
+    """Difficulties, numbered 0, 1, 2, ... from easy to hard; the first ones have names.
 
-    A level is a set of attributes, arguments of the environment such as size, boxes, hops, turns.
-    `pettingllms.make(id, level=2)` and `make(id, level="medium")` take them from here.
+    A difficulty is a set of attributes: arguments of the environment such as size, boxes, hops,
+    turns. `pettingllms.make(id, difficulty=2)` and `make(id, difficulty="medium")` take them from
+    here.
 
     Args:
-        named: Name -> attributes, from level 0 on; or the name of the level that it names too.
-        beyond: Number of a level without a name -> its attributes.
-        last: Number of the hardest level: as far as levels can be certified. None: the last name.
+        named: Name -> attributes, from difficulty 0 on; or the name of one that it names too.
+        beyond: Number of a difficulty without a name -> its attributes.
+        last: Number of the hardest one: as far as levels can be certified. None: the last name.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Difficulty:
     ) -> None:
         found: list[Attributes] = []
         self.names: dict[str, int] = {}
-        """Name -> number of the level."""
+        """Name -> number."""
         for name, attributes in (named or {}).items():
             if isinstance(attributes, str):
                 self.names[name] = self.names[attributes]
@@ -42,35 +43,37 @@ class Difficulty:
         if beyond is not None and last is not None:
             found += map(beyond, range(len(found), last + 1))
         self.attributes = tuple(found)
-        """Level -> arguments of the environment that it stands for."""
+        """Number -> arguments of the environment that it stands for."""
 
     def __len__(self) -> int:
-        """Return the number of levels, 0 if there are none."""
+        """How many there are; 0 if the environment has no such axis."""
         return len(self.attributes)
 
     def names_of(self, number: int) -> str:
-        """Return the number of a level, with its names: `1 (paper)`."""
+        """A number with its names: `1 (paper)`."""
         names = [name for name, named in self.names.items() if named == number]
         return f"{number} ({', '.join(names)})" if names else str(number)
 
-    def number(self, env_id: str, level: object) -> int:
-        """Return the number of a level, given by number or name.
+    def number(self, env_id: str, difficulty: object) -> int:
+        """The number of a difficulty that is given by number or name.
 
         Raises:
-            InvalidArgument: If there is no such level; says which there are.
+            InvalidArgument: If there is none of that number or name; says which there are.
         """
-        level = plain(level)
-        if isinstance(level, str) and level in self.names:
-            return self.names[level]
-        if isinstance(level, int) and not isinstance(level, bool) and 0 <= level < len(self):
-            return level
+        difficulty = plain(difficulty)
+        if isinstance(difficulty, str) and difficulty in self.names:
+            return self.names[difficulty]
+        known = range(len(self))
+        if isinstance(difficulty, int) and not isinstance(difficulty, bool) and difficulty in known:
+            return difficulty
+        what = f"difficulty of {env_id}"
         if not self.attributes:
-            raise InvalidArgument(f"level of {env_id}", level, "none: it has no levels")
+            raise InvalidArgument(what, difficulty, "none: it has no difficulties")
         allowed = f"0 to {len(self) - 1}, or {', '.join(self.names)}"
-        raise InvalidArgument(f"level of {env_id}", level, allowed + suggestion(level, self.names))
+        raise InvalidArgument(what, difficulty, allowed + suggestion(difficulty, self.names))
 
     def of(self, arguments: Attributes, defaults: Attributes) -> int | None:
-        """Return the level that an environment's arguments are, None if they are no level.
+        """The number of the difficulty that an environment's arguments are; None if they are none.
 
         Args:
             arguments: The arguments that are given.
@@ -82,4 +85,4 @@ class Difficulty:
             return {name: {**defaults, **given}.get(name) for name in axis}
 
         here = place(arguments)
-        return next((k for k, level in enumerate(self.attributes) if place(level) == here), None)
+        return next((k for k, one in enumerate(self.attributes) if place(one) == here), None)

@@ -215,8 +215,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
     `alpha * team`. `infos[i]` describes agent i's last action: `reward_parts` (the two summands),
     `parse_error`, `turn`, and `success`, which is set for all when the episode ends.
     All agents end in the same step, with `terminations` (solved or failed) or `truncations`
-    (`max_turns` turns played). In an environment whose arguments are one of its `levels`, they say
-    which one it is: `difficulty`.
+    (`max_turns` turns played). In an environment whose arguments are one of its `difficulties`,
+    infos say which one it is: `difficulty`.
 
     Args:
         stages: Agent names, grouped by stage, in playing order: `(("tool_0",), ("planner_0",))`.
@@ -239,7 +239,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
     spec: EnvSpec | None = None
     """How `pettingllms.make` made this environment; None when it was constructed directly."""
     difficulty: int | None = None
-    """Which of the `levels` its arguments are; None if they are none of them."""
+    """Which of the `difficulties` its arguments are; None if they are none of them."""
     solved_share: float = 0.0
     """Share of a level's solution after which episodes begin, in [0, 1); see `pettingllms.make`."""
     solves_in_one_turn: ClassVar[bool] = False

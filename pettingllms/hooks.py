@@ -31,8 +31,8 @@ class GameHooks(ABC, Generic[StateT]):
     """Placeholder -> its meaning; what `_fields` provides."""
     private_fields: ClassVar[tuple[str, ...]] = ()
     """Placeholders whose values only their reader may know, until the reader has written them."""
-    levels: ClassVar[Difficulty] = Difficulty()
-    """The levels of difficulty, from easy to hard; see `pettingllms.make`."""
+    difficulties: ClassVar[Difficulty] = Difficulty()
+    """From easy to hard; see `pettingllms.make`."""
     fixed_program: ClassVar[str] = ""
     """A Python program that a tool agent can hand in on every level, written once: the baseline of
     what is not a program for this level. The policy `program` plays it; empty if there is none."""

@@ -184,11 +184,11 @@ def make(id: Name, *, checks: bool = True, **kwargs: Any) -> Any:
             or `"reasoning_gym:NAME"`, a task of reasoning-gym, and other sources of packages.
         checks: Whether the environment is wrapped in `ChecksWrapper`, which refuses wrong use of
             the API with clear errors. Stepping is faster without it; the trainer uses raw ones.
-        **kwargs: Arguments of the environment, documented in its class. `level` stands for those
-            that make it easy or hard, by number from 0 on or by name: `level=3`, `level="hard"`;
-            arguments given with it override it. See `pettingllms.difficulty`. `solved_share=0.5`,
-            for training: episodes begin halfway along the solution by the scripted policy
-            `oracle`, at the start of a turn; where it takes one turn only, prompts show the first
+        **kwargs: Arguments of the environment, documented in its class. `difficulty` stands for
+            those that make it easy or hard, by number from 0 on or by name: `difficulty=3`,
+            `difficulty="hard"`; arguments given with it override it. See `pettingllms.difficulty`.
+            `solved_share=0.5`, for training: episodes begin halfway along the solution by the
+            scripted policy `oracle`, at the start of a turn; where it takes one turn only, prompts show the first
             half of its answers, worked out where that is known.
 
     Returns:
@@ -213,8 +213,8 @@ def make(id: Name, *, checks: bool = True, **kwargs: Any) -> Any:
     if isinstance(id, FoundName):
         _check_data(id, factory, kwargs)
     id = found.id
-    levels: Difficulty = getattr(factory, "levels", GameHooks.levels)
-    arguments = _resolved(id, levels, {**found.kwargs, **kwargs})
+    difficulties: Difficulty = getattr(factory, "difficulties", GameHooks.difficulties)
+    arguments = _resolved(id, difficulties, {**found.kwargs, **kwargs})
     own = {name: value for name, value in arguments.items() if name != SOLVED_SHARE}
     _check_keywords(id, factory, own)
     env = factory(**own)
@@ -225,7 +225,7 @@ def make(id: Name, *, checks: bool = True, **kwargs: Any) -> Any:
         )
     # Recorded with the environment: replays and other processes make it again from this.
     env.spec = replace(found, kwargs=arguments)
-    env.difficulty = levels.of(own, _defaults(factory)) if levels else None
+    env.difficulty = difficulties.of(own, _defaults(factory)) if difficulties else None
     if SOLVED_SHARE in arguments:
         env.solved_share = _checked_share(id, env, arguments[SOLVED_SHARE])
     return ChecksWrapper(env) if checks else env
@@ -264,13 +264,13 @@ def _checked_share(id: str, env: TextEnv[Any], share: object) -> float:
     return value
 
 
-def _resolved(id: str, levels: Difficulty, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with the attributes of a level, if one is asked for, in its place."""
+def _resolved(id: str, difficulties: Difficulty, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with the attributes of a difficulty, if one is asked for, in its place."""
     arguments = {name: plain(value) for name, value in given.items()}
-    level = arguments.pop("level", None)
-    if level is None:
+    difficulty = arguments.pop("difficulty", None)
+    if difficulty is None:
         return arguments
-    return {**levels.attributes[levels.number(id, level)], **arguments}
+    return {**difficulties.attributes[difficulties.number(id, difficulty)], **arguments}
 
 
 def _defaults(factory: Callable[..., Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
         spec = pettingllms.spec(env_id)
         if spec.package == "pettingllms":
             yield env_id, {}
-            yield from ((env_id, {"level": k}) for k in range(len(spec.load().levels)))
+            yield from ((env_id, {"difficulty": k}) for k in range(len(spec.load().difficulties)))
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ def main() -> None:
     result = frame("games_levels", [])
     result |= {"num_draws": options.draws, "num_levels": options.levels, "levels": []}
     for env_id in options.games:
-        for number in range(len(pettingllms.spec(env_id).load().levels)):
+        for number in range(len(pettingllms.spec(env_id).load().difficulties)):
             row = measured(env_id, number, options.draws, options.levels)
             result["levels"].append(row)
             print(row, flush=True)
@@ -68,7 +68,7 @@ def main() -> None:
 def measured(env_id: str, number: int, num_draws: int, num_levels: int) -> dict[str, Any]:
     """The figures of one level of difficulty."""
     team = {} if env_id in TEAMS else {"team": "single"}
-    env = pettingllms.make(env_id, checks=False, level=number, split="test", **team)
+    env = pettingllms.make(env_id, checks=False, difficulty=number, split="test", **team)
     hashes: set[str] = set()
     seconds = 0.0
     for seed in range(num_draws):
@@ -78,8 +78,8 @@ def measured(env_id: str, number: int, num_draws: int, num_levels: int) -> dict[
     row: dict[str, Any] = {
         "env_id": env_id,
         "level": number,
-        "names": env.levels.names_of(number),
-        "arguments": env.levels.attributes[number],
+        "names": env.difficulties.names_of(number),
+        "arguments": env.difficulties.attributes[number],
         "num_distinct": len(hashes),
         "ms_per_level": round(1000 * seconds / num_draws, 2),
         "rule_name": RULES[env_id],

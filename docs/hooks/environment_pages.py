@@ -50,7 +50,7 @@ def environment_page(env_id: str, images: list[str]) -> str:
     parts = [f"# {env_id}\n\n{_summary(env)}\n"]
     parts += [f"![A level of {env_id}]({name}){{ .level }}\n" for name in images[:1]]
     parts += [f"## {name}\n\n{_prose(text)}\n" for name, text in sections.items()]
-    parts += ["## Levels of difficulty\n", _levels(env_id, env)] if env.levels else []
+    parts += ["## Levels of difficulty\n", _levels(env_id, env)] if env.difficulties else []
     parts += ["## Prompts\n", _prompts(env), "## An episode\n", _episode(env, images[1:])]
     return "\n".join(parts)
 
@@ -99,14 +99,14 @@ def _call(env_id: str, env: Any) -> str:
 def _levels(env_id: str, env: Any) -> str:
     rows = [
         [
-            env.levels.names_of(k),
+            env.difficulties.names_of(k),
             ", ".join(code(f"{key}={value!r}") for key, value in level.items()),
         ]
-        for k, level in enumerate(env.levels.attributes)
+        for k, level in enumerate(env.difficulties.attributes)
     ]
-    calls = (f'pettingllms.make("{env_id}", level={level})' for level in ("0", '"easy"'))
+    calls = (f'pettingllms.make("{env_id}", difficulty={level})' for level in ("0", '"easy"'))
     head = "From easy to hard; {} and {} are the same. Infos say `difficulty`.\n\n"
-    return head.format(*map(code, calls)) + table(["level", "arguments"], rows)
+    return head.format(*map(code, calls)) + table(["difficulty", "arguments"], rows)
 
 
 def _prompts(env: Any) -> str:

@@ -181,7 +181,7 @@ def _climbed(
 ) -> GameResult:
     """Look for the hardest level of a game that is passed; reports are added to `reports`."""
     levels = suite.levels[env_id]
-    roles = roles_of(make(env_id, checks=False, level=levels[0]))
+    roles = roles_of(make(env_id, checks=False, difficulty=levels[0]))
     texts = [text for text in about["policies"] if role_named(text) in (None, *roles)]
     line_up = {role: named(text) for role, text in read_policies(texts, roles).items()}
     if missing := [role for role in roles if role not in line_up]:

@@ -53,7 +53,7 @@ def list_command(as_json: bool) -> int:
         )
         return 0
     table = plain_table(
-        "environment", "what it is", "roles", "levels", "scripted policies", "package"
+        "environment", "what it is", "roles", "difficulties", "scripted policies", "package"
     )
     for entry in entries:
         if "error" in entry:
@@ -62,7 +62,7 @@ def list_command(as_json: bool) -> int:
             )
             continue
         roles, scripted = ", ".join(entry["roles"]), ", ".join(entry["scripted_policies"])
-        levels = str(entry["num_levels"])
+        levels = str(entry["num_difficulties"])
         row = (visible(entry["summary"]), roles, levels, scripted or "none", entry["package"])
         table.add_row(visible(entry["id"], "cyan"), *row)
     console.print(table)
@@ -95,7 +95,7 @@ def _entry(env_id: str) -> dict[str, Any]:
         "roles": list(roles_of(env)),
         "agents": list(env.possible_agents),
         "max_turns": env.max_turns,
-        "num_levels": len(env.levels),
+        "num_difficulties": len(env.difficulties),
         "scripted_policies": list(env.scripted_policies),
         "package": package,
     }
@@ -170,9 +170,9 @@ def _without_package(env_id: str) -> str:
 def _levels(env: TextEnv[Any]) -> list[str]:
     """Return a line per level of difficulty: number, names, arguments."""
     return [
-        f"{env.levels.names_of(number)}: "
+        f"{env.difficulties.names_of(number)}: "
         + ", ".join(f"{argument}={value!r}" for argument, value in attributes.items())
-        for number, attributes in enumerate(env.levels.attributes)
+        for number, attributes in enumerate(env.difficulties.attributes)
     ]
 
 
@@ -220,8 +220,8 @@ def _page_json(env_id: str, env: TextEnv[Any]) -> dict[str, Any]:
         "stages": env.stages,
         "max_turns": env.max_turns,
         "scripted_policies": list(env.scripted_policies),
-        "levels": [dict(attributes) for attributes in env.levels.attributes],
-        "level_names": env.levels.names,
+        "difficulties": [dict(attributes) for attributes in env.difficulties.attributes],
+        "difficulty_names": env.difficulties.names,
         "difficulty": env.difficulty,
         "prompt_fields": dict(env.prompt_fields),
         "arguments": {p.name: _default_json(p.default) for p in _arguments(env)},

@@ -136,7 +136,7 @@ def cell_plan(
     found = EvaluationPlan(
         env_id=env_id,
         variants={MAIN: line_up},
-        env_kwargs={"level": level, "split": "test"},
+        env_kwargs={"difficulty": level, "split": "test"},
         seed=seed if num_tried is None else derive_seed(seed, "try", num_tried),
         num_levels=num_boards,
         **plan,

@@ -183,7 +183,7 @@ def test_measured_levels_of_difficulty_are_all_those_of_today():
     for row in data["levels"]:
         measured.setdefault(row["env_id"], []).append(row["arguments"])
     for env_id, arguments in measured.items():
-        assert arguments == list(pettingllms.spec(env_id).load().levels.attributes), env_id
+        assert arguments == list(pettingllms.spec(env_id).load().difficulties.attributes), env_id
 
 
 def test_no_measured_policy_solves_more_of_harder_levels():

@@ -20,10 +20,10 @@ GAMES = ("blocksworld_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0
 CASES = [
     pytest.param(env_id, k, marks=[pytest.mark.nightly] if k > 3 else [], id=f"{env_id}-{k}")
     for env_id in GAMES
-    for k in range(len(pettingllms.spec(env_id).load().levels))
+    for k in range(len(pettingllms.spec(env_id).load().difficulties))
 ]
-MOONSHOTS = [id for id in GAMES if "moonshot" in pettingllms.spec(id).load().levels.names]
-"""Games with rules that are drawn with the level, from moonshot on."""
+MOONSHOTS = [id for id in GAMES if "extreme" in pettingllms.spec(id).load().difficulties.names]
+"""Games with rules that are drawn with the level, from extreme on."""
 RULES = {
     "dining_v0": ("alternate", "greedy", "random"),
     "fireworks_v0": ("conventions", "greedy", "random"),
@@ -44,18 +44,18 @@ def solved(env, actor_of, seeds):
 
 @pytest.mark.parametrize("env_id", [*GAMES, *RULES])
 def test_names_are_the_same_for_all_games(env_id):
-    names = pettingllms.spec(env_id).load().levels.names
+    names = pettingllms.spec(env_id).load().difficulties.names
     named = [name for name in names if name != "paper"]
     assert named[:4] == ["easy", "medium", "hard", "expert"]
-    assert named[4:] in ([], ["moonshot"])
+    assert named[4:] in ([], ["extreme"])
     assert list(names.values()) == sorted(names.values())
 
 
 @pytest.mark.parametrize("env_id", ["plan_path_v0", "sokoban_v0", "sudoku_v0"])
 def test_the_defaults_are_the_settings_of_the_paper(env_id):
-    paper = pettingllms.make(env_id, level="paper", checks=False)
+    paper = pettingllms.make(env_id, difficulty="paper", checks=False)
     defaults = pettingllms.make(env_id, checks=False)
-    assert paper.difficulty == defaults.difficulty == paper.levels.names["paper"]
+    assert paper.difficulty == defaults.difficulty == paper.difficulties.names["paper"]
     for env in (paper, defaults):
         env.reset(seed=4)
     assert paper.state_hash() == defaults.state_hash()
@@ -64,7 +64,7 @@ def test_the_defaults_are_the_settings_of_the_paper(env_id):
 @pytest.mark.parametrize(("env_id", "level"), CASES)
 @pytest.mark.parametrize("team", ["single", "proposer-planner"])
 def test_the_oracle_solves_every_level(env_id, level, team):
-    env = pettingllms.make(env_id, level=level, team=team, split="test", checks=False)
+    env = pettingllms.make(env_id, difficulty=level, team=team, split="test", checks=False)
     assert solved(env, lambda rng: scripted_actor("oracle", rng), range(3)) == 3
 
 
@@ -72,8 +72,8 @@ def test_the_oracle_solves_every_level(env_id, level, team):
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_levels_choose_built_in_problems_by_difficulty(env_id, split):
     seen = set()
-    for level in range(len(pettingllms.spec(env_id).load().levels)):
-        env = pettingllms.make(env_id, level=level, split=split, checks=False)
+    for level in range(len(pettingllms.spec(env_id).load().difficulties)):
+        env = pettingllms.make(env_id, difficulty=level, split=split, checks=False)
         env.reset(seed=0)
         assert env.last()[0] not in seen
         seen.add(env.last()[0])
@@ -88,14 +88,14 @@ def falls(shares, num_levels):
 @pytest.mark.parametrize("env_id", [*GAMES, *RULES])
 @pytest.mark.parametrize("num_levels", [16, pytest.param(100, marks=pytest.mark.nightly)])
 def test_simple_policies_solve_no_more_of_harder_levels(env_id, num_levels):
-    count = len(pettingllms.spec(env_id).load().levels)
+    count = len(pettingllms.spec(env_id).load().difficulties)
     team = {} if env_id in RULES else {"team": "single"}
     for policy in RULES.get(env_id, ("greedy", "random")):
         shares = []
         # The hardest levels take longest to make; by day few are asked for.
-        by_day = [0, 1, 2, *["moonshot"] * (env_id in MOONSHOTS)]
+        by_day = [0, 1, 2, *["extreme"] * (env_id in MOONSHOTS)]
         for level in range(count) if num_levels > 16 else by_day:
-            env = pettingllms.make(env_id, level=level, checks=False, **team)
+            env = pettingllms.make(env_id, difficulty=level, checks=False, **team)
             actor = partial(scripted_actor, policy)
             shares.append(solved(env, actor, range(num_levels)))
         assert falls(shares, num_levels), shares
@@ -105,16 +105,16 @@ def test_simple_policies_solve_no_more_of_harder_levels(env_id, num_levels):
 def test_the_fixed_program_solves_what_a_program_for_all_levels_can(env_id):
     """It is no straw man: it solves every level whose rules are not drawn."""
     for level in ("easy", "hard", "expert"):
-        env = pettingllms.make(env_id, level=level, checks=False)
+        env = pettingllms.make(env_id, difficulty=level, checks=False)
         assert solved(env, lambda _: program_action, range(2)) == 2
 
 
 @pytest.mark.parametrize("env_id", MOONSHOTS)
 @pytest.mark.parametrize("num_levels", [20, pytest.param(200, marks=pytest.mark.nightly)])
 def test_where_rules_are_drawn_neither_a_fixed_program_nor_a_simple_rule_helps(env_id, num_levels):
-    env = pettingllms.make(env_id, level="moonshot", split="test", checks=False)
+    env = pettingllms.make(env_id, difficulty="extreme", split="test", checks=False)
     shares = [solved(env, lambda _: program_action, range(num_levels))]
-    env = pettingllms.make(env_id, level="moonshot", split="test", team="single", checks=False)
+    env = pettingllms.make(env_id, difficulty="extreme", split="test", team="single", checks=False)
     for policy in env.scripted_policies[1:]:
         shares.append(solved(env, partial(scripted_actor, policy), range(num_levels)))
     assert max(shares) <= num_levels // 20, shares

@@ -19,17 +19,17 @@ PLANNING = [
     {"team": "single-tool"},
 ]
 VARIANTS = {
-    "blocksworld_v0": [*PLANNING, {"level": "moonshot"}],
+    "blocksworld_v0": [*PLANNING, {"difficulty": "extreme"}],
     "dining_v0": [
         {"philosophers": 4, "meals": 2},
         {"observation_mode": "delta", "alpha": 0.5, "sight": 1},
     ],
     "fireworks_v0": [
         {},
-        {"level": "hard", "observation_mode": "delta", "alpha": 0.5},
-        {"level": "moonshot"},
+        {"difficulty": "hard", "observation_mode": "delta", "alpha": 0.5},
+        {"difficulty": "extreme"},
     ],
-    "queens_v0": [*PLANNING, {"level": "moonshot"}],
+    "queens_v0": [*PLANNING, {"difficulty": "extreme"}],
     "code_v0": [
         {},
         {"team": "single"},
@@ -43,19 +43,19 @@ VARIANTS = {
     "math_ensemble_v0": [{}, {"reasoners": 1, "tools": 0, "max_turns": 3}],
     "panel_v0": [
         {},
-        {"level": "expert", "observation_mode": "delta", "alpha": 0.5},
-        {"level": "moonshot"},
+        {"difficulty": "expert", "observation_mode": "delta", "alpha": 0.5},
+        {"difficulty": "extreme"},
     ],
     "relay_v0": [
         {},
-        {"level": "hard", "observation_mode": "delta", "alpha": 0.5},
-        {"level": "moonshot"},
+        {"difficulty": "hard", "observation_mode": "delta", "alpha": 0.5},
+        {"difficulty": "extreme"},
     ],
     "search_v0": [
         {},
         {"style": "letters", "documents": 12, "observation_mode": "delta"},
-        {"level": "expert"},
-        {"level": "moonshot"},
+        {"difficulty": "expert"},
+        {"difficulty": "extreme"},
     ],
     "sokoban_v0": [
         {},
@@ -65,7 +65,7 @@ VARIANTS = {
         {"team": "single", "stop_when_lost": False, "split": None},
         {"team": "single-tool"},
         {"team": "single-tool", "tool": "call", "boxes": 2},
-        {"level": "moonshot"},
+        {"difficulty": "extreme"},
         {"team": "single-tool", "tool": "call", "rules": 2, "size": 7, "observation_mode": "delta"},
     ],
     "sudoku_v0": [
@@ -84,7 +84,7 @@ VARIANTS = {
         {"team": "single", "view": "centred", "size": 4},
         {"team": "single-tool"},
         {"team": "single-tool", "tool": "call", "size": 64},
-        {"level": "moonshot"},
+        {"difficulty": "extreme"},
         {"team": "single-tool", "tool": "call", "rules": 2, "view": "centred"},
     ],
 }

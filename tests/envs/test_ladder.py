@@ -50,16 +50,19 @@ PLANNING = [
     {"team": "single"},
     {"team": "proposer-planner"},
     {"team": "single", "max_turns": 1},
-    *({"team": "single", "level": level} for level in ("easy", "hard")),
+    *({"team": "single", "difficulty": level} for level in ("easy", "hard")),
 ]
-DINING = [{}, {"level": "easy"}, {"level": "medium"}, {"max_turns": 6}]
-SEARCH = [{}, {"level": "easy"}, {"level": "hard"}, {"style": "letters", "documents": 12}]
-FIREWORKS = [{}, {"level": "medium"}, {"level": "hard"}]
-RELAY = [{}, {"level": "medium"}, {"level": "hard"}]
-PANEL = [{}, {"level": "easy"}, {"level": "hard"}]
+DINING = [{}, {"difficulty": "easy"}, {"difficulty": "medium"}, {"max_turns": 6}]
+SEARCH = [{}, {"difficulty": "easy"}, {"difficulty": "hard"}, {"style": "letters", "documents": 12}]
+FIREWORKS = [{}, {"difficulty": "medium"}, {"difficulty": "hard"}]
+RELAY = [{}, {"difficulty": "medium"}, {"difficulty": "hard"}]
+PANEL = [{}, {"difficulty": "easy"}, {"difficulty": "hard"}]
 FEW = [  # slow: many agents, large levels, or a sandbox
-    *((game, {"team": "single", "level": "expert"}) for game in ("blocksworld_v0", "queens_v0")),
-    ("dining_v0", {"level": "hard"}),
+    *(
+        (game, {"team": "single", "difficulty": "expert"})
+        for game in ("blocksworld_v0", "queens_v0")
+    ),
+    ("dining_v0", {"difficulty": "hard"}),
     ("sokoban_v0", {}),
     ("sokoban_v0", {"team": "single", "size": 10, "boxes": 4}),
     ("sokoban_v0", {"team": "single", "size": 12, "boxes": 6}),

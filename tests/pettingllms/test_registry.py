@@ -136,7 +136,7 @@ def test_ids_stand_in_the_registries_of_others(guess_id):
 
 
 def test_a_level_stands_for_arguments_and_others_win():
-    hard = pettingllms.make("sokoban_v0", level="hard", checks=False)
+    hard = pettingllms.make("sokoban_v0", difficulty="hard", checks=False)
     again = pettingllms.make("sokoban_v0", checks=False, **hard.spec.kwargs)
     assert "level" not in hard.spec.kwargs
     hard.reset(seed=1)
@@ -144,7 +144,7 @@ def test_a_level_stands_for_arguments_and_others_win():
     assert hard.state_hash() == again.state_hash()
     assert hard.state().level.boxes.bit_count() == 3
     assert hard.difficulty == again.difficulty == 3
-    fewer = pettingllms.make("sokoban_v0", level=3, boxes=2, checks=False)
+    fewer = pettingllms.make("sokoban_v0", difficulty=3, boxes=2, checks=False)
     fewer.reset(seed=1)
     assert fewer.state().level.boxes.bit_count() == 2
     assert fewer.difficulty is None
@@ -153,7 +153,7 @@ def test_a_level_stands_for_arguments_and_others_win():
 @pytest.mark.parametrize(
     ("level", "message"),
     [
-        ("hrad", r"level of sokoban_v0: .*hrad.*0 to 7.*did you mean .hard"),
+        ("hrad", r"difficulty of sokoban_v0: .*hrad.*0 to 7.*did you mean .hard"),
         (8, "0 to 7, or easy, paper"),
         (-1, "0 to 7"),
         (True, "0 to 7"),
@@ -162,16 +162,16 @@ def test_a_level_stands_for_arguments_and_others_win():
 )
 def test_levels_that_do_not_exist_are_refused(level, message):
     with pytest.raises(InvalidArgument, match=message):
-        pettingllms.make("sokoban_v0", level=level)
+        pettingllms.make("sokoban_v0", difficulty=level)
 
 
 def test_levels_of_a_game_without_any(guess_id):
-    with pytest.raises(InvalidArgument, match="none: it has no levels"):
-        pettingllms.make(guess_id, level="hard")
+    with pytest.raises(InvalidArgument, match="none: it has no difficulties"):
+        pettingllms.make(guess_id, difficulty="hard")
 
 
 def test_infos_say_the_difficulty_from_the_first_on():
-    env = pettingllms.make("queens_v0", level=2, team="single", checks=False)
+    env = pettingllms.make("queens_v0", difficulty=2, team="single", checks=False)
     env.reset(seed=0)
     before = env.infos["planner_0"]["difficulty"]
     env.step("#### []")

@@ -250,13 +250,13 @@ class BlocksworldEnv(PlanningEnv):
         "name": "blocksworld_v0",
         "render_modes": ["ansi", "human"],
     }
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
             "easy": {"blocks": 4, "min_moves": 2, "max_moves": 4},
             "medium": {"blocks": 5, "min_moves": 4},
             "hard": {"blocks": 7, "min_moves": 7, "max_turns": 2, "moves_per_turn": 5},
             "expert": {"blocks": 9, "min_moves": 10, "max_turns": 2, "moves_per_turn": 6},
-            "moonshot": _weighty(9),
+            "extreme": _weighty(9),
         },
         lambda k: _weighty(5 + k),
         last=6,

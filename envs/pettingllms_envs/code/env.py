@@ -130,7 +130,7 @@ class CodeEnv(TextEnv[CodeState]):
     - `split`: `"train"`, `"validation"`, `"test"` or None (all). Built-in problems and files: a
       share of the problems by id; hub data sets: their own splits.
     - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
-    - `difficulty`: difficulties to keep, in the source's words; None: all. Built-in problems are
+    - `labels`: difficulties to keep, in the source's words; None: all. Built-in problems are
       `"introductory"`, `"easy"`, `"medium"` or `"hard"`.
     - `max_tests`: maximum number of golden tests of a problem; None: all.
     - `tests_per_turn`: maximum number of tests of a tester's turn, 1 to 16.
@@ -178,10 +178,10 @@ class CodeEnv(TextEnv[CodeState]):
     fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
     data_checks: ClassVar[Any] = datasets
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "example")
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
-            "easy": {"difficulty": ["introductory", "easy"]},
-            "hard": {"difficulty": ["medium", "hard"]},
+            "easy": {"labels": ["introductory", "easy"]},
+            "hard": {"labels": ["medium", "hard"]},
         }
     )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(is_alone=False)
@@ -194,7 +194,7 @@ class CodeEnv(TextEnv[CodeState]):
         source: str | Path | Sequence[CodeProblem] = "builtin",
         split: str | None = "train",
         schema: str | None = None,
-        difficulty: str | Sequence[str] | None = None,
+        labels: str | Sequence[str] | None = None,
         max_tests: int | None = None,
         tests_per_turn: int = 1,
         exact: bool = False,
@@ -224,7 +224,7 @@ class CodeEnv(TextEnv[CodeState]):
             prompts=resolve_prompts(roles, prompts, FIELDS),
             render_mode=render_mode,
         )
-        self._problems = problem_table(source, split, schema, difficulty, max_tests)
+        self._problems = problem_table(source, split, schema, labels, max_tests)
         self._is_alone = team == "single"
         self._tests_per_turn = tests_per_turn
         self._history = history

@@ -41,7 +41,7 @@ def problem_table(
     source: str | Path | Sequence[CodeProblem],
     split: str | None,
     schema: str | None,
-    difficulty: str | Sequence[str] | None,
+    labels: str | Sequence[str] | None,
     max_tests: int | None,
 ) -> Mapping[str, CodeProblem]:
     """The problems of an environment, by id.
@@ -50,7 +50,7 @@ def problem_table(
         source: `"builtin"`, a file or hub data set, or problems in memory.
         split: See `code_problems`; None: all.
         schema: Schema of a file or hub data set.
-        difficulty: Difficulties to keep, in the source's own words; None: all.
+        labels: Difficulties to keep, in the source's own words; None: all.
         max_tests: Maximum number of golden tests of a problem, the first ones; None: all.
 
     Raises:
@@ -59,9 +59,9 @@ def problem_table(
     """
     if max_tests is not None:
         check_whole("max_tests", max_tests, 1)
-    wanted = (difficulty,) if isinstance(difficulty, str) else difficulty
+    wanted = (labels,) if isinstance(labels, str) else labels
     if wanted is not None:
-        check_texts("difficulty", wanted, "None, a difficulty, or a sequence of difficulties")
+        check_texts("labels", wanted, "None, a difficulty, or a sequence of difficulties")
     check_source(source, split, schema, CodeProblem)
     if source == BUILTIN:
         problems = _selected_builtin(split, wanted)
@@ -77,21 +77,19 @@ def problem_table(
     return {p.id: p._replace(tests=p.tests[:max_tests]) for p in problems}
 
 
-def _selected_builtin(
-    split: str | None, difficulty: Sequence[str] | None
-) -> tuple[CodeProblem, ...]:
-    for name in difficulty or ():
-        check_choice("difficulty", name, DIFFICULTIES)
+def _selected_builtin(split: str | None, labels: Sequence[str] | None) -> tuple[CodeProblem, ...]:
+    for name in labels or ():
+        check_choice("labels", name, DIFFICULTIES)
     check_split(split)
     chosen = tuple(
         problem
         for problem in builtin_problems().values()
         if split in (None, split_of(problem.id.encode()))
-        and (difficulty is None or problem.difficulty in difficulty)
+        and (labels is None or problem.difficulty in labels)
     )
     if not chosen:
         raise UnreachableRequest(
-            f"no built-in problem has split={split!r} and difficulty={difficulty!r}. "
+            f"no built-in problem has split={split!r} and labels={labels!r}. "
             "Allow more difficulties, or use split=None."
         )
     return chosen

@@ -98,16 +98,16 @@ def in_split(problems: Sequence[ProblemT], split: str) -> tuple[ProblemT, ...]:
     return chosen
 
 
-def of_difficulty(problems: Sequence[ProblemT], difficulty: Sequence[str]) -> tuple[ProblemT, ...]:
+def of_difficulty(problems: Sequence[ProblemT], labels: Sequence[str]) -> tuple[ProblemT, ...]:
     """The problems of the given difficulties, in the source's own words.
 
     Raises:
         InvalidArgument: There is none.
     """
-    chosen = tuple(p for p in problems if p.difficulty in difficulty)
+    chosen = tuple(p for p in problems if p.difficulty in labels)
     if not chosen:
         known = sorted({p.difficulty for p in problems})
-        raise InvalidArgument("difficulty", difficulty, "of " + ", ".join(map(repr, known)))
+        raise InvalidArgument("labels", labels, "of " + ", ".join(map(repr, known)))
     return chosen
 
 

@@ -215,13 +215,13 @@ class DiningEnv(TextEnv[DiningState]):
         "random",
         "wait",
     )
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
             "easy": {"philosophers": 4, "meals": 2, "max_turns": 16},
             "medium": {"philosophers": 6, "meals": 4, "max_turns": 14},
             "hard": {"philosophers": 8, "meals": 4, "min_turns": 8, "max_turns": 12},
             "expert": _far(10),
-            "moonshot": _far(12),
+            "extreme": _far(12),
         }
     )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {"philosopher": PROMPT}

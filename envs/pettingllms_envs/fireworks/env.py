@@ -262,13 +262,13 @@ class FireworksEnv(TextEnv[FireworksState]):
         "render_modes": ["ansi", "human"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "conventions", "greedy", "random")
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
             "easy": _level(2, 8, colours=2, ranks=3, hand=3, hints=4, fuses=2, target=5),
             "medium": _level(2, 18, colours=3, ranks=4, hand=4, hints=6, fuses=3, target=10),
             "hard": _level(3, 15, colours=4, ranks=4, hand=4, hints=8, fuses=3, target=14),
             "expert": _level(3, 20, colours=4, ranks=5, hand=4, hints=8, fuses=3, target=19),
-            "moonshot": _level(5, 13, colours=5, ranks=5, hand=4, hints=8, fuses=3, target=25),
+            "extreme": _level(5, 13, colours=5, ranks=5, hand=4, hints=8, fuses=3, target=25),
         }
     )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {"player": _PROMPT}

@@ -51,7 +51,7 @@ class AnswerEnv(TextEnv[MathState]):
         source: Where the problems come from; see `problem_source`.
         split: Split of the source.
         schema: Schema of a file or hub data set.
-        difficulty: Minimum and maximum difficulty of built-in questions.
+        difficulty_range: Minimum and maximum difficulty of built-in questions.
         families: Built-in families to use.
         history: Number of past turns that prompts show.
         sandbox: Runs the tools' programs; None: the shared one.
@@ -65,12 +65,12 @@ class AnswerEnv(TextEnv[MathState]):
 
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
     solves_in_one_turn: ClassVar[bool] = True
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
-            "easy": {"difficulty": [1, 2]},
-            "medium": {"difficulty": [3, 3]},
-            "hard": {"difficulty": [4, 4]},
-            "expert": {"difficulty": [5, 5]},
+            "easy": {"difficulty_range": [1, 2]},
+            "medium": {"difficulty_range": [3, 3]},
+            "hard": {"difficulty_range": [4, 4]},
+            "expert": {"difficulty_range": [5, 5]},
         }
     )
 
@@ -82,7 +82,7 @@ class AnswerEnv(TextEnv[MathState]):
         source: str | Path | Sequence[MathProblem],
         split: str | None,
         schema: str | None,
-        difficulty: tuple[int, int],
+        difficulty_range: tuple[int, int],
         families: Sequence[str] | None,
         history: int,
         sandbox: Sandbox | None,
@@ -93,7 +93,7 @@ class AnswerEnv(TextEnv[MathState]):
         check_kind("sandbox", sandbox, Sandbox | None, "None or a pettingllms.sandbox.Sandbox")
         check_kind("verifier", verifier, Verifier | None, "None or a Verifier")
         super().__init__(stages=stages, max_turns=max_turns, **shell)
-        bounds = checked_range(difficulty)
+        bounds = checked_range(difficulty_range)
         self._tasks = tasks_of(source, split, bounds)
         if self._tasks is None:
             self._draw = problem_source(source, split, schema, bounds, families)

@@ -103,7 +103,7 @@ class MathEnsembleEnv(AnswerEnv):
       `MathProblem`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); as in `math_v0`.
     - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
-    - `difficulty`: minimum and maximum difficulty of built-in questions and tasks, 1 to 5.
+    - `difficulty_range`: minimum and maximum difficulty of built-in questions and tasks, 1 to 5.
     - `families`: names of the built-in families to use; None: all.
     - `max_turns`: turns of an episode.
     - `history`: number of past turns that prompts show, at least 1.
@@ -168,7 +168,7 @@ class MathEnsembleEnv(AnswerEnv):
         source: str | Path | Sequence[MathProblem] = "builtin",
         split: str | None = "train",
         schema: str | None = None,
-        difficulty: tuple[int, int] = (1, 5),
+        difficulty_range: tuple[int, int] = (1, 5),
         families: Sequence[str] | None = None,
         max_turns: int = 1,
         history: int = 3,
@@ -197,7 +197,7 @@ class MathEnsembleEnv(AnswerEnv):
             source=source,
             split=split,
             schema=schema,
-            difficulty=difficulty,
+            difficulty_range=difficulty_range,
             families=families,
             history=history,
             sandbox=sandbox,

@@ -111,8 +111,8 @@ class MathEnv(AnswerEnv):
     - `split`: `"train"`, `"validation"`, `"test"` or None (all). Built-in questions and tasks: by
       content; files: a share of the problems by id; hub data sets: their own splits.
     - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
-    - `difficulty`: minimum and maximum difficulty of built-in questions, 1 to 5; of a task, the
-      place in its curriculum, from the first to the last level of every attribute.
+    - `difficulty_range`: minimum and maximum difficulty of built-in questions, 1 to 5; of a task,
+      the place in its curriculum, from the first to the last level of every attribute.
     - `families`: names of the built-in families to use; None: all.
     - `max_turns`: turns of an episode.
     - `history`: number of past turns that prompts show, at least 1.
@@ -136,7 +136,7 @@ class MathEnv(AnswerEnv):
 
     import pettingllms
 
-    env = pettingllms.make("math_v0", split="test", difficulty=(1, 2))
+    env = pettingllms.make("math_v0", split="test", difficulty_range=(1, 2))
     env.reset(seed=7)
     rng = random.Random(0)
     for agent in env.agent_iter():
@@ -174,7 +174,7 @@ class MathEnv(AnswerEnv):
         source: str | Path | Sequence[MathProblem] = "builtin",
         split: str | None = "train",
         schema: str | None = None,
-        difficulty: tuple[int, int] = (1, 5),
+        difficulty_range: tuple[int, int] = (1, 5),
         families: Sequence[str] | None = None,
         max_turns: int = 4,
         history: int = 3,
@@ -200,7 +200,7 @@ class MathEnv(AnswerEnv):
             source=source,
             split=split,
             schema=schema,
-            difficulty=difficulty,
+            difficulty_range=difficulty_range,
             families=families,
             history=history,
             sandbox=sandbox,

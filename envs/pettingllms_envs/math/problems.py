@@ -55,12 +55,12 @@ def problem_source(
 def checked_range(difficulty: object) -> tuple[int, int]:
     """Return a range of difficulties, refuse all else."""
     allowed = f"(minimum, maximum) from {MIN_DIFFICULTY} to {MAX_DIFFICULTY}"
-    check_kind("difficulty", difficulty, tuple | list, allowed)
+    check_kind("difficulty_range", difficulty, tuple | list, allowed)
     bounds = tuple(cast("Sequence[int]", difficulty))
     for bound in bounds:
-        check_whole("difficulty", bound, MIN_DIFFICULTY, MAX_DIFFICULTY)
+        check_whole("difficulty_range", bound, MIN_DIFFICULTY, MAX_DIFFICULTY)
     if len(bounds) != 2 or bounds[0] > bounds[1]:
-        raise InvalidArgument("difficulty", difficulty, allowed)
+        raise InvalidArgument("difficulty_range", difficulty, allowed)
     return bounds
 
 

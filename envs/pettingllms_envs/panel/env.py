@@ -266,13 +266,13 @@ class PanelEnv(TextEnv[PanelState]):
         "render_modes": ["ansi", "human"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "random", "guess")
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
             "easy": {"experts": 2, "known": 2, "needed": 1},
             "medium": {"experts": 3, "known": 2, "needed": 2},
             "hard": {"experts": 4, "known": 3, "needed": 3},
             "expert": {"experts": 6, "known": 4, "needed": 4, "max_turns": 2},
-            "moonshot": {"experts": 6, "known": 4, "needed": 3, "links": 3, "max_turns": 4},
+            "extreme": {"experts": 6, "known": 4, "needed": 3, "links": 3, "max_turns": 4},
         },
         lambda k: {"experts": 6, "known": 4, "needed": 4, "links": k - 2, "max_turns": k},
         last=6,

@@ -91,7 +91,7 @@ GAME = Game[Level, int, str, str](
 
 
 def _with_rules(number: int) -> dict[str, Any]:
-    """Return the attributes of the level of difficulty of a number, from moonshot on."""
+    """Return the attributes of the level of difficulty of a number, from extreme on."""
     size = {"size": 4 * number - 4, "obstacle_ratio": 0.25, "rules": 3}
     # One turn: a program that reads no rules gets no second try.
     return {**size, "min_moves": 4 * number - 2, "moves_per_turn": 12 * number, "max_turns": 1}
@@ -244,14 +244,14 @@ class PlanPathEnv(PlanningEnv):
         "render_modes": ["ansi", "human", "rgb_array"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
             "easy": {"size": 6, "max_moves": 8},
             "paper": {"size": 10, "obstacle_ratio": 0.22, "max_turns": 4},
             "medium": {"size": 10, "obstacle_ratio": 0.3, "min_moves": 8},
             "hard": {"size": 16, "obstacle_ratio": 0.35, "min_moves": 20, "moves_per_turn": 20},
             "expert": {"size": 32, "obstacle_ratio": 0.38, "min_moves": 60, "moves_per_turn": 60},
-            "moonshot": _with_rules(5),
+            "extreme": _with_rules(5),
         },
         _with_rules,
         last=8,

@@ -241,13 +241,13 @@ class QueensEnv(PlanningEnv):
         "name": "queens_v0",
         "render_modes": ["ansi", "human"],
     }
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
             "easy": {"size": 4, "fixed": 1},
             "medium": {"size": 7, "fixed": 1, "min_moves": 5},
             "hard": {"size": 8, "fixed": 2, "min_moves": 5},
             "expert": {"size": 10, "fixed": 3, "min_moves": 6},
-            "moonshot": {"size": 12, "fixed": 3, "min_moves": 8, "pieces": 3, **_TIGHT},
+            "extreme": {"size": 12, "fixed": 3, "min_moves": 8, "pieces": 3, **_TIGHT},
         },
         lambda k: {"size": 4 + 2 * k, "fixed": k - 1, "min_moves": 8, "pieces": k - 2, **_TIGHT},
         last=6,

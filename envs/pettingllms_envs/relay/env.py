@@ -196,7 +196,7 @@ class RelayEnv(TextEnv[RelayState]):
     it; then symbols may be named by their numbers, too, `1b3d5`.
 
     All messages of an episode carry at most `max_turns * max_chars * log2(43)` bits, for each
-    character is one of 42 and a message may be shorter. On the levels expert and moonshot that is
+    character is one of 42 and a message may be shorter. On the levels expert and extreme that is
     less than the `size * size * log2(symbols + 1)` bits that tell any board from all others: no
     code whatever transmits boards cell by cell; on the level hard one character a cell is too
     much. What is described is how the target was made.
@@ -279,13 +279,13 @@ class RelayEnv(TextEnv[RelayState]):
         "render_modes": ["ansi", "human"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random")
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
             "easy": {"size": 5, "symbols": 3, "figures": 2, "max_chars": 40, "max_turns": 3},
             "medium": {"size": 6, "symbols": 3, "figures": 3, "max_chars": 30, "max_turns": 3},
             "hard": {"size": 8, "symbols": 4, "figures": 4, "max_chars": 20, "max_turns": 3},
             "expert": {"size": 12, "symbols": 5, "figures": 4, "max_chars": 33, "max_turns": 2},
-            "moonshot": {"size": 20, "symbols": 6, "figures": 9, "max_chars": 48, "max_turns": 3},
+            "extreme": {"size": 20, "symbols": 6, "figures": 9, "max_chars": 48, "max_turns": 3},
         }
     )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {

@@ -301,13 +301,13 @@ class SearchEnv(TextEnv[SearchState]):
         "render_modes": ["ansi", "human"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "question", "random", "guess")
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
             "easy": {"hops": 1, "documents": 12},
             "medium": {"hops": 2, "documents": 24},
             "hard": {"hops": 3, "documents": 48},
             "expert": {"hops": 3, "documents": 64, "results": 1, "max_turns": 3},
-            "moonshot": _drawn(5),
+            "extreme": _drawn(5),
         },
         lambda k: _drawn(k + 1),
         last=7,

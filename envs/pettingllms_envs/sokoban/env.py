@@ -91,7 +91,7 @@ GAME = Game[Level, Placement, str, str](
 
 
 def _with_rules(number: int) -> dict[str, Any]:
-    """Return the attributes of the level of difficulty of a number, from moonshot on."""
+    """Return the attributes of the level of difficulty of a number, from extreme on."""
     size = {"size": 7, "boxes": 2, "rules": 3, "wall_ratio": 0.15, "moves_per_turn": 10}
     return {**size, "min_moves": 3 * number + 7, "max_moves": 40}
 
@@ -246,14 +246,14 @@ class SokobanEnv(PlanningEnv):
         "render_modes": ["ansi", "human", "rgb_array"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = (*POLICIES, "never-push", "there-and-back")
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
             "easy": {"size": 6, "boxes": 1, "max_moves": 10},
             "paper": {"size": 6, "boxes": 1, "max_turns": 4},
             "medium": {"size": 7, "boxes": 2, "min_moves": 10},
             "hard": {"size": 7, "boxes": 3, "min_moves": 14},
             "expert": {"size": 8, "boxes": 3, "min_moves": 20, "max_moves": 60},
-            "moonshot": _with_rules(5),
+            "extreme": _with_rules(5),
         },
         _with_rules,
         last=7,

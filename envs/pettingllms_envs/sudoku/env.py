@@ -220,14 +220,14 @@ class SudokuEnv(PlanningEnv):
         "render_modes": ["ansi", "human", "rgb_array"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
-    levels: ClassVar[Difficulty] = Difficulty(
+    difficulties: ClassVar[Difficulty] = Difficulty(
         {
             "easy": {"size": 4},
             "paper": "easy",
             "medium": {"size": 6, "clues": 14},
             "hard": {"size": 9, "clues": 36},
             "expert": {"size": 9, "clues": 32, "singles_only": False},
-            "moonshot": {"size": 9, "rules": 3, "clues": 12},
+            "extreme": {"size": 9, "rules": 3, "clues": 12},
         },
         lambda k: {"size": 9, "rules": 3, "clues": 28 - 4 * k},
         last=7,

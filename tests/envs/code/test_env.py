@@ -303,7 +303,7 @@ def test_problems_can_be_chosen(double, add):
     assert env.state().problem_id == "add"
     with pytest.raises(InvalidArgument, match="double"):
         env.reset(seed=0, options={"problem": "dubble"})
-    env = CodeEnv(difficulty=("easy", "medium"), max_tests=3)
+    env = CodeEnv(labels=("easy", "medium"), max_tests=3)
     easy = {p.id for p in builtin_problems().values() if p.difficulty in ("easy", "medium")}
     for seed in range(10):
         env.reset(seed=seed)
@@ -324,7 +324,7 @@ def test_a_problem_without_a_solution_has_no_oracle(double):
     [
         {"team": "duo"},
         {"split": "holdout"},
-        {"difficulty": "impossible"},
+        {"labels": "impossible"},
         {"source": "missing.jsonl"},
         {"source": []},
         {"max_tests": 0},

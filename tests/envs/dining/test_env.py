@@ -75,9 +75,9 @@ def test_choices_of_a_turn_are_not_seen_before_its_end():
     assert "philosopher 0: has eaten 0, holds the left fork" in seen
 
 
-@pytest.mark.parametrize("level", [None, *DiningEnv.levels.names])
+@pytest.mark.parametrize("level", [None, *DiningEnv.difficulties.names])
 def test_the_oracle_takes_the_turns_of_a_shortest_schedule(level):
-    env = pettingllms.make("dining_v0", checks=False, level=level, split="test")
+    env = pettingllms.make("dining_v0", checks=False, difficulty=level, split="test")
     for seed in range(4):
         env.reset(seed=seed)
         steps = play(env, scripted_actor("oracle", random.Random(0)))
@@ -216,7 +216,7 @@ def solved(env, player, num_levels):
 @pytest.mark.parametrize("level", ["medium", "hard"])
 def test_talk_solves_what_fixed_turns_do_not(level):
     """Words are worth their price: nobody knows more than what is seen and said."""
-    env = pettingllms.make("dining_v0", checks=False, level=level)
+    env = pettingllms.make("dining_v0", checks=False, difficulty=level)
 
     def scripted(policy):
         return lambda seed: scripted_actor(policy, random.Random(seed))
@@ -228,7 +228,7 @@ def test_talk_solves_what_fixed_turns_do_not(level):
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_there_are_thousands_of_levels_from_medium_on(split):
     """Of 250 draws from 2,000 equally likely levels 14.5 repeat another one."""
-    env = pettingllms.make("dining_v0", checks=False, level="medium", split=split)
+    env = pettingllms.make("dining_v0", checks=False, difficulty="medium", split=split)
     found = set()
     for seed in range(250):
         env.reset(seed=seed)
@@ -263,9 +263,9 @@ def relaying(seed):
     return actor
 
 
-@pytest.mark.parametrize("level", ["medium", "expert", "moonshot"])
+@pytest.mark.parametrize("level", ["medium", "expert", "extreme"])
 def test_every_level_can_be_solved_by_words_that_are_passed_on(level):
-    env = pettingllms.make("dining_v0", checks=False, level=level)
+    env = pettingllms.make("dining_v0", checks=False, difficulty=level)
     assert solved(env, relaying, 3) == 3
 
 

@@ -56,9 +56,9 @@ def test_the_documented_example_runs():
     assert scope["info"]["success"]
 
 
-@pytest.mark.parametrize("level", [None, *FireworksEnv.levels.names])
+@pytest.mark.parametrize("level", [None, *FireworksEnv.difficulties.names])
 def test_the_oracle_takes_as_many_actions_as_the_certificate(level):
-    env = pettingllms.make("fireworks_v0", checks=False, level=level, split="test")
+    env = pettingllms.make("fireworks_v0", checks=False, difficulty=level, split="test")
     for seed in range(3):
         env.reset(seed=seed)
         steps = play(env, scripted_actor("oracle", random.Random(0)))

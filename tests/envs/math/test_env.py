@@ -263,7 +263,7 @@ def test_splits_are_disjoint_by_content():
 
 
 def test_problems_can_be_chosen():
-    env = MathEnv(difficulty=(2, 2), families=["power_sum"])
+    env = MathEnv(difficulty_range=(2, 2), families=["power_sum"])
     env.reset(seed=1)
     assert env.state().problem.id.startswith("power_sum")
     assert env.state().problem.difficulty == "2"
@@ -279,8 +279,8 @@ def test_problems_can_be_chosen():
     "kwargs",
     [
         {"team": "duo"},
-        {"difficulty": (0, 3)},
-        {"difficulty": (4, 3)},
+        {"difficulty_range": (0, 3)},
+        {"difficulty_range": (4, 3)},
         {"families": ["alchemy"]},
         {"families": []},
         {"split": "holdout"},

@@ -48,7 +48,7 @@ def test_agreement_is_of_texts(first, second, same):
 @pytest.mark.parametrize("team", ["single", "reasoner-tool", "single-tool"])
 @pytest.mark.parametrize("name", ["gcd", "futoshiki"])
 def test_the_teams_of_questions_play_tasks_of_one_line_and_of_many(name, team):
-    env = pettingllms.make(f"reasoning_gym:{name}", team=team, level="easy", checks=False)
+    env = pettingllms.make(f"reasoning_gym:{name}", team=team, difficulty="easy", checks=False)
     assert env.spec.package == "pettingllms"
     steps = episode(env, "oracle")
     assert steps[-1]["info"]["success"]

@@ -179,9 +179,9 @@ def test_gymnasiums_own_check_passes_for_every_expert(expert):
     check_gymnasium_env(env, skip_render_check=True)
 
 
-@pytest.mark.parametrize("level", [None, *PanelEnv.levels.names])
+@pytest.mark.parametrize("level", [None, *PanelEnv.difficulties.names])
 def test_the_oracle_takes_the_fewest_actions(level):
-    env = pettingllms.make("panel_v0", checks=False, level=level, split="test")
+    env = pettingllms.make("panel_v0", checks=False, difficulty=level, split="test")
     for seed in range(5):
         env.reset(seed=seed)
         steps = play(env, scripted_actor("oracle", random.Random(0)))
@@ -222,11 +222,11 @@ def test_generated_levels_keep_their_request(split):
         assert len(set(level.needed)) == 3
 
 
-@pytest.mark.parametrize("level", [None, *PanelEnv.levels.names])
+@pytest.mark.parametrize("level", [None, *PanelEnv.difficulties.names])
 def test_no_first_prompt_of_one_split_occurs_in_another(level):
     seen = {}
     for split in SPLITS:
-        env = pettingllms.make("panel_v0", checks=False, level=level, split=split)
+        env = pettingllms.make("panel_v0", checks=False, difficulty=level, split=split)
         for seed in range(200):
             env.reset(seed=seed)
             prompt = env.observe("moderator_0")
@@ -421,7 +421,7 @@ def test_what_experts_write_with_links(text, expected):
 
 
 def test_links_are_facts_that_are_true_or_false():
-    env = started(level="moonshot")
+    env = started(difficulty="extreme")
     level = env.state().level
     name = level.needed[0]
     fact = level.fact(name)

@@ -62,9 +62,9 @@ def test_the_documented_example_runs():
     assert scope["info"]["success"]
 
 
-@pytest.mark.parametrize("level", [None, *RelayEnv.levels.names])
+@pytest.mark.parametrize("level", [None, *RelayEnv.difficulties.names])
 def test_the_oracle_takes_as_many_turns_as_the_certificate(level):
-    env = pettingllms.make("relay_v0", checks=False, level=level, split="test")
+    env = pettingllms.make("relay_v0", checks=False, difficulty=level, split="test")
     for seed in range(3):
         env.reset(seed=seed)
         steps = play(env, scripted_actor("oracle", random.Random(0)))
@@ -170,7 +170,7 @@ def test_unreadable_texts_change_nothing_and_cost():
 
 
 def test_limits_are_in_the_infos():
-    env = started(level="expert")
+    env = started(difficulty="expert")
     env.step("#### hello")
     info = env.infos["witness_0"]
     assert 350 < info["message_bits"] < info["board_bits"] < 380

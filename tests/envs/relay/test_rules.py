@@ -147,15 +147,15 @@ def test_messages_tell_no_more_than_their_bits(max_chars, max_turns):
     assert texts**max_turns <= 2 ** message_bits(max_chars, max_turns) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", ["expert", "moonshot"])
+@pytest.mark.parametrize("name", ["expert", "extreme"])
 def test_no_code_transmits_the_boards_of_the_hardest_levels(name):
-    level = RelayEnv.levels.attributes[RelayEnv.levels.names[name]]
+    level = RelayEnv.difficulties.attributes[RelayEnv.difficulties.names[name]]
     told = message_bits(level["max_chars"], level["max_turns"])
     assert told < board_bits(level["size"], level["symbols"])
 
 
 def test_one_character_a_cell_is_too_much_from_hard_on():
-    for level in RelayEnv.levels.attributes[RelayEnv.levels.names["hard"] :]:
+    for level in RelayEnv.difficulties.attributes[RelayEnv.difficulties.names["hard"] :]:
         assert level["max_turns"] * level["max_chars"] < level["size"] ** 2
 
 

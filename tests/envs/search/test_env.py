@@ -59,10 +59,10 @@ def test_the_documented_example_runs():
     assert scope["info"]["success"]
 
 
-@pytest.mark.parametrize("level", [None, *SearchEnv.levels.names])
+@pytest.mark.parametrize("level", [None, *SearchEnv.difficulties.names])
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_oracle_answers_after_as_many_searches_as_documents_are_needed(level, split):
-    env = pettingllms.make("search_v0", checks=False, level=level, split=split)
+    env = pettingllms.make("search_v0", checks=False, difficulty=level, split=split)
     for seed in range(5):
         env.reset(seed=seed)
         needed = len(env.state().task.supporting)

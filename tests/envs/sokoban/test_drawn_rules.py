@@ -277,7 +277,7 @@ def test_programs_read_the_rules_below_the_board():
 
 @pytest.mark.parametrize("policy", pettingllms.spec("sokoban_v0").load().scripted_policies)
 def test_policies_make_legal_moves_until_the_end(policy):
-    env = pettingllms.make("sokoban_v0", team="single", level="moonshot", checks=False)
+    env = pettingllms.make("sokoban_v0", team="single", difficulty="extreme", checks=False)
     for seed in range(3):
         env.reset(seed=seed)
         while not any((*env.terminations.values(), *env.truncations.values())):

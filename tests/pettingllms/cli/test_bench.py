@@ -89,4 +89,4 @@ def test_the_suites_are_levels_that_exist():
     for suite in (bench.FULL, bench.QUICK):
         for env_id, levels in suite.levels.items():
             assert list(levels) == sorted(set(levels))
-            assert levels[-1] < len(pettingllms.spec(env_id).load().levels)
+            assert levels[-1] < len(pettingllms.spec(env_id).load().difficulties)

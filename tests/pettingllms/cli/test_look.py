@@ -74,7 +74,7 @@ def test_info_as_json(call):
     page = json.loads(call("info", ENV, "--json").stdout)
     assert page["stages"] == [["tool_0"], ["planner_0"]]
     assert page["arguments"]["size"] == 10
-    assert page["levels"][page["level_names"]["easy"]] == {"size": 6, "max_moves": 8}
+    assert page["difficulties"][page["difficulty_names"]["easy"]] == {"size": 6, "max_moves": 8}
     assert page["messages"]["planner_0"][0]["role"] == "system"
 
 

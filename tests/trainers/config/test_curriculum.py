@@ -22,7 +22,7 @@ STAGES = """
 [[env.curriculum]]
 kwargs = { max_turns = 1 }
 [[env.curriculum]]
-kwargs = { level = "medium" }
+kwargs = { difficulty = "medium" }
 """
 
 
@@ -42,7 +42,7 @@ def test_arguments_of_a_stage_are_over_those_of_all(load):
     assert load().env[0].stage_kwargs == ({"max_turns": 2, "split": "train"},)
     assert load(STAGES).env[0].stage_kwargs == (
         {"max_turns": 1, "split": "train"},
-        {"max_turns": 2, "split": "train", "level": "medium"},
+        {"max_turns": 2, "split": "train", "difficulty": "medium"},
     )
 
 

@@ -71,7 +71,7 @@ def test_every_stage_has_an_environment_and_the_held_out_one_is_of_none(load):
     ("flag", "message"),
     [
         (stages("size = 5", "size = 1"), "stage 2 of env.curriculum: invalid .*4 to 64"),
-        (stages('level = "esy"', ""), 'stage 1 of env.curriculum: .*did you mean "easy"'),
+        (stages('difficulty = "esy"', ""), 'stage 1 of env.curriculum: .*did you mean "easy"'),
         (stages("size = 4", "size = 4, min_moves = 60"), "stage 2 of env.curriculum: .*min_moves"),
         (
             stages("", 'team = "single", prompts = {}'),

@@ -249,7 +249,7 @@ def test_a_concurrent_engine_has_several_calls_under_way(replies):
 
 @pytest.mark.parametrize(
     ("name", "arguments", "wrong"),
-    [("code_v0", {"difficulty": "easy"}, "constant"), ("math_v0", {}, "constant")],
+    [("code_v0", {"labels": "easy"}, "constant"), ("math_v0", {}, "constant")],
 )
 def test_sandbox_judge_and_verifier_are_safe_in_threads(name, arguments, wrong):
     """Episodes that many threads play at once end like those that are played one by one."""

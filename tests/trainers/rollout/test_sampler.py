@@ -151,9 +151,9 @@ CURRICULUM = """
 id = "plan_path_v0"
 kwargs = { team = "single", max_turns = 1 }
 [[env.curriculum]]
-kwargs = { level = "easy" }
+kwargs = { difficulty = "easy" }
 [[env.curriculum]]
-kwargs = { level = "medium" }
+kwargs = { difficulty = "medium" }
 [policies.shared]
 model = "tiny"
 [roles]
@@ -170,7 +170,7 @@ def test_levels_are_those_of_their_stage_which_success_decides(scripted_pool, tm
     pool = replace(pool, roles=config.roles)
 
     def hash_in(level, tree):
-        env = pettingllms.make("plan_path_v0", level=level, team="single", max_turns=1)
+        env = pettingllms.make("plan_path_v0", difficulty=level, team="single", max_turns=1)
         env.reset(seed=tree.env_seed)
         return env.unwrapped.state_hash()
 
