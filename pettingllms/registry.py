@@ -188,8 +188,8 @@ def make(id: Name, *, checks: bool = True, **kwargs: Any) -> Any:
             those that make it easy or hard, by number from 0 on or by name: `difficulty=3`,
             `difficulty="hard"`; arguments given with it override it. See `pettingllms.difficulty`.
             `solved_share=0.5`, for training: episodes begin halfway along the solution by the
-            scripted policy `oracle`, at the start of a turn; where it takes one turn only, prompts show the first
-            half of its answers, worked out where that is known.
+            scripted policy `oracle`, at the start of a turn; where it takes one turn only, prompts
+            show the first half of its answers, worked out where that is known.
 
     Returns:
         A `TextEnv`, wrapped or raw.
