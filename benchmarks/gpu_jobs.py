@@ -88,7 +88,6 @@ def learning(size: str, directory: Path, seconds: float) -> dict[str, Any]:
 
 
 def _evaluations(directory: Path) -> list[dict[str, Any]]:
-    """The success on held-out levels by train step."""
     path = directory / "evaluations.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     names = ("success", "success_low", "success_high", "num_episodes")

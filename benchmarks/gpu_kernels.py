@@ -83,7 +83,6 @@ def _parts(num_tokens: int, device: torch.device, has_gpu: bool) -> list[Tensor]
 
 
 def _attended(layout: Any, parts: list[Tensor]) -> list[Tensor]:
-    """Output and, if wanted, gradients."""
     for part in parts:
         part.grad = None
     output = layout.attend(0, *parts, None)

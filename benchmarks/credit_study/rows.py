@@ -184,7 +184,6 @@ def _trial(table: Table, row: Table, way: str, rate: float, seed: int) -> dict[s
 
 
 def _section(section: Table, row: Table | None = None) -> dict[str, Any]:
-    """What a cell needs of a layer, with what a row changes."""
     row = row or {}
     game = section["game"]
     kwargs = {**game["kwargs"], **row.get("kwargs", {})}

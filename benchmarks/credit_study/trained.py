@@ -132,7 +132,6 @@ def evaluated(
 
 
 def _read(directory: Path, tokens: int) -> dict[str, Any]:
-    """What a run has written so far."""
     metrics = {line["step"]: line for line in _lines(directory / "metrics.jsonl")}
     used, at_step = 0.0, {0: 0.0}
     for step in sorted(metrics):
@@ -157,7 +156,6 @@ def _read(directory: Path, tokens: int) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file that is being written."""
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8")
@@ -361,7 +359,6 @@ def figure_cell(
 
 
 def _swapped(directory: Path) -> dict[str, float]:
-    """The success with the policies exchanged."""
     line_up = TrainingRun.open(directory).line_up()
     return played(directory, directory / "swapped", {"swapped": swapped(line_up)})
 

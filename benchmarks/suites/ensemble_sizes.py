@@ -82,7 +82,6 @@ def cell(model: str, size: str, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def _train(model: str, size: str, seed: int, folder: Path) -> Path:
-    """The output directory of a run; see `cell`."""
     questions, run = folder / "sums.jsonl", folder / "run"
     write_questions(questions)
     reasoners, tools = size.split("+")

@@ -114,7 +114,7 @@ class Module(NamedTuple):
 
 
 def mutants_of(source: str) -> list[Mutant]:
-    """The mutants of a module that compile, each once, in the order of the operators."""
+    """Return the mutants of a module that compile, each once, in the order of the operators."""
     found: list[Mutant] = []
     seen = {_meaning(source)}
     for name in OPERATORS:
@@ -132,7 +132,7 @@ def mutants_of(source: str) -> list[Mutant]:
 
 
 def _meaning(code: str) -> str:
-    """What two texts have in common that behave alike by their form."""
+    """Return what two texts have in common that behave alike by their form."""
     tree = ast.parse(code.replace("not not ", ""))
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -266,7 +266,7 @@ def _workers(number: int) -> Iterator[Any]:
 
 
 def _measure(module: Module, entry: dict[str, Any], pool: Any) -> Iterator[dict[str, Any]]:
-    """The figures of a module after each mutant; `entry` holds those that are known."""
+    """Yield the figures of a module after each mutant; `entry` holds those that are known."""
     source = (REPOSITORY / module.path).read_text(encoding="utf-8")
     mutants = mutants_of(source)
     declared = {Change(item["was"], item["now"]) for item in module.equivalent}
@@ -310,6 +310,7 @@ def _described(mutant: Mutant) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Test all mutants, and write the JSON result after each."""
     parser = parser_of("mutation", __doc__)
     parser.add_argument("--only", default="", help="part of the paths of modules to mutate")
     parser.add_argument("--resume", action="store_true", help="keep outcomes of the same sources")

@@ -9,43 +9,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from adapter_table import adapter_table
-from algorithm_table import algorithm_table
-from check_list import check_list
-from command_reference import command_reference
+import page_parts
 from config_reference import config_reference
 from environment_pages import built_in_ids, environment_page, environment_table, pictures
-from family_table import family_table
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from paper_index import paper_index
-from project_documents import (
-    benchmarks,
-    environments,
-    metrics,
-    new_package,
-    sandbox,
-    sandbox_threats,
-)
 from tree_picture import tree_picture
 
 PARTS: dict[str, Callable[[], str]] = {
-    "adapters": adapter_table,
-    "algorithms": algorithm_table,
-    "benchmarks": benchmarks,
-    "checks": check_list,
-    "commands": command_reference,
+    "adapters": page_parts.adapter_table,
+    "algorithms": page_parts.algorithm_table,
+    "benchmarks": partial(page_parts.document, "benchmarks/README.md"),
+    "checks": page_parts.check_list,
+    "commands": page_parts.command_reference,
     "config": config_reference,
     "environment_table": environment_table,
-    "environments": environments,
-    "families": family_table,
-    "metrics": metrics,
-    "new_package": new_package,
-    "paper": paper_index,
-    "sandbox": sandbox,
-    "sandbox_threats": sandbox_threats,
+    "environments": page_parts.environments,
+    "families": page_parts.family_table,
+    "metrics": partial(page_parts.document, "trainers/METRICS.md"),
+    "new_package": page_parts.new_package,
+    "paper": page_parts.paper_index,
+    "sandbox": partial(page_parts.document, "pettingllms/sandbox/README.md"),
+    "sandbox_threats": partial(page_parts.document, "pettingllms/sandbox/THREATS.md"),
     "tree": tree_picture,
 }
 """Name -> function that returns Markdown."""

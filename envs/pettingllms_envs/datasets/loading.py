@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from pettingllms.arguments import check_kind
 from pettingllms.errors import InvalidArgument, MissingDependency
@@ -104,8 +104,8 @@ def load(
     return loaded
 
 
-def _recognised(source: str | Path, rows: Iterable[Row | BadRow]) -> Schema:
-    first = next((row for row in rows if not isinstance(row, BadRow)), None)
+def _recognised(source: str | Path, rows: Iterable[Row | RowError]) -> Schema:
+    first = next((row for row in rows if not isinstance(row, RowError)), None)
     if first is None:
         raise InvalidArgument("source", str(source), "a source with at least one readable row")
     found = detect_schema(first)
@@ -120,14 +120,14 @@ def _recognised(source: str | Path, rows: Iterable[Row | BadRow]) -> Schema:
     return found
 
 
-def _converted(rows: Iterable[Row | BadRow], schema: Schema) -> Loaded[CodeProblem]:
+def _converted(rows: Iterable[Row | RowError], schema: Schema) -> Loaded[CodeProblem]:
     problems: list[CodeProblem] = []
     skipped: dict[str, list[int]] = {}
     seen: set[str] = set()
     for number, row in enumerate(rows):
         try:
-            if isinstance(row, BadRow):
-                raise RowError(row.reason)
+            if isinstance(row, RowError):
+                raise row
             problem = schema.convert(row, number)
             if problem.id in seen:
                 raise RowError("the id of an earlier row")
@@ -153,14 +153,8 @@ FILE_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 
-class BadRow(NamedTuple):
-    """A row that could not even be read."""
-
-    reason: str
-
-
-def read_rows(source: str | Path, split: str | None = None) -> Iterator[Row | BadRow]:
-    """The rows of a source, in order.
+def read_rows(source: str | Path, split: str | None = None) -> Iterator[Row | RowError]:
+    """The rows of a source, in order; an error stands for a row that could not even be read.
 
     Args:
         source: Path of a file with one of `FILE_SUFFIXES`, or the name of a hub data set
@@ -174,10 +168,11 @@ def read_rows(source: str | Path, split: str | None = None) -> Iterator[Row | Ba
     """
     check_kind("source", source, str | Path, "the path of a file, or the name of a hub data set")
     check_kind("split", split, str | None, "None or the name of a split")
-    path = Path(source)
+    path, name = Path(source), str(source)
     if path.is_file():
-        return _rows_of_file(path)
-    name = str(source)
+        if not name.endswith(FILE_SUFFIXES):
+            raise InvalidArgument("source", name, "a file with suffix " + ", ".join(FILE_SUFFIXES))
+        return map(_as_row, _values_of_file(path))
     if name.endswith(FILE_SUFFIXES) or path.exists() or not _HUB_NAME.fullmatch(name):
         raise InvalidArgument(
             "source",
@@ -187,71 +182,52 @@ def read_rows(source: str | Path, split: str | None = None) -> Iterator[Row | Ba
         )
     if not split:
         raise InvalidArgument("split", split, f"the name of a split of {name}, such as 'train'")
-    return _rows_of_hub(name, split)
+    return map(_as_row, _values_of_hub(name, split))
 
 
-def _rows_of_file(path: Path) -> Iterator[Row | BadRow]:
-    name = path.name
-    if name.endswith(".parquet"):
-        return _parquet_rows(path)
-    if name.endswith(".jsonl.gz"):
-        return _json_lines(path, compressed=True)
-    if name.endswith(".jsonl"):
-        return _json_lines(path, compressed=False)
-    if name.endswith(".json"):
-        return _json_rows(path)
-    raise InvalidArgument("source", str(path), "a file with suffix " + ", ".join(FILE_SUFFIXES))
+def _as_row(value: object) -> Row | RowError:
+    if isinstance(value, dict | RowError):
+        return cast("Row | RowError", value)
+    return RowError(f"a {type(value).__name__} instead of an object with named fields")
 
 
-def _json_lines(path: Path, compressed: bool) -> Iterator[Row | BadRow]:
-    with gzip.open(path, "rb") if compressed else path.open("rb") as file:
-        for line in file:
-            if line.strip():
-                yield _json_row(line)
+def _values_of_file(path: Path) -> Iterator[object]:
+    if path.name.endswith(".parquet"):
+        parquet = _library("pyarrow.parquet", f"reading {path.name}", "pyarrow")
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=256):
+                yield from batch.to_pylist()
+    elif path.name.endswith(".json"):
+        try:
+            values = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise InvalidArgument("source", str(path), f"a JSON file ({error})") from error
+        if not isinstance(values, list):
+            raise InvalidArgument("source", str(path), "a JSON file that holds a list of objects")
+        yield from cast("list[object]", values)
+    else:
+        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
+            yield from (_value_of_line(line) for line in file if line.strip())
 
 
-def _json_row(line: bytes) -> Row | BadRow:
+def _value_of_line(line: bytes) -> object:
     try:
-        value = json.loads(line)
+        return json.loads(line)
     except (ValueError, RecursionError) as error:
-        return BadRow(f"not JSON ({error})")
-    return _as_row(value)
+        return RowError(f"not JSON ({error})")
 
 
-def _as_row(value: object) -> Row | BadRow:
-    if isinstance(value, dict):
-        return cast("Row", value)
-    return BadRow(f"a {type(value).__name__} instead of an object with named fields")
-
-
-def _json_rows(path: Path) -> Iterator[Row | BadRow]:
-    try:
-        values = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument("source", str(path), f"a JSON file ({error})") from error
-    if not isinstance(values, list):
-        raise InvalidArgument("source", str(path), "a JSON file that holds a list of objects")
-    yield from map(_as_row, cast("list[object]", values))
-
-
-def _parquet_rows(path: Path) -> Iterator[Row | BadRow]:
-    try:
-        parquet = cast("Any", importlib.import_module("pyarrow.parquet"))
-    except ImportError as error:
-        raise MissingDependency(f"reading {path.name}", "pyarrow", "data") from error
-    with parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=256):
-            yield from map(_as_row, batch.to_pylist())
-
-
-def _rows_of_hub(name: str, split: str) -> Iterator[Row | BadRow]:
-    try:
-        datasets = cast("Any", importlib.import_module("datasets"))
-    except ImportError as error:
-        raise MissingDependency(f"the data set {name}", "datasets", "data") from error
+def _values_of_hub(name: str, split: str) -> Iterator[object]:
+    datasets = _library("datasets", f"the data set {name}", "datasets")
     repository, _, configuration = name.partition(":")
-    for row in datasets.load_dataset(repository, configuration or None, split=split):
-        yield _as_row(row)
+    yield from datasets.load_dataset(repository, configuration or None, split=split)
+
+
+def _library(module: str, purpose: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingDependency(purpose, package, "data") from error
 
 
 # A statement that says that several outputs are right needs a checker of its own: the golden tests

@@ -8,8 +8,8 @@ import types
 import pytest
 
 from pettingllms.errors import InvalidArgument, MissingDependency
-from pettingllms_envs.datasets import load_math_problems
-from pettingllms_envs.datasets.loading import BadRow, read_rows
+from pettingllms_envs.datasets import RowError, load_math_problems
+from pettingllms_envs.datasets.loading import read_rows
 
 ROWS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
 
@@ -48,8 +48,8 @@ def test_damaged_lines_are_rows_with_a_reason(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": 1}\n\n{"a": \n[1, 2]\n"text"\n\xff\xfe\n{"a": 2}\n')
     rows = list(read_rows(path))
-    assert [row for row in rows if not isinstance(row, BadRow)] == [{"a": 1}, {"a": 2}]
-    reasons = [row.reason for row in rows if isinstance(row, BadRow)]
+    assert [row for row in rows if not isinstance(row, RowError)] == [{"a": 1}, {"a": 2}]
+    reasons = [str(row) for row in rows if isinstance(row, RowError)]
     assert len(reasons) == 4
     assert "a list instead of an object" in reasons[1]
 
