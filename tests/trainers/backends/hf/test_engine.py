@@ -132,7 +132,7 @@ def test_no_more_is_held_at_once_than_the_token_budget(policy, attention, monkey
 
 
 def test_equal_prompts_are_computed_once(policy, monkeypatch):
-    prefilled = []
+    engine, prefilled = policy().engine, []  # the check of the model comes first
     add = DecodeLayout.add
 
     def spy(layout, prefill, counts):
@@ -142,9 +142,9 @@ def test_equal_prompts_are_computed_once(policy, monkeypatch):
     monkeypatch.setattr(DecodeLayout, "add", spy)
     first, second = make_requests(2, candidates=(2,))
     again = dataclasses.replace(first, seed=99, num_candidates=3)
-    completions = policy().engine.generate_now([first, second, again])
+    completions = engine.generate_now([first, second, again])
     assert prefilled == [(2, [5, 2])] or prefilled == [(2, [2, 5])]
-    alone = [policy().engine.generate_now([request])[0] for request in (first, second, again)]
+    alone = [engine.generate_now([request])[0] for request in (first, second, again)]
     assert token_ids(completions) == token_ids(alone)
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from backend_toys import (
     CONFIGS,
     SIZES,
+    TOKENIZER,
     V,
     engine_logprobs,
     flat,
@@ -21,6 +23,7 @@ from backend_toys import (
 )
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig
 
+from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf import attention, flex, layouts
 from pettingllms_trainers.backends.hf import learner as learner_module
 from pettingllms_trainers.backends.hf import model as head
@@ -31,6 +34,7 @@ from pettingllms_trainers.backends.hf.updater import learning_rate
 from pettingllms_trainers.config import EngineConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.learning.minibatch import weighted_groups
+from pettingllms_trainers.types import Demonstration, Imitation
 
 
 def gradient_of(model, groups, **optimizer):
@@ -281,17 +285,6 @@ def test_the_gradient_is_clipped():
     assert gradient.norm() == pytest.approx(0.01, rel=1e-3)
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing():
-    policy = make_policy()
-    groups = sample_groups(policy)
-    with torch.no_grad():
-        policy.loaded.model.model.norm.weight[0] = torch.inf
-    before = weights_of(policy)
-    with pytest.raises(UpdateError, match=r"finite.*learning rate"):
-        policy.updater.update(groups)
-    assert torch.equal(before, weights_of(policy))
-
-
 def test_memory_that_does_not_suffice_is_told_and_changes_nothing(monkeypatch):
     """A device that is full in the second backward pass; the next update goes on as if new."""
     policy = make_policy()
@@ -472,3 +465,44 @@ def test_the_same_on_a_gpu(precision, tmp_path):
     again = make_policy()
     policy.updater.save_state(tmp_path)
     again.updater.load_state(tmp_path)
+
+
+def demonstrations(count):
+    """Repeat the last letter of the prompt, then the first."""
+    rng = random.Random(0)
+    prompts = [tuple(rng.choices(range(4, 10), k=rng.randint(2, 3))) for _ in range(count)]
+    return [Demonstration(p, (p[-1], p[0], TOKENIZER.eos_token_id)) for p in prompts]
+
+
+def fit(policy, data, **imitation):
+    settings = {"num_steps": 1, "batch_size": 5, "learning_rate": 1e-9, "seed": 0} | imitation
+    return list(policy.updater.imitate(data, Imitation(**settings)))
+
+
+@pytest.mark.parametrize("packing", [True, False])
+def test_the_loss_of_imitation_is_that_of_transformers_with_masked_labels(packing):
+    policy, total = make_policy(packing=packing), 0.0
+    (first,) = fit(policy, demonstrations(5))
+    for prompt, completion in demonstrations(5):
+        ids = torch.tensor([prompt + completion])
+        labels = ids.clone()
+        labels[0, : len(prompt)] = -100
+        total += policy.loaded.model(ids, labels=labels).loss.item() * len(completion)
+    assert first.loss == pytest.approx(total / (5 * 3), rel=1e-4)
+
+
+def test_the_seed_decides_the_order_of_demonstrations_and_batches_go_round():
+    ends = []
+    for seed in (0, 0, 1):
+        policy = make_policy()
+        steps = fit(policy, demonstrations(7), num_steps=3, learning_rate=1e-2, seed=seed)
+        ends.append((steps, weights_of(policy)))
+    assert ends[0][0] == ends[1][0] != ends[2][0]
+    assert torch.equal(ends[0][1], ends[1][1])
+
+
+def test_missing_and_empty_demonstrations_are_refused():
+    with pytest.raises(InvalidArgument, match="demonstrations"):
+        fit(make_policy(), [])
+    with pytest.raises(InvalidArgument, match="empty prompt or completion"):
+        fit(make_policy(), [Demonstration((4,), ())])

