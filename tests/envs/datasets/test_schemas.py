@@ -1,10 +1,8 @@
 """Rows of every schema: good ones, and every way in which one can be bad."""
 
-import base64
 import contextlib
 import json
-import pickle
-import zlib
+from pathlib import Path
 
 import pytest
 
@@ -20,105 +18,17 @@ from pettingllms_envs.datasets import (
 from pettingllms_envs.datasets.loading import SEVERAL_ANSWERS
 from pettingllms_envs.datasets.rows import find_schema
 
-APPS = {
-    "problem_id": 7,
-    "question": "Add.",
-    "solutions": json.dumps(["print(sum(map(int, input().split())))"]),
-    "input_output": json.dumps({"inputs": ["1 2\n", ["3 4", ""]], "outputs": ["3\n", "7"]}),
-    "difficulty": "introductory",
-    "url": "",
-    "starter_code": "",
-}
-APPS_CALL = {
-    **APPS,
-    "input_output": json.dumps({"fn_name": "add", "inputs": [[1, 2]], "outputs": [[3]]}),
-    "starter_code": "class Solution:\n    def add(self, a, b):",
-}
-CONTESTS = {
-    "name": "1_A. Sum",
-    "description": "Add.",
-    "public_tests": {"input": ["1 2\n"], "output": ["3\n"]},
-    "private_tests": {"input": ["3 4\n", "1 2\n"], "output": ["7\n", "3\n"]},
-    "generated_tests": {"input": ["5 6\n"], "output": ["11\n"]},
-    "solutions": {"language": [2, 3], "solution": ["int main", "print(1)"]},
-    "incorrect_solutions": {"language": [3, 4], "solution": ["print(2)", "class"]},
-    "difficulty": 7,
-    "source": 2,
-    "time_limit": {"seconds": 2, "nanos": 500000000},
-}
-BENCH_TESTS = [{"input": "1 2\n", "output": "3\n", "testtype": "stdin"}]
-BENCH = {
-    "question_title": "Sum",
-    "question_content": "Add.",
-    "question_id": "abc_a",
-    "starter_code": "",
-    "difficulty": "easy",
-    "public_test_cases": json.dumps(BENCH_TESTS),
-    "private_test_cases": json.dumps(BENCH_TESTS),
-    "metadata": "{}",
-}
-CALL_TESTS = [{"input": "[1, 2]\n3", "output": "[2, 4]", "testtype": "functional"}]
-BENCH_CALL = {
-    **BENCH,
-    "public_test_cases": json.dumps(CALL_TESTS),
-    "private_test_cases": base64.b64encode(
-        zlib.compress(pickle.dumps(json.dumps(CALL_TESTS)))
-    ).decode(),
-    "metadata": json.dumps({"func_name": "scale"}),
-    "starter_code": "class Solution: ...",
-}
-MBPP = {
-    "task_id": 3,
-    "text": "Write a function to add.",
-    "code": "def add(a, b):\n    return a + b",
-    "test_list": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"],
-}
-HUMANEVAL = {
-    "task_id": "HumanEval/0",
-    "prompt": 'def add(a, b):\n    """Add."""\n',
-    "entry_point": "add",
-    "canonical_solution": "    return a + b\n",
-    "test": "def check(candidate):\n    assert candidate(1, 2) == 3\n",
-}
-OLYMPIAD = {
-    "id": 5,
-    "subfield": "Algebra",
-    "context": None,
-    "question": "Solve.",
-    "solution": ["..."],
-    "final_answer": ["$1$", "$2$"],
-    "is_multiple_answer": True,
-    "unit": "cm",
-    "answer_type": "Numerical",
-    "error": "1e-1",
-}
-DAPO = {
-    "prompt": [{"role": "user", "content": "1+1?"}],
-    "reward_model": {"ground_truth": "2", "style": "rule"},
-    "extra_info": {"index": "abc"},
-}
-AIME = {"ID": "2024-I-1", "Problem": "1+1?", "Solution": "...", "Answer": 2}
-MATH = {
-    "problem": "1+1?",
-    "solution": "It is \\boxed{\\frac{4}{2}}.",
-    "level": "Level 2",
-    "type": "Algebra",
-}
-POLARIS = {"problem": "1+1?", "answer": "2", "difficulty": "3/8"}
-GSM8K = {"question": "Count.", "answer": "1 + 1 = <<1+1=2>>2\n#### 1,002"}
-GOOD = {
-    "apps": APPS,
-    "code_contests": CONTESTS,
-    "livecodebench": BENCH,
-    "humaneval": HUMANEVAL,
-    "mbpp": MBPP,
-    "olympiadbench": OLYMPIAD,
-    "dapo": DAPO,
-    "aime_2024": AIME,
-    "math": MATH,
-    "problem_answer": POLARIS,
-    "question_answer": GSM8K,
-}
+ROWS = json.loads(Path(__file__).with_name("rows.json").read_text(encoding="utf-8"))
+"""`good`: a row of every schema, and of two with functions; `bad`: schema, change, reason."""
+GOOD = {name: row for name, row in ROWS["good"].items() if name in SCHEMAS}
+APPS, CONTESTS, BENCH, MBPP, HUMANEVAL, OLYMPIAD, DAPO, AIME, MATH, POLARIS, GSM8K = (
+    GOOD[name]
+    for name in (
+        *("apps", "code_contests", "livecodebench", "mbpp", "humaneval", "olympiadbench"),
+        *("dapo", "aime_2024", "math", "problem_answer", "question_answer"),
+    )
+)
+APPS_CALL, BENCH_CALL = (ROWS["good"][f"{name}, call"] for name in ("apps", "livecodebench"))
 
 
 def convert(name, row):
@@ -203,59 +113,7 @@ def test_mathematics_has_the_first_solution_of_its_row():
     assert convert("question_answer", {**GSM8K, "answer": "7"}).solution is None
 
 
-BAD = [
-    ("apps", {"input_output": ""}, "input_output is empty"),
-    ("apps", {"input_output": "{"}, "not JSON"),
-    ("apps", {"input_output": "[]"}, "not a JSON object"),
-    ("apps", {"input_output": '{"inputs": ["1"], "outputs": []}'}, "1 test inputs but 0 outputs"),
-    ("apps", {"input_output": '{"inputs": [], "outputs": []}'}, "no tests"),
-    ("apps", {"input_output": '{"inputs": [1], "outputs": ["1"]}'}, "neither a string"),
-    ("apps", {"question": " "}, "question is empty"),
-    ("apps", {"solutions": "{"}, "solutions is not JSON"),
-    ("code_contests", {"description": None}, "description is missing"),
-    ("code_contests", {"public_tests": []}, "public_tests is not an object"),
-    (
-        "code_contests",
-        {"private_tests": {"input": [], "output": []}, "generated_tests": None},
-        "no hidden tests",
-    ),
-    ("code_contests", {"private_tests": {"input": ["1"], "output": []}}, "1 inputs but 0 outputs"),
-    ("code_contests", {"private_tests": {"input": [1], "output": [2]}}, "else than strings"),
-    ("code_contests", {"solutions": {"language": [3], "solution": []}}, "1 languages but 0"),
-    ("code_contests", {"time_limit": {"seconds": "2"}}, "time_limit"),
-    ("livecodebench", {"private_test_cases": "####"}, "cannot be decoded"),
-    ("livecodebench", {"private_test_cases": "[]"}, "no hidden tests"),
-    ("livecodebench", {"private_test_cases": '[{"input": "1"}]'}, "without input, output"),
-    ("livecodebench", {"private_test_cases": "[1]"}, "else than objects"),
-    ("livecodebench", {"public_test_cases": "{}"}, "not a JSON list"),
-    (
-        "livecodebench",
-        {"private_test_cases": json.dumps(CALL_TESTS)},
-        "testtype is",
-    ),
-    (
-        "livecodebench",
-        {key: json.dumps(CALL_TESTS) for key in ("public_test_cases", "private_test_cases")},
-        "without func_name",
-    ),
-    ("mbpp", {"test_list": ["assert f(x) == 1"]}, "literal"),
-    ("mbpp", {"text": None}, "prompt is missing"),
-    ("humaneval", {"test": "x = 1"}, "no function check"),
-    ("olympiadbench", {"final_answer": []}, "a proof"),
-    ("olympiadbench", {"final_answer": None}, "final_answer is missing"),
-    ("olympiadbench", {"image_1": "x"}, "picture"),
-    ("olympiadbench", {"error": "small"}, "error is not a number"),
-    ("dapo", {"prompt": []}, "no message"),
-    ("dapo", {"reward_model": {}}, "ground_truth is missing"),
-    ("aime_2024", {"Answer": None}, "Answer is missing"),
-    ("aime_2024", {"Answer": True}, "not a string or number"),
-    ("math", {"solution": "no box"}, "no \\boxed"),
-    ("problem_answer", {"answer": " "}, "answer is empty"),
-    ("question_answer", {"answer": "a\nb"}, "without a final"),
-]
-
-
-@pytest.mark.parametrize(("name", "change", "reason"), BAD)
+@pytest.mark.parametrize(("name", "change", "reason"), ROWS["bad"])
 def test_bad_rows_are_refused_with_their_reason(name, change, reason):
     with pytest.raises(RowError) as error:
         convert(name, {**GOOD[name], **change})
