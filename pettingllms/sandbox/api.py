@@ -25,7 +25,7 @@ from pettingllms.sandbox.servers import Servers, open_jail
 from pettingllms.sandbox.worker import ExecutionRequest
 
 Isolation = Literal["auto", "namespaces", "landlock", "sealed", "unsafe"]
-Flavour = Literal["lean", "science"]
+Flavour = Literal["lean", "science", "math_verify"]
 
 
 class Sandbox:
@@ -43,7 +43,8 @@ class Sandbox:
     Args:
         isolation: "auto" takes the strongest tier that this machine offers; a tier's name demands
             it. "unsafe" is no jail and needs PETTINGLLMS_ALLOW_UNSAFE_SANDBOX=1 as well.
-        flavour: "lean" has the standard library; "science" also numpy, mpmath and sympy.
+        flavour: "lean" has the standard library; "science" also numpy, mpmath and sympy;
+            "math_verify" the library of that name with sympy.
         workers: Programs that run at the same time, in [1, 1024]; None: one per processor,
             within the quota of a container.
         limits: What a run may use, unless the call says otherwise.

@@ -11,7 +11,7 @@ from typing import Any
 
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.filter import build_filter
-from pettingllms.sandbox.library import FLAVOURS
+from pettingllms.sandbox.library import FLAVOURS, versions_of
 from pettingllms.sandbox.syscalls import syscall_numbers
 
 
@@ -176,7 +176,8 @@ def server_config(
         "landlock": tier in (Tier.NAMESPACES, Tier.LANDLOCK),
         "jail_uid": uid,
         "packages": FLAVOURS[flavour],
-        "warm_up": flavour == "science",
+        "versions": versions_of(flavour),
+        "flavour": flavour,
         # The stricter one first; the server takes it if its C library can do with it.
         "filters": [(base64.b64encode(code).decode(), pids) for code, pids in programs],
         "numbers": {name: numbers[name] for name in ("pivot_root", "capset", "seccomp", "exit")},

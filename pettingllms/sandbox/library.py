@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import os
 import struct
@@ -22,8 +23,12 @@ from pettingllms.sandbox.jail.modules import HEADER
 FLAVOURS: dict[str, tuple[str, ...]] = {
     "lean": (),
     "science": ("numpy", "mpmath", "sympy"),
+    "math_verify": ("math_verify", "latex2sympy2_extended", "antlr4", "sympy", "mpmath"),
 }
 """Packages of each flavour, besides the standard library."""
+
+# While it is imported, latex2sympy2_extended asks which version of the parser is installed.
+_ASKED_VERSIONS = {"math_verify": ("antlr4-python3-runtime",)}
 
 _NOT_OFFERED = """
 __pycache__ site-packages dist-packages test tests idlelib idle_test tkinter turtledemo lib2to3
@@ -56,6 +61,11 @@ def packages_of(flavour: str) -> list[tuple[str, str]]:
             raise MissingDependency(f"the sandbox flavour {flavour!r}", name, "math")
         found.append((name, os.path.abspath(spec.submodule_search_locations[0])))
     return found
+
+
+def versions_of(flavour: str) -> dict[str, str]:
+    """Versions of the distributions for which a package of a flavour asks."""
+    return {name: importlib.metadata.version(name) for name in _ASKED_VERSIONS.get(flavour, ())}
 
 
 def _standard_library() -> list[str]:

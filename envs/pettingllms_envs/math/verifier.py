@@ -1,20 +1,16 @@
-"""Verdicts on answers: math-verify in killable processes; a failure is never a wrong answer."""
+"""Verdicts on answers: math-verify in the sandbox; a failure is never a wrong answer."""
 
 from __future__ import annotations
 
 import enum
-import importlib.util
+import functools
 import os
-import signal
-import threading
-import time
-from collections import OrderedDict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pettingllms.arguments import check_number, check_whole
 from pettingllms.callers import FairShare, current_caller
-from pettingllms.errors import MissingDependency
-from pettingllms_envs.math.fair_queue import FairQueue
+from pettingllms.sandbox import Limits, Sandbox, Status
 from pettingllms_envs.math.forms import objection
 from pettingllms_envs.math.notation import (
     MAX_ANSWER_CHARS,
@@ -27,8 +23,12 @@ from pettingllms_envs.math.notation import (
     without_unit,
 )
 from pettingllms_envs.math.units import split_unit, unit_named
-from pettingllms_envs.math.verifier_process import VerifierProcess
 
+_COMPARISON = Path(__file__).with_name("comparison.py")
+_MEMORY_BYTES = 2 << 30
+_WALL_FACTOR, _WALL_EXTRA_S = 5, 5
+"""Seconds on the clock that a comparison may take: the first number per second of processor
+time, plus the second. Only an overloaded machine takes that long."""
 _CACHE_SIZE = 20_000
 _FORGIVEN = 0.25
 _SHORT = 0.25
@@ -69,23 +69,29 @@ NO_TIME = Verdict(Outcome.VERIFIER_FAILED, "the machine left the verifier no tim
 NO_CREDIT = Verdict(
     Outcome.VERIFIER_FAILED, "more processor time than is left to a caller who used much before"
 )
-_PASSING = (NO_TIME, NO_CREDIT)
-"""Verdicts on the moment and not on the texts: they are not remembered."""
+
+
+class _Passing(Exception):
+    """A verdict on the moment and not on the texts, which is not to be remembered."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict)
+        self.verdict = verdict
 
 
 class Verifier:
     """Compares answers by mathematical equivalence.
 
     Integers, equal texts, other units and answers that are not written out are judged here, in
-    time linear in the text; everything else goes to a pool of processes that run math-verify.
+    time linear in the text; all else by math-verify in the sandbox, each in a fresh process.
     A comparison has a quarter of the time limit first; one that needs more then has the whole, if
     its caller does not owe more than that. What comparisons take is owed by their callers, an
-    environment or else a thread, until four times as long has passed: who owes least is served
-    first, in the order of asking among equals. Verdicts are remembered, failures too, except those
-    of the moment. Safe to use from threads and in forked processes.
+    environment or else a thread, until four times as long has passed. Verdicts are remembered,
+    failures too, except those of the moment. Safe to use from threads and in forked processes.
 
     Args:
-        num_workers: Processes, 1 to 1024. They start when first needed (about a second each).
+        num_workers: Comparisons at the same time, 1 to 1024. Servers start when first needed
+            (seconds each).
         timeout_s: Seconds of processor time that one comparison may take, 0.001 to 3600. Honest
             answers of the public data sets take at most a tenth of the default.
 
@@ -97,25 +103,20 @@ class Verifier:
     def __init__(self, num_workers: int = 1, timeout_s: float = 2.0) -> None:
         check_whole("num_workers", num_workers, 1, MAX_WORKERS)
         check_number("timeout_s", timeout_s, MIN_TIMEOUT_S, MAX_TIMEOUT_S)
-        if importlib.util.find_spec("math_verify") is None:
-            raise MissingDependency("comparing mathematical answers", "math-verify", "math")
         self.num_workers = num_workers
         self.timeout_s = timeout_s
-        self._open()
-
-    def _open(self) -> None:
-        # A forked child must not share pipes, locks or the queue with its parent: see
-        # `_remembered`.
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._cache: OrderedDict[tuple[str, str, float], Verdict] = OrderedDict()
-        self._debts = FairShare(_FORGIVEN)
-        self._places: FairQueue[VerifierProcess | None] = FairQueue(
-            [None] * self.num_workers, self._debts.owed_s
-        )
+        self._sandbox = Sandbox(flavour="math_verify", workers=num_workers)
+        self._debts_of: dict[int, FairShare] = {}
+        # Two threads may ask the same at the same time, which is harmless.
+        self._remembered = functools.lru_cache(_CACHE_SIZE)(self._ask)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Verifier, (self.num_workers, self.timeout_s)
+
+    @property
+    def _debts(self) -> FairShare:
+        # A forked child must not wait for a lock that a thread of its parent held.
+        return self._debts_of.setdefault(os.getpid(), FairShare(_FORGIVEN))
 
     def judge(
         self,
@@ -150,7 +151,10 @@ class Verifier:
         given = in_shape_of(wanted, without_unit(given, unit))
         if verdict := _judged_here(wanted, given, tolerance):
             return verdict
-        verdict = self._remembered(wanted, given, tolerance)
+        try:
+            verdict = self._remembered(wanted, given, tolerance)
+        except _Passing as passing:
+            return passing.verdict
         # math-verify compares bare lists as sets; a root that is asked for twice must be given
         # twice.
         if verdict.is_correct and drops_duplicates(wanted, given):
@@ -171,62 +175,45 @@ class Verifier:
             return verdict
         return self.judge(second, first, unit=unit)
 
-    def _remembered(self, wanted: str, given: str, tolerance: float) -> Verdict:
-        if self._pid != os.getpid():
-            self._open()
-        key = (wanted, given, tolerance)
-        with self._lock:
-            known = self._cache.get(key)
-            if known is not None:
-                self._cache.move_to_end(key)
-                return known
-        # Outside of the lock: a comparison takes up to seconds. Two threads may ask the same, which
-        # is harmless.
-        verdict = self._ask(key)
-        if verdict in _PASSING:
-            return verdict
-        with self._lock:
-            self._cache[key] = verdict
-            if len(self._cache) > _CACHE_SIZE:
-                self._cache.popitem(last=False)
+    def _ask(self, wanted: str, given: str, tolerance: float) -> Verdict:
+        """The verdict of math-verify, after a second attempt if the first was too short.
+
+        Raises:
+            _Passing: The verdict says nothing about the texts.
+        """
+        verdict = self._attempt((wanted, given, tolerance), _SHORT * self.timeout_s)
+        if verdict == NO_CREDIT and self._debts.owed_s(current_caller()) <= self.timeout_s:
+            verdict = self._attempt((wanted, given, tolerance), self.timeout_s)
+            if verdict == NO_CREDIT:
+                detail = f"more than {self.timeout_s} s of processor time"
+                return Verdict(Outcome.VERIFIER_FAILED, detail)
+        if verdict in (NO_TIME, NO_CREDIT):
+            raise _Passing(verdict)
         return verdict
 
-    def _ask(self, request: tuple[str, str, float]) -> Verdict:
-        """Return the verdict of a process, after a second attempt if the first was too short."""
-        verdict = self._attempt(request, _SHORT * self.timeout_s)
-        if verdict != NO_CREDIT or self._debts.owed_s(current_caller()) > self.timeout_s:
-            return verdict
-        verdict = self._attempt(request, self.timeout_s)
-        detail = f"more than {self.timeout_s} s of processor time"
-        return Verdict(Outcome.VERIFIER_FAILED, detail) if verdict == NO_CREDIT else verdict
-
-    def _attempt(self, request: tuple[str, str, float], limit_s: float) -> Verdict:
-        """Return the verdict of a process, `NO_CREDIT` if it takes longer than a limit."""
-        caller = current_caller()
-        # A place holds a process or None; processes start on first use and stay warm.
-        process = self._places.take(caller)
-        try:
-            if process is None or not process.is_alive:
-                process = VerifierProcess(self.timeout_s)
-            started_s = time.monotonic()
-            reply = process.ask(request, limit_s)
-            self._debts.charge(caller, time.monotonic() - started_s)
-            if reply is None:
-                process.end()
-                process = None
-                return NO_TIME
-            if not isinstance(reply, signal.Signals):
-                return Verdict(Outcome(reply[0]), reply[1])
-            # The comparison sets its own limit of processor time, so hard texts end by SIGPROF
-            # whatever the load.
-            if reply is signal.SIGPROF:
+    def _attempt(self, texts: tuple[str, str, float], limit_s: float) -> Verdict:
+        """The verdict of one run, `NO_CREDIT` if it takes longer than a limit."""
+        wall_s = min(MAX_TIMEOUT_S, _WALL_FACTOR * limit_s + _WALL_EXTRA_S)
+        limits = Limits(wall_s, max(MIN_TIMEOUT_S, limit_s), _MEMORY_BYTES)
+        (call,) = self._sandbox.run_calls(_program(), "compare", [texts], limits)
+        execution = call.execution
+        self._debts.charge(current_caller(), execution.wall_s)
+        match execution.status:
+            case Status.CPU_LIMIT:
                 return NO_CREDIT
-            # Killed from outside. Anything else is a crash, as on deep recursion.
-            is_crash = reply not in (signal.SIGKILL, signal.SIGTERM, signal.SIGALRM)
-            detail = f"a crash ({reply.name})"
-            return Verdict(Outcome.VERIFIER_FAILED, detail) if is_crash else NO_TIME
-        finally:
-            self._places.give_back(process)
+            case Status.TIMEOUT | Status.SANDBOX_ERROR:
+                return NO_TIME
+            case Status.OK if call.has_value:
+                outcome, detail = call.value
+                return Verdict(Outcome(outcome), detail)
+            case _:
+                # Not an exception of the library, which is a value: deep recursion, say.
+                return Verdict(Outcome.VERIFIER_FAILED, f"a crash ({execution.status})")
+
+
+@functools.cache
+def _program() -> str:
+    return _COMPARISON.read_text("utf-8")
 
 
 def _judged_here(wanted: str, given: str, tolerance: float) -> Verdict | None:
@@ -247,18 +234,11 @@ def _judged_here(wanted: str, given: str, tolerance: float) -> Verdict | None:
     return Verdict(Outcome.WRONG, reason) if reason else None
 
 
-_default: Verifier | None = None
-_default_lock = threading.Lock()
-
-
+@functools.cache
 def default_verifier() -> Verifier:
-    """Return the verifier that all environments of this process share.
+    """The verifier that all environments of this process share.
 
     Raises:
         MissingDependency: math-verify is not installed.
     """
-    global _default
-    with _default_lock:
-        if _default is None:  # one pool of processes per program
-            _default = Verifier(num_workers=max(1, min(4, (os.cpu_count() or 1) - 1)))
-        return _default
+    return Verifier(num_workers=max(1, min(4, (os.cpu_count() or 1) - 1)))

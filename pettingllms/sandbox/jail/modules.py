@@ -20,6 +20,7 @@ import struct
 import sys
 from collections.abc import Iterable
 from types import CodeType, ModuleType
+from typing import Any
 
 HEADER = struct.Struct("=Q")
 """Length of the index, at the beginning of the memory file."""
@@ -133,8 +134,13 @@ def install(descriptor: int) -> MemoryFinder:
     return finder
 
 
-def preload(finder: MemoryFinder, packages: Iterable[str]) -> None:
+def preload(finder: MemoryFinder, packages: Iterable[str], versions: dict[str, str]) -> None:
     """Import the usual modules and then `packages` with all their extension modules.
+
+    Args:
+        finder: Where they are.
+        packages: Names of packages.
+        versions: What `importlib.metadata.version` is to say to them, for there are no files.
 
     Raises:
         ImportError: One of `packages` cannot be imported.
@@ -145,6 +151,9 @@ def preload(finder: MemoryFinder, packages: Iterable[str]) -> None:
         except ModuleNotFoundError:
             # Interpreters are built without one or the other of them, or with it inside another.
             continue
+    if versions:  # else the module is left out: its pages would cost every run a little
+        metadata: Any = importlib.import_module("importlib.metadata")
+        metadata.version = versions.__getitem__
     for name in packages:
         importlib.import_module(name)
     for name in finder.extensions_of(packages):

@@ -99,9 +99,9 @@ def _prepare_interpreter(config: dict[str, Any], library: int) -> None:
     _prefer_us_when_memory_runs_out()
     # Imports come first of all: later there are no files.
     finder = modules.install(library)
-    modules.preload(finder, config["packages"])
-    if config["warm_up"]:
-        warm.science()
+    modules.preload(finder, config["packages"], config["versions"])
+    if warm_up := warm.WARM_UPS.get(config["flavour"]):
+        warm_up()
     _use_memory_files_as_standard_streams()
     program.prepare()
     pairs.install()

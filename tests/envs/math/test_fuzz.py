@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pettingllms.testing import play
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.math import MathEnsembleEnv, MathEnv, Outcome, Verdict, Verifier
+from pettingllms_envs.math import MathEnsembleEnv, MathEnv
 from pettingllms_envs.math.base import MAX_FAILURES
 from pettingllms_envs.math.rules import MAX_COMPARED_GROUPS
 
@@ -50,65 +50,53 @@ def test_a_step_returns_whatever_is_answered(env, boxed, printed, problem):
     assert all(-0.25 <= step["info"]["reward_parts"]["local"] <= 1 for step in steps)
 
 
-class CountingVerifier(Verifier):
-    """Counts what goes to a process and gives one verdict on everything."""
-
-    def _open(self):
-        super()._open()
-        self.asked = []
-        self.reply = Verdict(Outcome.WRONG)
-
-    def _ask(self, request):
-        self.asked.append(request)
-        return self.reply
+FAILURE = ["verifier_failed", "more than 2 s of processor time"]
 
 
-def costs_of_a_turn(env, verifier, answers):
+def costs_of_a_turn(env, sandbox):
     """Play a turn and return the number of comparisons of each step."""
     env.reset(seed=0)
     costs = []
     for number, agent in enumerate(env.possible_agents):
-        before = len(verifier.asked)
-        answer = next(answers)
-        env.step(rf"\boxed{{{answer}}}" if "tool" not in agent else "nothing")
-        costs.append(len(verifier.asked) - before)
+        before = len(sandbox.asked)
+        env.step(rf"\boxed{{x+{number}}}" if "tool" not in agent else "nothing")
+        costs.append(len(sandbox.asked) - before)
         assert number + 1 == len(costs)
     return costs
 
 
 @pytest.mark.parametrize("num_reasoners", [2, 9, 30])
-def test_the_comparisons_of_a_turn_are_linear_in_the_answers(num_reasoners):
-    verifier = CountingVerifier()
+def test_the_comparisons_of_a_turn_are_linear_in_the_answers(fake, num_reasoners):
+    verifier, sandbox = fake
     env = MathEnsembleEnv(
         reasoners=num_reasoners, tools=0, source=PROBLEMS[1:2], split=None, verifier=verifier
     )
-    costs = costs_of_a_turn(env, verifier, (f"x+{number}" for number in range(99)))
+    costs = costs_of_a_turn(env, sandbox)
     assert costs[:-1] == [1] * num_reasoners
     assert costs[-1] <= 1 + 2 * MAX_COMPARED_GROUPS * num_reasoners
 
 
-def test_failed_comparisons_of_a_turn_have_a_budget():
-    verifier = CountingVerifier()
+def test_failed_comparisons_of_a_turn_have_a_budget(fake):
+    verifier, sandbox = fake
     env = MathEnsembleEnv(
         reasoners=30, tools=0, source=PROBLEMS[1:2], split=None, verifier=verifier
     )
-    failed = Verdict(Outcome.VERIFIER_FAILED, "more than 2 s of processor time")
-    between = Verifier.equivalence
+    between = verifier.equivalence
 
-    def failing(self, first, second, *, unit=""):
-        self.reply = failed
-        return between(self, first, second, unit=unit)
+    def failing(first, second, *, unit=""):
+        sandbox.value = FAILURE
+        return between(first, second, unit=unit)
 
-    verifier.equivalence = failing.__get__(verifier)
-    costs = costs_of_a_turn(env, verifier, (f"x+{number}" for number in range(99)))
+    verifier.equivalence = failing
+    costs = costs_of_a_turn(env, sandbox)
     assert costs[-1] <= 1 + MAX_FAILURES
 
 
-def test_an_answer_that_could_not_be_judged_is_compared_as_text():
-    verifier = CountingVerifier()
-    verifier.reply = Verdict(Outcome.VERIFIER_FAILED, "more than 2 s of processor time")
+def test_an_answer_that_could_not_be_judged_is_compared_as_text(fake):
+    verifier, sandbox = fake
+    sandbox.value = FAILURE
     env = MathEnsembleEnv(
         reasoners=30, tools=0, source=PROBLEMS[1:2], split=None, verifier=verifier
     )
-    costs = costs_of_a_turn(env, verifier, (f"x+{number}" for number in range(99)))
+    costs = costs_of_a_turn(env, sandbox)
     assert costs == [1] * 31
