@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from pettingllms.prompts import PromptTemplate
+from pettingllms.prompts import PromptField, PromptTemplate
 
 TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "tool-planner": (("tool_0",), ("planner_0",)),
@@ -27,3 +28,26 @@ def asks_for_mark(template: PromptTemplate) -> bool:
     Tiny models learn to write `UR` or `2,3` from their demonstrations, and need no more.
     """
     return "####" in template.system + template.user
+
+
+def seat_of(agent: str) -> int:
+    """The number at the end of an agent's name."""
+    return int(agent.rpartition("_")[2])
+
+
+def constant_fields(
+    meanings: Mapping[str, str], shown: Mapping[str, object]
+) -> dict[str, PromptField[Any]]:
+    """Placeholders that say the same in every prompt of an environment.
+
+    Args:
+        meanings: Name -> what it means.
+        shown: Name -> what it shows; names without a meaning are left out.
+    """
+
+    def constant(value: str) -> Callable[[Any, str, int], str]:
+        return lambda state, agent, turn: value
+
+    return {
+        name: PromptField(meaning, constant(str(shown[name]))) for name, meaning in meanings.items()
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +12,6 @@ from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import (
-    PromptField,
     PromptFields,
     PromptTemplate,
     meanings,
@@ -20,33 +19,39 @@ from pettingllms.prompts import (
 )
 from pettingllms.state import to_jsonable
 from pettingllms.types import ParseError, Transition
-from pettingllms_envs.dining.generator import Level, Request, generate
-from pettingllms_envs.dining.policies import choice_of, talk
-from pettingllms_envs.dining.prompts import LIMITS, PROMPT, DiningState, placeholders, seat_of
 from pettingllms_envs.dining.rules import (
     MAX_SIGHT,
     WAIT,
+    Level,
+    Request,
     Table,
     after,
     canonical_form,
+    generate,
     is_deadlock,
     is_possible,
+    shortest_schedule,
 )
-from pettingllms_envs.dining.schedule import shortest_schedule
 from pettingllms_envs.dining.text import (
+    LIMITS,
     MAX_MESSAGE,
+    PROMPT,
+    DiningState,
     Move,
     Utterance,
+    choice_of,
     level_text,
     parse_level,
     parse_levels,
+    placeholders,
     read_move,
+    talk,
     terse,
     within,
 )
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, fault_text, shaped
-from pettingllms_envs.team_table import asks_for_mark
+from pettingllms_envs.team_table import asks_for_mark, constant_fields, seat_of
 
 _FAULT = "a choice that is not possible"
 _MESSAGE = 0.01
@@ -55,10 +60,6 @@ _MESSAGE = 0.01
 STARVED = 2 * LOST
 """The potential when time is too short. It is below that of a deadlock: a team that is paid for
 avoiding deadlocks learns to do nothing (arXiv 2606.07845)."""
-
-
-def _constant(shown: object) -> Callable[[DiningState, str, int], object]:
-    return lambda state, agent, turn: shown
 
 
 def _costs_text(turn_costs: Costs, message: float, reward: str) -> str:
@@ -260,9 +261,8 @@ class DiningEnv(TextEnv[DiningState]):
         listeners = "everybody reads it" if sight >= philosophers // 2 else near
         costs_text = _costs_text(self._costs, self._price, reward)
         limits = (philosophers, meals, max_turns, MAX_MESSAGE, listeners, costs_text)
-        self._placeholders = placeholders(self._request.sight)
-        for (name, meaning), shown in zip(LIMITS.items(), limits, strict=True):
-            self._placeholders[name] = PromptField(meaning, _constant(shown))
+        shown = dict(zip(LIMITS, limits, strict=True))
+        self._placeholders = placeholders(self._request.sight) | constant_fields(LIMITS, shown)
         self.board = f"{philosophers} philosophers"
         given = () if levels is None else read_levels(levels, parse_levels, parse_level)
         self._levels = tuple(map(self._fitting, given))

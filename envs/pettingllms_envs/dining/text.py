@@ -1,15 +1,16 @@
-"""Tables, choices and messages as text: what philosophers read and write; the level format."""
+"""Tables, choices and messages as text; what philosophers read, and the scripted policies."""
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pettingllms.errors import LevelFormatError
 from pettingllms.parsing import one_line, read_phrase
+from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms.types import ParseError
-from pettingllms_envs.dining.generator import Level
 from pettingllms_envs.dining.rules import (
     CHOICES,
     FREE,
@@ -21,9 +22,13 @@ from pettingllms_envs.dining.rules import (
     RIGHT,
     WAIT,
     Choices,
+    Level,
     Table,
+    held,
+    is_possible,
+    shortest_schedule,
 )
-from pettingllms_envs.dining.schedule import shortest_schedule
+from pettingllms_envs.team_table import seat_of
 
 LETTERS = {"l": LEFT, "r": RIGHT, "d": RELEASE, "w": WAIT}
 """Terse answers: left, right, down, wait."""
@@ -205,3 +210,170 @@ def _parse_line(line: str, number: int) -> Level:
     if not schedule:
         raise LevelFormatError("a deadlock, or nobody is hungry", number, allowed=_FORMAT)
     return Level(table, len(schedule))
+
+
+class DiningState(NamedTuple):
+    """The state of an episode."""
+
+    level: Level
+    table: Table
+    turns_left: int
+    said: tuple[Utterance, ...]
+    """The latest message of each philosopher."""
+    choices: Choices = ()
+    """What the first philosophers have chosen in this turn."""
+    last: Choices = ()
+    """What all chose in the turn before."""
+
+    @property
+    def eaten(self) -> tuple[int, ...]:
+        """Meals that each has eaten, of those that count."""
+        pairs = zip(self.level.start.hunger, self.table.hunger, strict=True)
+        return tuple(need - left for need, left in pairs)
+
+
+PROMPT = PromptTemplate(
+    """\
+{philosophers} philosophers sit around a table, numbered from 0 to the right. Between each two of \
+them lies one fork: fork i is on the left of philosopher i, and on the right of the one before. \
+Each needs a number of meals that nobody else knows, from 0 to {meals}; all have to eat theirs \
+within {max_turns} turns.
+Each turn all choose at the same time, without knowing what the others choose: left (take the left \
+fork), right (take the right fork), release (put down what you hold) or wait. Only forks that are \
+free at the start of the turn can be taken; one for which two reach goes to neither. At the end of \
+the turn whoever holds both forks eats one meal. Forks that are put down, by release or after a \
+meal, are free from the next turn on. Once everybody holds one fork at the end of a turn, the task \
+has failed: that is a deadlock, and it is too late to release.
+With your choice you may say something, at most {max_message} characters; {listeners} from the \
+next turn on.
+{costs}
+You may think first. The last line of your answer is #### and your choice, and then, if you want \
+to say something, say and your words, for example:
+#### left
+or
+#### wait say I need 2""",
+    """\
+Turn {turn} of {max_turns}.{last}
+{table}
+You are philosopher {seat}. Your left fork is fork {left}, your right fork is fork {right}. You \
+alone know that {need}.""",
+)
+
+
+def _need(state: DiningState, seat: int) -> str:
+    left = state.table.hunger[seat]
+    return f"philosopher {seat} needs {left} more meal{'s' * (left != 1)}"
+
+
+def placeholders(sight: int) -> dict[str, PromptField[DiningState]]:
+    """Return the placeholders of philosophers who see so many places to each side."""
+
+    def seen(state: DiningState, agent: str) -> list[int]:
+        return within(seat_of(agent), sight, len(state.said))
+
+    return {
+        "table": PromptField(
+            "a line per philosopher in sight, and the free forks among theirs",
+            lambda state, agent, turn: table_text(
+                state.table, state.eaten, state.said, seen(state, agent)
+            ),
+        ),
+        "table_compact": PromptField(
+            "meals eaten, fork held and last sign said of each philosopher in sight, reader first",
+            lambda state, agent, turn: table_compact(
+                state.table, state.eaten, state.said, seen(state, agent)
+            ),
+        ),
+        "need": PromptField(
+            "the meals that the reader has still to eat",
+            lambda state, agent, turn: _need(state, seat_of(agent)),
+        ),
+        "need_compact": PromptField(
+            "the same as a digit", lambda state, agent, turn: state.table.hunger[seat_of(agent)]
+        ),
+        "seat": PromptField("the reader's number", lambda state, agent, turn: seat_of(agent)),
+        "left": PromptField(
+            "the number of the reader's left fork", lambda state, agent, turn: seat_of(agent)
+        ),
+        "right": PromptField(
+            "the number of the reader's right fork",
+            lambda state, agent, turn: (seat_of(agent) + 1) % len(state.said),
+        ),
+        "last": PromptField(
+            "a line on what those in sight chose last turn; begins with a line break if not empty",
+            lambda state, agent, turn: choices_text(state.last, seen(state, agent)),
+        ),
+        "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
+        "turns_left": PromptField(
+            "turns left, with the present one", lambda state, agent, turn: state.turns_left
+        ),
+    }
+
+
+LIMITS = {
+    "philosophers": "number of philosophers",
+    "meals": "maximum number of meals of one philosopher",
+    "max_turns": "turns of the episode",
+    "max_message": "longest message, in characters",
+    "listeners": "who reads a message",
+    "costs": "a sentence on what bad answers and messages cost",
+}
+
+
+_NEED = re.compile(r"(?:I need )?(\d{1,2})")
+
+
+def choice_of(table: Table, turn: int, seat: int, policy: str, rng: random.Random) -> str:
+    """Return what a philosopher chooses who does not talk.
+
+    Args:
+        table: The table at the start of the turn.
+        turn: Number of the turn, from 0.
+        seat: The philosopher.
+        policy: `"oracle"`: the part of a shortest schedule, the same for all; `"alternate"`: even
+            and odd seats eat in turns of two, the last seat of an odd number in a third one (no
+            deadlock and no conflict, but much waiting if needs differ); `"greedy"`: the left fork
+            if it is free, else the right one; `"random"`: a possible choice; `"wait"`: nothing.
+        rng: Source of chance.
+    """
+    if policy == "wait":
+        return WAIT
+    if policy == "random":
+        return rng.choice([one for one in CHOICES if is_possible(table, seat, one)])
+    if policy == "oracle":
+        schedule = shortest_schedule(table)
+        return schedule[0][seat] if schedule else WAIT
+    is_mine = policy == "greedy" or _is_turn_of(seat, turn, len(table.forks))
+    if not table.hunger[seat] or not is_mine:
+        return RELEASE if held(table, seat) else WAIT
+    return next((side for side in (LEFT, RIGHT) if is_possible(table, seat, side)), WAIT)
+
+
+def _is_turn_of(seat: int, turn: int, seats: int) -> bool:
+    is_odd_one = seats % 2 and seat == seats - 1
+    return turn // 2 % (2 + seats % 2) == (2 if is_odd_one else seat % 2)
+
+
+def talk(
+    table: Table, turn: int, eaten: Sequence[int], seat: int, heard: Mapping[int, str]
+) -> tuple[str, str]:
+    """Return choice and message of a philosopher who says the own need and waits for the others'.
+
+    Once all have said theirs, all know the same table and follow the same shortest schedule. Who
+    does not hear from everybody plays `"alternate"` after the first words.
+
+    Args:
+        table: The table at the start of the turn; of its `hunger` only the own one is read.
+        turn: Number of the turn, from 0.
+        eaten: Meals that each has eaten.
+        seat: The philosopher.
+        heard: Philosophers within sight, the own one included -> the latest message.
+    """
+    said = {other: _NEED.fullmatch(text) for other, text in heard.items()}
+    known = {other: int(found[1]) - eaten[other] for other, found in said.items() if found}
+    if known.get(seat) != table.hunger[seat]:
+        return WAIT, f"I need {eaten[seat] + table.hunger[seat]}"
+    hunger, policy = table.hunger, "alternate"
+    if len(known) == len(hunger):
+        hunger, policy = tuple(max(0, known[other]) for other in range(len(known))), "oracle"
+    return choice_of(Table(table.forks, hunger), turn, seat, policy, random.Random(0)), ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_whole
@@ -18,8 +18,7 @@ from pettingllms.prompts import (
 )
 from pettingllms.state import to_jsonable
 from pettingllms.types import ParseError, Transition
-from pettingllms_envs.fireworks.generator import Request, canonical_form, generate
-from pettingllms_envs.fireworks.policies import action_of
+from pettingllms_envs.fireworks.policies import Request, action_of, canonical_form, generate
 from pettingllms_envs.fireworks.rules import (
     Action,
     FireworksState,
@@ -45,7 +44,7 @@ from pettingllms_envs.fireworks.text import (
     told_compact,
 )
 from pettingllms_envs.reward import SUCCESS, costs, fault_text, shaped
-from pettingllms_envs.team_table import asks_for_mark
+from pettingllms_envs.team_table import asks_for_mark, constant_fields, seat_of
 
 _PROMPT = PromptTemplate(
     """\
@@ -78,12 +77,8 @@ Since your last turn: {events}.""",
 )
 
 
-def _seat(agent: str) -> int:
-    return int(agent.rpartition("_")[2])
-
-
 _FIELDS: dict[str, PromptField[FireworksState]] = {
-    "seat": PromptField("the reader's number", lambda state, agent, turn: _seat(agent)),
+    "seat": PromptField("the reader's number", lambda state, agent, turn: seat_of(agent)),
     "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
     "stacks": PromptField(
         "the highest card of each stack", lambda state, agent, turn: stacks_text(state)
@@ -99,20 +94,20 @@ _FIELDS: dict[str, PromptField[FireworksState]] = {
     "discards": PromptField("the cards put away", lambda state, agent, turn: discards_text(state)),
     "hands": PromptField(
         "a line per player: cards, and what their holder may know of them",
-        lambda state, agent, turn: hands_text(state, _seat(agent)),
+        lambda state, agent, turn: hands_text(state, seat_of(agent)),
     ),
     "own_compact": PromptField(
         "what is certain of the reader's cards: R??1",
-        lambda state, agent, turn: "".join(map(known_compact, state.hands[_seat(agent)])),
+        lambda state, agent, turn: "".join(map(known_compact, state.hands[seat_of(agent)])),
     ),
     "others_compact": PromptField(
         "cards of each other player (! fits, . is too high, x is useless), and what is certain to "
         "that player: R1!G2.R???",
-        lambda state, agent, turn: others_compact(state, _seat(agent)),
+        lambda state, agent, turn: others_compact(state, seat_of(agent)),
     ),
     "told_compact": PromptField(
         "the cards that the last hint to the reader pointed at, if that was since the last turn",
-        lambda state, agent, turn: told_compact(state, _seat(agent)),
+        lambda state, agent, turn: told_compact(state, seat_of(agent)),
     ),
     "events": PromptField(
         "what was done since the last turn", lambda state, agent, turn: events_text(state)
@@ -128,10 +123,6 @@ _LIMITS = {
     "max_turns": "turns of the episode",
     "costs": "a sentence on what bad answers cost",
 }
-
-
-def _constant(shown: str) -> Callable[[FireworksState, str, int], str]:
-    return lambda state, agent, turn: shown
 
 
 def _level(players: int, max_turns: int, **others: int) -> Mapping[str, int]:
@@ -309,9 +300,7 @@ class FireworksEnv(TextEnv[FireworksState]):
         costs_text = fault_text(self._costs, "an impossible action", "a target reached", reward)
         shown = {**rules._asdict(), "colours": colours_text(rules)}
         shown |= {"max_turns": max_turns, "costs": costs_text}
-        self._placeholders = dict(_FIELDS)
-        for name, meaning in _LIMITS.items():
-            self._placeholders[name] = PromptField(meaning, _constant(str(shown[name])))
+        self._placeholders = _FIELDS | constant_fields(_LIMITS, shown)
         self.board = " ".join(f"{name}={value}" for name, value in rules._asdict().items())
         self._is_marked = asks_for_mark(self.prompts["player"])
 
@@ -319,7 +308,7 @@ class FireworksEnv(TextEnv[FireworksState]):
         return generate(rng, self._request)
 
     def _fields(self, state: FireworksState, agent: str, turn: int) -> Mapping[str, object]:
-        view = hidden_from(state, _seat(agent))
+        view = hidden_from(state, seat_of(agent))
         return PromptFields(self._placeholders, view, agent, turn)
 
     def _parse(self, state: FireworksState, agent: str, text: str) -> Action | ParseError:

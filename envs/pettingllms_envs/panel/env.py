@@ -18,7 +18,6 @@ from pettingllms.prompts import (
     resolve_prompts,
 )
 from pettingllms.types import ParseError, Transition, role_of
-from pettingllms_envs.panel.policies import say
 from pettingllms_envs.panel.rules import (
     PanelState,
     Request,
@@ -41,9 +40,10 @@ from pettingllms_envs.panel.text import (
     own_text,
     read_expert,
     read_moderator,
+    say,
 )
 from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
-from pettingllms_envs.team_table import asks_for_mark
+from pettingllms_envs.team_table import asks_for_mark, seat_of
 
 _MODERATOR = """\
 You moderate a panel of experts. Find the sum of some quantities, whole numbers from 0 to {most}. \
@@ -99,10 +99,6 @@ def _is_expert(agent: str) -> bool:
     return role_of(agent) == "expert"
 
 
-def _expert(agent: str) -> int:
-    return int(agent.rpartition("_")[2])
-
-
 _FIELDS: dict[str, PromptField[PanelState]] = {
     "question": PromptField(
         "the sum that is asked for", lambda state, agent, turn: " + ".join(state.level.needed)
@@ -122,15 +118,15 @@ _FIELDS: dict[str, PromptField[PanelState]] = {
         "the same in pairs: a7c2", lambda state, agent, turn: board_compact(state)
     ),
     "expert": PromptField(
-        "(expert) the reader's number", lambda state, agent, turn: _expert(agent)
+        "(expert) the reader's number", lambda state, agent, turn: seat_of(agent)
     ),
     "own": PromptField(
         "(expert) what the reader knows; empty for the moderator",
-        lambda state, agent, turn: own_text(state, _expert(agent)) if _is_expert(agent) else "",
+        lambda state, agent, turn: own_text(state, seat_of(agent)) if _is_expert(agent) else "",
     ),
     "own_compact": PromptField(
         "(expert) the same in pairs: a7b2",
-        lambda state, agent, turn: own_compact(state, _expert(agent)) if _is_expert(agent) else "",
+        lambda state, agent, turn: own_compact(state, seat_of(agent)) if _is_expert(agent) else "",
     ),
     "actions_left": PromptField(
         "actions left, those of experts included", lambda state, agent, turn: state.actions_left
@@ -389,7 +385,7 @@ class PanelEnv(TextEnv[PanelState]):
         return canonical_form(state.level).decode()
 
     def _scripted(self, state: PanelState, agent: str, policy: str, rng: random.Random) -> str:
-        expert = _expert(agent) if _is_expert(agent) else None
+        expert = seat_of(agent) if _is_expert(agent) else None
         said = say(state, expert, policy, rng)
         mark = self._marks[role_of(agent)]
         if mark:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_whole
@@ -17,8 +17,6 @@ from pettingllms.prompts import (
     resolve_prompts,
 )
 from pettingllms.types import ParseError, Transition, role_of
-from pettingllms_envs.relay.generator import Request, generate
-from pettingllms_envs.relay.policies import fills_of, message_of
 from pettingllms_envs.relay.rules import (
     RelayState,
     Said,
@@ -31,10 +29,14 @@ from pettingllms_envs.relay.rules import (
 )
 from pettingllms_envs.relay.text import (
     Build,
+    Request,
     board_compact,
     board_text,
+    fills_of,
     fills_text,
+    generate,
     legend_text,
+    message_of,
     messages_text,
     missing_compact,
     read_build,
@@ -43,7 +45,7 @@ from pettingllms_envs.relay.text import (
     terse,
 )
 from pettingllms_envs.reward import SUCCESS, costs, fault_text, shaped
-from pettingllms_envs.team_table import asks_for_mark
+from pettingllms_envs.team_table import asks_for_mark, constant_fields
 
 _WITNESS = PromptTemplate(
     """\
@@ -150,10 +152,6 @@ _LIMITS = {
     "max_turns": "turns of the episode",
     "costs": "a sentence on what bad answers cost",
 }
-
-
-def _constant(shown: str) -> Callable[[RelayState, str, int], str]:
-    return lambda state, agent, turn: shown
 
 
 def potential(state: RelayState) -> float:
@@ -329,10 +327,9 @@ class RelayEnv(TextEnv[RelayState]):
         self._costs = costs(max_turns, 1)
         fault = "a message that is cut, or painting that changes nothing"
         costs_text = fault_text(self._costs, fault, "a reproduced board", reward)
-        limits = (str(size), str(max_chars), str(max_turns), costs_text)
-        self._placeholders = dict(_FIELDS)
-        for (name, meaning), shown in zip(_LIMITS.items(), limits, strict=True):
-            self._placeholders[name] = PromptField(meaning, _constant(shown))
+        limits = (size, max_chars, max_turns, costs_text)
+        shown = dict(zip(_LIMITS, limits, strict=True))
+        self._placeholders = _FIELDS | constant_fields(_LIMITS, shown)
         self.board = f"size={size} symbols={symbols} figures={figures} max_chars={max_chars}"
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> RelayState:

@@ -1,14 +1,33 @@
-"""What witness and builder read and write."""
+"""What witness and builder read and write, their scripted policies, and targets by chance.
+
+A target is certified by the oracle, whose messages keep the limits.
+"""
 
 from __future__ import annotations
 
+import random
 import re
 from functools import lru_cache
+from itertools import accumulate, product
 from typing import NamedTuple
 
+from pettingllms.arguments import check_whole
+from pettingllms.errors import UnreachableRequest
 from pettingllms.parsing import one_line, read_phrase
+from pettingllms.seeding import check_split, split_of
 from pettingllms.types import ParseError
-from pettingllms_envs.relay.rules import ALPHABET, EMPTY, Board, Fill, Level, Said
+from pettingllms_envs.relay.rules import (
+    ALPHABET,
+    EMPTY,
+    Board,
+    Fill,
+    Level,
+    RelayState,
+    Said,
+    blank,
+    canonical_form,
+    painted,
+)
 
 COLOURS = ("red", "blue", "pink", "gold", "grey", "teal", "lime", "cyan", "plum", "jade")
 SHAPES = ("star", "ring", "moon", "leaf", "bell", "boat", "tree", "fish", "key", "cup")
@@ -187,3 +206,201 @@ def messages_text(messages: tuple[Said, ...]) -> str:
     names = ("witness", "builder")
     said = (f"{names[message.is_builder]}: {message.text}" for message in messages)
     return "\n".join(said) or "nothing"
+
+
+def message_of(
+    state: RelayState, policy: str, rng: random.Random, max_chars: int, is_terse: bool
+) -> str:
+    """Return what a scripted witness says: rectangles in words, as many as fit into a message.
+
+    Args:
+        state: The state.
+        policy: `"oracle"`: the rectangles that the level was made of, which may cover one another;
+            `"greedy"`: the largest rectangle of one symbol with a wrong cell, again and again;
+            `"random"`: any rectangle.
+        rng: Source of chance.
+        max_chars: Limit of a message.
+        is_terse: Whether symbols are named by their numbers instead of by words.
+    """
+    if policy == "random":
+        fills = (_any_fill(rng, len(state.board), len(state.level.palette)),)
+    else:
+        fills = _left(state) if policy == "oracle" else _largest(state, max_chars)
+    said = ""
+    for fill in fills:
+        one = terse((fill,)) if is_terse else described(state.level, fill)
+        longer = f"{said}{(',' if is_terse else ';') if said else ''}{one}"
+        if len(longer) > max_chars:
+            break
+        said = longer
+    return said
+
+
+def fills_of(state: RelayState, policy: str, rng: random.Random) -> tuple[Fill, ...]:
+    """Return what a scripted builder paints: what the last message says, or anything (random)."""
+    if policy == "random":
+        return (_any_fill(rng, len(state.board), len(state.level.palette)),)
+    return understood(state.level, state.messages[-1].text) if state.messages else ()
+
+
+def _any_fill(rng: random.Random, size: int, symbols: int) -> Fill:
+    rows, columns = (sorted(rng.choices(range(size), k=2)) for _ in range(2))
+    return Fill(rng.randint(1, symbols), rows[0], columns[0], rows[1], columns[1])
+
+
+def _left(state: RelayState) -> tuple[Fill, ...]:
+    """Return the fewest last rectangles of the level that make the target of what is built."""
+    level = state.level
+    for number in range(1, len(level.fills) + 1):
+        if painted(state.board, *level.fills[-number:]) == level.target:
+            return level.fills[-number:]
+    end = len(level.target) - 1
+    return (Fill(EMPTY, 0, 0, end, end), *level.fills)
+
+
+def _largest(state: RelayState, max_chars: int) -> tuple[Fill, ...]:
+    """Return rectangles of one symbol, the one with the most wrong cells first.
+
+    What is painted is never painted over, which takes more rectangles than the level was made of.
+    """
+    board, target = state.board, state.level.target
+    rectangles = _uniform(target)
+    fills: list[Fill] = []
+    while board != target and 4 * len(fills) < max_chars:
+        wrong = _wrong_before(board, target)
+        fill = max(rectangles, key=lambda one, wrong=wrong: _num_mended(wrong, one))
+        board = painted(board, fill)
+        fills.append(fill)
+    return tuple(fills)
+
+
+def _uniform(target: Board) -> list[Fill]:
+    """Return the rectangles of one symbol that reach as far to the right as they can."""
+    size = len(target)
+    found: list[Fill] = []
+    for top, left in product(range(size), repeat=2):
+        symbol, width = target[top][left], size - left
+        for bottom in range(top, size):
+            row = target[bottom][left : left + width]
+            width = next((n for n, cell in enumerate(row) if cell != symbol), width)
+            if not width:
+                break
+            found.append(Fill(symbol, top, left, bottom, left + width - 1))
+    return found
+
+
+def _wrong_before(board: Board, target: Board) -> list[list[int]]:
+    """Return the number of wrong cells above and to the left of every corner between cells."""
+    above = [0] * (len(board) + 1)
+    sums = [above]
+    for here, there in zip(board, target, strict=True):
+        so_far = accumulate((one != two for one, two in zip(here, there, strict=True)), initial=0)
+        above = [one + two for one, two in zip(above, so_far, strict=True)]
+        sums.append(above)
+    return sums
+
+
+def _num_mended(wrong: list[list[int]], fill: Fill) -> int:
+    upper, lower = wrong[fill.top], wrong[fill.bottom + 1]
+    return lower[fill.right + 1] - lower[fill.left] - upper[fill.right + 1] + upper[fill.left]
+
+
+MIN_SIZE, MAX_SIZE = 2, 20
+MAX_SYMBOLS = 6
+MAX_FIGURES = 12
+MAX_CHARS = 200
+ATTEMPTS = 2_000
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_SIDE = 3
+"""Colours and shapes of a palette, at least: some symbols share a colour, some a shape."""
+
+
+class Request(NamedTuple):
+    """The properties of the levels to generate."""
+
+    size: int
+    symbols: int
+    figures: int
+    max_chars: int
+    max_turns: int
+    is_terse: bool
+    split: str | None
+
+    def checked(self) -> Request:
+        """Return the request, in Python's numbers.
+
+        Raises:
+            InvalidArgument: If a value is out of its range or of the wrong kind.
+        """
+        check_split(self.split)
+        return self._replace(
+            size=check_whole("size", self.size, MIN_SIZE, MAX_SIZE),
+            symbols=check_whole("symbols", self.symbols, 1, MAX_SYMBOLS),
+            figures=check_whole("figures", self.figures, 1, MAX_FIGURES),
+            max_chars=check_whole("max_chars", self.max_chars, 1, MAX_CHARS),
+        )
+
+
+def generate(rng: random.Random, request: Request) -> Level:
+    """Return a random level with the requested properties.
+
+    Rectangles are painted over one another; of each a part is seen in the end. The certificate is
+    an episode: that of the oracle, whose messages keep the limits.
+
+    Args:
+        rng: The only source of chance.
+        request: A checked request.
+
+    Raises:
+        UnreachableRequest: If 2,000 levels held none.
+    """
+    for _ in range(ATTEMPTS):
+        fills = tuple(_any_fill(rng, request.size, request.symbols) for _ in range(request.figures))
+        target = painted(blank(request.size), *fills)
+        if not _all_seen(fills, target):
+            continue
+        if request.split is not None and split_of(canonical_form(target)) != request.split:
+            continue
+        letters = "".join(rng.sample(_LETTERS, 2 * request.symbols))
+        level = Level(
+            target,
+            fills,
+            _palette(rng, request.symbols),
+            letters[: request.symbols],
+            letters[request.symbols :],
+            turns_needed=0,
+        )
+        turns = turns_needed(level, request)
+        if turns:
+            return level._replace(turns_needed=turns)
+    raise UnreachableRequest(
+        f"{ATTEMPTS} random targets held none that can be described: {request}; raise max_chars, "
+        "max_turns or size, or lower figures"
+    )
+
+
+def turns_needed(level: Level, request: Request) -> int:
+    """Return the turns in which the oracle builds the target; 0 if it does not in time."""
+    rng = random.Random(0)
+    state = RelayState(level, blank(len(level.target)))
+    for turn in range(1, request.max_turns + 1):
+        said = message_of(state, "oracle", rng, request.max_chars, request.is_terse)
+        state = state._replace(messages=(Said(is_builder=False, text=said),))
+        state = state._replace(board=painted(state.board, *fills_of(state, "oracle", rng)))
+        if state.board == level.target:
+            return turn
+    return 0
+
+
+def _all_seen(fills: tuple[Fill, ...], target: Board) -> bool:
+    """Return whether without any one of the rectangles the board would be another one."""
+    start = blank(len(target))
+    others = (fills[:at] + fills[at + 1 :] for at in range(len(fills)))
+    return target != start and all(painted(start, *one) != target for one in others)
+
+
+def _palette(rng: random.Random, symbols: int) -> tuple[tuple[str, str], ...]:
+    """Return different pairs of colour and shape, with words that are drawn for the level."""
+    side = max(_SIDE, symbols // 2)
+    pairs = list(product(rng.sample(COLOURS, side), rng.sample(SHAPES, side)))
+    return tuple(rng.sample(pairs, symbols))

@@ -1,4 +1,4 @@
-"""`SearchEnv`: the shell around a question and its corpus."""
+"""`SearchEnv`: the scripted policies, and the shell around a question and its corpus."""
 
 from __future__ import annotations
 
@@ -26,19 +26,61 @@ from pettingllms.state import to_jsonable
 from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
-from pettingllms_envs.search.bm25 import best, words
-from pettingllms_envs.search.generator import Request, generate
-from pettingllms_envs.search.policies import answer_of, query_of
 from pettingllms_envs.search.tasks import (
     Document,
+    Request,
     SearchTask,
+    best,
     can_be_answer,
     content_of,
+    generate,
     is_match,
     parse_task,
     parse_tasks,
+    words,
 )
 from pettingllms_envs.team_table import asks_for_mark
+
+
+def query_of(task: SearchTask, found: Sequence[int], policy: str, rng: random.Random) -> str:
+    """Return what a scripted searcher searches for.
+
+    Args:
+        task: The task.
+        found: The documents found so far.
+        policy: `"oracle"`: the title of the next document that is needed; `"question"` and
+            `"guess"`: the question, each turn; `"random"`: the title of any document.
+        rng: Source of chance.
+    """
+    if policy == "random":
+        return rng.choice(task.documents).title
+    needed = [one for one in task.supporting if one not in found]
+    if policy == "oracle" and needed:
+        return task.documents[needed[0]].title
+    return task.question
+
+
+def answer_of(
+    task: SearchTask, found: Sequence[int], policy: str, rng: random.Random
+) -> str | None:
+    """Return what a scripted answerer answers; None: another search.
+
+    Args:
+        task: The task.
+        found: The documents found so far.
+        policy: `"oracle"`: the answer, once all documents that are needed have been found;
+            `"question"` and `"random"`: in two of three turns another search, else the title of a
+            found document; `"guess"`: the title of any document, at once.
+        rng: Source of chance.
+    """
+    if policy == "oracle":
+        return task.answers[0] if set(task.supporting) <= set(found) else None
+    if policy == "guess":
+        return rng.choice(task.documents).title
+    if not found or rng.random() < 2 / 3:
+        return None
+    return task.documents[rng.choice(found)].title
+
 
 MORE = "more"
 """What the answerer says to get another search."""

@@ -10,8 +10,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import mixed_actor, scripted_actor
 from pettingllms_envs.dining import DiningEnv
-from pettingllms_envs.dining.rules import FREE, Table, is_deadlock
-from pettingllms_envs.dining.schedule import shortest_schedule
+from pettingllms_envs.dining.rules import FREE, Table, is_deadlock, shortest_schedule
 from pettingllms_envs.dining.text import within
 
 LEVEL = "1 1 1 / . . ."

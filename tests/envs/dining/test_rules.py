@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms.types import ParseError
-from pettingllms_envs.dining.generator import Request, generate
 from pettingllms_envs.dining.rules import (
     CHOICES,
     FREE,
@@ -18,12 +17,14 @@ from pettingllms_envs.dining.rules import (
     RELEASE,
     RIGHT,
     WAIT,
+    Request,
     Table,
     after,
     canonical_form,
+    generate,
     is_deadlock,
+    shortest_schedule,
 )
-from pettingllms_envs.dining.schedule import shortest_schedule
 from pettingllms_envs.dining.text import (
     MAX_MESSAGE,
     Move,

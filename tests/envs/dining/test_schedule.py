@@ -7,19 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pettingllms_envs.dining.generator import Request, generate
 from pettingllms_envs.dining.rules import (
     CHOICES,
     FREE,
     LEFT,
     RELEASE,
+    Request,
     Table,
     after,
+    generate,
     held,
     is_deadlock,
     is_possible,
+    shortest_schedule,
 )
-from pettingllms_envs.dining.schedule import shortest_schedule
 
 
 def every_table(seats, meals):

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
-from pettingllms_envs.fireworks.generator import (
+from pettingllms_envs.fireworks.policies import (
     Request,
+    action_of,
     canonical_form,
     generate,
     witness_length,
 )
-from pettingllms_envs.fireworks.policies import action_of
 from pettingllms_envs.fireworks.rules import (
     Card,
     Discard,

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.relay import RelayEnv
-from pettingllms_envs.relay.generator import Request, generate
-from pettingllms_envs.relay.policies import fills_of, message_of
 from pettingllms_envs.relay.rules import (
     ALPHABET,
     Fill,
@@ -24,7 +22,14 @@ from pettingllms_envs.relay.rules import (
     num_wrong,
     painted,
 )
-from pettingllms_envs.relay.text import described, understood
+from pettingllms_envs.relay.text import (
+    Request,
+    described,
+    fills_of,
+    generate,
+    message_of,
+    understood,
+)
 
 SIZE = 5
 SIDES = st.tuples(st.integers(0, SIZE - 1), st.integers(0, SIZE - 1)).map(sorted)

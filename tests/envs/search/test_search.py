@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
-from pettingllms_envs.search.bm25 import best, scores
-from pettingllms_envs.search.generator import Request, generate
 from pettingllms_envs.search.tasks import (
+    Request,
+    best,
     content_of,
+    generate,
     is_match,
     names_answer,
     normalised,
     parse_task,
     parse_tasks,
+    scores,
 )
 
 TASK = {
