@@ -23,7 +23,7 @@ from transformers.utils.versions import require_version
 
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.optimizer import MOMENTS, ShardedOptimizer, adamw
-from pettingllms_trainers.backends.hf.weights import Replicated, Weights
+from pettingllms_trainers.backends.hf.weights import ModelWeights, Replicated
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.ranks import Ranks, connect_alone
@@ -91,11 +91,11 @@ def zero_learner(
         ConfigError: DeepSpeed is not installed.
     """
     package = _prepared()
-    placement = _Sharded(package) if deepspeed.stage == 3 else Replicated()
-    weights = Weights(model, ranks, placement)
+    placement = _ZeroPlacement(package) if deepspeed.stage == 3 else Replicated()
+    weights = ModelWeights(model, ranks, placement)
     optimizer = adamw(weights, config)
     settings = _settings(config, precision, deepspeed)
-    if isinstance(placement, _Sharded):
+    if isinstance(placement, _ZeroPlacement):
         device = package.get_accelerator().current_device_name()
         for buffer in model.buffers():
             buffer.data = buffer.data.to(device)
@@ -104,13 +104,13 @@ def zero_learner(
             parameter.data = parameter.data.bfloat16()
     with contextlib.redirect_stdout(io.StringIO()):  # it prints how much memory is used
         engine, *_ = package.initialize(model=model, optimizer=optimizer, config=settings)
-    if isinstance(placement, _Sharded):
+    if isinstance(placement, _ZeroPlacement):
         placement.engine = engine
     steps = _ZeroOptimizer(weights, optimizer, engine, ranks, package.utils)
     return Learner(weights, steps, config, precision, ranks)
 
 
-class _Sharded(Replicated):
+class _ZeroPlacement(Replicated):
     """Every process holds a part of every weight (stage 3); a forward pass gathers them in turn."""
 
     is_sharded = True
@@ -146,7 +146,12 @@ class _ZeroOptimizer(ShardedOptimizer):
     library = "DeepSpeed"
 
     def __init__(
-        self, weights: Weights, adamw: torch.optim.Optimizer, engine: Any, ranks: Ranks, utils: Any
+        self,
+        weights: ModelWeights,
+        adamw: torch.optim.Optimizer,
+        engine: Any,
+        ranks: Ranks,
+        utils: Any,
     ) -> None:
         self._weights, self._adamw, self._ranks, self._utils = weights, adamw, ranks, utils
         self.forward = engine

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.optimizer import MOMENTS, ShardedOptimizer
-from pettingllms_trainers.backends.hf.weights import Replicated, Weights
+from pettingllms_trainers.backends.hf.weights import ModelWeights, Replicated
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.ranks import Ranks, connect_alone
 
@@ -54,7 +54,7 @@ def fsdp_learner(
         if ranks.is_main:
             buffer.copy_(buffers[name])
         torch.distributed.broadcast(buffer, 0)
-    weights = Weights(model, ranks, _Sharded())
+    weights = ModelWeights(model, ranks, _FsdpPlacement())
     return Learner(weights, _FsdpOptimizer(weights, config, ranks), config, precision, ranks)
 
 
@@ -86,7 +86,7 @@ def _divided(full: Tensor, like: nn.Parameter) -> DTensor:
     return distribute_tensor(value, shard.device_mesh, shard.placements, src_data_rank=None)
 
 
-class _Sharded(Replicated):
+class _FsdpPlacement(Replicated):
     """Every process holds a part of every weight; see `Replicated`."""
 
     is_sharded = True

@@ -329,7 +329,7 @@ def test_memory_is_given_back_while_policies_are_updated(model_directory, policy
         generate(engine, make_requests(1))
     engine.load_weights(policy.exporter.named_weights())
     assert llm.calls[1:] == [
-        "empty cache", "wake up weights", "collective_rpc",
+        "empty cache", "wake up weights", "collective_rpc", "llm_engine",
         "empty cache", "wake up kv_cache", "reset_prefix_cache",
     ]  # fmt: skip
     assert generate(engine, make_requests(1))
@@ -386,7 +386,7 @@ def test_every_request_has_its_own_adapter(policy, model_directory, adapters):
     engine.llm, engine._can_sleep = llm, True
     engine.release()
     engine.load_weights(policy.exporter.named_weights())
-    assert llm.calls.count("llm_engine") == 2
+    assert llm.calls.count("llm_engine") == 3, "two adapters, and the name of the weights"
     assert max(gaps(models | {"tool": made[2][1]})) < 1e-4
     with pytest.raises(InvalidArgument, match="one of 2 adapters"):
         engine.load_adapter("judge", made[0][0])

@@ -18,7 +18,7 @@ _LOGIT_BYTES = 16
 """Per logit at its peak: in float32, its log-softmax, and two to compute the entropy."""
 
 
-class _Kept(NamedTuple):
+class _SavedBytes(NamedTuple):
     """Bytes per token and layer that are kept for the backward pass, by what they grow with.
 
     Counted with `torch.autograd.graph.saved_tensors_hooks`.
@@ -38,15 +38,15 @@ class _Kept(NamedTuple):
     """Bytes of a hidden number that one layer passes to the next."""
 
 
-_KEPT: dict[str, _Kept] = {
-    "float32": _Kept(24, 16, 12, 8, _FLOAT, _FLOAT),
+_KEPT: dict[str, _SavedBytes] = {
+    "float32": _SavedBytes(24, 16, 12, 8, _FLOAT, _FLOAT),
     # Frozen norms keep no normalised copy.
-    "float32 adapter": _Kept(16, 16, 12, 4, _FLOAT, _FLOAT),
+    "float32 adapter": _SavedBytes(16, 16, 12, 4, _FLOAT, _FLOAT),
     # Each product has a cast copy of its input.
-    "bfloat16": _Kept(26, 8, 6, 6, _HALF, _FLOAT),
-    "bfloat16 weights": _Kept(16, 8, 6, 6, _HALF, _HALF),
+    "bfloat16": _SavedBytes(26, 8, 6, 6, _HALF, _FLOAT),
+    "bfloat16 weights": _SavedBytes(16, 8, 6, 6, _HALF, _HALF),
     # An adapter keeps the input of its layer, which is that of its neighbours, and little else.
-    "bfloat16 adapter": _Kept(12, 8, 6, 4, _HALF, _HALF),
+    "bfloat16 adapter": _SavedBytes(12, 8, 6, 4, _HALF, _HALF),
 }
 
 

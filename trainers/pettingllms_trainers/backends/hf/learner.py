@@ -17,7 +17,7 @@ from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.layouts import PackedLayout
 from pettingllms_trainers.backends.hf.model import bare_output, chunked_statistics
 from pettingllms_trainers.backends.hf.optimizer import Optimizer, RoleGradients
-from pettingllms_trainers.backends.hf.weights import Weights
+from pettingllms_trainers.backends.hf.weights import ModelWeights
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.learning.batch import MicroBatch, PackedTokens, micro_batches
@@ -104,7 +104,7 @@ class Learner:
 
     def __init__(
         self,
-        weights: Weights,
+        weights: ModelWeights,
         optimizer: Optimizer,
         config: OptimizerConfig,
         precision: str,
@@ -135,7 +135,7 @@ class Learner:
         ranks: Ranks | None = None,
     ) -> Learner:
         """A learner that holds all weights in every process."""
-        weights = Weights(model, ranks)
+        weights = ModelWeights(model, ranks)
         return cls(weights, Optimizer(weights, config, ranks), config, precision, ranks)
 
     def _micro_batches(self, groups: Sequence[WeightedGroup]) -> list[MicroBatch]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pettingllms_trainers.backends.hf.quantised import adamw_8bit
-from pettingllms_trainers.backends.hf.weights import Weights, cpu_copy
+from pettingllms_trainers.backends.hf.weights import ModelWeights, cpu_copy
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.learning.role_gradients import Products
@@ -21,7 +21,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 """What AdamW calls its moments."""
 
 
-def adamw(weights: Weights, config: OptimizerConfig) -> torch.optim.Optimizer:
+def adamw(weights: ModelWeights, config: OptimizerConfig) -> torch.optim.Optimizer:
     """AdamW for the trained weights; biases and the gains of norms are not decayed."""
     parameters = list(weights.trained.values())
     groups = [
@@ -52,7 +52,7 @@ class Optimizer:
     """
 
     def __init__(
-        self, weights: Weights, config: OptimizerConfig, ranks: Ranks | None = None
+        self, weights: ModelWeights, config: OptimizerConfig, ranks: Ranks | None = None
     ) -> None:
         self._weights, self._config, self._ranks = weights, config, ranks or Ranks()
         self.forward: Any = weights.model

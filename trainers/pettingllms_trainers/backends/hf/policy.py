@@ -21,7 +21,7 @@ from pettingllms_trainers.backends.hf.model import (
 )
 from pettingllms_trainers.backends.hf.self_check import check_model
 from pettingllms_trainers.backends.hf.updater import TrainingSettings, Updater
-from pettingllms_trainers.backends.hf.weights import Exporter, Weights
+from pettingllms_trainers.backends.hf.weights import Exporter, ModelWeights
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.ranks import Ranks
 
@@ -94,7 +94,7 @@ class TransformersPolicy:
             grammars=self.grammars,
         )
         self.updater: Updater | None = None
-        weights = learner.weights if learner else Weights(loaded.model, ranks)
+        weights = learner.weights if learner else ModelWeights(loaded.model, ranks)
         self.exporter = Exporter(loaded, weights, self.chat, ranks)
         if learner and training:
             learner.is_packed = wants_packing and is_right

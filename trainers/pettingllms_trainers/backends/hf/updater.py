@@ -24,7 +24,12 @@ from pettingllms_trainers.backends.hf.critic import Critic
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.optimizer import RoleGradients
-from pettingllms_trainers.backends.hf.weights import Exporter, Weights, read_shares, write_share
+from pettingllms_trainers.backends.hf.weights import (
+    Exporter,
+    ModelWeights,
+    read_shares,
+    write_share,
+)
 from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.learning.batch import Targets
@@ -119,7 +124,7 @@ class AdaptiveKLController:
         config: The loss of the run file.
     """
 
-    def __init__(self, weights: Weights, config: LossConfig) -> None:
+    def __init__(self, weights: ModelWeights, config: LossConfig) -> None:
         self._weights, self._config = weights, config
         self._steering = first_steering(config)
         self.reference: Mapping[str, Tensor] | None = None

@@ -57,7 +57,7 @@ class Replicated:
         """Drop full weights that are left from a forward pass."""
 
 
-class Weights:
+class ModelWeights:
     """The weights of a model; those that require a gradient are trained.
 
     Args:
@@ -172,7 +172,9 @@ class Exporter:
         ranks: The processes that hold them.
     """
 
-    def __init__(self, loaded: LoadedModel, weights: Weights, chat: Chat, ranks: Ranks) -> None:
+    def __init__(
+        self, loaded: LoadedModel, weights: ModelWeights, chat: Chat, ranks: Ranks
+    ) -> None:
         self._loaded, self._weights, self._chat, self._ranks = loaded, weights, chat, ranks
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
