@@ -256,6 +256,7 @@ def build_pool(
     ranks = ranks or Ranks()
     members: dict[str, ModelPolicy] = {}
     engines = build_engines(config, policies, ranks)
+    # Its sync is shared where the engine is.
     num_engines = len({id(sync) for _, sync in engines.values()})  # policies of a base share one
     overlaps = config.rollout.env_threads > 0 or computes_elsewhere(config, num_engines)
     for name, (engine, sync) in engines.items():

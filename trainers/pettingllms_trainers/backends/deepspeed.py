@@ -97,6 +97,7 @@ def zero_learner(
     settings = _settings(config, precision, deepspeed)
     if isinstance(placement, _ZeroPlacement):
         device = package.get_accelerator().current_device_name()
+        # DeepSpeed moves parameters only.
         for buffer in model.buffers():
             buffer.data = buffer.data.to(device)
     elif precision == "bfloat16":

@@ -140,6 +140,7 @@ def with_fast_precision(config: Config, ranks: Ranks, *, on_gpu: bool) -> tuple[
         found, reason = "bfloat16", "the GPUs are elsewhere"
     else:
         found, reason = fast_precision(torch.device("cuda" if on_gpu else "cpu"))
+    # Ranks in two precisions would add up gradients of two models.
     if ranks.any(found == "float32"):
         found = "float32"
     engine = config.engine.model_copy(update={"precision": found})

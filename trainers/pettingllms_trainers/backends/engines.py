@@ -107,6 +107,7 @@ class WeightSync:
         self._engine.release()
 
     def push(self) -> None:
+        # A frozen policy moves once, unless a server was started again.
         if self._is_trained or self._engine.needs_weights:
             self._engine.load_weights(self._exporter.named_weights())
 
@@ -139,6 +140,7 @@ class AdapterSync:
         self._engine.release()
 
     def push(self) -> None:
+        # Asked once: loading changes the answer.
         is_new = self._engine.needs_weights
         if is_new:
             self._engine.load_weights(self._policies[0].exporter.named_weights())
@@ -296,6 +298,7 @@ class CopiedModel(TransformersEngine):
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
         model_config = copy.deepcopy(loaded.model.config)
+        # The check replaces it where layouts are right.
         model_config._attn_implementation = "sdpa"
         with torch.random.fork_rng(devices=[]):
             model: Any = AutoModelForCausalLM.from_config(model_config, dtype=loaded.model.dtype)

@@ -45,6 +45,7 @@ def fsdp_learner(
     buffers = dict(model.named_buffers()) if ranks.is_main else {}
     empty: Any = model
     empty.to("meta")
+    # `to("meta")` has taken tied weights apart.
     empty.tie_weights()
     _divide(empty, precision, device)
     empty.to_empty(device=device)
@@ -66,6 +67,7 @@ def _divide(model: PreTrainedModel, precision: str, device: torch.device) -> Non
         "mp_policy": MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32),
         "reshard_after_forward": True,  # else a forward pass could meet weights of before a step
     }
+    # What transformers itself keeps on one device.
     layers = set(model._no_split_modules or ())
     for module in model.modules():
         if type(module).__name__ in layers:

@@ -68,7 +68,7 @@ class MicroBatchSize(NamedTuple):
     ) -> MicroBatchSize:
         """As many groups as fit into some tokens; one completion at least."""
         prompt, completion = lengths
-        # The last token of a completion predicts nothing that was sampled: it is no input.
+        # The last token of a completion predicts nothing that was sampled: it is not an input.
         own = max(completion - 1, 1)
         of_group = num_candidates * own + prompt * (1 if is_packed else num_candidates)
         num_tokens = max(max_tokens, prompt + own)

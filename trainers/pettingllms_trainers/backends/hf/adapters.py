@@ -55,7 +55,7 @@ def check_targets(targets: Collection[str], layers: Collection[str]) -> None:
         layers: See `linear_layers`.
 
     Raises:
-        InvalidArgument: There is none, or one is no such layer.
+        InvalidArgument: There is none, or one is not such a layer.
     """
     given = sorted(targets)
     unknown = [
@@ -83,6 +83,7 @@ def read_settings(directory: Path) -> peft.LoraConfig:
         raise unusable(directory, f"it is of the kind {settings.peft_type}, not LORA")
     if settings.init_lora_weights in (False, "gaussian"):
         settings.init_lora_weights = True  # read from the file all the same
+    # Settings that a later peft adds are refused, too, unless they have their default.
     usual, given = peft.LoraConfig().to_dict(), settings.to_dict()
     special = [name for name in usual if name not in _PLAIN and usual[name] != given.get(name)]
     if isinstance(settings.target_modules, str):
@@ -197,7 +198,7 @@ class AdapterBase:
             seed: Decides the adapter's weights.
 
         Raises:
-            InvalidArgument: A target is no linear layer of the model, or the output head.
+            InvalidArgument: A target is not a linear layer of the model, or is the output head.
         """
         every = {path.rpartition(".")[2] for path in self._linear_layers}
         targets = every if lora.targets == "all-linear" else lora.targets
@@ -264,6 +265,7 @@ class AdapterBase:
 
     @contextlib.contextmanager
     def _activated(self, name: str | None) -> Generator[None]:
+        # Environments in threads: engines of two policies may be asked at the same time.
         with self._lock:
             before = self._active
             try:
@@ -285,6 +287,7 @@ class AdapterBase:
         self.model.save_pretrained(directory, state_dict=weights)
 
     def _write(self, name: str, directory: Path, source: str) -> None:
+        # Not in place: the adapter goes on learning.
         settings = copy.copy(self._peft.peft_config[name])
         settings.inference_mode, settings.base_model_name_or_path = True, source
         settings.target_modules = sorted(settings.target_modules)
@@ -342,6 +345,7 @@ class Adapter:
             if self.name in getattr(layer, "lora_A", ()):
                 own: Any = layer
                 weight = weights[f"{path}.weight"]
+                # In float32: a small change would vanish in the rounding of bfloat16.
                 merged = weight.float() + own.get_delta_weight(self.name).float()
                 weights[f"{path}.weight"] = merged.to("cpu", weight.dtype)
         self.base._save_model(directory, weights)

@@ -75,6 +75,7 @@ class Ragged:
 
     def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
         self.num_rows, self.length, self.total = len(lengths), max(lengths), sum(lengths)
+        # Equal lengths need no gather: padding is then a view, and most batches of a tree are such.
         self.is_regular = self.total == self.num_rows * self.length
         self.lengths = torch.tensor(lengths, device=device)
         slots = torch.arange(self.length, device=device)  # [L]
@@ -127,6 +128,7 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
             L, S]``; None: causal.
     """
     num_sharing = query.shape[2] // key.shape[2]
+    # Copies of the keys cost less than a kernel that keeps all scores.
     if num_sharing > 1 and _needs_equal_heads(query, mask):
         key, value = (part.repeat_interleave(num_sharing, 2) for part in (key, value))
         num_sharing = 1
@@ -136,6 +138,7 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
         value.transpose(1, 2),
         attn_mask=mask,
         is_causal=mask is None,
+        # Queries come scaled: models differ in the factor, and layouts need not know it.
         scale=1.0,
         enable_gqa=num_sharing > 1,
     )
@@ -195,6 +198,7 @@ def split_attention(query: Tensor, own: SeenKeys, prompts: SeenKeys, siblings: R
         that join and leave, and the same split for training.
     """
     of_prompt = prompts.scores(siblings.pad(query).transpose(1, 2))
+    # Back to one row per completion, so that both parts go through one softmax.
     of_prompt = siblings.unpad(of_prompt.transpose(1, 2))  # [C, J, ..., P]
     weights = torch.cat([of_prompt, own.scores(query)], -1).softmax(-1)
     length = prompts.keys.shape[2]
@@ -236,6 +240,7 @@ def layout_attention(
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, **kwargs
         )
+    # A model may pass more than its configuration says; wrong scores would go unnoticed.
     changes = [what for name, what in _CHANGES.items() if kwargs.get(name) is not None]
     if changes or dropout:
         raise UnsupportedModel(f"its attention has {', '.join(changes) or 'dropout'}")
@@ -256,6 +261,7 @@ def use_layouts(model: PreTrainedModel) -> None:
     if reason is not None:
         raise UnsupportedModel(reason)
     AttentionInterface.register(ATTENTION, layout_attention)
+    # Without a mask function transformers would build none for ordinary batches of this model.
     AttentionMaskInterface.register(ATTENTION, sdpa_mask)
     model.set_attn_implementation(ATTENTION)
 
@@ -265,6 +271,7 @@ def _unsupported(model: PreTrainedModel) -> str | None:
     config = model.config.get_text_config()
     if not getattr(model, "_supports_attention_backend", False):
         return "it does not use the attention interface of transformers"
+    # Logits of all tokens would be the largest tensor of an update, most of them unused.
     if "logits_to_keep" not in inspect.signature(model.forward).parameters:
         return "its forward cannot be asked for the logits of some tokens only"
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])

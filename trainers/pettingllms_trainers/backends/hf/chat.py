@@ -99,9 +99,11 @@ class Chat:
 
     def _skeleton(self, messages: Messages) -> tuple[int, ...]:
         """The control tokens that the template writes for such messages."""
+        # Contents do not matter here, but whether there is any does: templates ask.
         bare = [{**m, "content": "x"} if m["content"].strip() else {**m} for m in messages]
         key = tuple(tuple(sorted(message.items())) for message in bare)
         if key not in self._skeletons:
+            # Role names and numbers of messages vary little; this is a guard.
             if len(self._skeletons) >= _MAX_SKELETONS:
                 self._skeletons.clear()
             self._skeletons[key] = self._plain.controls(self._template(bare, tokenize=True))

@@ -68,12 +68,14 @@ class OwnModel(nn.Module):
         embedded = self.embedding(ids)
         states = embedded + _positions(ids.shape[1], embedded.shape[-1], ids.device)
         states = self.encoder(states, src_key_padding_mask=~is_token)  # [B, L, W]
+        # The mean, as no token is made to summarise the prompt.
         mean = (states * is_token[..., None]).sum(1) / lengths[:, None]
         return self.output(mean).squeeze(-1)
 
 
 def _zero_output(width: int) -> nn.Linear:
     output = nn.Linear(width, 1)
+    # Zero at the start: advantages are then those without V.
     nn.init.zeros_(output.weight)
     nn.init.zeros_(output.bias)
     return output
@@ -158,15 +160,18 @@ class Critic:
         self._num_fits += 1
         if not examples:
             return ValueFit(num_examples=0, target=0.0, r2=0.0, loss=0.0)
+        # Older examples come last: figures are of the first ones.
         known = [example for step in self._replay for example in step]
         data = [*examples, *known]
         features = self._features([example.prompt_ids for example in data])
         targets = torch.tensor([e.target for e in data], device=self._device)  # [B]
+        # Predictions from before the fit are what clipping and R2 refer to.
         with torch.no_grad():
             before = self._predict(features)
         num = len(examples)
         self._mean = float(targets[:num].mean())
         r2 = _explained(before[:num], targets[:num])
+        # A V that is worse than the mean is replaced by the mean.
         self._reliability = max(r2, 0.0)
         loss = self._train(features, targets, before)
         if self._config.replay_steps:
@@ -187,6 +192,7 @@ class Critic:
                 loss = _loss(predicted, before[indices], targets[indices], config.clip)
                 self._adamw.zero_grad()
                 loss.backward()
+                # Returns are unbounded; one outlier must not throw V off.
                 nn.utils.clip_grad_norm_(self._network.parameters(), 1.0)
                 self._adamw.step()
                 losses.append(loss.detach())
@@ -249,6 +255,7 @@ def _rows(features: Tensor | list[Tensor], indices: Tensor) -> Tensor | list[Ten
 def _loss(predicted: Tensor, before: Tensor, targets: Tensor, clip: float) -> Tensor:
     error = (predicted - targets).square()
     if clip:
+        # As PPO clips ratios: the pessimistic of both errors.
         limited = before + (predicted - before).clamp(-clip, clip)
         error = torch.maximum(error, (limited - targets).square())
     return error.mean()

@@ -68,6 +68,7 @@ def uniforms(request: GenerateRequest) -> Tensor:
 
     They depend on the seed alone: what a request is batched with does not matter.
     """
+    # NumPy: its stream is the same on every device and in every version of torch.
     generator = np.random.default_rng(request.seed & (2**64 - 1))
     shape = (request.sampling.max_completion_tokens, request.num_candidates)
     return torch.from_numpy(generator.random(shape, dtype=np.float32)).T
@@ -108,6 +109,7 @@ class RowSampling:
             logits: ``[N, V]``, any floating dtype; -inf for tokens that are excluded.
             draws: ``[N]`` numbers in [0, 1).
         """
+        # In bfloat16 neighbouring probabilities would collapse, and with them the draws.
         logits = self._processed(logits.float())
         probabilities = logits.softmax(-1)
         tokens = _inverted(probabilities, draws[:, None])
@@ -135,6 +137,7 @@ class RowSampling:
             return logits
         ordered, order = logits.sort(dim=-1, descending=True, stable=True)
         excluded = torch.zeros_like(ordered, dtype=torch.bool)
+        # top-p counts what top-k has left, as in vLLM and transformers.
         if self._top_k is not None:
             ranks = torch.arange(logits.shape[1], device=logits.device)
             excluded |= (ranks >= self._top_k) & (self._top_k > 0)
@@ -143,6 +146,7 @@ class RowSampling:
             probabilities = ordered.softmax(-1)
             before = probabilities.cumsum(-1) - probabilities
             excluded |= (before >= self._top_p) & (self._top_p < 1)
+            # The most probable token stays, however small top-p is.
             excluded[:, 0] = False
         return logits.masked_fill(
             torch.zeros_like(excluded).scatter(1, order, excluded), -torch.inf
@@ -233,6 +237,7 @@ class SharedPrefixDecoder:
     def prefill(self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int]) -> Tensor:
         """Equal prompts that follow each other are computed once."""
         pairs = zip(prompts, counts, strict=True)
+        # Episodes of a level begin alike: their prompts are equal, and neighbours after sorting.
         merged = [
             (prompt, sum(count for _, count in same))
             for prompt, same in itertools.groupby(pairs, key=lambda pair: pair[0])
@@ -281,6 +286,7 @@ class ExpandedDecoder:
 
     def prefill(self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int]) -> Tensor:
         length = max(len(prompt) for prompt in prompts)
+        # Padded on the left, so that the last column is the last token of every prompt.
         tokens = torch.tensor([(0,) * (length - len(prompt)) + prompt for prompt in prompts])
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         mask = (torch.arange(length, device=self.device) >= length - lengths[:, None]).long()
@@ -421,11 +427,13 @@ class _Batch:
         """Prefill waiting requests as far as the token budget allows."""
         if not self._waiting or (self._rows and not self._decoder.shares_prompts):
             return
+        # A request holds its maximum until its last row is gone: an estimate could overflow.
         held = {row.request for row in self._rows}
         free = self._limits.max_batch_tokens - sum(self._size(index) for index in held)
         if self._rows and free < self._limits.max_batch_tokens // _JOIN_FRACTION:
             return
         admitted: list[int] = []
+        # One request is admitted even if it is larger than the budget: else it would wait for ever.
         while self._waiting and (
             self._size(self._waiting[0]) <= free or not (self._rows or admitted)
         ):
@@ -452,6 +460,7 @@ class _Batch:
                 self._rows.append(_Row(index, candidate, limit, sampling.stop, matcher))
         draws = _padded([uniforms(request) for request in requests]).to(self._device)
         settings = [self._requests[row.request].sampling for row in self._rows]
+        # The first token comes from the prefill, for the new rows alone.
         self._sampling = RowSampling(settings[first:], self._device)
         self._take(logits, first, draws[:, 0])
         self._sampling = RowSampling(settings, self._device)
@@ -469,6 +478,7 @@ class _Batch:
         rows = self._rows[first:]
         sampled = self._sampling.sample(self._allowed(logits, rows), draws)
         self._tokens = torch.cat([self._tokens[:first], sampled.token_ids])
+        # One transfer per column; reading token by token would wait for a GPU each time.
         values = (column.tolist() for column in sampled)
         for row, token, logprob, entropy in zip(rows, *values, strict=True):
             if row.finish_reason is None:
@@ -487,6 +497,7 @@ class _Batch:
         return masked(logits.float(), self._grammars.next_masks(matchers).to(logits.device))
 
     def _finish_reason(self, row: _Row, token: int) -> FinishReason | None:
+        # Checked on the drawn tokens: it is free here, and a look at all logits is not.
         if not math.isfinite(row.logprobs[-1]):
             raise GenerationError(
                 "generation: the next-token logits are NaN or infinite; finite logits are needed. "
@@ -565,6 +576,7 @@ class TransformersEngine:
         self._loaded, self._config, self._grammars = loaded, config, grammars
         self.limits = loaded.limits(config.tokens_per_batch)
         self._stop_ids = loaded.stop_ids
+        # A class, not an object: each call of `generate` has a cache of its own.
         self._decoder = SharedPrefixDecoder if shares_prompts else ExpandedDecoder
 
     def check(self, request: GenerateRequest) -> None:

@@ -75,6 +75,7 @@ class FlexLayout:
         lengths = np.array([*prompt_lengths, *completion_lengths])
         num_prompts, self._num_tokens = len(prompt_lengths), int(lengths.sum())
         self._length = padded_length(self._num_tokens)
+        # Lengths are rounded up: a kernel is compiled for each, in tens of seconds.
         padding = self._length - self._num_tokens
         # Every token has the number of its sequence, and that of the prompt which it sees beside
         # it: prompts see themselves. Each token of the padding is a sequence of its own.
@@ -183,6 +184,7 @@ def _blocks(
         if last != start:
             raise ValueError("completions of one prompt must follow each other")
         siblings[owner] = (first, end)
+    # All of a prompt lies before its completions, so a block of both is seen in full or not at all.
     for owner, span in siblings.items():
         seen[_touched(span), _touched(prompts[owner])] = True
         filled[_inside(span), _inside(prompts[owner])] = True

@@ -47,6 +47,7 @@ class Grammars:
                 f'({error}). Install it with: pip install "pettingllms-trainers[guided]"'
             ) from error
 
+    # Ray sends it to other processes; compiled grammars cannot be pickled.
     def __reduce__(self) -> tuple[type[Grammars], tuple[Any, ...]]:
         return Grammars, (self._tokenizer, self._vocab_size, self._stop_ids)
 

@@ -96,6 +96,7 @@ class DecodeLayout:
 
     def _joined(self, layer: int, keys: Tensor, values: Tensor, num_new: int) -> _LayerCache:
         old = self._layers.get(layer)
+        # Dtype and heads are known from the first prefill only.
         if old is None:
             own = keys.new_zeros(num_new, keys.shape[1], _CAPACITY_STEP, keys.shape[3])
             own_values = values.new_zeros(*own.shape[:3], values.shape[3])
@@ -128,8 +129,10 @@ class DecodeLayout:
             cache.prompt_values = cache.prompt_values[:, :, :length].index_select(0, index)
             cache.keys = cache.keys[:, :, first:].index_select(0, rows)
             cache.values = cache.values[:, :, first:].index_select(0, rows)
+        # Slots are cut off in front, so all that counts them moves with the cut.
         self.cursor -= first
         self.starts = self.starts - first
+        # The next prefill starts anew; empty tensors would keep the old padding.
         if not len(rows):
             self._layers.clear()
         self._arrange()
@@ -142,6 +145,7 @@ class DecodeLayout:
                 capacity = max(2 * self.cursor, _CAPACITY_STEP)
                 cache.keys = _lengthened(cache.keys, capacity)
                 cache.values = _lengthened(cache.values, capacity)
+        # Masks depend on the cursor; those of the last step are wrong.
         self._windows = {}
 
     def _arrange(self) -> None:
@@ -150,6 +154,7 @@ class DecodeLayout:
         self._windows: dict[int | None, tuple[Tensor | None, Tensor | None]] = {}
         if self.num_rows:
             self._rows = Ragged(self._counts, self.device)
+            # Both change only when rows join or leave, not in every step and layer.
             self._prompts = Ragged(self._prompt_lengths, self.device)
             self._aligned = not bool(self.starts.any())
 
@@ -222,6 +227,7 @@ class PackedLayout:
         self.completions = Ragged(completion_lengths, device) if completion_lengths else None
         self._owners = torch.tensor(owners, dtype=torch.long, device=device)
         if owners:
+            # A prompt may have no completion with an input token: those of one token have none.
             used, counts = self._owners.unique_consecutive(return_counts=True)
             self._used, self._siblings = used, Ragged(counts.tolist(), device)
         self._masks: dict[int | None, Tensor] = {}

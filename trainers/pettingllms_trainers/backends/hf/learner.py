@@ -60,6 +60,7 @@ def freeze_dropout(model: nn.Module) -> None:
     """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
+            # Not `eval()`: gradient checkpointing works in training mode only.
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
             setattr(module, "attention_dropout", 0.0)  # noqa: B010 - typed as Tensor | Module
@@ -78,6 +79,7 @@ def target_logits(model: PreTrainedModel, batch: MicroBatch, *, is_flex: bool = 
         kind = FlexLayout if is_flex else PackedLayout
         layout = kind(inputs.prompt_lengths, inputs.completion_lengths, inputs.owners, model.device)
         return flat_forward(model, inputs.token_ids, inputs.positions, layout, inputs.kept)
+    # Columns before the first target belong to prompts, whose logits nobody wants.
     first = int(inputs.columns.min())
     output = model(
         input_ids=inputs.token_ids,
@@ -149,6 +151,7 @@ class Learner:
         """
         passes = [_Pass(batch, True) for batch in self._micro_batches([groups[i] for i in own])]
         num_missing = max(self._ranks.gather([len(passes)])) - len(passes)
+        # The shortest one: what it computes is thrown away.
         if num_missing:
             shortest = min(groups, key=lambda weighted: weighted.num_tokens(is_packed=True))
             (filler, *_) = fitting_parts(shortest, 1, is_packed=True)
@@ -258,6 +261,7 @@ class Learner:
         Raises:
             UpdateError: The loss is not finite; there is no gradient any more.
         """
+        # Neighbours of like length pad little, and the order changes nothing but rounding.
         own = sorted(self._share(groups), key=lambda index: len(groups[index].group.prompt_ids))
         passes = (self._passes_by_role if roles else self._passes)(groups, own)
         self.model.train(self._config.gradient_checkpointing)
@@ -272,6 +276,7 @@ class Learner:
                     part = loss(statistics, moved.targets)
                     losses.append(part.detach())
                 else:
+                    # Zero, yet it needs a backward pass: other ranks wait in theirs.
                     part = statistics.logprobs.sum() * 0
                 self.optimizer.backward(part, is_last=left == 0)
                 if roles and (left == 0 or passes[-left].role != role):
@@ -279,6 +284,7 @@ class Learner:
             if roles:
                 roles.finish(sorted({weighted.group.role for weighted in groups}))
             share = float(torch.stack(losses).sum()) if losses else 0.0
+            # All ranks see the same total, so that all raise or none.
             total = sum(self._ranks.gather([share]))
             if not math.isfinite(total):
                 raise _not_finite(f"the loss is {total}")

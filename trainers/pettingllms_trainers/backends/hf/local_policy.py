@@ -61,6 +61,7 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
         if settings.is_local and base and not Path(base).is_dir():
             raise InvalidArgument("base of the adapter", base, "a folder, where a file names it")
         engine = EngineConfig.model_validate(options)
+        # Settled now, since results depend on it and are printed with it.
         if engine.precision == "auto":
             found, _ = fast_precision(torch.device(device))
             engine = engine.model_copy(update={"precision": found})
@@ -174,6 +175,7 @@ class LocalPolicy:
             prompt_ids=ids, num_candidates=n, sampling=sampling, seed=prompt.seed, grammar=grammar
         )
         try:
+            # Here, not in the batch, where one bad form would fail all prompts.
             if grammars and grammar:
                 grammars.check(grammar)
             completions = await self._batcher.sample(request)

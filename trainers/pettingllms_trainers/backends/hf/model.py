@@ -61,6 +61,7 @@ class LoadedModel:
             InvalidArgument: It is an adapter that cannot be used.
         """
         source = base_of_adapter(path)
+        # An adapter alone is not a model: its file names the base.
         if source is not None:
             base = AdapterBase.from_pretrained(source, precision=precision, device=device or "cpu")
             return cls.of_adapter(base.read(Path(path).name, Path(path)), path)
@@ -96,6 +97,7 @@ class LoadedModel:
     def stop_ids(self) -> frozenset[int]:
         """Token ids that end a completion: of the generation settings and the tokenizer."""
         settings = getattr(self.model, "generation_config", None)
+        # Either may be one id or several, and chat models often name different ones.
         found: list[Any] = []
         for ids in (getattr(settings, "eos_token_id", None), self.tokenizer.eos_token_id):
             found += ids if isinstance(ids, list) else [ids]
@@ -109,6 +111,7 @@ MAX_LOGITS = 1 << 26
 def use_float32_head(model: PreTrainedModel) -> None:
     """Make the output layer compute in float32: rounding logits to bfloat16 costs 0.01 nats."""
     head = model.get_output_embeddings()
+    # Other kinds of heads have their own arithmetic, which is left alone.
     if isinstance(head, torch.nn.Linear):
         patched: Any = head
         patched.forward = functools.partial(_float32_logits, head)
@@ -117,6 +120,7 @@ def use_float32_head(model: PreTrainedModel) -> None:
 def _float32_logits(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
     with torch.autocast(hidden.device.type, enabled=False):
         bias = cast("Tensor | None", head.bias)  # torch's stub knows no head without one
+        # Casting both first would keep a float32 copy of the weights for the backward pass.
         if head.weight.dtype == hidden.dtype == torch.bfloat16 and bias is None:
             logits: Any = _HalfProduct.apply(hidden, head.weight)
             return logits
@@ -146,6 +150,7 @@ class _HalfProduct(torch.autograd.Function):
         hidden, weight = ctx.saved_tensors
         (gradient,) = gradients
         of_hidden = of_weight = None
+        # The weights and hidden states are exact in TF32; only the gradient is rounded.
         with _tf32():
             if ctx.needs_input_grad[0]:
                 of_hidden = (gradient @ weight.float()).to(hidden.dtype)
@@ -221,6 +226,7 @@ def chunked_statistics(
         [None if column is None else column[start : start + rows] for column in columns]
         for start in range(0, len(hidden), rows)
     ]
+    # Computed twice only where the logits do not fit at once.
     if len(parts) == 1:
         return _statistics(head, *parts[0])
     found: list[TokenStatistics] = [
@@ -248,6 +254,7 @@ def use_onednn(model: nn.Module) -> None:
     if not _pays():
         return
     for module in model.modules():
+        # Exactly this class: subclasses, such as quantised layers, compute otherwise.
         if type(module) is nn.Linear and module.weight.device.type == "cpu":
             patched: Any = module
             patched.forward = functools.partial(_forward, module)
@@ -261,6 +268,7 @@ def _pays() -> bool:
 
 def _forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
     weight, bias = layer.weight, layer.bias
+    # By sizes alone, so that equal inputs take the same way in every run.
     is_small = inputs.numel() * weight.shape[0] < _MIN_PRODUCTS
     is_other = not (inputs.dtype == weight.dtype == torch.float32 and inputs.device.type == "cpu")
     if is_small or is_other or torch.is_autocast_enabled("cpu"):

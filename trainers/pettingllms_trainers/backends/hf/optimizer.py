@@ -28,6 +28,7 @@ def adamw(weights: ModelWeights, config: OptimizerConfig) -> torch.optim.Optimiz
         {"params": [p for p in parameters if p.ndim >= 2]},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
+    # An adapter has no biases, and an optimizer takes no empty group.
     groups = [group for group in groups if group["params"]]
     if config.state_bits == 8:
         return adamw_8bit(groups, config)
@@ -82,6 +83,7 @@ class Optimizer:
         )
 
     def _take_step(self, learning_rate: float, grad_norm: Tensor) -> float:
+        # Clipping has multiplied the gradients by it: a step along NaN could not be undone.
         norm = float(grad_norm)
         if math.isfinite(norm):
             for group in self._adamw.param_groups:
@@ -205,8 +207,10 @@ class RoleGradients:
         products = torch.zeros(size, size, dtype=torch.float64)
         for index, parameter in enumerate(self._parameters):
             parts = [self._part(role, index) for role in roles]
+            # Each rank has a part of every role; products are of the sums.
             if self._ranks.size > 1:
                 self._ranks.add(parts)
+            # Summed in float64 over the weights: a cosine is a sum of millions of small products.
             stacked = torch.stack([part.flatten() for part in parts]).float()  # [R, weights]
             products += (stacked @ stacked.T).double().cpu()
             whole = parts[0]

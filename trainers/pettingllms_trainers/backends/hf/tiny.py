@@ -86,6 +86,7 @@ def build_tokenizer(vocabulary: Sequence[str], max_length: int = 1024) -> PreTra
     long = sorted({t for t in vocabulary if len(t) > 1}, key=lambda token: (-len(token), token))
     pattern = "|".join([*map(re.escape, long), r"[\s\S]"])
     inner.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    # Tokens are texts as they are: no spaces between them.
     inner.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=inner,

@@ -98,6 +98,7 @@ def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
         step: Train step, from 0; beyond `num_steps` the rate stays at its last value.
         num_steps: Train steps of the run.
     """
+    # The first step already learns: with step / warmup its rate would be 0.
     if step < config.num_warmup_steps:
         return config.learning_rate * (step + 1) / config.num_warmup_steps
     length = max(num_steps - 1 - config.num_warmup_steps, 1)
@@ -142,12 +143,14 @@ class AdaptiveKLController:
             return
         if self.reference is None:
             self.reference = self._weights.copy()
+        # Not in the update that took it.
         elif config.reference_every and step % config.reference_every == 0:
             own = self._weights.copy()
             self.reference = moved_reference(self.reference, own, config.reference_mix)
 
     def end(self, stats: UpdateStats) -> UpdateStats:
         """Let the coefficients follow an update; return its statistics with those that it had."""
+        # Before the coefficients move: the statistics are of the update that is over.
         loss = self.loss
         self._steering = steered(self._steering, self._config, kl=stats.kl, entropy=stats.entropy)
         return replace(
@@ -203,6 +206,7 @@ def imitate(
     order: list[int] = []
     epoch = 0
     for step in range(imitation.num_steps):
+        # A batch may be larger than all demonstrations together.
         while len(order) < imitation.batch_size:
             generator = np.random.default_rng((imitation.seed, epoch))
             order += generator.permutation(len(groups)).tolist()
@@ -300,6 +304,7 @@ class Updater:
             UpdateError: Loss or gradient is not finite, memory does not suffice, or the engine has
                 other weights than the trainer.
         """
+        # Before the schedule moves: a refused update has not taken place.
         check_groups(groups)
         settings, step = self._settings, self._num_updates
         rate = learning_rate(settings.optimizer, step, settings.num_steps)
@@ -367,6 +372,7 @@ class Updater:
             mini_batch = self._mini_batch([parts[index] for index in indices])
             steps.append(self._step(mini_batch, rate, is_first=not steps))
             if settings.loss.target_kl:
+                # Of all ranks, or they would stop at different steps and wait for each other.
                 last = StepDiagnostics.merged(self._ranks.gather([steps[-1].diagnostics]))
                 if update_figures([last])["approx_kl"] > settings.loss.target_kl:
                     break
@@ -445,6 +451,7 @@ class Updater:
         self, demonstrations: Sequence[Demonstration], imitation: Imitation
     ) -> Iterator[ImitationStep]:
         """The optimizer begins anew, before and after."""
+        # Moments of other losses would push the first steps.
         self.learner.optimizer.restart()
         steps = imitate(self.learner, demonstrations, imitation)
         try:
@@ -487,6 +494,7 @@ class Updater:
         """Every rank writes its share. Collective."""
         state = self.learner.optimizer.state_dict() | self._controller.state_dict()
         state["num_updates"] = self._num_updates
+        # V is the same on all ranks.
         if self._critic is not None and self._ranks.is_main:
             state["critic"] = self._critic.state_dict()
         write_share(directory, self._ranks.rank, state)

@@ -40,6 +40,7 @@ class Replicated:
     @contextlib.contextmanager
     def exchanged(self, held: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Generator[None]:
         """Let what is held and as many other tensors change places for a while."""
+        # Data are exchanged, not parameters: optimizers and hooks hold on to these.
         own = {name: tensor.data for name, tensor in held.items()}
         try:
             for name, tensor in held.items():
@@ -75,6 +76,7 @@ class ModelWeights:
         self.model, self._ranks = model, ranks or Ranks()
         self._placement = placement or Replicated()
         self.is_sharded = self._placement.is_sharded
+        # Fixed now: adapters of other policies require no gradient while this one is active.
         self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         """Name to weight, which is empty here where the weights are sharded."""
         self._shapes = {name: self._placement.shape(p) for name, p in self.trained.items()}
@@ -89,6 +91,7 @@ class ModelWeights:
         """Write the model as an ordinary Hugging Face directory; the main rank does. Collective."""
         full = None
         if self.is_sharded:
+            # All ranks take part in putting weights together; the main one keeps them.
             full = {name: w.cpu() for name, w in self.named() if self._ranks.is_main}
         if self._ranks.is_main:
             self.model.save_pretrained(directory, state_dict=full)
@@ -221,6 +224,7 @@ def cpu_copy(value: Any, seen: dict[int, Tensor] | None = None) -> Any:
     """A copy on the CPU of nested state; tensors that share memory (tied) still do."""
     seen = {} if seen is None else seen
     if isinstance(value, Tensor):
+        # Empty tensors share the address 0.
         key = value.data_ptr() if value.numel() else id(value)
         if key not in seen or seen[key].shape != value.shape:
             seen[key] = value.detach().to("cpu", copy=True)
@@ -239,6 +243,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write a state and make it durable."""
     with path.open("wb") as file:
         torch.save(dict(state), file)
+        # A checkpoint counts as written when its directory is renamed: its bytes must be there.
         file.flush()
         os.fsync(file.fileno())
 

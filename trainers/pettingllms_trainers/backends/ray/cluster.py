@@ -44,6 +44,7 @@ def joined_cluster(config: RayConfig) -> Generator[Any]:
         yield ray
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Resources of a cluster that runs already are its own affair.
     options: dict[str, Any] = {"address": config.address}
     if not config.address:
         options = {
@@ -51,9 +52,11 @@ def joined_cluster(config: RayConfig) -> Generator[Any]:
             "include_dashboard": False,
             "object_store_memory": _OBJECT_STORE_BYTES,
         }
+    # The trainer saves on SIGTERM; Ray would end the process.
     handler = signal.getsignal(signal.SIGTERM)
     try:
         _check_reachable(config.address)
+        # Ray draws from the global generators, on which seeds depend.
         with kept_generators():
             ray.init(**options, log_to_driver=False, configure_logging=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
@@ -104,6 +107,7 @@ def reserved(
     """
     new = import_module("ray.util").placement_group
     deadline = time.monotonic() + timeout_s
+    # All at once, or two runs could each hold half of what both need.
     groups = {what: new(list(map(dict, bundles)), "PACK") for what, bundles in wanted.items()}
     try:
         if not _wait(groups, min(_PATIENCE_S, timeout_s)):
@@ -171,6 +175,7 @@ def start_actor(
             group, placement_group_bundle_index=index
         ),
         runtime_env={
+            # As many threads as cores are reserved: torch would take all of the machine.
             "env_vars": {"OMP_NUM_THREADS": str(max(1, int(num_cpus))), **(variables or {})}
         },
     ).remote(*arguments)
@@ -190,6 +195,7 @@ def explained(who: str) -> Generator[None]:
     try:
         yield
     except exceptions.RayTaskError as error:
+        # Errors of ours have advice, and tracebacks of two processes bury it.
         if isinstance(error.cause, PettingLLMsError):
             raise error.cause from error
         raise

@@ -84,6 +84,7 @@ class EnvWorkers:
             raise EnvironmentFailure(f"environment worker {home.index} was lost") from error
 
     def _replace(self, home: _Worker) -> None:
+        # Several calls may find the same worker lost; it is replaced once.
         if self._homes[home.index] is home:
             logger.warning("environment worker %d is lost and started again", home.index)
             self._homes[home.index] = _Worker(home.index, self._start(home.index))
@@ -122,6 +123,7 @@ class RayEpisodes:
 
     async def environment(self, episode: int) -> TextEnv[Any]:
         snapshot = await self._call(episode, "snapshot")
+        # Here: the trainer asks for an environment only to look at it.
         env = self._env.fork()
         env.restore(snapshot)
         return env

@@ -48,6 +48,7 @@ def open_ray_machines(config: Config) -> Generator[RayMachines]:
         if config.ray.num_env_workers:
             wanted[_ENVIRONMENTS] = _env_bundles(config)
         with reserved(ray, wanted, config.ray.timeout_s) as groups:
+            # Workers are ended before their places are given back.
             machines = RayMachines(ray, config, teams, groups)
             try:
                 yield machines
@@ -97,10 +98,12 @@ class RayMachines:
     def build_pool(self, fixed_policies: Mapping[str, FixedPolicy]) -> PolicyPool:
         """All workers load their models at the same time."""
         config = self._ray.put(_located(self._config))
+        # Started for all teams before the first is waited for.
         builds = {team: self._build(team, config) for team in self._teams}
         policies: dict[str, ModelPolicy] = {}
         for team, calls in builds.items():
             with explained(f"a worker of {team}"):
+                # Any worker: all have the same policies.
                 infos: Mapping[str, PolicyInfo] = self._ray.get(calls)[0]
             policies |= self._policies(self._workers[team], infos)
         return PolicyPool(
@@ -207,6 +210,7 @@ class RayMachines:
 
 def _variables(config: Config) -> dict[str, str]:
     """What is set in the environment of policy workers; Ray shows them their own GPU."""
+    # Without a reserved GPU a worker computes on the CPU, even where the machine has some.
     hidden = {} if config.ray.gpus_per_worker else {"CUDA_VISIBLE_DEVICES": ""}
     return {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **hidden}
 

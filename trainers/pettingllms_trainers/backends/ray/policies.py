@@ -118,6 +118,7 @@ class RemotePolicy:
         Raises:
             WorkerLost: A worker has ended.
         """
+        # Once into the store, however many workers read it.
         data = self._ray.put(list(demonstrations))
         streams = [
             worker.imitate.options(num_returns="streaming").remote(self._name, data, imitation)
@@ -132,6 +133,7 @@ class RemotePolicy:
                     step: ImitationStep = self._ray.get(list(calls))[0]
                 yield step
         finally:
+            # Also when the caller stops early: workers would imitate to the end.
             for stream in streams:
                 self._ray.cancel(stream)
 
@@ -248,12 +250,14 @@ class PolicyWorker:
             prepare_libraries,
         )
 
+        # Only these policies: others are in other workers.
         own = config.model_copy(
             update={"policies": {name: config.policies[name] for name in names}}
         )
         prepare_libraries(own)
         ranks = self._closing.enter_context(_joined(rank, size, meeting))
         self._policies = build_pool(own, build_policies(own, ranks), ranks=ranks).policies
+        # One loop for good: engines keep connections and tasks in it.
         self._runner = asyncio.Runner()
         return {name: _info(policy) for name, policy in self._policies.items()}
 

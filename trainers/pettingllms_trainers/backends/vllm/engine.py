@@ -171,6 +171,7 @@ def _completions(
 ) -> list[TokenCompletion]:
     if not request.sampling.temperature:
         raw = [*raw[:1]] * request.num_candidates
+    # vLLM gives up a request by a reason of its own, such as abort.
     finished = [one for one in raw if one.finish_reason in ("stop", "length")]
     sequences = [one.token_ids for one in finished]
     texts = answer_texts(tokenizer, sequences, [request.sampling.stop] * len(finished))

@@ -72,6 +72,7 @@ def machine_files(
     mine = machines[ranks.rank]
     is_writer = machines.index(mine) == ranks.rank
     with contextlib.ExitStack() as closing:
+        # Ranks of one machine share its memory: one copy serves all their engines.
         if is_writer:
             written: Path | None = closing.enter_context(weight_files(weights, dtype))
         else:
@@ -112,6 +113,7 @@ def write_weights(
     num_bytes = num_shards = 0
     for name, tensor in weights:
         cast = tensor.to(dtype) if tensor.is_floating_point() else tensor
+        # safetensors takes no views.
         shard[name] = cast.cpu().contiguous()
         num_bytes += shard[name].nbytes
         if num_bytes >= _SHARD_BYTES:

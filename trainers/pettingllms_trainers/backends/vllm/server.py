@@ -133,6 +133,7 @@ class _Replica:
             self.num_requests -= 1
         if response.is_server_error:
             raise await self._judged(client, _explained(response))
+        # A server that was started again has forgotten what was loaded.
         if response.status_code == httpx2.codes.NOT_FOUND.value and body.get("model"):
             raise self._lost(f"it has no adapter {body['model']!r}; was it started again?")
         if not response.is_success:
@@ -150,6 +151,7 @@ class _Replica:
                 spans = [(span["version"], span["start"]) for span in choice["weight_versions"]]
                 logprobs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
                 own = RawCompletion(choice["token_ids"], logprobs, choice["finish_reason"])
+                # Another trainer may have loaded its weights into the same server.
                 others |= {name for name, _ in spans} - set(versions)
                 swaps = () if others else swaps_of(spans, versions)
                 completions.append(own._replace(swaps=swaps))
@@ -301,8 +303,10 @@ class ServedVLLM(VLLMEngine):
         shortest = min(limits, key=lambda limit: limit.context_length or 0)
         super().__init__(tokenizer, stop_ids, shortest, is_concurrent=True)
         self._config, self._dtype, self._ranks = config, dtype, ranks or Ranks()
+        # Closed with the last call: the next may come from another event loop.
         self._client: httpx2.AsyncClient | None = None
         self._num_calls = 0
+        # Random: versions of two runs must not look alike.
         self._run = self._ranks.broadcast(uuid.uuid4().hex[:12])
 
     @property
@@ -413,6 +417,7 @@ class ServedVLLM(VLLMEngine):
 
         causes: list[str] = []
         if self._ranks.is_main:
+            # At once: each reads the same files, and they wait for disks and GPUs.
             with ThreadPoolExecutor(len(self._replicas)) as executor:
                 causes = list(executor.map(attempt, replicas))
         losses = [replica.loss for replica in self._replicas]

@@ -34,6 +34,7 @@ class TrainedWeights:
         """
         worker: Any = self
         stream = _read(Path(weights)) if isinstance(weights, str) else iter(weights)
+        # In place: captured CUDA graphs hold the addresses.
         worker.reload_weights(weights_iterator=stream)
         _repack_head(worker.get_model())
 
@@ -69,6 +70,7 @@ class TrainedWeights:
 def _watch(trainer: int, others: Iterable[int]) -> None:
     while Path(f"/proc/{trainer}").exists():
         time.sleep(_WATCH_PERIOD_S)
+    # Itself last: after that nobody would end the parent.
     for process in sorted(others, key=lambda process: process == os.getpid()):
         os.kill(process, signal.SIGKILL)
 
