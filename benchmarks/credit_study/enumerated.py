@@ -24,7 +24,7 @@ from credit_study.exact import (
     true_gradient,
 )
 from credit_study.tabular import Table, algorithm_of, num_candidates, num_sampled
-from pettingllms_trainers.config.algorithm import Algorithm, Moment
+from pettingllms_trainers.config.algorithm import Algorithm, StepContext
 from pettingllms_trainers.types import RolloutTree
 
 Cell = dict[str, Any]
@@ -79,9 +79,9 @@ def trial_cell(
     for step in itertools.count():
         if used >= max(exact["budgets"]):
             break
-        moment = Moment(step, memory)
-        update, num, played = _train_step(table, learner, moment, exact, seed)
-        memory = dict(learner.remember(played, moment))
+        context = StepContext(step, memory)
+        update, num, played = _train_step(table, learner, context, exact, seed)
+        memory = dict(learner.remember(played, context))
         used += num
         table.logits = table.logits + adam.step(update / num)
         curve.append((used, mean_success(levels, table.logits)))
@@ -103,7 +103,7 @@ def _with_bonus(level: Level, number: int, kind: str, size: float) -> Level:
 
 
 def _train_step(
-    table: Table, learner: Algorithm, moment: Moment, exact: Mapping[str, Any], seed: int
+    table: Table, learner: Algorithm, context: StepContext, exact: Mapping[str, Any], seed: int
 ) -> tuple[np.ndarray, int, list[RolloutTree]]:
     """The update of a train step, the completions that it counts, and its trees."""
     update, num, played = np.zeros_like(table.logits), 0, list[RolloutTree]()
@@ -111,10 +111,12 @@ def _train_step(
     for part in itertools.count():
         if num >= exact["completions_per_step"]:
             break
-        trees = table.sample(learner, 1000 * (1000 * seed + moment.step) + part, 1, moment=moment)
+        trees = table.sample(
+            learner, 1000 * (1000 * seed + context.step) + part, 1, context=context
+        )
         num += count(trees)
-        update += table.update(trees, learner, moment)
-        table.learn_values(trees, learner, moment)
+        update += table.update(trees, learner, context)
+        table.learn_values(trees, learner, context)
         # A level that is played again in the same step is another one to who remembers.
         first = (part + 1) * exact["num_levels"]
         played += [replace(tree, env_seed=first + tree.env_seed) for tree in trees]
@@ -165,11 +167,11 @@ def noise_cell(exact: Mapping[str, Any], keys: Mapping[str, Any], reward: str) -
     logits = np.zeros((num_rows, len(level.texts)))
     table = Table([level], logits)
     _set_true_values(table, [level])
-    trees = table.sample(algorithm, 0, exact["num_groups"], moment=Moment(100))
+    trees = table.sample(algorithm, 0, exact["num_groups"], context=StepContext(100))
     size = algorithm.episodes_per_level
     groups = [trees[start : start + size] for start in range(0, len(trees), size)]
-    moment = Moment(100)  # V has warmed up
-    updates = np.array([table.update(group, algorithm, moment).ravel() for group in groups])
+    context = StepContext(100)  # V has warmed up
+    updates = np.array([table.update(group, algorithm, context).ravel() for group in groups])
     mean, variance = updates.mean(0), updates.var(0, ddof=1).sum()
     square = mean @ mean - variance / len(updates)
     if square <= 2 * variance / len(updates):

@@ -19,14 +19,13 @@ from credit_study.enumeration import Level, text_of
 from credit_study.exact import softmax
 from pettingllms import TextEnv
 from pettingllms_trainers.config import announced
-from pettingllms_trainers.config.algorithm import Algorithm, Moment
+from pettingllms_trainers.config.algorithm import Algorithm, StepContext
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.playing import play_episodes
-from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
+from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.types import (
     GenerateRequest,
     RequestLimits,
@@ -196,7 +195,7 @@ class Table:
         seed: int,
         num_trees: int,
         *,
-        moment: Moment | None = None,
+        context: StepContext | None = None,
         episodes: Episodes | None = None,
         played: Sequence[int] | None = None,
     ) -> list[RolloutTree]:
@@ -206,7 +205,7 @@ class Table:
             algorithm: How.
             seed: Of all that is drawn.
             num_trees: Trees, or groups of trajectories, per level.
-            moment: When; None: at the first train step.
+            context: When; None: at the first train step.
             episodes: Where they are played; None: on the enumerated levels.
             played: Which levels; None: all.
         """
@@ -231,19 +230,19 @@ class Table:
                     sampling=dict.fromkeys(self._roles, SamplingSettings()),
                     branching_roles=branching,
                 ),
-                algorithm.strategy(moment or Moment()),
+                algorithm.strategy(context or StepContext()),
                 FailureLog(0.0),
             )
         )
 
     def update(
-        self, trees: Sequence[RolloutTree], algorithm: Algorithm, moment: Moment | None = None
+        self, trees: Sequence[RolloutTree], algorithm: Algorithm, context: StepContext | None = None
     ) -> np.ndarray:
         """The update ``[R, A]``: per decision the mean over candidates of A grad log pi."""
         policy = softmax(self.logits)
         gradient = np.zeros_like(self.logits)
         divisor = algorithm.episodes_per_level
-        for decision in score_decisions(trees, algorithm, moment=moment).decisions:
+        for decision in score_decisions(trees, algorithm, context=context).decisions:
             row = decision.prompt_ids[0] - 1
             for candidate in decision.candidates:
                 (token,) = candidate.completion.token_ids
@@ -253,10 +252,10 @@ class Table:
         return gradient
 
     def learn_values(
-        self, trees: Sequence[RolloutTree], algorithm: Algorithm, moment: Moment
+        self, trees: Sequence[RolloutTree], algorithm: Algorithm, context: StepContext
     ) -> None:
         """Fit V to trees, if the algorithm has a V."""
-        self.fit_values(algorithm.value_examples(trees, moment).get("table", []))
+        self.fit_values(algorithm.value_examples(trees, context).get("table", []))
 
 
 def num_candidates(trees: Sequence[RolloutTree]) -> int:

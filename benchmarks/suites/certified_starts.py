@@ -29,8 +29,8 @@ from credit_study.exact import mean_success
 from credit_study.tabular import Table, algorithm_of, num_sampled
 
 from pettingllms.curriculum import LevelRecord, level_shares, with_episodes
-from pettingllms_trainers.config.algorithm import Moment
-from pettingllms_trainers.rollout.apportionment import level_counts
+from pettingllms_trainers.config.algorithm import StepContext
+from pettingllms_trainers.rollout.sampler import level_counts
 
 SEEDS = tuple(range(10))
 SELECTION_SEEDS = (100, 101, 102)
@@ -135,10 +135,10 @@ def trial(name: str, floor: float | None, rate: float, seed: int) -> dict[str, A
             for start, count in enumerate(counts)
             for number in range(count)
         ]
-        moment = Moment(step)
-        trees = table.sample(learner, 100_000 * seed + step, 1, moment=moment, played=played)
+        context = StepContext(step)
+        trees = table.sample(learner, 100_000 * seed + step, 1, context=context, played=played)
         num = num_sampled(trees)
-        table.logits = table.logits + adam.step(table.update(trees, learner, moment) / num)
+        table.logits = table.logits + adam.step(table.update(trees, learner, context) / num)
         used += num
         ended = [
             (tree.env_seed // NUM_LEVELS, tree.outcome.success) for tree in trees if tree.outcome

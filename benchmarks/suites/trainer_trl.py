@@ -43,11 +43,10 @@ from pettingllms import PromptTemplate, TextEnv, Transition
 from pettingllms_trainers.backends.build import build_policies, build_pool
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.learning.groups import ScoredDecisions, score_decisions, training_groups
+from pettingllms_trainers.rollout.candidates import FailureLog, episode_specs
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.flight import Gate, Voyage
+from pettingllms_trainers.rollout.in_flight import WeightGate
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
-from pettingllms_trainers.rollout.settings import episode_specs
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, UpdateStats
 
@@ -197,10 +196,10 @@ class Ours:
         """Take a train step; return what its phases took and how many tokens it saw."""
 
         def rollout() -> tuple[list[RolloutTree], ScoredDecisions]:
-            gate = Gate()
+            gate = WeightGate()
             gate.open(step)
-            voyage = Voyage(self._sampler.begun(step, step), gate)
-            trees = self._runner.run(self._sampler.rollouts(voyage)).trees
+            in_flight = gate.rollouts(self._sampler.pending(step, step))
+            trees = self._runner.run(self._sampler.rollouts(in_flight)).trees
             return trees, score_decisions(trees, self._estimator)
 
         def update() -> UpdateStats:

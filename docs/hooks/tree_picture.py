@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 import pettingllms
-from pettingllms_trainers.learning.advantage import grpo
+from pettingllms_trainers.learning.groups import grpo
 
 _POLICIES = ("random", "greedy", "random", "oracle")
 """Who writes the K candidates of every decision."""

@@ -19,7 +19,7 @@ from pettingllms_rivals.entropy_branching import entropy
 
 from pettingllms.plugins import ALGORITHMS, installed
 from pettingllms_trainers.config import announced
-from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.testing import check_algorithm
 from pettingllms_trainers.types import (
@@ -62,10 +62,10 @@ def tree(episode, *steps, success=False):
     )  # fmt: skip
 
 
-def advantages(name, *trees, moment=None, **parameters):
+def advantages(name, *trees, context=None, **parameters):
     """Return the advantages of each episode's decisions; 0 where nothing is learnt."""
     algorithm = announced.algorithm_of({"name": ANNOUNCED[name], **parameters})
-    scored = score_decisions(trees, algorithm, moment=moment).decisions
+    scored = score_decisions(trees, algorithm, context=context).decisions
     found = {one.key: [c.advantage for c in one.candidates] for one in scored}
     return [
         [found.get(one.key, [0.0] * len(one.candidates)) for one in tree.decisions]
@@ -187,8 +187,8 @@ def test_turn_ppo_is_gae_over_the_batch():
 def test_turn_ppo_teaches_no_policy_while_v_warms_up():
     paths = tree(0, step(1)), tree(1, step(0))
     keys = {"value": {"num_warmup_steps": 2}}
-    assert of_paths("turn_ppo", *paths, moment=Moment(1), **keys) == [[0.0], [0.0]]
-    assert of_paths("turn_ppo", *paths, moment=Moment(2), **keys) == [[1.0], [-1.0]]
+    assert of_paths("turn_ppo", *paths, context=StepContext(1), **keys) == [[0.0], [0.0]]
+    assert of_paths("turn_ppo", *paths, context=StepContext(2), **keys) == [[1.0], [-1.0]]
 
 
 def test_entropy_branching_prefers_the_least_sure_decision():

@@ -13,14 +13,13 @@ import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
-from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.playing import play_episodes
-from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
+from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.types import SamplingSettings, TokenCompletion
 
 
@@ -191,7 +190,7 @@ def play():
             sampling=dict.fromkeys(pool.roles, SamplingSettings()) | (sampling or {}),
             branching_roles=tuple(filter(found.branches, pool.roles)),
         )
-        strategy = found.strategy(Moment())
+        strategy = found.strategy(StepContext())
         episodes, failures = LocalEpisodes(env, env_threads), FailureLog(allowed)
 
         async def play_all():

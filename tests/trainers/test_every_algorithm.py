@@ -64,8 +64,8 @@ class TheirOwn(AtGrpo):
 class Doubled(TheirOwn):
     """As it was. Take it never. Source: none."""
 
-    def groups(self, found, moment):
-        return [*super().groups(found, moment)] * 2
+    def groups(self, played, context):
+        return [*super().groups(played, context)] * 2
 
 
 class Biased(TheirOwn):
@@ -85,14 +85,14 @@ class InOrder(TheirOwn):
 class Partial(TheirOwn):
     """As it was. Take it never. Source: none."""
 
-    def groups(self, found, moment):
-        return [one for one in super().groups(found, moment) if one[1].candidates[0][1] != 1]
+    def groups(self, played, context):
+        return [one for one in super().groups(played, context) if one[1].candidates[0][1] != 1]
 
 
 class Forgetful(TheirOwn):
     """As it was. Take it never. Source: none."""
 
-    def remember(self, trees, moment):
+    def remember(self, trees, context):
         return {"seen": (1, 2)}
 
 
@@ -107,10 +107,10 @@ class Growing(Lockstep):
 
     calls: ClassVar = []
 
-    def strategy(self, moment):
-        self.calls.append(moment)
+    def strategy(self, context):
+        self.calls.append(context)
         kind = Lockstep if len(self.calls) % 2 else AtGrpo
-        return kind(num_candidates=self.num_candidates).strategy(moment)
+        return kind(num_candidates=self.num_candidates).strategy(context)
 
 
 @pytest.fixture

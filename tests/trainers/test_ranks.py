@@ -17,8 +17,7 @@ from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, RankError
-from pettingllms_trainers.learning.minibatch import weighted_groups
-from pettingllms_trainers.learning.weighted import shares
+from pettingllms_trainers.learning.batch import shares, weighted_groups
 from pettingllms_trainers.ranks import Ranks, joined_ranks
 from pettingllms_trainers.runs.machines import open_machines
 from pettingllms_trainers.runs.metrics import is_timing

@@ -32,16 +32,15 @@ from pettingllms.types import Action
 from pettingllms_trainers.config import Config, RolloutConfig
 from pettingllms_trainers.config.loading import RunFiles, config_of
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.learning.weighted import Scores
 from pettingllms_trainers.policies.pool import ModelPolicy
 from pettingllms_trainers.ranks import Ranks, num_launched
-from pettingllms_trainers.rollout.candidates import SampledCandidates, bounded
+from pettingllms_trainers.rollout.candidates import SampledCandidates, bounded, together
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.sampler import sampling_of
-from pettingllms_trainers.rollout.together import together
 from pettingllms_trainers.types import (
     GenerateRequest,
     SamplingSettings,
+    Scores,
     TokenCompletion,
     TrainingCompletion,
     TrainingGroup,
@@ -50,6 +49,7 @@ from pettingllms_trainers.types import (
 if TYPE_CHECKING:
     from pettingllms_trainers.backends.hf.updater import Updater
     from pettingllms_trainers.learning.loss import MicroLoss
+
 
 __all__ = ["Answers", "OpenPolicy", "open_policies"]
 

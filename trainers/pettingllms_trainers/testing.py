@@ -19,15 +19,14 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
-from pettingllms_trainers.config.algorithm import Algorithm, Moment
+from pettingllms_trainers.config.algorithm import Algorithm, StepContext
 from pettingllms_trainers.config.announced import algorithm_of
 from pettingllms_trainers.learning.groups import collect_decisions, score_decisions
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, episode_specs
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.playing import play_episodes
-from pettingllms_trainers.rollout.settings import RolloutSettings, episode_specs
+from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.types import (
     GenerateRequest,
     RequestLimits,
@@ -56,12 +55,12 @@ def check_algorithm(name: str, **parameters: Any) -> None:
     """
     algorithm: Algorithm = algorithm_of({"name": name, **parameters})
     _check_documentation(algorithm)
-    moment = Moment()
-    trees = _played(algorithm, moment)
+    context = StepContext()
+    trees = _played(algorithm, context)
     _check_seeds(algorithm, trees)
-    _check_groups(algorithm, trees, moment)
-    _check_order(algorithm, trees, moment)
-    _check_memory(algorithm, trees, moment)
+    _check_groups(algorithm, trees, context)
+    _check_order(algorithm, trees, context)
+    _check_memory(algorithm, trees, context)
 
 
 def _check_documentation(algorithm: Algorithm) -> None:
@@ -78,8 +77,8 @@ def _check_documentation(algorithm: Algorithm) -> None:
 
 def _check_seeds(algorithm: Algorithm, trees: Sequence[RolloutTree]) -> None:
     assert len(trees) == _NUM_LEVELS * algorithm.episodes_per_level, "every episode has a tree"
-    assert trees == _played(algorithm, Moment()), "equal seeds give other trees"
-    alone = _played(algorithm, Moment(), num_levels=1)
+    assert trees == _played(algorithm, StepContext()), "equal seeds give other trees"
+    alone = _played(algorithm, StepContext(), num_levels=1)
     assert trees[: len(alone)] == alone, "a level depends on what is played beside it"
     most = max(len(one.candidates) for tree in trees for one in tree.decisions)
     assert most <= algorithm.candidates_per_decision, (
@@ -88,9 +87,9 @@ def _check_seeds(algorithm: Algorithm, trees: Sequence[RolloutTree]) -> None:
     )
 
 
-def _check_groups(algorithm: Algorithm, trees: Sequence[RolloutTree], moment: Moment) -> None:
+def _check_groups(algorithm: Algorithm, trees: Sequence[RolloutTree], context: StepContext) -> None:
     found = collect_decisions(trees)
-    grouped = list(algorithm.groups(found, moment))
+    grouped = list(algorithm.groups(found, context))
     members = [member for _, member in grouped]
     places = [(key, place) for key, member in grouped for place in member.candidates]
     compared = {place for _, place in places}
@@ -105,26 +104,26 @@ def _check_groups(algorithm: Algorithm, trees: Sequence[RolloutTree], moment: Mo
         assert equal == [0.0] * 4, f"of equal values {equal} are the advantages, which should be 0"
 
 
-def _check_order(algorithm: Algorithm, trees: Sequence[RolloutTree], moment: Moment) -> None:
-    straight = _advantages(algorithm, trees, moment)
+def _check_order(algorithm: Algorithm, trees: Sequence[RolloutTree], context: StepContext) -> None:
+    straight = _advantages(algorithm, trees, context)
     assert straight, "no group of a game with differing rewards teaches anything"
-    _assert_close(straight, _advantages(algorithm, trees[::-1], moment), "episodes")
+    _assert_close(straight, _advantages(algorithm, trees[::-1], context), "episodes")
     turned = {key: found[::-1] for key, found in straight.items()}
-    _assert_close(turned, _advantages(algorithm, [*map(_turned, trees)], moment), "candidates")
+    _assert_close(turned, _advantages(algorithm, [*map(_turned, trees)], context), "candidates")
 
 
-def _check_memory(algorithm: Algorithm, trees: Sequence[RolloutTree], moment: Moment) -> None:
-    memory = algorithm.remember(trees, moment)
+def _check_memory(algorithm: Algorithm, trees: Sequence[RolloutTree], context: StepContext) -> None:
+    memory = algorithm.remember(trees, context)
     saved = json.loads(json.dumps(dict(memory)))
     assert saved == memory, f"{memory} is read back from a checkpoint as {saved}"
-    later = [_played(algorithm, Moment(1, known)) for known in (memory, saved)]
+    later = [_played(algorithm, StepContext(1, known)) for known in (memory, saved)]
     assert later[0] == later[1], "a resumed run plays other episodes"
 
 
 def _advantages(
-    algorithm: Algorithm, trees: Sequence[RolloutTree], moment: Moment
+    algorithm: Algorithm, trees: Sequence[RolloutTree], context: StepContext
 ) -> dict[Any, list[float]]:
-    scored = score_decisions(trees, algorithm, None, moment).decisions
+    scored = score_decisions(trees, algorithm, None, context).decisions
     return {one.key: [c.advantage or 0.0 for c in one.candidates] for one in scored}
 
 
@@ -151,7 +150,7 @@ def _assert_close(first: Mapping[Any, Sequence[float]], second: Any, of: str) ->
 
 
 def _played(
-    algorithm: Algorithm, moment: Moment, num_levels: int = _NUM_LEVELS
+    algorithm: Algorithm, context: StepContext, num_levels: int = _NUM_LEVELS
 ) -> list[RolloutTree]:
     num = algorithm.episodes_per_level
     settings = RolloutSettings(
@@ -159,7 +158,7 @@ def _played(
         branching_roles=tuple(filter(algorithm.branches, _ROLES)),
     )
     specs = episode_specs(
-        seed=0, step=moment.step, first_level=0, num_levels=num_levels, num_trajectories=num
+        seed=0, step=context.step, first_level=0, num_levels=num_levels, num_trajectories=num
     )
     policy = ModelPolicy(
         name="policy",
@@ -171,7 +170,7 @@ def _played(
     pool = PolicyPool(policies={"policy": policy}, roles=dict.fromkeys(_ROLES, "policy"))
     return asyncio.run(
         play_episodes(
-            LocalEpisodes(_Sums()), pool, specs, settings, algorithm.strategy(moment), FailureLog()
+            LocalEpisodes(_Sums()), pool, specs, settings, algorithm.strategy(context), FailureLog()
         )
     )
 

@@ -113,7 +113,7 @@ class Candidate:
     env_reward: float | None = None
     """Reward as the environment gave it, where `reward` is scaled or judged; None: the same."""
     judged: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Scores beside the environment's reward, by name; see `rollout.judging.rewards.Judged`."""
+    """Scores beside the environment's reward, by name; see `rollout.judging.ExtraReward`."""
     advantage: float | None = None
     """Group-relative advantage; None before advantages are computed."""
 
@@ -243,6 +243,10 @@ class TrainingGroup:
     """Sampling temperature: ratios are taken in the distribution that was sampled."""
     grammar: str = ""
     """Form that the engine has enforced, for the same reason; empty: none."""
+
+
+Scores = tuple[tuple[float, ...], ...]
+"""Log-probabilities of a group's tokens: completion, token."""
 
 
 class ValueExample(NamedTuple):

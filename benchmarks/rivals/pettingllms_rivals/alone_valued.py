@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes
-from pettingllms_trainers.config.algorithm import Moment, Strategy, ValueConfig
-from pettingllms_trainers.learning.targets import value_examples
-from pettingllms_trainers.rollout.credit.value import ByValue
+from pettingllms_trainers.algorithms.base import WholeEpisodes
+from pettingllms_trainers.algorithms.value import ByValue, value_examples
+from pettingllms_trainers.config.algorithm import StepContext, Strategy, ValueConfig
 from pettingllms_trainers.rollout.player import Player
 from pettingllms_trainers.types import RolloutTree, ValueExample
 
@@ -21,19 +20,16 @@ class ValuedEpisodes(WholeEpisodes):
     """Discount per decision, of any role."""
     value: ValueConfig = ValueConfig()
 
-    def strategy(self, moment: Moment) -> Strategy:
-        """See `Algorithm.strategy`."""
+    def strategy(self, context: StepContext) -> Strategy:
         return _Alone(self.gamma)
 
     @property
     def critic(self) -> ValueConfig:
-        """See `Algorithm.critic`."""
         return self.value
 
     def value_examples(
-        self, trees: Sequence[RolloutTree], moment: Moment
+        self, trees: Sequence[RolloutTree], context: StepContext
     ) -> dict[str, list[ValueExample]]:
-        """See `Algorithm.value_examples`: returns of whole episodes."""
         return value_examples(trees, gamma=self.gamma, path_weight=1.0)
 
 
@@ -46,7 +42,6 @@ class _Alone:
         self._credit = ByValue(gamma)
 
     async def play(self, players: Sequence[Player]) -> None:
-        """See `Strategy.play`."""
         (player,) = players
         await player.attempt(self._play(player))
 
@@ -55,5 +50,5 @@ class _Alone:
         while player.is_playing:
             seed = player.seed("value", len(player.decisions))
             sampled, branches = await player.branch(1)
-            found = await self._credit.of_branches(player.candidates, player.episode, 1, seed)
+            found = await self._credit(player.candidates, player.episode, 1, seed)
             await player.follow(sampled, branches, found.values)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 
-from pettingllms_trainers.algorithms.group_relative import Played, by_level
-from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes
-from pettingllms_trainers.config.algorithm import Member, Moment
+from pettingllms_trainers.algorithms.base import Groups, Played, WholeEpisodes, by_level
+from pettingllms_trainers.config.algorithm import Member, StepContext
 from pettingllms_trainers.learning.returns import path_returns
 
 
@@ -24,8 +23,7 @@ class DrMas(WholeEpisodes):
     name: str = "dr_mas"
     """Which algorithm."""
 
-    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
-        """See `Algorithm.groups`."""
-        for index, (tree, decision) in enumerate(found):
+    def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
+        for index, (tree, decision) in enumerate(played):
             value = path_returns(tree, decision.key.agent, 1.0)[0]
             yield by_level("agent", tree, decision), Member(value, ((index, 0),))

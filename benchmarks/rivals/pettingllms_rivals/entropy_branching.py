@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
-from pettingllms_trainers.config.algorithm import Moment, Strategy
-from pettingllms_trainers.rollout.credit.continuation import ByContinuation
-from pettingllms_trainers.rollout.strategies.branchings import Branchings
+from pettingllms_trainers.algorithms.tree_grpo import Branchings, TreeGrpo
+from pettingllms_trainers.config.algorithm import StepContext, Strategy
 from pettingllms_trainers.types import Decision
 
 
@@ -26,10 +24,8 @@ class EntropyBranching(TreeGrpo):
     name: str = "entropy_branching"
     """Which algorithm."""
 
-    def strategy(self, moment: Moment) -> Strategy:
-        """See `Algorithm.strategy`."""
-        credit = ByContinuation(self.num_continuations, self.gamma)
-        return Branchings(self.num_candidates, self.num_branchings, credit, prefer=entropy)
+    def strategy(self, context: StepContext) -> Strategy:
+        return Branchings(self, prefer=entropy)
 
 
 def entropy(decision: Decision) -> float:

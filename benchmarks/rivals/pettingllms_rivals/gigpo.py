@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithms.group_relative import Played
-from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes, by_episode
-from pettingllms_trainers.config.algorithm import Member, Moment
+from pettingllms_trainers.algorithms.base import Groups, Played, WholeEpisodes
+from pettingllms_trainers.algorithms.grpo import by_episode
+from pettingllms_trainers.config.algorithm import Member, StepContext
 from pettingllms_trainers.learning.returns import path_returns
 
 
@@ -31,10 +31,9 @@ class GiGpo(WholeEpisodes):
     gamma: float = Field(default=0.95, gt=0, le=1)
     """Discount per decision, of any role, of what follows an answer; episodes have none."""
 
-    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
-        """See `Algorithm.groups`."""
-        yield from by_episode(found, "agent", 1.0)
-        for index, (tree, decision) in enumerate(found):
+    def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
+        yield from by_episode(played, "agent", 1.0)
+        for index, (tree, decision) in enumerate(played):
             later = path_returns(tree, decision.key.agent, self.gamma)[decision.key.position]
             state = tree.env_seed, decision.key.agent, "state", decision.state_key
             yield state, Member(later, ((index, 0),), self.step_weight)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain, pairwise
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithms.group_relative import Played
-from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes, by_episode
-from pettingllms_trainers.config.algorithm import Member, Moment
+from pettingllms_trainers.algorithms.base import Groups, Played, WholeEpisodes
+from pettingllms_trainers.algorithms.grpo import by_episode
+from pettingllms_trainers.config.algorithm import Member, StepContext
 from pettingllms_trainers.types import RolloutTree
 
 _State = tuple[int, str]
@@ -35,20 +35,19 @@ class GraphGpo(WholeEpisodes):
     gamma: float = Field(default=0.95, gt=0, lt=1)
     """What a state is worth less than one that is a decision nearer to the goal."""
 
-    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
-        """See `Algorithm.groups`."""
-        yield from by_episode(found, "agent", 1.0)
-        paths = {tree.episode: _path(tree) for tree, _ in found}
+    def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
+        yield from by_episode(played, "agent", 1.0)
+        paths = {tree.episode: _path(tree) for tree, _ in played}
         before: dict[_State, set[_State]] = defaultdict(set)
         for state, after in chain.from_iterable(map(pairwise, paths.values())):
             before[after].add(state)
-        near = {(tree.env_seed, "goal") for tree, _ in found}
+        near = {(tree.env_seed, "goal") for tree, _ in played}
         worth, value = dict[_State, float](), 1.0
         while near:  # backwards, breadth first
             worth |= dict.fromkeys(near, value)
             near = {state for after in near for state in before[after]} - worth.keys()
             value *= self.gamma
-        for index, (tree, decision) in enumerate(found):
+        for index, (tree, decision) in enumerate(played):
             state, after = paths[tree.episode][decision.key.position :][:2]
             gain = worth.get(after, 0.0) - worth.get(state, 0.0)
             group = tree.env_seed, decision.key.agent, "graph"

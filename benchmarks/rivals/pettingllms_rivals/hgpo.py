@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithms.group_relative import Played
-from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes
-from pettingllms_trainers.config.algorithm import Member, Moment
+from pettingllms_trainers.algorithms.base import Groups, Played, WholeEpisodes
+from pettingllms_trainers.config.algorithm import Member, StepContext
 from pettingllms_trainers.learning.returns import path_returns
 
 
@@ -34,10 +33,9 @@ class Hgpo(WholeEpisodes):
     gamma: float = Field(default=0.95, gt=0, le=1)
     """Discount per decision, of any role, of what follows."""
 
-    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
-        """See `Algorithm.groups`."""
+    def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
         weights = [(k + 1) ** self.alpha for k in range(self.history + 1)]
-        for index, (tree, decision) in enumerate(found):
+        for index, (tree, decision) in enumerate(played):
             end = decision.key.position + 1
             states = [one.state_key for one in tree.decisions[:end]]
             later = path_returns(tree, decision.key.agent, self.gamma)[end - 1]

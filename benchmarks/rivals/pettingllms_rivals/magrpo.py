@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from pettingllms_trainers.algorithms.group_relative import Played
-from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes
-from pettingllms_trainers.config.algorithm import Member, Moment
+from pettingllms_trainers.algorithms.base import Groups, Played, WholeEpisodes
+from pettingllms_trainers.config.algorithm import Member, StepContext
 
 
 class Magrpo(WholeEpisodes):
@@ -27,13 +26,12 @@ class Magrpo(WholeEpisodes):
     norm: Literal["std", "batch", "none"] = "none"
     """What divides: nothing, the deviation of the group (std) or that of the step (batch)."""
 
-    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
-        """See `Algorithm.groups`."""
+    def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
         joint: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for index, (tree, decision) in enumerate(found):
+        for index, (tree, decision) in enumerate(played):
             joint[tree.episode, decision.key.turn].append(index)
         for (_, turn), indices in joint.items():
-            tree = found[indices[0]][0]
+            tree = played[indices[0]][0]
             rest = [one for one in tree.decisions if one.key.turn >= turn]
             value = sum(one.candidates[0].reward for one in rest)
             yield (tree.env_seed, turn), Member(value, tuple((index, 0) for index in indices))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from pydantic import Field
 
 from pettingllms_rivals.alone_valued import ValuedEpisodes
-from pettingllms_trainers.algorithms.group_relative import Played
-from pettingllms_trainers.config.algorithm import Member, Moment
+from pettingllms_trainers.algorithms.base import Groups, Played
+from pettingllms_trainers.config.algorithm import Member, StepContext
 from pettingllms_trainers.learning.returns import returns_to_go
 from pettingllms_trainers.types import RolloutTree
 
@@ -31,13 +31,12 @@ class TurnPpo(ValuedEpisodes):
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
     """lambda: how far what was earned counts, and not V of what comes next; 1: it alone."""
 
-    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
-        """See `Algorithm.groups`."""
-        if self.value.is_warming_up(moment):
+    def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
+        if self.value.is_warming_up(context):
             return
-        trees = {tree.episode: tree for tree, _ in found}
+        trees = {tree.episode: tree for tree, _ in played}
         of = {episode: self._gae(tree, trees.values()) for episode, tree in trees.items()}
-        for index, (tree, decision) in enumerate(found):
+        for index, (tree, decision) in enumerate(played):
             value = of[tree.episode][decision.key.position]
             yield decision.role, Member(value, ((index, 0),))
 

@@ -16,8 +16,7 @@ from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.batch import micro_batches
-from pettingllms_trainers.learning.minibatch import weighted_groups
+from pettingllms_trainers.learning.batch import micro_batches, weighted_groups
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 # vLLM and what it imports use what is deprecated elsewhere.

@@ -179,7 +179,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import DeepSpeedConfig, EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.minibatch import weighted_groups
+from pettingllms_trainers.learning.batch import weighted_groups
 from pettingllms_trainers.ranks import joined_ranks
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 

@@ -11,7 +11,7 @@ from pettingllms_trainers.fleet.simulate import Speeds, rollouts_on, step_on
 from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
 from pettingllms_trainers.fleet.workload import Step, Workload
 from pettingllms_trainers.rollout.environments import make_environments
-from pettingllms_trainers.rollout.flight import Voyage
+from pettingllms_trainers.rollout.sampler import InFlightRollouts
 
 RUN = """
 [env]
@@ -243,7 +243,7 @@ def test_stragglers_are_given_up_as_in_a_run(config, environment, monkeypatch):
     mixed = short._replace(episodes=short.episodes * 39 + long.episodes)
     two, fleet = in_flight(config, 2, 40), Fleet((1, 1), (1, 1))
     found = rollouts_on(two, environment, mixed, fleet, ENGINES)
-    monkeypatch.setattr(Voyage, "leave", lambda _: None)
+    monkeypatch.setattr(InFlightRollouts, "cut_short", lambda _: None)
     waiting = rollouts_on(two, environment, mixed, fleet, ENGINES)
     assert waiting.stale == 0 < found.stale <= 0.1
     assert found.seconds < waiting.seconds / 2

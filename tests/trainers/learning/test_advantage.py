@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
-from pettingllms_trainers.learning.advantage import (
+from pettingllms_trainers.learning.groups import (
     batch_scale,
     grpo,
     has_signal,

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.learning.batch import PackedTokens, micro_batches
-from pettingllms_trainers.learning.minibatch import (
+from pettingllms_trainers.learning.batch import (
+    PackedTokens,
     check_groups,
     joined_by_prompt,
+    micro_batches,
     weighted_groups,
 )
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.learning.evidence import Evidence
+from pettingllms_trainers.algorithms.lockstep import Evidence
 
 leads = st.integers(-9, 9).map(float)
 levels = st.lists(st.tuples(leads, st.booleans()), min_size=2, max_size=6)
@@ -48,7 +48,7 @@ def test_a_level_that_cannot_tell_changes_nothing(xs, ys):
 
 
 def test_later_steps_count_more():
-    before = Evidence(2.0, 1.0, 8.0).kept(0.5)
+    before = Evidence(2.0, 1.0, 8.0).faded(0.5)
     assert before == (1.0, 0.25, 4.0)
     assert before.z == 2, "as sure as before, as long as nothing new is known"
 
@@ -56,8 +56,8 @@ def test_later_steps_count_more():
 def test_nothing_can_be_told_where_nothing_was_solved_of_late_or_nobody_led():
     one = Evidence().with_level([1.0, 0.0, 0.0], [True, False, False])
     assert one.can_tell
-    assert not one.kept(0.9).can_tell, "a single success is forgotten, however it was led up to"
-    assert one.with_level([1.0, 1.0], [True, True]).kept(0.9).can_tell, "all solved is success, too"
+    assert not one.faded(0.9).can_tell, "a single success is forgotten, however it was led up to"
+    assert one.with_level([1.0, 1.0], [True, True]).faded(0.9).can_tell, "all is success, too"
     assert not Evidence().with_level([1.0, 1.0], [True, False]).can_tell
 
 

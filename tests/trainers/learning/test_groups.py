@@ -11,7 +11,7 @@ from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.algorithms.grpo import Grpo
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.algorithms.value import Value
-from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.learning.groups import (
     collect_decisions,
@@ -129,13 +129,13 @@ def test_an_algorithm_is_told_the_moment_of_the_rollouts():
     moments = []
 
     class Remembering(AtGrpo):
-        def groups(self, decisions, moment):
-            moments.append(moment)
-            return super().groups(decisions, moment)
+        def groups(self, played, context):
+            moments.append(context)
+            return super().groups(played, context)
 
-    for moment in (None, Moment(step=7)):
-        score_decisions([tree(decision([0, 1]))], Remembering(), moment=moment)
-    assert moments == [Moment(), Moment(step=7)]
+    for context in (None, StepContext(step=7)):
+        score_decisions([tree(decision([0, 1]))], Remembering(), context=context)
+    assert moments == [StepContext(), StepContext(step=7)]
 
 
 def test_sampled_tokens_are_what_is_trained(echo_env, scripted_pool, play):

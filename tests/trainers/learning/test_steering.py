@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pettingllms_trainers.config import LossConfig
-from pettingllms_trainers.learning.steering import (
+from pettingllms_trainers.learning.loss import (
     Steering,
     first_steering,
     moved_reference,

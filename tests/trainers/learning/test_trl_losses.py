@@ -12,10 +12,8 @@ import pytest
 import torch
 
 from pettingllms_trainers.config import LossConfig
-from pettingllms_trainers.learning.batch import micro_batches
-from pettingllms_trainers.learning.loss import TokenStatistics, policy_loss
-from pettingllms_trainers.learning.minibatch import mini_batch, parts_of
-from pettingllms_trainers.learning.steering import first_steering, steered
+from pettingllms_trainers.learning.batch import micro_batches, mini_batch, parts_of
+from pettingllms_trainers.learning.loss import TokenStatistics, first_steering, policy_loss, steered
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 pytestmark = pytest.mark.filterwarnings("default")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pettingllms_trainers.learning.weighted import (
+from pettingllms_trainers.learning.batch import (
     WeightedGroup,
     fitting_parts,
     shares,

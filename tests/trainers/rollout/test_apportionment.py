@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pettingllms_trainers.rollout.apportionment import apportioned, level_counts
+from pettingllms_trainers.rollout.sampler import apportioned, level_counts
 
 WEIGHTS = st.lists(st.floats(0.01, 100), min_size=1, max_size=5)
 

@@ -8,9 +8,8 @@ import pytest
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
-from pettingllms_trainers.algorithms.value import Value
+from pettingllms_trainers.algorithms.value import Value, value_examples
 from pettingllms_trainers.learning.groups import score_decisions
-from pettingllms_trainers.learning.targets import value_examples
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.types import RolloutStatus
 

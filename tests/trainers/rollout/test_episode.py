@@ -8,13 +8,12 @@ import threading
 import pytest
 
 import pettingllms
+from pettingllms_trainers.algorithms.base import Alone
 from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.policies.batcher import Batcher
+from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import Branch, BranchingEpisode, LocalEpisodes
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.playing import play_episodes
-from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
-from pettingllms_trainers.rollout.strategies.alone import Alone
+from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.types import GenerateRequest, RolloutStatus, SamplingSettings
 
 PATIENCE_S = 30.0

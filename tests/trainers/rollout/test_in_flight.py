@@ -13,8 +13,8 @@ from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.in_flight import TrainingRollouts
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -114,10 +114,10 @@ class World:
             folder,
             {},
             step=step,
-            num_levels_used=rollouts.num_levels_used,
-            flights=rollouts.flights,
-            memory=rollouts.memory,
-            records=rollouts.records,
+            num_levels_used=rollouts.sampler.num_levels_used,
+            flights=rollouts.pending,
+            memory=rollouts.sampler.memory,
+            records=rollouts.sampler.records,
             config_hash="abc",
             keep=1,
             ranks=self.ranks,
@@ -204,7 +204,7 @@ def test_an_episode_goes_on_with_new_weights(world):
 def test_new_weights_do_not_wait_for_what_engines_are_writing(world):
     """An answer outlives two updates; its version is that of its first token."""
     one, waited = world(3, *SERVERS), []
-    batcher = one.rollouts._sampler._pool.policies["shared"].batcher
+    batcher = one.rollouts.sampler.pool.policies["shared"].batcher
     engine, batcher._is_continuous = batcher.engine, True
     plain = engine.generate
 
@@ -247,7 +247,7 @@ def test_a_resumed_run_is_the_same_run(world, tmp_path, k, killed, flags):
     again = resumed.run(killed)
     assert [one.trees for one in again] == [one.trees for one in samples]
     assert resumed.calls == whole.calls[num_calls:], "nothing is asked twice, nor in another order"
-    assert resumed.rollouts.num_levels_used == whole.rollouts.num_levels_used
+    assert resumed.rollouts.sampler.num_levels_used == whole.rollouts.sampler.num_levels_used
 
 
 def test_only_engines_elsewhere_play_beside_the_update(world):
@@ -260,7 +260,7 @@ def test_only_engines_elsewhere_play_beside_the_update(world):
         ([*SERVERS, "--ray.enabled"], True),
     ):
         one = world(1, *flags)
-        assert one.rollouts._overlaps == is_beside
+        assert one.config.plays_beside_updates == is_beside
         if not one.config.algorithm.critic:
             one.learn(0)
             assert one.threads[0] is main
@@ -338,19 +338,19 @@ def test_a_signal_gives_up_what_is_played_now_and_keeps_what_is_in_flight(world)
     one = world(2, *SERVERS)
     one.stop.signal = signal.SIGTERM
     assert one.rollouts.take(0) is None
-    assert (one.rollouts.num_levels_used, one.rollouts.flights) == (0, [])
+    assert (one.rollouts.sampler.num_levels_used, one.rollouts.pending) == (0, [])
     one.stop.signal = None
     assert one.rollouts.take(0) is not None
     with one.rollouts.playing_next(0):
         one.stop.signal = signal.SIGTERM
-    assert [flight.step for flight in one.rollouts.flights] == [1, 2]
+    assert [pending.step for pending in one.rollouts.pending] == [1, 2]
     assert one.rollouts.take(1).trees
 
 
 def test_a_run_that_is_prolonged_begins_with_its_newest_weights(world):
     one = world(2)
     one.run()
-    assert not one.rollouts.flights, "nothing is played for a step that does not come"
+    assert not one.rollouts.pending, "nothing is played for a step that does not come"
     assert ages([one.learn(7)]) == [{-7}]
 
 

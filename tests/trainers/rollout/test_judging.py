@@ -8,17 +8,23 @@ import pytest
 from pettingllms.policies import Answer, Completion, PolicyFailure, Usage
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.continuation import Continuation
-from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.config.rewards import RewardConfig
 from pettingllms_trainers.errors import BudgetSpent, RolloutError
+from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.judging.episodes import JudgedEpisodes
-from pettingllms_trainers.rollout.judging.ledger import Ledger, content_key
-from pettingllms_trainers.rollout.judging.rewards import Reward, Rewards
-from pettingllms_trainers.rollout.judging.scoring import Exchange, Function, Judge, read_verdict
-from pettingllms_trainers.rollout.playing import play_episodes
-from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
+from pettingllms_trainers.rollout.judging import (
+    Exchange,
+    FunctionScorer,
+    Ledger,
+    PolicyScorer,
+    Reward,
+    Rewards,
+    ShapedEpisodes,
+    content_key,
+    read_verdict,
+)
+from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.runs.metrics.judged import judged_metrics
 from pettingllms_trainers.types import SamplingSettings
 
@@ -77,7 +83,7 @@ def test_the_last_verdict_of_a_text_counts(config, text, score):
 def test_a_judge_reads_prompt_answer_and_question_and_is_asked_again_with_another_seed():
     policy = Spoken("hm", "well: yes")
     verdict = asyncio.run(
-        Judge(policy, ASK.model_copy(update={"dollars_per_million": (2.0, 100.0)})).score(
+        PolicyScorer(policy, ASK.model_copy(update={"dollars_per_million": (2.0, 100.0)})).score(
             Exchange(PROMPT, "12"), 5
         )
     )
@@ -107,7 +113,9 @@ def test_equal_answers_are_scored_once_also_by_a_resumed_run(tmp_path):
         return len(answer) + len(called) / 10
 
     def reward():
-        return Reward("r", PLAIN, Function(function), Ledger(tmp_path / "v.jsonl", "r", PLAIN))
+        return Reward(
+            "r", PLAIN, FunctionScorer(function), Ledger(tmp_path / "v.jsonl", "r", PLAIN)
+        )
 
     first = reward()
     found = scores(first, *exchanges("a", "bb", "a"))
@@ -124,15 +132,15 @@ def test_equal_answers_are_scored_once_also_by_a_resumed_run(tmp_path):
 @pytest.mark.parametrize(
     "scorer",
     [
-        Judge(Spoken(None), ASK),
-        Judge(Spoken("hm", "hm", "hm"), ASK),
-        Function(lambda messages, answer: 1 / 0),
-        Function(lambda messages, answer: float("nan")),
+        PolicyScorer(Spoken(None), ASK),
+        PolicyScorer(Spoken("hm", "hm", "hm"), ASK),
+        FunctionScorer(lambda messages, answer: 1 / 0),
+        FunctionScorer(lambda messages, answer: float("nan")),
     ],
 )
 def test_an_answer_that_cannot_be_judged_has_the_score_for_that_or_none(scorer):
     config = ASK.model_copy(update={"on_failure": -2.0})
-    scorers = [scorer, Function(lambda messages, answer: 1 / 0)]
+    scorers = [scorer, FunctionScorer(lambda messages, answer: 1 / 0)]
     (found,) = scores(Reward("r", ASK, scorers[0], Ledger(None, "r", ASK)), *exchanges("a"))
     assert found[0] == []
     assert found[1]
@@ -146,7 +154,9 @@ def test_a_spent_budget_ends_the_run_and_a_larger_one_goes_on(tmp_path):
 
     def reward(config, num_shares=1):
         policy = Spoken("yes", "yes", "yes")
-        return Reward("r", config, Judge(policy, config), Ledger(path, "r", config, num_shares))
+        return Reward(
+            "r", config, PolicyScorer(policy, config), Ledger(path, "r", config, num_shares)
+        )
 
     for answer in "ab":
         assert scores(reward(asked), *exchanges(answer)) == [([1.0], "")]
@@ -164,9 +174,9 @@ def play(echo_env, scripted_pool, rewards, algorithm, allowed=0.0):
     pool, _ = scripted_pool(lambda prompt, k, seed: str(k + seed % 3))
     settings = RolloutSettings(sampling=dict.fromkeys(pool.roles, SamplingSettings()))
     episodes = LocalEpisodes(echo_env(max_turns=2))
-    judged = JudgedEpisodes(episodes, rewards) if rewards else episodes
+    judged = ShapedEpisodes(episodes, rewards) if rewards else episodes
     specs = [RolloutSpec(index, 7 + index, 100 + index) for index in range(2)]
-    strategy = algorithm(num_candidates=3).strategy(Moment())
+    strategy = algorithm(num_candidates=3).strategy(StepContext())
     return asyncio.run(play_episodes(judged, pool, specs, settings, strategy, FailureLog(allowed)))
 
 
@@ -174,7 +184,14 @@ def play(echo_env, scripted_pool, rewards, algorithm, allowed=0.0):
 def test_scores_are_added_to_the_own_reward_of_who_acted(echo_env, scripted_pool, algorithm):
     halved = PLAIN.model_copy(update={"weights": {"caller": 0.5}})
     rewards = Rewards(
-        [Reward("r", halved, Function(lambda m, text: 10.0 * int(text)), Ledger(None, "r", halved))]
+        [
+            Reward(
+                "r",
+                halved,
+                FunctionScorer(lambda m, text: 10.0 * int(text)),
+                Ledger(None, "r", halved),
+            )
+        ]
     )
     plain = play(echo_env, scripted_pool, None, algorithm)
     # Branch choices look at rewards: a tenth of the answer is the caller's own, so order is kept.
@@ -204,7 +221,7 @@ def test_an_answer_that_is_not_judged_is_left_out_and_the_others_stay_in_place(
     def function(messages, answer):
         return 1 / int(answer)  # of 0, 1, 2 or more: the first one fails
 
-    rewards = Rewards([Reward("r", PLAIN, Function(function), Ledger(None, "r", PLAIN))])
+    rewards = Rewards([Reward("r", PLAIN, FunctionScorer(function), Ledger(None, "r", PLAIN))])
     with pytest.raises(RolloutError, match=r"rewards\.r has no score: ZeroDivisionError"):
         play(echo_env, scripted_pool, rewards, AtGrpo)
     trees = play(echo_env, scripted_pool, rewards, AtGrpo, allowed=0.5)
@@ -220,7 +237,9 @@ def test_an_answer_that_is_not_judged_is_left_out_and_the_others_stay_in_place(
 def test_a_spent_budget_is_no_failure_of_episodes(echo_env, scripted_pool):
     """Else every answer from then on would be left out, and the run would go on for nothing."""
     poor = PLAIN.model_copy(update={"max_seconds": 1e-9})
-    rewards = Rewards([Reward("r", poor, Function(lambda m, text: 1.0), Ledger(None, "r", poor))])
+    rewards = Rewards(
+        [Reward("r", poor, FunctionScorer(lambda m, text: 1.0), Ledger(None, "r", poor))]
+    )
     with pytest.raises(BudgetSpent, match="max_seconds"):
         play(echo_env, scripted_pool, rewards, AtGrpo, allowed=1.0)
 
@@ -233,7 +252,7 @@ def test_noise_and_alignment_are_those_computed_by_hand(echo_env, scripted_pool)
             Reward(
                 "r",
                 twice,
-                Function(lambda m, text: int(text) + 2.0 * (next(draws) % 2)),
+                FunctionScorer(lambda m, text: int(text) + 2.0 * (next(draws) % 2)),
                 Ledger(None, "r", twice),
             )
         ]

@@ -8,13 +8,12 @@ import pytest
 from pettingllms import TextEnv
 from pettingllms_trainers.algorithms.lockstep import Lockstep
 from pettingllms_trainers.algorithms.reinforce import Reinforce
-from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.learning.groups import score_decisions
+from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.playing import play_episodes
-from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
+from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.types import RolloutStatus, SamplingSettings
 
 K = 4
@@ -56,7 +55,7 @@ def played(
         for index in range(K)
     ]
     settings = RolloutSettings(sampling=dict.fromkeys(pool.roles, SamplingSettings()))
-    episodes, strategy = kind(env), algorithm.strategy(Moment(memory=memory or {}))
+    episodes, strategy = kind(env), algorithm.strategy(StepContext(memory=memory or {}))
     trees = asyncio.run(
         play_episodes(episodes, pool, specs, settings, strategy, FailureLog(allowed))
     )
@@ -261,7 +260,7 @@ def solved_level(echo_env, scripted_pool, solved):
 def test_evidence_is_the_mean_lead_over_a_roles_decisions_but_the_last(echo_env, scripted_pool):
     trees = solved_level(echo_env, scripted_pool, (True, False, False, False))
     algorithm = Lockstep(num_candidates=K)
-    found = algorithm.remember(trees, Moment())
+    found = algorithm.remember(trees, StepContext())
     earned = [
         [sum(d.candidates[0].reward for d in t.decisions[:n]) for t in trees] for n in (1, 2, 3)
     ]
@@ -269,7 +268,7 @@ def test_evidence_is_the_mean_lead_over_a_roles_decisions_but_the_last(echo_env,
     assert found["caller"][0] == pytest.approx((ahead[0] + ahead[2]) / 2)
     assert found["echo"][0] == pytest.approx(ahead[1]), "its second decision is the last"
     assert algorithm.metrics(found).keys() == {"caller/lead_z", "echo/lead_z"}
-    faded = algorithm.remember([], Moment(memory=found))
+    faded = algorithm.remember([], StepContext(memory=found))
     total, variance, _ = found["echo"]
     assert faded["echo"] == pytest.approx([0.9 * total, 0.81 * variance, 0.9])
 
@@ -278,9 +277,9 @@ def test_levels_in_which_somebody_moved_or_failed_are_no_evidence(echo_env, scri
     trees = solved_level(echo_env, scripted_pool, (True, False, False, False))
     algorithm = Lockstep(num_candidates=K)
     for change in ({"outcome": None}, {"num_given_up": 2}, {"prefix": trees[0].decisions[:2]}):
-        assert algorithm.remember([*trees[:-1], replace(trees[-1], **change)], Moment()) == {}
+        assert algorithm.remember([*trees[:-1], replace(trees[-1], **change)], StepContext()) == {}
     untold = algorithm.remember(
-        [replace(t, outcome=replace(t.outcome, success=False)) for t in trees], Moment()
+        [replace(t, outcome=replace(t.outcome, success=False)) for t in trees], StepContext()
     )
     assert untold == {"caller": [0.0, 0.0, 0.0], "echo": [0.0, 0.0, 0.0]}
     assert algorithm.metrics(untold) == {}
@@ -301,7 +300,7 @@ def test_levels_in_which_somebody_moved_or_failed_are_no_evidence(echo_env, scri
 def test_what_counts_follows_from_what_is_known(memory, free_share, what, echo_env, scripted_pool):
     trees = solved_level(echo_env, scripted_pool, (True, False, False, True))
     algorithm = Lockstep(num_candidates=K, norm="none", free_share=free_share)
-    scored = score_decisions(trees, algorithm, moment=Moment(memory=memory))
+    scored = score_decisions(trees, algorithm, context=StepContext(memory=memory))
     advantages = {d.key: d.candidates[0].advantage for d in scored.decisions}
     of_rewards = {
         d.key: d.candidates[0].advantage
@@ -319,7 +318,7 @@ def test_a_role_whose_rewards_mean_something_keeps_them(echo_env, scripted_pool)
     trees = solved_level(echo_env, scripted_pool, (True, False, False, True))
     memory = NOT_SHOWN | {"caller": SHOWN["caller"]}
     algorithm = Lockstep(num_candidates=K, norm="none")
-    scored = score_decisions(trees, algorithm, moment=Moment(memory=memory))
+    scored = score_decisions(trees, algorithm, context=StepContext(memory=memory))
     advantages = {d.key: d.candidates[0].advantage for d in scored.decisions}
     own = [tree.decisions[2].candidates[0].reward + tree.outcome.success for tree in trees]
     for tree, value in zip(trees, own, strict=True):
@@ -343,7 +342,7 @@ def test_a_stage_is_led_by_all_that_act_in_it_and_the_last_one_is_no_evidence(
         replace(tree, outcome=replace(tree.outcome, success=is_solved))
         for tree, is_solved in zip(trees, (True, False, False, False), strict=True)
     ]
-    found = Lockstep(num_candidates=K).remember(trees, Moment())
+    found = Lockstep(num_candidates=K).remember(trees, StepContext())
     earned = [sum(d.candidates[0].reward for d in tree.decisions[:2]) for tree in trees]
     assert found["caller"] == found["echo"]
     assert found["echo"][0] == pytest.approx(earned[0] - sum(earned) / K)
@@ -353,8 +352,8 @@ def test_episodes_that_end_before_anybody_can_lead_are_no_evidence(echo_env, scr
     trees = solved_level(echo_env, scripted_pool, (True, True, False, True))
     early = replace(trees[0], decisions=trees[0].decisions[:1])
     algorithm = Lockstep(num_candidates=K)
-    found = algorithm.remember([early, *trees[1:]], Moment())
-    rest = algorithm.remember(trees[1:], Moment())
+    found = algorithm.remember([early, *trees[1:]], StepContext())
+    rest = algorithm.remember(trees[1:], StepContext())
     assert found == rest
     assert found["caller"][1] > 0
 
@@ -366,7 +365,7 @@ def test_a_role_that_nobody_can_follow_keeps_its_rewards_after_the_first_step(
     trees = solved_level(echo_env, scripted_pool, (False,) * K)
     trees = [replace(tree, decisions=tree.decisions[:1]) for tree in trees]
     algorithm = Lockstep(num_candidates=K)
-    memory = algorithm.remember(trees, Moment())
+    memory = algorithm.remember(trees, StepContext())
     assert memory == {"caller": [0.0, 0.0, 0.0]}
     assert not score_decisions(trees, algorithm).decisions
-    assert score_decisions(trees, algorithm, moment=Moment(1, memory)).decisions
+    assert score_decisions(trees, algorithm, context=StepContext(1, memory)).decisions

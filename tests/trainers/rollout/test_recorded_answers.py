@@ -7,7 +7,7 @@ import pytest
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.rollout.recorded_answers import recorded_demonstrations
+from pettingllms_trainers.rollout.demonstrations import recorded_demonstrations
 
 ROW = {
     "prompt": [{"role": "user", "content": "ab"}],

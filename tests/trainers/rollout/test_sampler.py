@@ -14,10 +14,10 @@ from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import LocalEpisodes, local_episodes
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.flight import Gate, Voyage
+from pettingllms_trainers.rollout.in_flight import WeightGate
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.stopping import StopRequest
 
@@ -69,10 +69,10 @@ def sampler(echo_env, scripted_pool, tmp_path):
 
 def played(sampler, step):
     """Return the rollouts of a train step, and how many levels they took."""
-    before, gate = sampler.num_levels_used, Gate()
+    before, gate = sampler.num_levels_used, WeightGate()
     gate.open(step)
-    voyage = Voyage(sampler.begun(step, step), gate)
-    found = asyncio.run(sampler.rollouts(voyage, may_stop=True))
+    in_flight = gate.rollouts(sampler.pending(step, step))
+    found = asyncio.run(sampler.rollouts(in_flight, may_stop=True))
     return found, sampler.num_levels_used - before
 
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pettingllms_trainers.algorithms.at_grpo import choose
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.settings import episode_specs
-from pettingllms_trainers.rollout.strategies.tree import choose
+from pettingllms_trainers.rollout.candidates import FailureLog, episode_specs
 from pettingllms_trainers.types import (
     GenerateRequest,
     RolloutStatus,

@@ -6,12 +6,11 @@ from collections import Counter
 import pytest
 
 from pettingllms_trainers.algorithms.vine import Vine
-from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.learning.groups import score_decisions
+from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.playing import play_episodes
-from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
+from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.types import RolloutStatus, SamplingSettings
 
 NUM_FORKS = 3
@@ -40,7 +39,7 @@ def played(env, pool, *, levels=range(4), num_forks=NUM_FORKS, allowed=0.0):
         for index in range(size)
     ]
     settings = RolloutSettings(sampling=dict.fromkeys(pool.roles, SamplingSettings()))
-    episodes, strategy = Watched(env), Vine(num_candidates=size).strategy(Moment())
+    episodes, strategy = Watched(env), Vine(num_candidates=size).strategy(StepContext())
     trees = asyncio.run(
         play_episodes(episodes, pool, specs, settings, strategy, FailureLog(allowed))
     )

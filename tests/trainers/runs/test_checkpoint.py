@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pettingllms.curriculum import LevelRecord
 from pettingllms_trainers.backends.hf.weights import read_state, write_state
 from pettingllms_trainers.errors import CheckpointError
-from pettingllms_trainers.rollout.flight import Answered, Flight, Sample
+from pettingllms_trainers.rollout.candidates import VersionedCompletions
+from pettingllms_trainers.rollout.sampler import PendingStep, Sample
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.types import (
     Candidate,
@@ -113,9 +114,11 @@ trees = st.builds(
 
 counts = st.integers(0)
 samples = st.builds(Sample, st.lists(trees, max_size=2), counts, counts, numbers, numbers)
-answers = st.builds(Answered, st.lists(completions, max_size=2), st.none() | st.integers(0))
+answers = st.builds(
+    VersionedCompletions, st.lists(completions, max_size=2), st.none() | st.integers(0)
+)
 flights = st.builds(
-    Flight,
+    PendingStep,
     step=counts,
     version=counts,
     memory=st.dictionaries(st.text(), numbers),
@@ -136,7 +139,7 @@ def test_rollouts_in_flight_come_back_exactly(tmp_path_factory, found):
 
 
 def test_rollouts_of_another_form_are_refused(tmp_path):
-    flight = Flight(step=3, version=1, memory={}, records={})
+    flight = PendingStep(step=3, version=1, memory={}, records={})
     path = save(tmp_path, 3, flights=[flight]) / "rollouts.json"
     assert load_checkpoint(tmp_path, config_hash="abc").flights == [flight]
     path.write_text(path.read_text() + " ")
@@ -195,7 +198,7 @@ def test_overwritten_bytes_are_found(tmp_path):
 @given(st.data())
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_flipped_bit_of_any_file_is_refused(tmp_path, data):
-    folder = save(tmp_path, 5, flights=[Flight(step=5, version=4, memory={}, records={})])
+    folder = save(tmp_path, 5, flights=[PendingStep(step=5, version=4, memory={}, records={})])
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = data.draw(st.sampled_from(files))
     whole = path.read_bytes()

@@ -8,9 +8,9 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import level_seed, manifest_of
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import RolloutError
+from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.runs.evaluate import HeldOut, evaluation_metrics
 from pettingllms_trainers.runs.held_out import HeldOutSet
 

@@ -1,15 +1,20 @@
-"""AT-GRPO: the algorithm of Stronger-MAS."""
+"""AT-GRPO, the algorithm of Stronger-MAS: a tree, whose episode follows one of K candidates."""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+import random
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithms.branching import Branching
-from pettingllms_trainers.config.algorithm import Moment, Strategy
-from pettingllms_trainers.rollout.credit.credit import ByReward, Credit
-from pettingllms_trainers.rollout.strategies.tree import Tree
+from pettingllms_trainers.algorithms.base import Branching
+from pettingllms_trainers.config.algorithm import StepContext, Strategy
+from pettingllms_trainers.rollout.candidates import Candidates
+from pettingllms_trainers.rollout.player import Player
+
+BranchChoice = Literal["greedy", "random", "softmax"]
 
 
 class AtGrpo(Branching):
@@ -19,32 +24,141 @@ class AtGrpo(Branching):
 
     Source:
         Stronger-MAS (arXiv 2510.11062), algorithm 1. Changed: groups without spread give exact
-        zeros, so that nothing is added to the divisor; see `algorithm.advantage`.
+        zeros, so that nothing is added to the divisor; see `learning.groups`.
     """
 
     name: str = "at_grpo"
     """Which algorithm."""
-    branch_choice: Literal["greedy", "random", "softmax"] = "greedy"
+    branch_choice: BranchChoice = "greedy"
     """Candidate an episode continues with: the best (the paper), any, or by softmax of rewards."""
     branch_temperature: float = Field(default=1.0, gt=0)
     """Divides the rewards in softmax branch_choice."""
 
-    def strategy(self, moment: Moment) -> Strategy:
-        """See `Algorithm.strategy`."""
+    def strategy(self, context: StepContext) -> Strategy:
         return Tree(
-            self.num_candidates, self.credit(moment), self.branch_choice, self.branch_temperature
+            self.num_candidates, self.credit(context), self.branch_choice, self.branch_temperature
         )
 
-    def credit(self, moment: Moment) -> Credit:
-        """Return what finds out what follows a candidate beyond its reward."""
-        return ByReward()
+    def credit(self, context: StepContext) -> Credit:
+        """What finds out what follows a candidate beyond its reward: here nothing does."""
+        return by_reward
 
     @property
     def is_by_step(self) -> bool:
-        """See `Algorithm.is_by_step`."""
         return True
 
     @property
     def sees_size(self) -> bool:
-        """See `Algorithm.sees_size`."""
         return super().sees_size or self.branch_choice == "softmax"
+
+
+class Values(NamedTuple):
+    """What follows each of some candidates."""
+
+    values: tuple[float, ...]
+    """Discounted; 0 where the episode is over."""
+    num_tokens: int = 0
+    """Tokens that were sampled to find out."""
+
+
+class Credit(Protocol):
+    """Finds what follows candidates, in rewards of those who act.
+
+    A candidate is compared, and a branch chosen, by ``reward + value``. Credits differ in the value
+    alone, so that each of them goes with every choice of the branch and of the decisions that
+    branch.
+    """
+
+    async def __call__(
+        self, candidates: Candidates, episode: int, num_branches: int, seed: int
+    ) -> Values:
+        """Return what follows each of the last branches of an episode.
+
+        Args:
+            candidates: Where the episode lives, and who plays it.
+            episode: Its id.
+            num_branches: Number of its last branches.
+            seed: Decides what is drawn.
+        """
+        ...
+
+
+async def by_reward(candidates: Candidates, episode: int, num_branches: int, seed: int) -> Values:
+    """Zeros: nothing is expected to follow (AT-GRPO, arXiv 2510.11062, section 3); a `Credit`."""
+    return Values((0.0,) * num_branches)
+
+
+class Tree:
+    """Plays an episode that has K candidates at every decision and follows one; see `Strategy`.
+
+    Args:
+        num_candidates: K.
+        credit: Finds what follows candidates beyond their rewards.
+        branch_choice: Which candidate is followed; see `choose`.
+        branch_temperature: See `choose`.
+
+    Source:
+        AT-GRPO (arXiv 2510.11062, algorithm 1), which follows the best.
+    """
+
+    num_together = 1
+
+    def __init__(
+        self,
+        num_candidates: int,
+        credit: Credit,
+        branch_choice: BranchChoice,
+        branch_temperature: float,
+    ) -> None:
+        self._num, self._credit = num_candidates, credit
+        self._choice: BranchChoice = branch_choice
+        self._temperature = branch_temperature
+
+    async def play(self, players: Sequence[Player]) -> None:
+        (player,) = players
+        await player.attempt(self._play(player))
+
+    async def _play(self, player: Player) -> None:
+        await player.start()
+        while player.is_playing:
+            position = len(player.decisions)
+            sampled, branches = await player.branch(self._num)
+            # What is compared with nothing needs no value.
+            credit = self._credit if len(branches) > 1 else by_reward
+            values, num_tokens = await credit(
+                player.candidates,
+                player.episode,
+                len(branches),
+                player.seed("continuation", position),
+            )
+            player.num_continuation_tokens += num_tokens
+            # Equal seeds give equal runs: "advance" is part of the seed.
+            chosen = choose(
+                [one.reward + value for one, value in zip(branches, values, strict=True)],
+                self._choice,
+                self._temperature,
+                random.Random(player.seed("advance", position)),
+            )
+            await player.follow(sampled, branches, values, chosen)
+
+
+def choose(
+    rewards: Sequence[float], branch_choice: BranchChoice, temperature: float, rng: random.Random
+) -> int:
+    """Return the index of the candidate that an episode continues with.
+
+    Args:
+        rewards: [K] rewards of the candidates, at least one.
+        branch_choice: `greedy`: the best, the lowest index among equals; `random`: any;
+            `softmax`: with probability proportional to `exp(reward / temperature)`.
+        temperature: Of `softmax`, above 0.
+        rng: Source of chance.
+    """
+    if branch_choice == "greedy":
+        return rewards.index(max(rewards))
+    if branch_choice == "random":
+        return rng.randrange(len(rewards))
+    # Less the largest, so that no exponential overflows; the weights are proportional all the same.
+    best = max(rewards)
+    weights = [math.exp((reward - best) / temperature) for reward in rewards]
+    return rng.choices(range(len(rewards)), weights)[0]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import itertools
+from collections.abc import Sequence
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithms.at_grpo import AtGrpo
-from pettingllms_trainers.config.algorithm import Moment
-from pettingllms_trainers.rollout.credit.continuation import ByContinuation
-from pettingllms_trainers.rollout.credit.credit import Credit
+from pettingllms.seeding import derive_seed
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo, BranchChoice, Credit, Values
+from pettingllms_trainers.config.algorithm import StepContext
+from pettingllms_trainers.rollout.candidates import Candidates, together
 
 
 class Continuation(AtGrpo):
@@ -26,7 +27,7 @@ class Continuation(AtGrpo):
 
     name: str = "continuation"
     """Which algorithm."""
-    branch_choice: Literal["greedy", "random", "softmax"] = "random"
+    branch_choice: BranchChoice = "random"
     """Candidate an episode continues with: the best, any, or by softmax of reward plus return."""
     num_continuations: int = Field(default=1, ge=1)
     """M: times that every candidate is played on to the end of the episode by the present
@@ -34,11 +35,66 @@ class Continuation(AtGrpo):
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount per decision, of any role, of what follows."""
 
-    def credit(self, moment: Moment) -> Credit:
-        """See `AtGrpo.credit`."""
+    def credit(self, context: StepContext) -> Credit:
         return ByContinuation(self.num_continuations, self.gamma)
 
     @property
     def is_by_step(self) -> bool:
-        """See `Algorithm.is_by_step`."""
         return False
+
+
+class ByContinuation:
+    """The mean discounted return of M continuations of every candidate; a `Credit`.
+
+    Continuations of all candidates and of concurrent episodes are sampled together. They are
+    counted as sampled tokens, and nothing else of them is retained or trained on.
+
+    Args:
+        num_continuations: M, at least 1.
+        gamma: Discount per decision.
+    """
+
+    def __init__(self, num_continuations: int, gamma: float) -> None:
+        self._num, self._gamma = num_continuations, gamma
+
+    async def __call__(
+        self, candidates: Candidates, episode: int, num_branches: int, seed: int
+    ) -> Values:
+        ends = await together(
+            self._play(candidates, episode, index, derive_seed(seed, index, number))
+            for index in range(num_branches)
+            for number in range(self._num)
+        )
+        returns = [total for total, _ in ends]
+        values = (sum(part) / self._num for part in zip(*[iter(returns)] * self._num, strict=True))
+        return Values(tuple(values), sum(num_tokens for _, num_tokens in ends))
+
+    def of_path(self, rewards: Sequence[float]) -> float:
+        """The discounted return of what was played: a continuation like any other.
+
+        Args:
+            rewards: Those of the agents that acted afterwards, in order, to the end.
+        """
+        return sum(reward * self._gamma ** (n + 1) for n, reward in enumerate(rewards))
+
+    async def _play(
+        self, candidates: Candidates, episode: int, index: int, seed: int
+    ) -> tuple[float, int]:
+        """Play one branch to its end; return what it earned and how many tokens that took."""
+        # Not a `Player`: no tree comes of it, agents of a stage are asked one after another, and
+        # seeds are those of the continuation.
+        total, discount, num_tokens = 0.0, self._gamma, 0
+        copy, state = await candidates.episodes.fork(episode, index)
+        try:
+            for number in itertools.count():
+                if state.is_over:
+                    break
+                answer = await candidates.sample(copy, state, 1, derive_seed(seed, number))
+                answer, (branch,) = await candidates.branch(copy, answer)
+                state = await candidates.episodes.follow(copy, 0)
+                total += discount * branch.reward
+                discount *= self._gamma
+                num_tokens += answer.num_tokens
+        finally:
+            await candidates.episodes.close(copy)
+        return total, num_tokens

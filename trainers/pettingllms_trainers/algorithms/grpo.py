@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithms.group_relative import Played
-from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes, by_episode
-from pettingllms_trainers.config.algorithm import Member, Moment
+from pettingllms_trainers.algorithms.base import Grouping, Groups, Played, WholeEpisodes, by_level
+from pettingllms_trainers.config.algorithm import Member, StepContext
+from pettingllms_trainers.learning.returns import path_returns
 
 
 class Grpo(WholeEpisodes):
@@ -29,6 +30,27 @@ class Grpo(WholeEpisodes):
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount per decision, of any role, of what follows."""
 
-    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
-        """See `Algorithm.groups`: one member per episode and agent."""
-        return by_episode(found, self.grouping, self.gamma)
+    def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
+        return by_episode(played, self.grouping, self.gamma)
+
+
+def by_episode(played: Sequence[Played], grouping: Grouping, gamma: float) -> Groups:
+    """Yield one member per episode and agent: its return, for all answers of the agent in it.
+
+    Args:
+        played: [D] decisions with their trees.
+        grouping: Whose episodes are compared.
+        gamma: Discount per decision, of any role, of what follows.
+    """
+    positions: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for index, (tree, decision) in enumerate(played):
+        positions[tree.episode, decision.key.agent].append(index)
+    for (_, agent), indices in positions.items():
+        tree, decision = played[indices[0]]
+        candidates = tuple(
+            (index, number)
+            for index in indices
+            for number in range(len(played[index][1].candidates))
+        )
+        value = path_returns(tree, agent, gamma)[0]
+        yield by_level(grouping, tree, decision), Member(value, candidates)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithms.group_relative import Played
+from pettingllms.seeding import derive_seed
+from pettingllms_trainers.algorithms.base import Groups, Played
 from pettingllms_trainers.algorithms.reinforce import Reinforce
-from pettingllms_trainers.config.algorithm import Member, Moment, Strategy
-from pettingllms_trainers.learning.evidence import Evidence
-from pettingllms_trainers.rollout.strategies.winners import GoWithTheWinners
+from pettingllms_trainers.config.algorithm import StepContext, Strategy
+from pettingllms_trainers.learning.groups import has_signal
+from pettingllms_trainers.rollout.candidates import together
+from pettingllms_trainers.rollout.player import Player
 from pettingllms_trainers.types import Decision, RolloutTree
 
-_KEPT = 0.9
+_FADING = 0.9
 """Weight of evidence one train step later: policies change, and with them who wins."""
+_SURE = 2.0
+"""Standard errors above 0."""
 
 
 class Lockstep(Reinforce):
@@ -59,30 +64,26 @@ class Lockstep(Reinforce):
 
     @property
     def trusts_rewards(self) -> bool:
-        """See `Algorithm.trusts_rewards`."""
         return not self.free_share
 
-    def strategy(self, moment: Moment) -> Strategy:
-        """See `Algorithm.strategy`."""
-
+    def strategy(self, context: StepContext) -> Strategy:
         def may_move(latest: Sequence[Decision]) -> bool:
-            return not self.free_share or all(_is_followed(moment, one.role) for one in latest)
+            return not self.free_share or all(_is_followed(context, one.role) for one in latest)
 
         return GoWithTheWinners(self.num_candidates, may_move, self.free_share)
 
-    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
-        """See `Algorithm.groups`."""
+    def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
         if not self.free_share:
-            return super().groups(found, moment)
-        counted = {tree.episode: _counted(tree, moment) for tree, _ in found}
-        paths = ((counted[tree.episode], decision.key.position) for tree, decision in found)
-        return super().groups([(tree, tree.decisions[at]) for tree, at in paths], moment)
+            return super().groups(played, context)
+        counted = {tree.episode: _counted(tree, context) for tree, _ in played}
+        paths = ((counted[tree.episode], decision.key.position) for tree, decision in played)
+        return super().groups([(tree, tree.decisions[at]) for tree, at in paths], context)
 
-    def remember(self, trees: Sequence[RolloutTree], moment: Moment) -> Mapping[str, Any]:
-        """See `Algorithm.remember`: evidence of levels in which nobody moved, by role."""
+    def remember(self, trees: Sequence[RolloutTree], context: StepContext) -> Mapping[str, Any]:
+        """Evidence of levels in which nobody moved, by role."""
         if not self.free_share:
             return {}
-        found = {role: Evidence(*sums).kept(_KEPT) for role, sums in moment.memory.items()}
+        found = {role: Evidence(*sums).faded(_FADING) for role, sums in context.memory.items()}
         for level in _unmoved(trees):
             solved = [tree.outcome is not None and tree.outcome.success for tree in level]
             leads = _leads(level)
@@ -92,29 +93,29 @@ class Lockstep(Reinforce):
         return {role: list(evidence) for role, evidence in found.items()}
 
     def metrics(self, memory: Mapping[str, Any]) -> dict[str, float]:
-        """See `Algorithm.metrics`: how sure it is that those win that lead."""
+        """How sure it is that those win that lead."""
         found = ((role, Evidence(*sums).z) for role, sums in memory.items())
         return {f"{role}/lead_z": z for role, z in found if z is not None}
 
 
-def _is_followed(moment: Moment, role: str) -> bool:
+def _is_followed(context: StepContext, role: str) -> bool:
     """Return whether rewards of a role are shown to lead to success, or there is no telling.
 
     After a single success that was luck, a run that waits for others would learn nothing for ever.
     In the first train step, rewards that mislead would be learnt from as if they were known.
     """
-    if role not in moment.memory:
+    if role not in context.memory:
         return False
-    evidence = Evidence(*moment.memory[role])
+    evidence = Evidence(*context.memory[role])
     return evidence.is_shown or not evidence.can_tell
 
 
-def _counted(tree: RolloutTree, moment: Moment) -> RolloutTree:
+def _counted(tree: RolloutTree, context: StepContext) -> RolloutTree:
     """Return an episode in which rewards that are not followed are those of success."""
     end = len(tree.decisions) - 1
 
     def counted(decision: Decision, position: int) -> Decision:
-        if _is_followed(moment, decision.role):
+        if _is_followed(context, decision.role):
             return decision
         is_solved = position == end and tree.outcome is not None and tree.outcome.success
         candidates = (
@@ -162,3 +163,116 @@ def _leads(level: Sequence[RolloutTree]) -> dict[str, dict[int, float]]:
         for index, total in of_episode.items():
             ahead[role][index].append(total - mean)
     return {role: {at: fmean(own) for at, own in found.items()} for role, found in ahead.items()}
+
+
+class GoWithTheWinners:
+    """Plays the episodes of a level so that they take their decisions together; see `Strategy`.
+
+    Whenever those that still play have earned different amounts since they were last in one state,
+    all of them continue from the state of the best. So a reward of every step makes of them a tree
+    that follows its best candidate, as AT-GRPO does; and if nothing is paid before the end, they
+    are whole episodes that nobody interrupts. Those that are over stay as they are.
+
+    Args:
+        num_episodes: Of a level.
+        may_move: Whether episodes that have just taken these decisions may continue from another.
+        free_share: Share of the levels whose episodes never move, in [0, 1).
+
+    """
+
+    def __init__(
+        self,
+        num_episodes: int,
+        may_move: Callable[[Sequence[Decision]], bool],
+        free_share: float,
+    ) -> None:
+        self.num_together = num_episodes
+        self._may_move = may_move
+        self._free_share = free_share
+
+    async def play(self, players: Sequence[Player]) -> None:
+        await together(player.attempt(player.start()) for player in players)
+        # Drawn with the first episode's seed: the same in a resumed run, whatever is played beside.
+        is_free = derive_seed(players[0].spec.seed, "free") < self._free_share * 2**53
+        begin = 0  # position of the first decision since all that play were in one state
+        while playing := [player for player in players if player.is_playing]:
+            await together(player.attempt(player.step()) for player in playing)
+            playing = [player for player in playing if player.is_playing]
+            earned = [_earned(player, begin) for player in playing]
+            # Within a stage, agents have been asked about the moment before it.
+            if any(player.is_within_stage for player in playing) or not has_signal(earned):
+                continue
+            if is_free or not self._may_move([player.decisions[-1] for player in playing]):
+                continue
+            best = playing[earned.index(max(earned))]
+            others = [player for player in playing if player is not best]
+            await together(other.attempt(other.move_to(best.here)) for other in others)
+            begin = len(best.decisions)
+
+
+def _earned(player: Player, begin: int) -> float:
+    """What those who acted have earned since a position."""
+    return sum(decision.candidates[0].reward for decision in player.decisions[begin:])
+
+
+class Evidence(NamedTuple):
+    """Does who leads now win in the end? Sums over levels, in each of which both are compared.
+
+    Only within a level, so that easy ones, which pay more and are solved more often, say nothing.
+    Where leads mean nothing, one answer in forty is wrong. The variance is exact where episodes
+    lead from the first turn to the last, and too small where many end early.
+
+    Source:
+        Mantel's extension of the test of Mantel and Haenszel (Journal of the American Statistical
+        Association 58, 1963): levels are its strata, and leads its scores. Changed: earlier train
+        steps count less.
+    """
+
+    total: float = 0.0
+    """Sum of the products of lead and success, each centred within its level."""
+    variance: float = 0.0
+    """Of that sum, if it were drawn at random which of a level's episodes are solved."""
+    num_solved: float = 0.0
+    """Episodes that were solved; earlier train steps count less."""
+
+    def faded(self, share: float) -> Evidence:
+        """Return the same evidence with a share of its weight."""
+        return Evidence(share * self.total, share**2 * self.variance, share * self.num_solved)
+
+    def with_level(self, leads: Sequence[float], solved: Sequence[bool]) -> Evidence:
+        """Return the evidence with that of a level.
+
+        Args:
+            leads: [N] by how much each episode was ahead of the others.
+            solved: [N]
+        """
+        num_solved = self.num_solved + sum(solved)
+        if not has_signal(leads):
+            return self._replace(num_solved=num_solved)
+        xs, ys = _centred(leads), _centred(solved)
+        variance = _product(xs, xs) * _product(ys, ys) / (len(xs) - 1)
+        return Evidence(self.total + _product(xs, ys), self.variance + variance, num_solved)
+
+    @property
+    def z(self) -> float | None:
+        """The sum in units of its standard error; None where leads or successes never differed."""
+        return self.total / math.sqrt(self.variance) if self.variance > 0 else None
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether success was there of late, and leads to compare it with."""
+        return self.z is not None and self.num_solved >= 1
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether those that lead are surely solved more often."""
+        return self.z is not None and self.z > _SURE
+
+
+def _centred(values: Sequence[float]) -> list[float]:
+    mean = fmean(values)
+    return [value - mean for value in values]
+
+
+def _product(xs: Sequence[float], ys: Sequence[float]) -> float:
+    return math.fsum(x * y for x, y in zip(xs, ys, strict=True))

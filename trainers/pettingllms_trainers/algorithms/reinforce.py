@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pettingllms_trainers.algorithms.group_relative import (
+from pettingllms_trainers.algorithms.base import (
     Grouping,
+    Groups,
     Played,
+    WholeEpisodes,
     by_level,
     members,
 )
-from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes
-from pettingllms_trainers.config.algorithm import Member, Moment
+from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.learning.returns import path_returns, state_returns
 from pettingllms_trainers.types import Decision, RolloutTree
 
@@ -59,13 +60,11 @@ class Reinforce(WholeEpisodes):
 
     @property
     def is_by_step(self) -> bool:
-        """See `Algorithm.is_by_step`."""
         return self.credit == "step"
 
-    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
-        """See `Algorithm.groups`."""
+    def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
         if self.credit == "state_return":
-            of_level = state_returns([tree for tree, _ in found], self.gamma)
+            of_level = state_returns([tree for tree, _ in played], self.gamma)
 
         def values(tree: RolloutTree, decision: Decision) -> list[float]:
             if self.credit == "step":
@@ -76,4 +75,4 @@ class Reinforce(WholeEpisodes):
                 returns = path_returns(tree, decision.key.agent, self.gamma)
             return [returns[decision.key.position]] * len(decision.candidates)
 
-        return members(found, lambda tree, own: by_level(self.grouping, tree, own), values)
+        return members(played, lambda tree, own: by_level(self.grouping, tree, own), values)

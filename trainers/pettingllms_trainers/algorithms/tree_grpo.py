@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 from pydantic import Field
 
-from pettingllms_trainers.algorithms.branching import Branching
-from pettingllms_trainers.config.algorithm import Moment, Strategy
-from pettingllms_trainers.rollout.credit.continuation import ByContinuation
-from pettingllms_trainers.rollout.strategies.branchings import Branchings
+from pettingllms import role_of
+from pettingllms_trainers.algorithms.base import Branching
+from pettingllms_trainers.algorithms.continuation import ByContinuation
+from pettingllms_trainers.config.algorithm import StepContext, Strategy
+from pettingllms_trainers.rollout.episode import EpisodeState
+from pettingllms_trainers.rollout.player import Player, scored
+from pettingllms_trainers.types import Decision
+
+_Copy = tuple[int, EpisodeState]
+"""An episode that stays in the state before a decision, and that state."""
 
 
 class TreeGrpo(Branching):
@@ -33,10 +43,75 @@ class TreeGrpo(Branching):
 
     @property
     def usual_candidates(self) -> int:
-        """See `Algorithm.usual_candidates`."""
         return 1
 
-    def strategy(self, moment: Moment) -> Strategy:
-        """See `Algorithm.strategy`."""
-        credit = ByContinuation(self.num_continuations, self.gamma)
-        return Branchings(self.num_candidates, self.num_branchings, credit)
+    def strategy(self, context: StepContext) -> Strategy:
+        return Branchings(self)
+
+
+class Branchings:
+    """Plays an episode with one answer per decision, then lets some of them branch; see `Strategy`.
+
+    Decisions are chosen among those of the branching roles. Each gets K - 1 further candidates; the
+    answer that was played is the first of its candidates, and what followed it is known. The others
+    are played on to their ends.
+
+    Args:
+        algorithm: How many decisions branch, into what, and what follows.
+        prefer: Which decisions branch: those of which this is highest; None: any, at random.
+    """
+
+    num_together = 1
+
+    def __init__(
+        self, algorithm: TreeGrpo, prefer: Callable[[Decision], float] | None = None
+    ) -> None:
+        self._num, self._num_branchings = algorithm.num_candidates, algorithm.num_branchings
+        self._credit = ByContinuation(algorithm.num_continuations, algorithm.gamma)
+        self._prefer = prefer
+
+    async def play(self, players: Sequence[Player]) -> None:
+        (player,) = players
+        copies: list[_Copy] = []
+        try:
+            await player.attempt(self._play(player, copies))
+        finally:
+            for episode, _ in copies:
+                await player.candidates.episodes.close(episode)
+
+    async def _play(self, player: Player, copies: list[_Copy]) -> None:
+        await player.start()
+        while player.is_playing:
+            copies.append(await player.candidates.episodes.fork(player.episode))
+            await player.step()
+        for position in self._chosen(player):
+            await self._branch(player, position, copies)
+
+    def _chosen(self, player: Player) -> Sequence[int]:
+        settings = player.candidates.settings
+        possible = [
+            index
+            for index, decision in enumerate(player.decisions)
+            if decision.prompt_ids and settings.branches(role_of(decision.key.agent))
+        ]
+        num = min(self._num_branchings, len(possible))
+        if self._prefer is None:
+            return sorted(random.Random(player.seed("branchings", 0)).sample(possible, num))
+        worth = [self._prefer(decision) for decision in player.decisions]
+        return sorted(sorted(possible, key=worth.__getitem__, reverse=True)[:num])
+
+    async def _branch(self, player: Player, position: int, copies: Sequence[_Copy]) -> None:
+        """Give a decision its further candidates."""
+        candidates, (episode, state) = player.candidates, copies[position]
+        seed = player.seed("further", position)
+        sampled = await candidates.sample(episode, state, self._num - 1, seed)
+        sampled, branches = await candidates.branch(episode, sampled)
+        seed = player.seed("continuation", position)
+        values, num_tokens = await self._credit(candidates, episode, len(branches), seed)
+        player.num_continuation_tokens += num_tokens
+        # What was played on from the first candidate is the rest of the episode: one continuation.
+        rest = [decision.candidates[0].reward for decision in player.decisions[position + 1 :]]
+        decision = player.decisions[position]
+        first = replace(decision.candidates[0], value=self._credit.of_path(rest))
+        further = scored(sampled, branches, values)
+        player.decisions[position] = replace(decision, candidates=(first, *further))

@@ -1,12 +1,16 @@
-"""Whole episodes that share a beginning."""
+"""Whole episodes that share a beginning: one is played whole, the others fork from it."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from typing import Literal
 
 from pettingllms_trainers.algorithms.reinforce import Reinforce
-from pettingllms_trainers.config.algorithm import Moment, Strategy
-from pettingllms_trainers.rollout.strategies.stem_and_forks import StemAndForks
+from pettingllms_trainers.config.algorithm import StepContext, Strategy
+from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.rollout.candidates import together
+from pettingllms_trainers.rollout.player import Player, Waypoint
 
 
 class Vine(Reinforce):
@@ -18,6 +22,8 @@ class Vine(Reinforce):
     Source:
         The vine procedure of TRPO (arXiv 1502.05477, section 5.2). Changed: all decisions of a fork
         are trained on, not the first alone, and the stem is one of the episodes that are compared.
+        As its decision is drawn among those that it had, the rest of a short stem counts for a
+        little more than that of a long one.
     """
 
     name: str = "vine"
@@ -26,6 +32,49 @@ class Vine(Reinforce):
     """By what: the return from there on, or the reward of the own step. Those that fork have not
     earned what came before."""
 
-    def strategy(self, moment: Moment) -> Strategy:
-        """See `Algorithm.strategy`."""
+    def strategy(self, context: StepContext) -> Strategy:
         return StemAndForks(self.num_candidates)
+
+
+class StemAndForks:
+    """Plays the first episode of a level, and the others from one of its decisions; see `Strategy`.
+
+    The decision is drawn among all that the first episode, the stem, had, each with the same
+    probability. The others have their own decisions from there on, with those before as their
+    prefix; their returns and outcomes are those of whole episodes.
+
+    Args:
+        num_episodes: Of a level, with the stem.
+    """
+
+    def __init__(self, num_episodes: int) -> None:
+        self.num_together = num_episodes
+
+    async def play(self, players: Sequence[Player]) -> None:
+        stem, *forks = players
+        drawn: list[Waypoint] = []
+        try:
+            await stem.attempt(_play_stem(stem, drawn))
+            place = None if stem.has_failed else drawn[-1]
+            await together(fork.attempt(_play_from(fork, place)) for fork in forks)
+        finally:
+            for place in drawn:
+                await stem.candidates.episodes.close(place.episode)
+
+
+async def _play_stem(stem: Player, drawn: list[Waypoint]) -> None:
+    """Play an episode; the last of the places that are drawn is the one to fork from."""
+    await stem.start()
+    while stem.is_playing:
+        position = len(stem.decisions)
+        # A reservoir of one: the number of decisions is not known before the end.
+        if not random.Random(stem.seed("fork", position)).randrange(position + 1):
+            drawn.append(await stem.forked())
+        await stem.step()
+
+
+async def _play_from(fork: Player, place: Waypoint | None) -> None:
+    if place is None:
+        raise EnvironmentFailure("the episode to fork from has failed")
+    await fork.move_to(place)
+    await fork.play_on()

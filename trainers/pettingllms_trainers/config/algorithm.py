@@ -16,7 +16,7 @@ from pettingllms_trainers.config.section import Section
 from pettingllms_trainers.types import Decision, RolloutTree, ValueExample
 
 
-class Moment(NamedTuple):
+class StepContext(NamedTuple):
     """When an algorithm is asked something."""
 
     step: int = 0
@@ -79,19 +79,19 @@ class Algorithm(Section):
         return self.candidates_per_decision
 
     @abstractmethod
-    def strategy(self, moment: Moment) -> Strategy:
+    def strategy(self, context: StepContext) -> Strategy:
         """Return how the episodes of a level are played."""
 
     @abstractmethod
     def groups(
-        self, found: Sequence[tuple[RolloutTree, Decision]], moment: Moment
+        self, played: Sequence[tuple[RolloutTree, Decision]], context: StepContext
     ) -> Iterable[tuple[Hashable, Member]]:
         """Return what is compared, by group; a candidate is in any number of groups.
 
         Args:
-            found: [D] decisions of a train step with their trees, in play order. Trees of equal
+            played: [D] decisions of a train step with their trees, in play order. Trees of equal
                 `env_seed` are episodes of one level.
-            moment: That of the rollouts.
+            context: That of the rollouts.
         """
 
     @abstractmethod
@@ -103,9 +103,9 @@ class Algorithm(Section):
         """Whether advantages are divided by their root mean square over the step, per role."""
         return False
 
-    def remember(self, trees: Sequence[RolloutTree], moment: Moment) -> Mapping[str, Any]:
+    def remember(self, trees: Sequence[RolloutTree], context: StepContext) -> Mapping[str, Any]:
         """Return what to know in the next train step: plain JSON data, kept in checkpoints."""
-        return moment.memory
+        return context.memory
 
     def metrics(self, memory: Mapping[str, Any]) -> dict[str, float]:
         """Return what `remember` found, as metrics `ROLE/NAME` that METRICS.md describes."""
@@ -145,7 +145,7 @@ class Algorithm(Section):
         return None
 
     def value_examples(
-        self, trees: Sequence[RolloutTree], moment: Moment
+        self, trees: Sequence[RolloutTree], context: StepContext
     ) -> dict[str, list[ValueExample]]:
         """Return what V is to learn from the rollouts of a train step, by policy."""
         return {}
@@ -184,6 +184,6 @@ class ValueConfig(Section):
     """Train steps in which V learns from path returns alone, and candidates are compared by their
     rewards alone. V is 0 everywhere before its first fit, so that none are needed."""
 
-    def is_warming_up(self, moment: Moment) -> bool:
+    def is_warming_up(self, context: StepContext) -> bool:
         """Return whether V is not to be relied on yet."""
-        return moment.step < self.num_warmup_steps
+        return context.step < self.num_warmup_steps

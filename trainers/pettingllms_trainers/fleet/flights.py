@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from pettingllms_trainers.rollout.flight import Flight, Gate, Voyage, has_only_stragglers
+from pettingllms_trainers.rollout.in_flight import WeightGate, has_only_stragglers
+from pettingllms_trainers.rollout.sampler import InFlightRollouts, PendingStep
 from pettingllms_trainers.types import RolloutTree
 
-Play = Callable[[Voyage], Coroutine[Any, Any, list[RolloutTree]]]
+Play = Callable[[InFlightRollouts], Coroutine[Any, Any, list[RolloutTree]]]
 """Plays the levels of a train step."""
 
 
@@ -41,8 +42,8 @@ class Flights:
 
     def __init__(self, play: Play, most: int, *, must_drain: bool) -> None:
         self._play, self._most, self._must_drain = play, most, must_drain
-        self._gate = Gate()
-        self._voyages: list[Voyage] = []
+        self._gate = WeightGate()
+        self._in_flight: list[InFlightRollouts] = []
         self._tasks: list[asyncio.Task[list[RolloutTree]]] = []
 
     async def fly(self, num_steps: int) -> Flown:
@@ -51,14 +52,14 @@ class Flights:
         for step in range(self._most + num_steps):
             if step == self._most:
                 begin_s = loop.time()
-            first = len(self._voyages) + step
+            first = len(self._in_flight) + step
             for later in range(first, step + self._most):
                 self._begin(later + 1, step)
             await self._gate.settled()
             self._gate.open(step)
             self._leave_stragglers()
             found = await self._tasks.pop(0)
-            self._voyages.pop(0)
+            self._in_flight.pop(0)
             await self._gate.close(must_drain=self._must_drain)
             trees.append(found)
         end_s = loop.time()
@@ -68,11 +69,11 @@ class Flights:
         return Flown(begin_s, end_s, trees[self._most :])
 
     def _begin(self, step: int, version: int) -> None:
-        flight = Flight(step=step, version=version, memory={}, records={})
-        voyage = Voyage(flight, self._gate, self._leave_stragglers)
-        self._voyages.append(voyage)
-        self._tasks.append(asyncio.ensure_future(self._play(voyage)))
+        pending = PendingStep(step=step, version=version, memory={}, records={})
+        in_flight = self._gate.rollouts(pending, self._leave_stragglers)
+        self._in_flight.append(in_flight)
+        self._tasks.append(asyncio.ensure_future(self._play(in_flight)))
 
     def _leave_stragglers(self) -> None:
-        if has_only_stragglers(self._voyages, self._most):
-            self._voyages[0].leave()
+        if has_only_stragglers(self._in_flight, self._most):
+            self._in_flight[0].cut_short()

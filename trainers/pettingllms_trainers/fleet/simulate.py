@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.fleet.clock import VirtualLoop
 from pettingllms_trainers.fleet.engine import Server
 from pettingllms_trainers.fleet.flights import Flights, Flown
@@ -27,12 +27,15 @@ from pettingllms_trainers.fleet.places import (
 from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
 from pettingllms_trainers.fleet.workload import Workload
 from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.candidates import (
+    FailureLog,
+    RolloutSettings,
+    RolloutSpec,
+    episode_specs,
+)
 from pettingllms_trainers.rollout.environments import RunEnvironment
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.flight import Voyage
-from pettingllms_trainers.rollout.playing import Play, joined, play_all, play_share
-from pettingllms_trainers.rollout.sampler import sampling_of
-from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec, episode_specs
+from pettingllms_trainers.rollout.player import EpisodeBatch, joined, play_all, play_share
+from pettingllms_trainers.rollout.sampler import InFlightRollouts, sampling_of
 from pettingllms_trainers.runs.metrics.rollouts import age_metrics
 from pettingllms_trainers.types import RolloutTree
 
@@ -154,12 +157,12 @@ async def _at_once(
 
 
 async def _in_flight(
-    config: Config, environment: RunEnvironment, place: Place, voyage: Voyage
+    config: Config, environment: RunEnvironment, place: Place, in_flight: InFlightRollouts
 ) -> list[RolloutTree]:
     """Play a train step that shares the engines with others."""
-    settings = replace(_settings(config, environment), answering=voyage.answer)
-    play = _of(config, place, _specs(config, voyage.flight.step), settings)
-    share = await play_share([play], FailureLog(), Ranks(), voyage.played)
+    settings = replace(_settings(config, environment), answering=in_flight.answering)
+    play = _of(config, place, _specs(config, in_flight.pending.step), settings)
+    share = await play_share([play], FailureLog(), Ranks(), in_flight.play)
     return joined(share, FailureLog(), Ranks())
 
 
@@ -205,8 +208,10 @@ def _specs(config: Config, step: int) -> list[RolloutSpec]:
 
 def _of(
     config: Config, place: Place, specs: Sequence[RolloutSpec], settings: RolloutSettings
-) -> Play:
-    return Play(place.episodes, place.pool, specs, settings, config.algorithm.strategy(Moment()))
+) -> EpisodeBatch:
+    return EpisodeBatch(
+        place.episodes, place.pool, specs, settings, config.algorithm.strategy(StepContext())
+    )
 
 
 def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) -> StepTimes:

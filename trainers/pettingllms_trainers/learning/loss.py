@@ -5,25 +5,17 @@ Legend: M target tokens of a micro-batch, V vocabulary size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from pettingllms_trainers.config import LossConfig
+from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.learning.batch import Targets
 from pettingllms_trainers.learning.diagnostics import Diagnostics, LossTerms
-from pettingllms_trainers.learning.masks import masked
-
-__all__ = [
-    "MicroLoss",
-    "TokenStatistics",
-    "kl_estimate",
-    "mean_kl",
-    "policy_loss",
-    "token_statistics",
-]
+from pettingllms_trainers.types import Scores, TrainingGroup
 
 _MAX_LOG_RATIO = 20.0
 """Ratios are kept finite: exp(20) is 5e8, and a product with an advantage stays in float32."""
@@ -247,3 +239,139 @@ def policy_loss(
             )
         )
     return loss
+
+
+def masked(logits: Tensor, masks: Tensor) -> Tensor:
+    """Return logits with -inf in place of those of excluded tokens.
+
+    Args:
+        logits: ``[M, V]``.
+        masks: ``[M, W]`` int32; bit ``v % 32`` of word ``v // 32`` says whether token v is allowed,
+            as in xgrammar and vLLM.
+    """
+    # Bytes, the lowest first, rather than words: what is unpacked takes a quarter of the logits.
+    octets = masks.view(torch.uint8)[:, :, None]  # [M, 4 W, 1]
+    bits = torch.arange(8, dtype=torch.uint8, device=masks.device)
+    allowed = (octets >> bits & 1).bool().flatten(1)[:, : logits.shape[1]]
+    return logits.masked_fill(~allowed, -torch.inf)
+
+
+def engine_gap(
+    groups: Sequence[TrainingGroup], scores: Sequence[Scores], limit: float
+) -> tuple[float, float]:
+    """Return mean and maximum distance of the engine's log-probabilities from recomputed ones.
+
+    Args:
+        groups: With the log-probabilities of the engine.
+        scores: Those of the trainer, by group.
+        limit: Highest mean, in nats.
+
+    Raises:
+        UpdateError: The mean is above the limit.
+    """
+    engine = [value for group in groups for c in group.completions for value in c.logprobs]
+    trainer = [value for score in scores for part in score for value in part]
+    return _checked(torch.tensor(trainer), torch.tensor(engine), limit)
+
+
+def with_gap_check(loss: MicroLoss, limit: float) -> MicroLoss:
+    """Return a loss that first makes sure that the engine had the weights of the trainer.
+
+    For the first optimizer step of an update whose ratios are to the engine's log-probabilities:
+    its forward pass computes those of the trainer anyway.
+
+    Args:
+        loss: What it returns.
+        limit: As for `engine_gap`, whose error it raises.
+    """
+
+    def checked(statistics: TokenStatistics, targets: Targets) -> Tensor:
+        _checked(statistics.logprobs, targets.logprobs, limit)
+        return loss(statistics, targets)
+
+    return checked
+
+
+def _checked(trainer: Tensor, engine: Tensor, limit: float) -> tuple[float, float]:
+    distances = (trainer.detach() - engine).abs()
+    mean = float(distances.mean())
+    if mean > limit:  # one that is not finite is reported by the step
+        raise UpdateError(
+            f"update: the engine's log-probabilities are {mean:.3g} nats from the trainer's on "
+            f"average, allowed are {limit:g} (engine.max_logprob_gap). The engine has other "
+            "weights, or computes otherwise: restart it with the model of this run; nothing was "
+            "trained"
+        )
+    return mean, float(distances.max())
+
+
+_MAX_ERROR = 0.2
+"""The KL coefficient changes by a fifth at most from one update to the next."""
+ENTROPY_STEP = 0.005
+"""By so much the entropy coefficient changes from one update to the next."""
+_MAX_ENTROPY_COEFFICIENT = 1.0
+
+
+class Steering(NamedTuple):
+    """Coefficients in effect in the next update; kept in checkpoints."""
+
+    kl_coefficient: float
+    entropy_coefficient: float
+    is_entropy_low: bool = True
+    """Whether the entropy was at its target or below: else the bonus rests."""
+
+    def applied(self, config: LossConfig) -> LossConfig:
+        """Return the loss with these coefficients."""
+        bonus = self.entropy_coefficient if self.is_entropy_low else 0.0
+        changes = {"kl_coefficient": self.kl_coefficient, "entropy_coefficient": bonus}
+        return config.model_copy(update=changes)
+
+
+def first_steering(config: LossConfig) -> Steering:
+    """Return the coefficients of the first update: those of the run file."""
+    return Steering(config.kl_coefficient, config.entropy_coefficient)
+
+
+def steered(steering: Steering, config: LossConfig, *, kl: float, entropy: float) -> Steering:
+    """Return the coefficients after an update.
+
+    Args:
+        steering: Those in effect during it.
+        config: Targets; what has none stays as it is.
+        kl: Mean KL to the reference that was measured, in nats per token.
+        entropy: Mean entropy that was measured, in nats.
+
+    Source:
+        KL: the controller of Ziegler et al. (arXiv 1909.08593, section 2.2). Changed: its gain is 1
+        instead of 0.1, since an update here is a whole train step and runs have hundreds. Entropy:
+        adaptive control of Skywork-OR1 (arXiv 2505.22312), with its step of 0.005; the option of
+        TRL. Changed: one decision per update, from the entropy of the whole update.
+    """
+    if config.kl_target:
+        error = (kl - config.kl_target) / config.kl_target
+        error = min(max(error, -_MAX_ERROR), _MAX_ERROR)
+        steering = steering._replace(kl_coefficient=steering.kl_coefficient * (1 + error))
+    if config.entropy_target:
+        is_low = entropy <= config.entropy_target
+        moved = steering.entropy_coefficient + (ENTROPY_STEP if is_low else -ENTROPY_STEP)
+        moved = min(max(moved, 0.0), _MAX_ENTROPY_COEFFICIENT)
+        steering = steering._replace(entropy_coefficient=moved, is_entropy_low=is_low)
+    return steering
+
+
+@torch.no_grad()
+def moved_reference(
+    reference: Mapping[str, Tensor], weights: Mapping[str, Tensor], mix: float
+) -> dict[str, Tensor]:
+    """Return the weights of a reference that has moved towards the policy.
+
+    Args:
+        reference: Name to weight.
+        weights: Of the policy: the same names and shapes.
+        mix: Share of the policy's weights, in (0, 1].
+
+    Source:
+        TR-DPO (arXiv 2404.09656, eq. 3 and 4): soft updates, and hard ones with a mix of 1; the
+        options `ref_model_mixup_alpha` and `ref_model_sync_steps` of TRL.
+    """
+    return {name: torch.lerp(old, weights[name], mix) for name, old in reference.items()}

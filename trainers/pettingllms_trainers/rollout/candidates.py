@@ -1,24 +1,163 @@
-"""Candidates of decisions: sampled from a policy, or the one text of a fixed policy, and scored."""
+"""Candidates of decisions: sampled from a policy, or the one answer of a fixed policy, and scored.
+
+Here is also what all episodes of a call share: how they are sampled, which they are, and what
+happens when one of them fails.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pettingllms import role_of
 from pettingllms.errors import InvalidArgument
+from pettingllms.seeding import derive_seed
 from pettingllms.types import Action, Constraints, TokenCounts
-from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
+from pettingllms_trainers.errors import EnvironmentFailure, RolloutError, WorkerLost
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState, LostBranch
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.settings import RolloutSettings
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings, TokenCompletion
+
+logger = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+
+
+class VersionedCompletions(NamedTuple):
+    """Completions of one prompt, and which weights wrote them."""
+
+    completions: list[TokenCompletion]
+    version: int | None = None
+    """Train steps that these weights had taken; None outside training."""
+
+
+Ask = Callable[[], Awaitable[list[TokenCompletion]]]
+"""Lets a policy answer a prompt."""
+Answering = Callable[[Sequence[Any], Ask], Awaitable[VersionedCompletions]]
+"""Called with plain values that say what is asked of whom, with the seed, and with the way to ask;
+gives the answer."""
+AskV = Callable[[], Awaitable[float]]
+"""Evaluates V of a prompt."""
+Valuing = Callable[[Sequence[Any], AskV], Awaitable[float]]
+"""As `Answering`, for V."""
+
+
+async def at_once(_: Sequence[Any], ask: Ask) -> VersionedCompletions:
+    """Ask now, whatever the weights: the `Answering` outside training."""
+    return VersionedCompletions(await ask())
+
+
+async def value_at_once(_: Sequence[Any], ask: AskV) -> float:
+    """Ask now: the `Valuing` outside training."""
+    return await ask()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutSettings:
+    """How one episode is sampled."""
+
+    sampling: Mapping[str, SamplingSettings]
+    """How completions are drawn, by role of the environment."""
+    env: str = ""
+    """Name of the environment in a run of several, where it is part of roles."""
+    stage: int = 0
+    """Stage of its curriculum, from 0."""
+    branching_roles: tuple[str, ...] | None = None
+    """Roles whose decisions branch; None: all."""
+    answering: Answering = at_once
+    """Asks the policies."""
+    valuing: Valuing = value_at_once
+    """Asks V."""
+
+    def branches(self, role: str) -> bool:
+        """Return whether decisions of a role may have more than one candidate."""
+        return self.branching_roles is None or role in self.branching_roles
+
+
+class RolloutSpec(NamedTuple):
+    """Which episode to play: level and chance are fixed by it."""
+
+    episode: int
+    """Episode id, unique within a call, at least 0."""
+    env_seed: int
+    """Seed of the level."""
+    seed: int
+    """Seed of everything that is drawn in the episode."""
+
+
+def episode_specs(
+    *,
+    seed: int,
+    step: int,
+    first_level: int,
+    num_levels: int,
+    num_trajectories: int = 1,
+    num_played: int = 0,
+) -> list[RolloutSpec]:
+    """Return `num_trajectories` episodes of each of some levels of a train step.
+
+    Args:
+        seed: Seed of the run.
+        step: Train step, part of the chance of sampling.
+        first_level: Level cursor: number of levels the run had used before the step.
+        num_levels: E, at least 1.
+        num_trajectories: Episodes per level.
+        num_played: Levels of the step that come before these.
+    """
+    return [
+        RolloutSpec(
+            episode=level * num_trajectories + trajectory,
+            env_seed=derive_seed(seed, "level", first_level + level),
+            seed=derive_seed(seed, "episode", step, level, trajectory),
+        )
+        for level in range(num_played, num_played + num_levels)
+        for trajectory in range(num_trajectories)
+    ]
+
+
+@dataclass(slots=True)
+class FailureLog:
+    """Failures of rollouts: counted per call, each cause logged once per run."""
+
+    max_failed_fraction: float = 0.0
+    """Share of the trees, or of the candidates, of one call that may fail."""
+    _logged: set[str] = field(default_factory=set[str])
+
+    def log(
+        self, cause: str, error: Exception | None = None, kind: str = "", details: str = ""
+    ) -> None:
+        """Log a cause, unless its kind has been logged before.
+
+        Args:
+            cause: What failed.
+            error: Whose traceback is shown.
+            kind: What it has in common with causes that differ in details; none: the cause itself.
+            details: A traceback as text, of an error of another process.
+        """
+        kind = kind or cause
+        if kind not in self._logged:
+            self._logged |= {kind, cause}
+            text = f"{cause}\n{details}" if details else cause
+            logger.warning("a rollout failed and is left out: %s", text, exc_info=error)
+
+    def check(self, num_failed: int, num_all: int, what: str, cause: str) -> None:
+        """Stop the run when too much failed.
+
+        Raises:
+            RolloutError: More than the allowed share failed; carries the cause.
+        """
+        if num_failed > self.max_failed_fraction * num_all:
+            raise RolloutError(
+                f"{num_failed} of {num_all} {what} failed, more than the allowed share of "
+                f"{self.max_failed_fraction:g} (rollout.max_failed_fraction). Cause: {cause}"
+            )
 
 
 class SamplingFailed(Exception):
@@ -39,7 +178,7 @@ class SampledCandidates(NamedTuple):
     completions: list[TokenCompletion]
     """At least one."""
     version: int | None = None
-    """See `Answered`."""
+    """See `VersionedCompletions`."""
     grammar: str = ""
     """Form that the engine has enforced; empty: none."""
 
@@ -197,3 +336,14 @@ def _sampling_failures(kind: str = "") -> Iterator[None]:
 def _is_whole(completion: TokenCompletion) -> bool:
     logprobs = completion.logprobs
     return 0 < len(completion.token_ids) == len(logprobs) and all(map(math.isfinite, logprobs))
+
+
+async def together(plays: Iterable[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
+    """Return the results of all, in order; the first error ends the others."""
+    tasks = [asyncio.ensure_future(play) for play in plays]
+    # Not a TaskGroup: it would wrap the error, and callers know errors by their type.
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
-from pettingllms import TextEnv
+from pettingllms import TextEnv, role_of
+from pettingllms.evaluation.rows import read_rows
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.defaults import warm_start_rates
 from pettingllms_trainers.config.roles import entry_of, qualified
+from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
-from pettingllms_trainers.rollout.apportionment import apportioned
+from pettingllms_trainers.rollout.candidates import RolloutSpec
 from pettingllms_trainers.rollout.environments import RunEnvironment
-from pettingllms_trainers.rollout.recorded_answers import recorded_demonstrations
-from pettingllms_trainers.rollout.scripted import play_scripted_episode
-from pettingllms_trainers.rollout.settings import RolloutSpec
+from pettingllms_trainers.rollout.sampler import apportioned
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import Demonstration, Imitation, ImitationStep
 
@@ -176,3 +177,94 @@ class WarmStart:
                 said_s = time.monotonic()
                 note(f"warm start of {name}: step {len(losses)}/{num_steps}, loss {step.loss:.3f}")
         return fmean(losses[-_NUM_LAST_STEPS:])
+
+
+def recorded_demonstrations(
+    path: str, env_id: str, policies: Mapping[str, ModelPolicy]
+) -> dict[str, list[Demonstration]]:
+    """Return the demonstrations of a file for each role, in its order.
+
+    Args:
+        path: A `.jsonl` or `.parquet` file of rows with `role`, `prompt` and `completion`, the last
+            two as chats, and with `env_id`, unless they are for all environments.
+        env_id: Id of the environment; rows of others are left out.
+        policies: Role to the policy that is to learn it; its tokenizer is used.
+
+    Raises:
+        InvalidArgument: If the file is missing, of another kind, or damaged.
+        ConfigError: If a row lacks something, or there is none for a role.
+    """
+    found: dict[str, list[Demonstration]] = defaultdict(list)
+    for number, row in enumerate(read_rows(path), 1):
+        try:
+            policy = policies.get(row["role"])
+            if policy is None or row.get("env_id", env_id) != env_id:
+                continue
+            (answer,) = row["completion"]
+            found[row["role"]].append(
+                Demonstration(policy.encode(row["prompt"]), policy.encode_answer(answer["content"]))
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(
+                f"warm_start.data: row {number} of {path} is no prompt with one answer "
+                f"({type(error).__name__}: {error}). Write it with: pettingllms data export RUN "
+                "--view sft"
+            ) from error
+    if missing := [role for role in policies if role not in found]:
+        raise ConfigError(
+            f"warm_start.data: {path} has no answer of {', '.join(missing)} in {env_id}"
+        )
+    return dict(found)
+
+
+class ScriptedDecision(NamedTuple):
+    """What a scripted policy was shown, what it wrote, and what it earned."""
+
+    role: str
+    messages: Sequence[Mapping[str, str]]
+    text: str
+    reward: float
+    parse_error: str | None
+
+
+class ScriptedEpisode(NamedTuple):
+    """An episode that scripted policies played."""
+
+    initial_state_hash: str
+    decisions: tuple[ScriptedDecision, ...]
+    success: bool
+    num_turns: int
+
+
+def play_scripted_episode(
+    env: TextEnv[Any], spec: RolloutSpec, policies: Mapping[str, Mapping[str, float]]
+) -> ScriptedEpisode:
+    """Play one episode with scripted policies.
+
+    Args:
+        env: Environment to take a fork of; it is not changed.
+        spec: Which episode.
+        policies: Role to scripted policies of the environment with their weights, for every
+            role; one is drawn anew for every action.
+
+    Raises:
+        InvalidArgument: The environment has no such scripted policy.
+    """
+    env = env.fork()
+    env.reset(seed=spec.env_seed)
+    initial = env.state_hash()
+    rng = random.Random(derive_seed(spec.seed, "reference"))
+    decisions: list[ScriptedDecision] = []
+    agent, turn = env.agent_selection, env.turn
+    while not (env.terminations[agent] or env.truncations[agent]):
+        role, turn = role_of(agent), env.turn
+        messages = env.messages(agent)
+        (name,) = rng.choices(list(policies[role]), list(policies[role].values()))
+        text = env.scripted_action(agent, name, rng)
+        env.step(text)
+        info = env.infos[agent]
+        decisions.append(
+            ScriptedDecision(role, messages, text, env.rewards[agent], info["parse_error"])
+        )
+        agent = env.agent_selection
+    return ScriptedEpisode(initial, tuple(decisions), env.infos[agent]["success"], turn + 1)

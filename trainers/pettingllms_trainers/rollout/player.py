@@ -7,18 +7,28 @@ a public method here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pettingllms import role_of
 from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.config.algorithm import Strategy
 from pettingllms_trainers.config.roles import qualified
 from pettingllms_trainers.errors import EnvironmentFailure
-from pettingllms_trainers.rollout.candidates import Candidates, SampledCandidates, SamplingFailed
-from pettingllms_trainers.rollout.episode import Branch, EpisodeState
-from pettingllms_trainers.rollout.settings import RolloutSpec
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.candidates import (
+    Candidates,
+    FailureLog,
+    RolloutSettings,
+    RolloutSpec,
+    SampledCandidates,
+    SamplingFailed,
+    together,
+)
+from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
 from pettingllms_trainers.types import (
     Candidate,
     Decision,
@@ -29,7 +39,7 @@ from pettingllms_trainers.types import (
 )
 
 
-class Place(NamedTuple):
+class Waypoint(NamedTuple):
     """A state that an episode was in, and how it came there: others can continue from it."""
 
     episode: int
@@ -88,10 +98,10 @@ class Player:
         return bool(self._asked)
 
     @property
-    def here(self) -> Place:
+    def here(self) -> Waypoint:
         """The state that the episode is in; valid until it takes its next decision."""
         path = (*self._prefix, *self.decisions[self._num_given_up :])
-        return Place(self.episode, self._initial_hash, path, dict(self._returns))
+        return Waypoint(self.episode, self._initial_hash, path, dict(self._returns))
 
     @property
     def episode(self) -> int:
@@ -121,7 +131,7 @@ class Player:
         # Rewards of the start count, or returns would not add up to those of the environment.
         self._initial_hash, self._returns = self.state.state_hash, dict(self.state.rewards)
 
-    async def move_to(self, place: Place) -> None:
+    async def move_to(self, place: Waypoint) -> None:
         """Give up the own state for one that another episode of the level was in."""
         # Closed first: the answers that were asked of simultaneous agents belong to the old state.
         await self.close()
@@ -131,11 +141,16 @@ class Player:
         # only the path to the outcome is that of the other episode.
         self._prefix, self._num_given_up = place.path, len(self.decisions)
 
-    async def kept(self) -> Place:
+    async def forked(self) -> Waypoint:
         """Return the present state in an episode of its own, which whoever asks has to close."""
         # A fork, because `follow` changes the environment in place and this state would be gone.
         copy, _ = await self.candidates.episodes.fork(self.episode)
         return self.here._replace(episode=copy)
+
+    async def play(self) -> None:
+        """Play the episode from its start to its end, with one candidate per decision."""
+        await self.start()
+        await self.play_on()
 
     async def play_on(self) -> None:
         """Take one decision after another until the episode is over."""
@@ -291,3 +306,134 @@ def scored(
         Candidate(completion=completion, value=value, **branch._asdict())
         for completion, branch, value in zip(sampled.completions, branches, followed, strict=True)
     )
+
+
+_Level = tuple[Strategy, Sequence[Player]]
+
+_Playing = Coroutine[Any, Any, list[RolloutTree]]
+
+
+def _to_its_end(level: _Playing) -> _Playing:
+    return level
+
+
+class EpisodeBatch(NamedTuple):
+    """Episodes of one environment."""
+
+    episodes: Episodes
+    """Where the environment lives."""
+    pool: PolicyPool
+    """Policies of its roles."""
+    specs: Sequence[RolloutSpec]
+    """Episodes to play."""
+    settings: RolloutSettings
+    """How to sample."""
+    strategy: Strategy
+    """What the episodes of a level do."""
+
+
+async def play_episodes(
+    episodes: Episodes,
+    pool: PolicyPool,
+    specs: Sequence[RolloutSpec],
+    settings: RolloutSettings,
+    strategy: Strategy,
+    failures: FailureLog,
+) -> list[RolloutTree]:
+    """Play episodes of one environment; see `play_all`.
+
+    Args:
+        episodes: Where the environments live.
+        pool: Policies of the roles.
+        specs: Episodes to play.
+        settings: How to sample.
+        strategy: What the episodes of a level do.
+        failures: Counts and logs what fails.
+    """
+    return await play_all(
+        [EpisodeBatch(episodes, pool, specs, settings, strategy)], failures, pool.ranks
+    )
+
+
+async def play_all(
+    plays: Sequence[EpisodeBatch], failures: FailureLog, ranks: Ranks
+) -> list[RolloutTree]:
+    """Play all episodes at once, so that the engines see big batches; every rank plays its share.
+
+    Args:
+        plays: Episodes of each environment; their ids are different.
+        failures: Counts and logs what fails.
+        ranks: The processes that play together. Collective.
+
+    Returns:
+        One tree per episode, in order; a failed one has its status and cause.
+
+    Raises:
+        RolloutError: More trees or candidates failed than allowed.
+    """
+    return joined(await play_share(plays, failures, ranks), failures, ranks)
+
+
+class Share(NamedTuple):
+    """What one rank has played."""
+
+    trees: list[list[RolloutTree]]
+    """By level."""
+    candidates: list[Candidates]
+    """Of each environment."""
+
+
+async def play_share(
+    plays: Sequence[EpisodeBatch],
+    failures: FailureLog,
+    ranks: Ranks,
+    keep: Callable[[_Playing], _Playing] = _to_its_end,
+) -> Share:
+    """Play this rank's levels of all environments at once; waits for no other rank.
+
+    Args:
+        plays: See `play_all`.
+        failures: See `play_all`.
+        ranks: See `play_all`.
+        keep: Plays a level, whose trees it gives: none of one that it gives up.
+    """
+    candidates = [Candidates(play.episodes, play.pool, play.settings, failures) for play in plays]
+    levels = [
+        (play.strategy, [Player(own, spec) for spec in specs])
+        for play, own in zip(plays, candidates, strict=True)
+        for specs in _of_levels(play.specs, play.strategy.num_together)
+    ]
+    # A level is not divided: in some strategies its episodes wait for each other.
+    own = ranks.share(levels)
+    return Share(await together(keep(_play(*level)) for level in own), candidates)
+
+
+def joined(share: Share, failures: FailureLog, ranks: Ranks) -> list[RolloutTree]:
+    """Return the trees of all ranks; see `play_all`."""
+    # Gathered in the order in which they were shared: trees are those of one process alone.
+    trees = [tree for trees in ranks.gather(share.trees) for tree in trees]
+    failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
+    # Checked at the end and over all ranks: all of them stop, or none does.
+    failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
+    counts = ranks.gather(
+        [(own.num_dropped, own.num_asked, own.drop_cause) for own in share.candidates]
+    )
+    num_dropped = sum(count[0] for count in counts)
+    num_candidates = sum(count[1] for count in counts)
+    cause = next((cause for *_, cause in counts if cause), "")
+    failures.check(num_dropped, num_candidates, "candidates", cause)
+    return trees
+
+
+def _of_levels(specs: Sequence[RolloutSpec], num: int) -> list[Sequence[RolloutSpec]]:
+    return [specs[first : first + num] for first in range(0, len(specs), num)]
+
+
+async def _play(strategy: Strategy, players: Sequence[Player]) -> list[RolloutTree]:
+    try:
+        await strategy.play(players)
+    # Also when a sibling failed: environments hold processes and sandbox workers.
+    finally:
+        for player in players:
+            await player.close()
+    return [player.tree() for player in players]

@@ -3,29 +3,136 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from pettingllms.curriculum import LevelRecord, level_shares
+from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
-from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.config.roles import entry_of, qualified
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.rollout.apportionment import level_counts
+from pettingllms_trainers.rollout.candidates import (
+    Answering,
+    FailureLog,
+    RolloutSettings,
+    Valuing,
+    VersionedCompletions,
+    episode_specs,
+)
 from pettingllms_trainers.rollout.episode import Episodes
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.flight import Flight, Records, Sample, Voyage
-from pettingllms_trainers.rollout.judging.episodes import JudgedEpisodes
-from pettingllms_trainers.rollout.judging.rewards import Rewards
-from pettingllms_trainers.rollout.playing import Play, Share, joined, play_share
-from pettingllms_trainers.rollout.scaled import ScaledEpisodes
-from pettingllms_trainers.rollout.settings import RolloutSettings, episode_specs
+from pettingllms_trainers.rollout.judging import Rewards, ShapedEpisodes
+from pettingllms_trainers.rollout.player import EpisodeBatch, Share, joined, play_share
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, SamplingSettings
+
+Records = Mapping[str, Sequence[LevelRecord]]
+"""Name of an environment to how the stages of its curriculum have been played."""
+
+
+class Sample(NamedTuple):
+    """The rollouts of a train step."""
+
+    trees: list[RolloutTree]
+    """One per episode, without those that were given up."""
+    num_refills: int
+    """Rounds of further levels among them."""
+    num_stale: int = 0
+    """Episodes that were given up: by the next train step they would have been too old."""
+    rollout_s: float = 0.0
+    """Wall time in which they were in flight and engines could generate."""
+    generate_s: float = 0.0
+    """Time in which engines generated in the last part of it, added up over policies."""
+
+
+@dataclass(kw_only=True, slots=True)
+class PendingStep:
+    """Rollouts of one train step that have begun, as plain values: what a checkpoint keeps.
+
+    Episodes are functions of the answers in them. Played again with the answers that were given,
+    they are where they were, in the same environments.
+    """
+
+    step: int
+    """From 0."""
+    version: int
+    """Train steps that the policies had taken when they began."""
+    memory: Mapping[str, Any]
+    """What the algorithm remembered when they began."""
+    records: Records
+    """How the stages of curricula had been played then."""
+    first_levels: list[int] = field(default_factory=list[int])
+    """Level cursor at the beginning of each round of levels so far."""
+    answers: dict[str, VersionedCompletions] = field(
+        default_factory=dict[str, VersionedCompletions]
+    )
+    """What was answered, until all is played."""
+    values: dict[str, float] = field(default_factory=dict[str, float])
+    """What V said, likewise."""
+    sample: Sample | None = None
+    """What was played, when it is over."""
+    rollout_s: float = 0.0
+    """See `Sample`."""
+    generate_s: float = 0.0
+    """See `Sample`."""
+
+
+class InFlightRollouts:
+    """A pending step while it is played: whom its episodes ask, and which levels are over.
+
+    Args:
+        pending: What is played.
+        answering: Asks the policies.
+        valuing: Asks V.
+        callback: Called whenever a level is over.
+    """
+
+    def __init__(
+        self,
+        pending: PendingStep,
+        answering: Answering,
+        valuing: Valuing,
+        callback: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.pending, self.answering, self.valuing = pending, answering, valuing
+        self._callback = callback
+        self.num_levels = self.num_complete = 0
+        """Levels of this process, and those of them that are over."""
+        self.is_cut_short = False
+        """Whether the others were given up."""
+        self.comes_next = asyncio.Event()
+        """Set when its train step comes next."""
+        self._playing: set[asyncio.Task[list[RolloutTree]]] = set()
+
+    async def play(self, level: Coroutine[Any, Any, list[RolloutTree]]) -> list[RolloutTree]:
+        """Return the trees of a level; none if it is given up."""
+        self.num_levels += 1
+        task = asyncio.ensure_future(level)
+        self._playing.add(task)
+        try:
+            trees = await task
+        except asyncio.CancelledError:
+            # Either this level was given up, or whoever waits for all of them was cancelled.
+            if self.is_cut_short:
+                return []
+            raise
+        finally:
+            self._playing.discard(task)
+        self.num_complete += 1
+        self._callback()
+        return trees
+
+    def cut_short(self) -> None:
+        """Give up the levels that are not over."""
+        self.is_cut_short = True
+        for task in self._playing:
+            task.cancel()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,14 +153,9 @@ class TrainingEnvironment:
     def at(self, stage: int) -> Episodes:
         """Return where a stage of the curriculum is played."""
         episodes, scale = self.episodes[stage], self.config.reward_scale
-        scaled = episodes if scale == 1 else ScaledEpisodes(episodes, scale)
-        return JudgedEpisodes(scaled, self.rewards, self.name) if self.rewards.rewards else scaled
-
-
-class _Played(NamedTuple):
-    trees: list[RolloutTree]
-    num_begun: int
-    """Episodes, with those that were given up."""
+        if scale == 1 and not self.rewards.rewards:
+            return episodes
+        return ShapedEpisodes(episodes, self.rewards, scale, self.name)
 
 
 class Sampler:
@@ -75,121 +177,117 @@ class Sampler:
         failures: FailureLog,
         stop: StopRequest,
     ) -> None:
-        self._environments = environments
-        self._pool = pool
-        self._config = config
-        self._failures = failures
-        self._stop = stop
+        self.pool = pool
+        self._environments, self._config = environments, config
+        self._failures, self._stop = failures, stop
         self.num_levels_used = 0
-        """Level cursor: training levels that the run has used; whoever gives rollouts up moves it
-        back."""
+        """Level cursor: training levels that the run has used, also in flight; whoever gives
+        rollouts up moves it back."""
         self.memory: Mapping[str, Any] = {}
-        """What the algorithm remembers; see `Algorithm.remember`. Whoever learns replaces it."""
+        """What the algorithm remembers of the train steps that have been learnt; see
+        `Algorithm.remember`. Whoever learns replaces it."""
         self.records: Records = {
             env.name: [LevelRecord()] * len(env.episodes) for env in environments
         }
-        """How the stages of curricula have been played. Whoever learns replaces it."""
+        """How the stages of curricula have been played in these. Whoever learns replaces it."""
 
-    def begun(self, step: int, version: int) -> Flight:
+    def pending(self, step: int, version: int) -> PendingStep:
         """Return the rollouts of a train step, which begin with what is known now.
 
         Args:
             step: From 0.
             version: Train steps that the policies have taken.
         """
-        return Flight(step=step, version=version, memory=self.memory, records=self.records)
+        return PendingStep(step=step, version=version, memory=self.memory, records=self.records)
 
-    async def rollouts(self, voyage: Voyage, *, may_stop: bool = False) -> Sample:
+    async def rollouts(self, in_flight: InFlightRollouts, *, may_stop: bool = False) -> Sample:
         """Play the rollouts of a train step; equal for equal answers and levels used before.
 
         Rounds of further levels are played as long as the configuration wants more groups that
         have something to teach.
 
         Args:
-            voyage: Says which; notes what is played.
+            in_flight: Says which; notes what is played.
             may_stop: Whether the sample ends early when a signal asks to stop. It must be given up
                 then, so that a resumed run draws all of it again.
 
         Source:
             Dynamic sampling of DAPO (arXiv 2503.14476, section 3.2). Changed: all that was sampled
-            is kept, and rounds are limited.
+            counts, and rounds are limited.
 
         Raises:
             RolloutError: More rollouts or candidates failed than allowed.
         """
-        flight, num_refills, played = voyage.flight, 0, await self._round(voyage, 0)
+        num_refills = 0
+        trees, num_episodes = await self._round(in_flight, 0)
         while (
             num_refills < self._config.rollout.max_refills
-            and not voyage.is_left
-            and not self._has_enough(played.trees, flight)
+            and not in_flight.is_cut_short
+            and not self._has_enough(trees, in_flight.pending)
         ):
             if may_stop and self._stop.is_wanted():
                 break
             num_refills += 1
-            found = await self._round(voyage, num_refills)
-            played = _Played(played.trees + found.trees, played.num_begun + found.num_begun)
-        return Sample(played.trees, num_refills, played.num_begun - len(played.trees))
+            further, num_further = await self._round(in_flight, num_refills)
+            trees, num_episodes = trees + further, num_episodes + num_further
+        return Sample(trees, num_refills, num_episodes - len(trees))
 
-    def take_generate_s(self) -> float:
-        """Return the wall time spent in the engines since the last call."""
-        return self._pool.take_generate_s()
-
-    async def _round(self, voyage: Voyage, index: int) -> _Played:
-        """Play the levels of a round; those of all environments at once."""
-        flight, num, step = voyage.flight, self._config.rollout.num_levels, voyage.flight.step
-        if index == len(flight.first_levels):
-            flight.first_levels.append(self.num_levels_used)
+    async def _round(
+        self, in_flight: InFlightRollouts, index: int
+    ) -> tuple[list[RolloutTree], int]:
+        """Play the levels of a round, of all environments at once; return the number begun, too."""
+        config, pending = self._config, in_flight.pending
+        num, step = config.rollout.num_levels, pending.step
+        # A resumed run plays the levels that it had begun: their numbers are in the checkpoint.
+        if index == len(pending.first_levels):
+            pending.first_levels.append(self.num_levels_used)
             self.num_levels_used += num
-        moment = Moment(step, flight.memory)
         arms = [
             (env, stage, env.config.weight * share)
             for env in self._environments
             if self._trained(env, step)
-            for stage, share in enumerate(self._shares(env, flight.records))
+            for stage, share in enumerate(
+                level_shares(pending.records[env.name], env.config.curriculum_floor)
+            )
         ]
-        counts = level_counts(
-            [weight for *_, weight in arms],
-            num,
-            seed=self._config.seed,
-            step=step,
-            refill=index,
-        )
+        weights = [weight for *_, weight in arms]
+        counts = level_counts(weights, num, seed=config.seed, step=step, refill=index)
         plays = [
-            Play(
+            EpisodeBatch(
                 env.at(stage),
-                self._pool.in_env(env.name, env.roles),
+                self.pool.in_env(env.name, env.roles),
                 episode_specs(
-                    seed=self._config.seed,
+                    seed=config.seed,
                     step=step,
-                    first_level=flight.first_levels[index] - index * num,
+                    first_level=pending.first_levels[index] - index * num,
                     num_levels=count,
-                    num_trajectories=self._config.algorithm.episodes_per_level,
+                    num_trajectories=config.algorithm.episodes_per_level,
                     num_played=index * num + last - count,
                 ),
-                self._settings(env, stage, voyage),
-                self._config.algorithm.strategy(moment),
+                self._settings(env, stage, in_flight),
+                config.algorithm.strategy(StepContext(step, pending.memory)),
             )
             for (env, stage, _), count, last in zip(arms, counts, accumulate(counts), strict=True)
         ]
-        share = await play_share(plays, self._failures, self._pool.ranks, voyage.played)
-        return _Played(await self._joined(share, voyage), sum(len(play.specs) for play in plays))
+        share = await play_share(plays, self._failures, self.pool.ranks, in_flight.play)
+        return await self._joined(share, in_flight), sum(len(play.specs) for play in plays)
 
-    async def _joined(self, share: Share, voyage: Voyage) -> list[RolloutTree]:
-        ranks = self._pool.ranks
+    async def _joined(self, share: Share, in_flight: InFlightRollouts) -> list[RolloutTree]:
+        ranks = self.pool.ranks
         if ranks.size == 1:
             return joined(share, self._failures, ranks)
         # Ranks exchange what they have in the same order: that of the train steps.
-        await voyage.is_first.wait()
-        if self._config.plays_beside_updates:  # other flights go on while this one waits
+        await in_flight.comes_next.wait()
+        if self._config.plays_beside_updates:  # other steps' rollouts go on while this one waits
             return await asyncio.to_thread(joined, share, self._failures, ranks)
         return joined(share, self._failures, ranks)
 
-    def _shares(self, env: TrainingEnvironment, records: Records) -> list[float]:
-        return level_shares(records[env.name], env.config.curriculum_floor)
-
-    def _settings(self, env: TrainingEnvironment, stage: int, voyage: Voyage) -> RolloutSettings:
+    def _settings(
+        self, env: TrainingEnvironment, stage: int, in_flight: InFlightRollouts
+    ) -> RolloutSettings:
         algorithm, names = self._config.algorithm, {r: qualified(env.name, r) for r in env.roles}
-        is_all, step = self._config.updates.branch_frozen, voyage.flight.step
+        is_all, step = self._config.updates.branch_frozen, in_flight.pending.step
+        # Candidates of a role that learns nothing in this step would only cost.
         trained = env.roles if is_all else self._trained(env, step)
         return RolloutSettings(
             env=env.name,
@@ -198,20 +296,20 @@ class Sampler:
                 role: sampling_of(self._config.rollout, name) for role, name in names.items()
             },
             branching_roles=tuple(role for role in trained if algorithm.branches(names[role])),
-            answering=voyage.answer,
-            valuing=voyage.value,
+            answering=in_flight.answering,
+            valuing=in_flight.valuing,
         )
 
     def _trained(self, env: TrainingEnvironment, step: int) -> list[str]:
         """Return the roles of an environment whose samples are trained on."""
         return [r for r in env.roles if self._config.trains(qualified(env.name, r), step)]
 
-    def _has_enough(self, trees: Sequence[RolloutTree], flight: Flight) -> bool:
+    def _has_enough(self, trees: Sequence[RolloutTree], pending: PendingStep) -> bool:
         """Return whether every policy that is updated has as many useful groups as wanted."""
-        config, step = self._config, flight.step
-        is_trained, moment = partial(config.trains, step=step), Moment(step, flight.memory)
-        scored = score_decisions(trees, config.algorithm, is_trained, moment)
-        updated = (name for name in self._pool.updaters() if config.updates_policy(name, step))
+        config, step = self._config, pending.step
+        is_trained, context = partial(config.trains, step=step), StepContext(step, pending.memory)
+        scored = score_decisions(trees, config.algorithm, is_trained, context)
+        updated = (name for name in self.pool.updaters() if config.updates_policy(name, step))
         return all(scored.num_groups.get(n, 0) >= config.rollout.min_groups for n in updated)
 
 
@@ -233,3 +331,46 @@ def sampling_of(
         max_completion_tokens=own.max_completion_tokens or config.max_completion_tokens,
         stop=config.stop if own.stop is None else own.stop,
     )
+
+
+_GOLDEN = Fraction((math.sqrt(5) - 1) / 2)
+"""Its multiples modulo 1 lie evenly, however many of them there are."""
+
+
+def apportioned(weights: Sequence[float], num: int, offset: Fraction) -> list[int]:
+    """Return how many of `num` equal parts go to each weight: systematic sampling.
+
+    Every count is the floor or the ceiling of its quota ``num * weight / sum(weights)``, and for an
+    offset drawn evenly from [0, 1) its expectation is the quota: no other draw of whole numbers has
+    less variance.
+
+    Args:
+        weights: Above 0, at least one.
+        num: Parts, at least 0.
+        offset: Which of the roundings, in [0, 1).
+    """
+    total = sum(map(Fraction, weights))
+    ends = accumulate(num * Fraction(weight) / total for weight in weights)
+    # A part k is at k + offset; those before an end are ceil(end - offset).
+    before = [0, *(math.ceil(end - offset) for end in ends)]
+    return [last - first for first, last in pairwise(before)]
+
+
+def level_counts(
+    weights: Sequence[float], num_levels: int, *, seed: int, step: int, refill: int
+) -> list[int]:
+    """Return how many levels of a round of a train step each environment plays.
+
+    They depend on nothing but the arguments, so that a resumed run repeats them. The offset moves
+    by the golden ratio from one train step to the next: over any number of steps the levels of an
+    environment stay near their quota, also where it is less than one level per step.
+
+    Args:
+        weights: Of the environments.
+        num_levels: Of all of them together.
+        seed: Of the run.
+        step: Train step, from 0.
+        refill: Number of the round within the step, from 0.
+    """
+    first = Fraction(derive_seed(seed, "environments", refill), 1 << 53)
+    return apportioned(weights, num_levels, (first + step * _GOLDEN) % 1)

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import EpisodesOfEnv
-from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.in_flight import TrainingRollouts
-from pettingllms_trainers.rollout.judging.rewards import Rewards
+from pettingllms_trainers.rollout.judging import Rewards
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.runs.evaluate import HeldOut
 from pettingllms_trainers.runs.folder import RunDirectory

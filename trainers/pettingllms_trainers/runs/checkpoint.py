@@ -20,7 +20,7 @@ from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.files import partial_of, whole_directory
 from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.rollout.flight import Flight, Records
+from pettingllms_trainers.rollout.sampler import PendingStep, Records
 
 _FORMAT = 11
 _MANIFEST = "checkpoint.json"
@@ -38,7 +38,7 @@ class Checkpoint:
     """Train steps that are done."""
     num_levels_used: int
     """Level cursor: training levels drawn so far."""
-    flights: Sequence[Flight]
+    flights: Sequence[PendingStep]
     """Rollouts of the next train steps that have begun, in order."""
     memory: Mapping[str, Any]
     """What the algorithm remembers; see `Algorithm.remember`."""
@@ -54,7 +54,7 @@ def save_checkpoint(
     *,
     step: int,
     num_levels_used: int,
-    flights: Sequence[Flight] = (),
+    flights: Sequence[PendingStep] = (),
     memory: Mapping[str, Any] | None = None,
     records: Records | None = None,
     config_hash: str,
@@ -170,11 +170,11 @@ def load_checkpoint(
     )
 
 
-_FLIGHT = TypeAdapter(list[Flight])
+_FLIGHT = TypeAdapter(list[PendingStep])
 _RECORDS = TypeAdapter(dict[str, list[LevelRecord]])
 
 
-def _of_all(flights: Sequence[Flight], ranks: Ranks) -> list[Flight]:
+def _of_all(flights: Sequence[PendingStep], ranks: Ranks) -> list[PendingStep]:
     """Return the flights with what all ranks were answered: each asks for its own levels."""
     found = list(flights)
     for known in ranks.gather([[(flight.answers, flight.values) for flight in flights]]):
@@ -185,12 +185,12 @@ def _of_all(flights: Sequence[Flight], ranks: Ranks) -> list[Flight]:
     return found
 
 
-def _flights_text(flights: Sequence[Flight]) -> str:
+def _flights_text(flights: Sequence[PendingStep]) -> str:
     # Not `dump_json`: that refuses half a surrogate pair, which an environment may have shown.
     return json.dumps(_FLIGHT.dump_python(list(flights), mode="json"))
 
 
-def _read_flights(path: Path) -> list[Flight]:
+def _read_flights(path: Path) -> list[PendingStep]:
     try:
         return _FLIGHT.validate_python(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:

@@ -10,17 +10,16 @@ from typing import NamedTuple
 from pettingllms.evaluation import EpisodeResult, RoleResult, distinct_levels, level_seed
 from pettingllms.policies import Usage
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.algorithms.base import Alone
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.roles import qualified
 from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
+from pettingllms_trainers.rollout.demonstrations import ScriptedEpisode, play_scripted_episode
 from pettingllms_trainers.rollout.environments import RunEnvironment, held_out_kwargs
 from pettingllms_trainers.rollout.episode import Episodes
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.playing import play_episodes
+from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.rollout.sampler import sampling_of
-from pettingllms_trainers.rollout.scripted import ScriptedEpisode, play_scripted_episode
-from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
-from pettingllms_trainers.rollout.strategies.alone import Alone
 from pettingllms_trainers.types import RolloutStatus, RolloutTree
 
 

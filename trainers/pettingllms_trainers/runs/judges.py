@@ -12,9 +12,15 @@ from pettingllms_trainers.config.rewards import RewardConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.rollout.judging.ledger import Ledger
-from pettingllms_trainers.rollout.judging.rewards import Reward, Rewards
-from pettingllms_trainers.rollout.judging.scoring import AnswerFunction, Function, Judge, Scorer
+from pettingllms_trainers.rollout.judging import (
+    AnswerFunction,
+    FunctionScorer,
+    Ledger,
+    PolicyScorer,
+    Reward,
+    Rewards,
+    Scorer,
+)
 
 
 def build_rewards(
@@ -52,7 +58,9 @@ def _scorer(name: str, reward: RewardConfig, fixed_policies: Mapping[str, FixedP
     if reward.judge:
         fixed = fixed_policies[reward.judge]
         kwargs = fixed.template_kwargs
-        return Judge(fixed.policy, reward, {"chat_template_kwargs": kwargs} if kwargs else {})
+        return PolicyScorer(
+            fixed.policy, reward, {"chat_template_kwargs": kwargs} if kwargs else {}
+        )
     if reward.model:
         # Imported here: torch and transformers take seconds.
         from pettingllms_trainers.backends.hf.reward_model import RewardModel
@@ -64,4 +72,4 @@ def _scorer(name: str, reward: RewardConfig, fixed_policies: Mapping[str, FixedP
             f"rewards.{name}.function = {reward.function!r} is a {type(function).__name__}; name a "
             "function (messages, answer) that returns a number"
         )
-    return Function(cast(AnswerFunction, function))
+    return FunctionScorer(cast(AnswerFunction, function))

@@ -16,10 +16,10 @@ from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.policies import TINY
 from pettingllms_trainers.config.roles import qualified
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.rollout.candidates import RolloutSpec
+from pettingllms_trainers.rollout.demonstrations import play_scripted_episode
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import sampling_of
-from pettingllms_trainers.rollout.scripted import play_scripted_episode
-from pettingllms_trainers.rollout.settings import RolloutSpec
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

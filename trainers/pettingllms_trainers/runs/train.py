@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms_trainers.config import Config, config_hash
-from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import StuckError
 from pettingllms_trainers.learning.groups import score_decisions, training_groups
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.demonstrations import WarmStart
-from pettingllms_trainers.rollout.flight import Sample
 from pettingllms_trainers.rollout.in_flight import TrainingRollouts
-from pettingllms_trainers.rollout.judging.rewards import Rewards
+from pettingllms_trainers.rollout.judging import Rewards
+from pettingllms_trainers.rollout.sampler import Sample
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.runs.evaluate import (
     Figures,
@@ -170,7 +170,7 @@ class Trainer:
             "rollout/num_refills": sample.num_refills,
             "rollout/num_stale_episodes": sample.num_stale,
             **phase_metrics(self.config, step),
-            **curriculum_metrics(sample.trees, self.rollouts.records),
+            **curriculum_metrics(sample.trees, self.rollouts.sampler.records),
             **judged_metrics(sample.trees),
             **cost_metrics(self.rewards),
             "time/rollout_s": sample.rollout_s,
@@ -181,12 +181,12 @@ class Trainer:
     def _learn(self, step: int, sample: Sample) -> dict[str, float]:
         """Update policies on their groups; the next rollouts may be played meanwhile."""
         config, trees = self.config, sample.trees
-        is_trained, moment = partial(config.trains, step=step - 1), self._moment(step - 1)
-        scored = score_decisions(trees, config.algorithm, is_trained, moment)
+        is_trained, context = partial(config.trains, step=step - 1), self._context(step - 1)
+        scored = score_decisions(trees, config.algorithm, is_trained, context)
         data = training_groups(
             scored.decisions, mask_truncated=self.config.loss.mask_truncated_completions
         )
-        examples = config.algorithm.value_examples(trees, moment)
+        examples = config.algorithm.value_examples(trees, context)
         self.rollouts.remember(step - 1, trees)
         begun = time.perf_counter()
         activity = f"train step {step}, update"
@@ -207,7 +207,7 @@ class Trainer:
             **age_metrics(trees, step - 1),
             **{
                 f"algorithm/{name}": value
-                for name, value in config.algorithm.metrics(self.rollouts.memory).items()
+                for name, value in config.algorithm.metrics(self.rollouts.sampler.memory).items()
             },
             **update_metrics(stats),
             **timing_metrics(trees, stats, generate_s=sample.generate_s, update_s=update_s),
@@ -216,8 +216,8 @@ class Trainer:
             "time/sync_s": sync_s,
         }
 
-    def _moment(self, step: int) -> Moment:
-        return Moment(step, self.rollouts.memory)
+    def _context(self, step: int) -> StepContext:
+        return StepContext(step, self.rollouts.sampler.memory)
 
     def _fit_values(self, examples: Mapping[str, Sequence[ValueExample]]) -> dict[str, float]:
         """Fit V after the policies, whose hidden states it reads; return its metrics."""
@@ -249,10 +249,10 @@ class Trainer:
             self.checkpoints,
             self.pool.updaters(),
             step=step,
-            num_levels_used=self.rollouts.num_levels_used,
-            flights=self.rollouts.flights,
-            memory=self.rollouts.memory,
-            records=self.rollouts.records,
+            num_levels_used=self.rollouts.sampler.num_levels_used,
+            flights=self.rollouts.pending,
+            memory=self.rollouts.sampler.memory,
+            records=self.rollouts.sampler.records,
             config_hash=config_hash(self.config),
             keep=self.config.checkpoint.keep,
             ranks=self.pool.ranks,

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoTokenizer, LlamaForSequenceClassificati
 from pettingllms_trainers.backends.hf.reward_model import RewardModel
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.rollout.judging.scoring import Exchange
+from pettingllms_trainers.rollout.judging import Exchange
 
 PROMPT = ({"role": "user", "content": "hello"},)
 

@@ -33,7 +33,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.updater import learning_rate
 from pettingllms_trainers.config import EngineConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.minibatch import weighted_groups
+from pettingllms_trainers.learning.batch import weighted_groups
 from pettingllms_trainers.types import Demonstration, Imitation
 
 

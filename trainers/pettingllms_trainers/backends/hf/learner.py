@@ -20,15 +20,17 @@ from pettingllms_trainers.backends.hf.optimizer import Optimizer, RoleGradients
 from pettingllms_trainers.backends.hf.weights import ModelWeights
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.batch import MicroBatch, PackedTokens, micro_batches
-from pettingllms_trainers.learning.loss import MicroLoss, TokenStatistics, token_statistics
-from pettingllms_trainers.learning.weighted import (
+from pettingllms_trainers.learning.batch import (
+    MicroBatch,
+    PackedTokens,
     Scores,
     WeightedGroup,
     fitting_parts,
+    micro_batches,
     shares,
     unweighted,
 )
+from pettingllms_trainers.learning.loss import MicroLoss, TokenStatistics, token_statistics
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from pettingllms_trainers.config.policies import base_of_adapter
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.rollout.judging.scoring import Exchange, Verdict
+from pettingllms_trainers.rollout.judging import Assessment, Exchange
 
 _BATCH = 16
 
@@ -56,7 +56,7 @@ class RewardModel:
         model.config.pad_token_id = tokenizer.pad_token_id
         return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer)
 
-    async def score(self, exchange: Exchange, seed: int) -> Verdict:
+    async def score(self, exchange: Exchange, seed: int) -> Assessment:
         """The seed has no effect."""
         answer = asyncio.get_running_loop().create_future()
         self._waiting.append((self._text(exchange), answer))
@@ -68,7 +68,9 @@ class RewardModel:
                 for (_, one), score in zip(batch, scores, strict=True):
                     one.set_result(score)
         score = await answer
-        return Verdict(score) if math.isfinite(score) else Verdict(None, f"the score is {score}")
+        return (
+            Assessment(score) if math.isfinite(score) else Assessment(None, f"the score is {score}")
+        )
 
     def _text(self, exchange: Exchange) -> str:
         chat = [*exchange.messages, {"role": "assistant", "content": exchange.answer}]

@@ -31,8 +31,7 @@ from pettingllms_trainers.backends.hf.engine import (
 from pettingllms_trainers.backends.hf.flex import PackedAttention, uses_flex
 from pettingllms_trainers.backends.hf.learner import arithmetic, target_logits
 from pettingllms_trainers.backends.hf.model import LoadedModel
-from pettingllms_trainers.learning.batch import micro_batches
-from pettingllms_trainers.learning.minibatch import weighted_groups
+from pettingllms_trainers.learning.batch import micro_batches, weighted_groups
 from pettingllms_trainers.types import (
     GenerateRequest,
     SamplingSettings,

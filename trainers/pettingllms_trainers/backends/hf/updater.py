@@ -32,31 +32,41 @@ from pettingllms_trainers.backends.hf.weights import (
 )
 from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.batch import Targets
-from pettingllms_trainers.learning.diagnostics import Diagnostics, StepDiagnostics, update_figures
-from pettingllms_trainers.learning.engine_gap import engine_gap, with_gap_check
-from pettingllms_trainers.learning.loss import MicroLoss, TokenStatistics, mean_kl, policy_loss
-from pettingllms_trainers.learning.minibatch import (
+from pettingllms_trainers.learning.batch import (
+    Targets,
     UpdatePart,
+    WeightedGroup,
     check_groups,
     mini_batch,
     mini_batches,
     parts_of,
     weighted_groups,
 )
-from pettingllms_trainers.learning.role_gradients import Products, role_figures
-from pettingllms_trainers.learning.steering import (
-    Steering,
-    first_steering,
-    moved_reference,
-    steered,
+from pettingllms_trainers.learning.diagnostics import (
+    Diagnostics,
+    Products,
+    StepDiagnostics,
+    role_figures,
+    update_figures,
 )
-from pettingllms_trainers.learning.weighted import Scores, WeightedGroup
+from pettingllms_trainers.learning.loss import (
+    MicroLoss,
+    Steering,
+    TokenStatistics,
+    engine_gap,
+    first_steering,
+    mean_kl,
+    moved_reference,
+    policy_loss,
+    steered,
+    with_gap_check,
+)
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
     Demonstration,
     Imitation,
     ImitationStep,
+    Scores,
     TrainingCompletion,
     TrainingGroup,
     UpdateStats,

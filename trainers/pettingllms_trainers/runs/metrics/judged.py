@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from statistics import fmean, pvariance
 
-from pettingllms_trainers.rollout.judging.rewards import AGAIN, Rewards
+from pettingllms_trainers.rollout.judging import AGAIN, Rewards
 from pettingllms_trainers.runs.metrics.metric import AnyMetric, Metric
 from pettingllms_trainers.types import Candidate, RolloutTree
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.roles import qualified
-from pettingllms_trainers.rollout.flight import Records
+from pettingllms_trainers.rollout.sampler import Records
 from pettingllms_trainers.runs.metrics.metric import AnyMetric, Metric
 from pettingllms_trainers.runs.metrics.rollouts import num_sampled_tokens
 from pettingllms_trainers.types import STATS_FIELDS, RolloutTree, Shown, UpdateStats, ValueFit

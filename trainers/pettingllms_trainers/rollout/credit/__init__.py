@@ -1,1 +1,0 @@
-"""What a candidate is worth beyond its reward: one small module per credit."""

@@ -1,0 +1,478 @@
+"""Rewards beside those of the environment: judges, functions and reward models score answers.
+
+`Scorer` is who scores, `Ledger` retains what was paid for, `Reward` and `Rewards` ask for each
+content once, and `ShapedEpisodes` adds the scores to what the environment gives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pettingllms import TextEnv, role_of
+from pettingllms.files import open_to_append, read_lines
+from pettingllms.policies import Policy, PolicyFailure, Prompt, Sampling, Usage
+from pettingllms.prompts import as_observation
+from pettingllms_trainers.config.rewards import RewardConfig
+from pettingllms_trainers.config.roles import qualified
+from pettingllms_trainers.errors import BudgetSpent
+from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState, LostBranch
+
+
+class Exchange(NamedTuple):
+    """What is scored: an answer, and what it answers."""
+
+    messages: tuple[Mapping[str, str], ...]
+    """The prompt, as chat messages."""
+    answer: str
+    """The answer's text."""
+
+
+class Assessment(NamedTuple):
+    """What a scorer says of an answer."""
+
+    score: float | None
+    """The score, finite; None when there is none."""
+    text: str = ""
+    """What a judge wrote; why there is no score."""
+    dollars: float = 0.0
+    """What it cost."""
+
+
+class Scorer(Protocol):
+    """Scores answers; called concurrently."""
+
+    async def score(self, exchange: Exchange, seed: int) -> Assessment:
+        """Return a verdict, also when there is no score; only programming errors are raised.
+
+        Args:
+            exchange: What is scored.
+            seed: In [0, 2**31); verdicts with different seeds are independent draws.
+        """
+        ...
+
+
+_TEXT = """\
+<prompt>
+{prompt}
+</prompt>
+<answer>
+{answer}
+</answer>
+
+{task}"""
+_QUESTION = """\
+About the answer above to the prompt above: {question}
+Think briefly, then reply on a last line with yes or no."""
+_RUBRIC = """\
+Grade the answer above to the prompt above. {rubric}
+Think briefly, then reply on a last line with Grade: N, where N is a number from 0 to 10."""
+_NUM_TRIES = 3
+"""How often a judge is asked whose verdict cannot be read."""
+_YES_OR_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<![\w.-])(-?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*10\b)?")
+"""A number, without the 10 that it is out of."""
+
+
+class PolicyScorer:
+    """Asks a policy, and asks again while its verdict cannot be read.
+
+    Args:
+        policy: Who is asked; its own settings say how often a request is sent again.
+        config: Question or rubric, and how verdicts are drawn.
+        extra: Further fields of the request.
+    """
+
+    def __init__(
+        self, policy: Policy, config: RewardConfig, extra: Mapping[str, Any] | None = None
+    ) -> None:
+        self._policy, self._config = policy, config
+        self._sampling = Sampling(
+            temperature=config.temperature,
+            max_completion_tokens=config.max_completion_tokens,
+            extra=extra or {},
+        )
+
+    async def score(self, exchange: Exchange, seed: int) -> Assessment:
+        messages = [{"role": "user", "content": judge_prompt(self._config, exchange)}]
+        dollars, text = 0.0, ""
+        for number in range(_NUM_TRIES):
+            prompt = Prompt(messages, "judge_0", (seed + number) % 2**31)
+            try:
+                (answer,) = await self._policy.sample([prompt], 1, self._sampling)
+            except PolicyFailure as error:
+                dollars += self._cost(error.usage)
+                return Assessment(None, str(error), dollars)
+            dollars, text = dollars + self._cost(answer.usage), answer.completions[0].text
+            if (score := read_verdict(self._config, text)) is not None:
+                return Assessment(score, text, dollars)
+        return Assessment(None, f"no verdict can be read in {text!r}", dollars)
+
+    def _cost(self, usage: Usage) -> float:
+        asked, written = self._config.dollars_per_million
+        return (asked * usage.prompt_tokens + written * usage.completion_tokens) / 1e6
+
+
+def judge_prompt(config: RewardConfig, exchange: Exchange) -> str:
+    """Return what a judge reads."""
+    task = (
+        _QUESTION.format(question=config.question)
+        if config.question
+        else _RUBRIC.format(rubric=config.rubric)
+    )
+    prompt = as_observation(exchange.messages)
+    return _TEXT.format(prompt=prompt, answer=exchange.answer, task=task)
+
+
+def read_verdict(config: RewardConfig, text: str) -> float | None:
+    """Return the score in [0, 1] that a judge's text states last; None when it states none."""
+    if config.question:
+        words = _YES_OR_NO.findall(text)
+        return float(words[-1].lower() == "yes") if words else None
+    _, _, after = (lower := text.lower()).rpartition("grade:")
+    # The first one after the word: what follows it is said of the grade, or of something else.
+    stated = _NUMBER.findall(after)[:1] if after != lower else []
+    numbers = stated or _NUMBER.findall(lower)
+    grade = float(numbers[-1]) if numbers else -1.0
+    return grade / 10 if 0 <= grade <= 10 else None
+
+
+AnswerFunction = Callable[[Sequence[Mapping[str, str]], str], float]
+"""``(messages, answer) -> score``; safe to call from several threads."""
+
+
+class FunctionScorer:
+    """Calls a function in a thread; what it raises is a verdict without a score.
+
+    Args:
+        function: Scores an answer.
+    """
+
+    def __init__(self, function: AnswerFunction) -> None:
+        self._function = function
+
+    async def score(self, exchange: Exchange, seed: int) -> Assessment:
+        messages = [dict(message) for message in exchange.messages]
+        try:
+            score = float(await asyncio.to_thread(self._function, messages, exchange.answer))
+        except Exception as error:  # noqa: BLE001  the failure of foreign code is one answer's
+            return Assessment(None, f"{type(error).__name__}: {error}")
+        if not math.isfinite(score):
+            return Assessment(None, f"the score is {score}; allowed: a finite number")
+        return Assessment(score)
+
+
+class Spent(NamedTuple):
+    """What the scores of a reward have taken so far, in earlier parts of the run too."""
+
+    num_verdicts: int = 0
+    """Verdicts that were asked for, those without a score too."""
+    dollars: float = 0.0
+    seconds: float = 0.0
+    """All verdicts together, also those that were asked for at the same time."""
+
+
+class Ledger:
+    """The verdicts on one reward, in a file of lines, and what they took.
+
+    Verdicts with a score are found again by content. In a resumed run the train steps after the
+    checkpoint are played again, with the same answers: they get the scores that they had, so that
+    the run goes on as if it had never stopped even where a judge would now say something else.
+
+    Args:
+        path: The file; None keeps nothing beyond this process.
+        name: Name of the reward.
+        config: What it is; its budget is checked here.
+        num_shares: Processes that share the budget.
+    """
+
+    def __init__(
+        self, path: Path | None, name: str, config: RewardConfig, num_shares: int = 1
+    ) -> None:
+        self._path, self._name, self._config = path, name, config
+        self._num_shares = num_shares
+        self._scores: dict[str, float] = {}
+        self.spent = Spent()
+        """What was spent."""
+        for line in read_lines(path) if path else ():
+            if line["reward"] == name:
+                self._count(line)
+
+    def find(self, key: str) -> float | None:
+        """Return the score that was given before."""
+        return self._scores.get(key)
+
+    def add(self, key: str, exchange: Exchange, verdict: Assessment, seconds: float) -> None:
+        """Write down a verdict."""
+        line = {
+            "reward": self._name,
+            "key": key,
+            "score": verdict.score,
+            "dollars": verdict.dollars,
+            "seconds": round(seconds, 4),
+            "answer": exchange.answer,
+            "verdict": verdict.text,
+        }
+        self._count(line)
+        if self._path:
+            with open_to_append(self._path) as file:
+                file.write(f"{json.dumps(line)}\n".encode())
+
+    def check_budget(self) -> None:
+        """Refuse to spend more than the budget.
+
+        Raises:
+            BudgetSpent: It is spent.
+        """
+        for unit, spent in (("dollars", self.spent.dollars), ("seconds", self.spent.seconds)):
+            limit = getattr(self._config, f"max_{unit}") / self._num_shares
+            if limit and spent >= limit:
+                raise BudgetSpent(
+                    f"rewards.{self._name} has taken {spent:.4g} {unit} for "
+                    f"{self.spent.num_verdicts} verdicts, and max_{unit} = {limit:g}. Raise "
+                    f"rewards.{self._name}.max_{unit} and resume the run: verdicts are kept"
+                )
+
+    def _count(self, line: Mapping[str, Any]) -> None:
+        if line["score"] is not None:
+            self._scores[line["key"]] = line["score"]
+        self.spent = Spent(
+            self.spent.num_verdicts + 1,
+            self.spent.dollars + line["dollars"],
+            self.spent.seconds + line["seconds"],
+        )
+
+
+def content_key(config: RewardConfig, exchange: Exchange, number: int) -> str:
+    """Return 32 hexadecimal digits of all that decides a verdict.
+
+    Args:
+        config: Who is asked what. Weights and budgets do not matter.
+        exchange: What is scored.
+        number: Which verdict on it, from 0.
+    """
+    names = ("judge", "question", "rubric", "function", "model", "temperature")
+    asked = [getattr(config, name) for name in names]
+    content = [*asked, [dict(one) for one in exchange.messages], exchange.answer, number]
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
+
+
+AGAIN = " again"
+"""Ends the name of a second score of the same answer."""
+
+
+class ExtraReward(NamedTuple):
+    """What an answer earns beside the environment's reward."""
+
+    reward: float
+    """Weighted sum of its scores."""
+    scores: Mapping[str, float]
+    """Name of a reward to its score; with `AGAIN`, to a second one of the same answer."""
+    failure: str = ""
+    """Why it could not be judged and is to be left out; empty when it could."""
+
+
+class Reward:
+    """One reward of a run.
+
+    Args:
+        name: Its name.
+        config: Its table of the run file.
+        scorer: Gives verdicts.
+        ledger: Keeps them.
+    """
+
+    def __init__(self, name: str, config: RewardConfig, scorer: Scorer, ledger: Ledger) -> None:
+        self.name, self.config, self.ledger = name, config, ledger
+        self._scorer = scorer
+        self._asked: dict[str, asyncio.Task[float | str]] = {}
+
+    async def scores(self, exchange: Exchange) -> tuple[list[float], str]:
+        """Return one score of an answer, or two, or why there is none.
+
+        Which answers are judged twice depends on their content alone.
+
+        Raises:
+            BudgetSpent: There is no money or time left for it.
+        """
+        first = content_key(self.config, exchange, 0)
+        is_twice = int(first[:8], 16) < self.config.judged_twice * 2**32
+        keys = [first, content_key(self.config, exchange, 1)] if is_twice else [first]
+        found = await asyncio.gather(*(self._score(key, exchange) for key in keys))
+        scores = [one for one in found if isinstance(one, float)]
+        if isinstance(found[0], str):
+            failed = self.config.on_failure
+            return ([], found[0]) if failed is None else ([failed], "")
+        return scores, ""
+
+    async def _score(self, key: str, exchange: Exchange) -> float | str:
+        """Return a score, or why there is none; equal answers that wait share one request."""
+        if (score := self.ledger.find(key)) is not None:
+            return score
+        if key not in self._asked:
+            self._asked[key] = asyncio.ensure_future(self._ask(key, exchange))
+        return await asyncio.shield(self._asked[key])
+
+    async def _ask(self, key: str, exchange: Exchange) -> float | str:
+        try:
+            self.ledger.check_budget()
+            started = time.perf_counter()
+            verdict = await self._scorer.score(exchange, int(key[-7:], 16))
+            self.ledger.add(key, exchange, verdict, time.perf_counter() - started)
+            return verdict.text if verdict.score is None else verdict.score
+        finally:
+            del self._asked[key]
+
+
+class Rewards:
+    """All rewards of a run.
+
+    Args:
+        rewards: In the order of the run file; may be none.
+    """
+
+    def __init__(self, rewards: Sequence[Reward] = ()) -> None:
+        self.rewards = tuple(rewards)
+        """The rewards."""
+
+    async def judge(self, role: str, exchange: Exchange) -> ExtraReward:
+        """Return what an answer earns beside the environment's reward.
+
+        Args:
+            role: Who gave it; `ENV.ROLE` in a run of several environments.
+            exchange: The answer, and what it answers.
+
+        Raises:
+            BudgetSpent: There is no money or time left for it.
+        """
+        asked = [one for one in self.rewards if one.config.weight_of(role)]
+        found = await asyncio.gather(*(one.scores(exchange) for one in asked))
+        total, scores = 0.0, dict[str, float]()
+        for one, (values, failure) in zip(asked, found, strict=True):
+            if failure:
+                return ExtraReward(0.0, {}, f"rewards.{one.name} has no score: {failure}")
+            total += one.config.weight_of(role) * values[0]
+            scores |= dict(zip((one.name, one.name + AGAIN), values, strict=False))
+        return ExtraReward(total, scores)
+
+
+class _ShapedBranch(NamedTuple):
+    """A branch whose answer could be judged."""
+
+    index: int
+    """Which of the last branches of the episodes below."""
+    agent: str
+    """Whose answer it is."""
+    extra: float
+    """What is added to that agent's reward."""
+
+
+class ShapedEpisodes:
+    """Episodes of another place whose rewards are multiplied and added to.
+
+    All rewards, and both parts of them, are multiplied by `env.reward_scale`. To that the acting
+    agent earns what its answer is judged to be worth: part of its own reward, not of the team's, as
+    a judge reads one answer. A branch that cannot be judged is lost, unless the reward has a score
+    for that.
+
+    Args:
+        episodes: Where the episodes are played; see `Episodes`.
+        rewards: Who judges.
+        scale: The factor, at least 0.
+        env: Name of the environment among several.
+    """
+
+    def __init__(
+        self, episodes: Episodes, rewards: Rewards, scale: float = 1, env: str = ""
+    ) -> None:
+        self._episodes, self._scale = episodes, scale
+        self._rewards, self._env = rewards, env
+        self._states: dict[int, EpisodeState] = {}
+        self._branches: dict[int, list[_ShapedBranch]] = {}
+
+    async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
+        episode, state = await self._episodes.start(env_seed)
+        return episode, self._now(episode, self._shaped(state))
+
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
+        state = self._states[episode]
+        role = qualified(self._env, role_of(state.agent))
+        # Both at once: a judge may take as long as the environment.
+        below, extras = await asyncio.gather(
+            self._episodes.branch(episode, texts),
+            asyncio.gather(
+                *(self._rewards.judge(role, Exchange(state.messages, str(text))) for text in texts)
+            ),
+        )
+        branches = tuple(map(self._with_reward, below, extras))
+        # Only branches that the environment could carry out have an index below, and of these only
+        # those that could be judged have one here.
+        forks = [
+            (branch, extra.reward)
+            for own, branch, extra in zip(below, branches, extras, strict=True)
+            if isinstance(own, Branch)
+        ]
+        self._branches[episode] = [
+            _ShapedBranch(index, state.agent, reward)
+            for index, (branch, reward) in enumerate(forks)
+            if isinstance(branch, Branch)
+        ]
+        return branches
+
+    async def follow(self, episode: int, index: int) -> EpisodeState:
+        branch = self._branches.pop(episode)[index]
+        state = await self._episodes.follow(episode, branch.index)
+        return self._now(episode, self._shaped(state, branch))
+
+    async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
+        states = await self._episodes.successors(episode)
+        return tuple(self._shaped(states[one.index], one) for one in self._branches[episode])
+
+    async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
+        if index is None:
+            copy, _ = await self._episodes.fork(episode)
+            return copy, self._now(copy, self._states[episode])
+        branch = self._branches[episode][index]
+        copy, state = await self._episodes.fork(episode, branch.index)
+        return copy, self._now(copy, self._shaped(state, branch))
+
+    async def environment(self, episode: int) -> TextEnv[Any]:
+        return await self._episodes.environment(episode)
+
+    async def close(self, episode: int) -> None:
+        self._states.pop(episode, None)
+        self._branches.pop(episode, None)
+        await self._episodes.close(episode)
+
+    def _now(self, episode: int, state: EpisodeState) -> EpisodeState:
+        self._states[episode] = state
+        return state
+
+    def _shaped(self, state: EpisodeState, branch: _ShapedBranch | None = None) -> EpisodeState:
+        rewards = {agent: reward * self._scale for agent, reward in state.rewards.items()}
+        if branch is not None:
+            rewards[branch.agent] += branch.extra
+        return replace(state, rewards=rewards)
+
+    def _with_reward(self, branch: Branch | LostBranch, extra: ExtraReward) -> Branch | LostBranch:
+        if isinstance(branch, LostBranch):
+            return branch
+        if extra.failure:
+            kind, _, _ = extra.failure.partition(":")
+            return LostBranch(extra.failure, kind, "")
+        return branch._replace(
+            env_reward=branch.reward,
+            reward=branch.reward * self._scale + extra.reward,
+            team=branch.team * self._scale,
+            local=branch.local * self._scale + extra.reward,
+            judged=extra.scores,
+        )

@@ -1,1 +1,0 @@
-"""Rewards beside those of the environment: judges, functions and reward models score answers."""
