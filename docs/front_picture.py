@@ -50,6 +50,7 @@ _STYLE = """
 def front_picture() -> str:
     """The picture as SVG, with a text for those who cannot see it."""
     decisions, ending = rollout()
+    # Two decisions of one turn say it all; four would be too small to read.
     last = decisions[-2:]
     turn = last[0].turn + 1
     runs = json.loads(RESULT.read_text(encoding="utf-8"))["runs"]
@@ -88,6 +89,7 @@ def _decision(row: int, decision: Decision) -> str:
             f'<path class="{kind}" d="M{start} {middle:g} {bend} {end if index else ""}"/>'
         )
         parts.append(_candidate(decision, index, x, top + 26))
+    # What is followed is drawn last, above the other lines.
     return "".join(sorted(parts, key=lambda part: "followed" in part))
 
 

@@ -56,6 +56,7 @@ def pictures_of_pages(runs: list[Path]) -> None:
     with tempfile.TemporaryDirectory() as folder, opened_browser() as browser:
         run = write_view(runs[0], Path(folder) / "view.html", max_replays=1000).path
         several = write_overview(runs, Path(folder) / "runs.html").path
+        # A tree whose candidates differ: late in training they do not.
         tree = f"#e={position_of_a_mixed_tree(browser, run)}&n=1"
         shots = (
             ("viewer-overview", run, "", WIDE, "light"),

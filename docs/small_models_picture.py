@@ -82,6 +82,7 @@ def _panel(found: Results, row: Mapping[str, Any], place: int) -> str:
         way: [(at, _success(found, row, way, at)) for at in np.linspace(0, tokens, _NUM_POINTS)]
         for way in _ways(found, row)
     }
+    # All bands first: none may hide a line.
     bands = [plot.band(curve, way) for way, curve in curves.items()]
     lines = [plot.line(curve, way) for way, curve in curves.items()]
     head = text(left - _LEFT + _KEYS[0], top - 18, row["label"])

@@ -45,6 +45,7 @@ def staleness_picture() -> str:
     parts = [plot.axes(), text(50, 24, head)]
     parts.append(text(plot.x(last / 2), 282, "train steps", anchor="middle"))
     for place, (bound, curve) in enumerate(curves.items()):
+        # Beside each other, or equal ends would hide all but the last.
         shift = _APART * (place - (len(curves) - 1) / 2)
         parts += [plot.line(curve, f"k{place}", shift), _ends(plot, curve, place, shift)]
         parts.append(key(518, 56 + 22 * place, f"k{place}", f"k = {bound}"))

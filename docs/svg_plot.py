@@ -82,6 +82,7 @@ class Plot(NamedTuple):
 
     def band(self, curve: Curve, kind: str) -> str:
         """The area of intervals, as far as it is within 0 and 1."""
+        # A t-interval may leave the range of a share; a plot may not.
         highs = [(self.x(at), self.y(min(1, one.high))) for at, one in curve]
         lows = [(self.x(at), self.y(max(0, one.low))) for at, one in reversed(curve)]
         return f'<polygon class="band {kind}" points="{_joined(highs + lows)}"/>'

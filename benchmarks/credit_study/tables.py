@@ -387,44 +387,6 @@ def credit_c3() -> str:
     return markdown(head, rows) + note + found.caption()
 
 
-def credit_bias() -> str:
-    """Cosines of expected updates of trees with the true gradient."""
-    sizes, rows = TABLE["exact"]["num_candidates"], list[list[str]]()
-    for reward in _REWARDS:
-        found = results("exact").cells.get(f"bias|{reward}", {}).get("cosines", {})
-        for name in dict.fromkeys(key.rpartition(", ")[0] for key in found):
-            branch, credit, norm = name.split(", ")
-            credit = "true V" if credit == "value" else "step"
-            means = [f"{found[f'{name}, {size}']['mean']:.2f}" for size in sizes]
-            rows.append([reward, branch, credit, norm, *means])
-    return markdown(["reward", "branch", "credit", "norm", *(f"K = {k}" for k in sizes)], rows)
-
-
-def credit_noise() -> str:
-    """Bias and noise of sampled updates, by way."""
-    found, rows = results("exact").cells, list[list[str]]()
-    for way in TABLE["exact"]["noise_ways"]:
-        cells = [found.get(f"noise|{reward}|{way}", {}) for reward in _REWARDS]
-        values = [cell.get(what) for cell in cells for what in ("cosine", "noise")]
-        rows.append([label_of(way), *("-" if of is None else f"{of:.2f}" for of in values)])
-    head = [f"{what}, {reward}" for reward in _REWARDS for what in ("cosine", "noise")]
-    return markdown(["algorithm", *head], rows)
-
-
-def credit_lemma() -> str:
-    """In how many decisions the best reward of a step is best in the end."""
-    rows: list[list[str]] = []
-    for case in TABLE["exact"]["lemma"]:
-        for team in case["teams"]:
-            found = results("exact").cells.get(f"lemma|{case['label']}|{team}")
-            for role, (nodes, *kinds) in found["nodes"].items() if found else ():
-                shares = [f"{100 * n / nodes:.1f} %" for n in kinds]
-                greedy = f"{found['greedy_solves']} of {found['solvable']}"
-                rows.append([case["label"], team, role, str(nodes), *shares, greedy])
-    head = ["levels", "team", "role", "decisions", "best return", "best success", "greedy solves"]
-    return markdown(head, rows)
-
-
 TABLES: Mapping[str, Callable[[], str]] = {
     of.__name__: of
     for of in (
@@ -435,9 +397,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
         credit_rates,
         credit_settings,
         credit_c3,
-        credit_bias,
-        credit_noise,
-        credit_lemma,
     )
 }
 """Name of a table in the documents -> what makes it."""

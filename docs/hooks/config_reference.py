@@ -29,6 +29,7 @@ def _section(model: type[Section], path: str) -> list[str]:
     parts += [table(["key", "values", "default", "meaning"], rows)] if rows else []
     for name, field in model.model_fields.items():
         inner = _inner(field)
+        # One section for each, since its keys depend on its name.
         if inner is Algorithm:
             parts += _algorithms(name)
         elif inner is not None:
@@ -74,6 +75,7 @@ def _type(annotation: Any) -> str:
     origin = get_origin(annotation)
     if origin is Literal:
         return " | ".join(map(_toml, inner))
+    # `int | None` is an int that may be left out, as the default says.
     if origin in (Annotated, UnionType):
         return _type(inner[0])
     if origin is tuple:

@@ -28,6 +28,7 @@ def built_in_ids() -> list[str]:
 
 def environment_table() -> str:
     """The table of environments, with links to their pages."""
+    # Made with defaults: the agents of another team are on the page itself.
     rows: list[list[str]] = []
     for env_id in built_in_ids():
         env = pettingllms.make(env_id, checks=False)
@@ -60,6 +61,7 @@ def pictures(env_id: str) -> dict[str, bytes]:
     env = pettingllms.make(env_id, checks=False)
     if "rgb_array" not in env.metadata["render_modes"]:
         return {}
+    # Set afterwards: the page shows the call with default arguments.
     env.render_mode = "rgb_array"
     env.reset(seed=SEED)
     start = env.render()
@@ -86,6 +88,7 @@ def _prose(text: str) -> str:
 
 
 def _policy(env: Any) -> str:
+    # An episode that is solved shows more of the game.
     names = env.scripted_policies
     return "oracle" if "oracle" in names else names[0]
 
@@ -136,6 +139,7 @@ def _episode(env: Any, images: list[str]) -> str:
         f"`{policy}`. It starts with:\n",
         fenced(start, PROSE),
     ]
+    # Whole episodes would be pages long, and their later turns look alike.
     for step in steps[:_MAX_STEPS]:
         lines.append(_step(step))
     if len(steps) > _MAX_STEPS:

@@ -93,6 +93,7 @@ def command_reference() -> str:
 
 
 def _commands(context: click.Context) -> Iterator[click.Context]:
+    # As wide as a terminal, so that the help looks as it does there.
     context.max_content_width = context.terminal_width = 78
     yield context
     group = context.command
@@ -144,6 +145,7 @@ def default_of(key: str) -> Any:
     model: Any = Config
     for section in sections:
         model = model.model_fields[section].annotation
+    # Its keys depend on the name; the table shows those of the default.
     if model is Algorithm:
         model = algorithm_class(DEFAULT)
     return model.model_fields[name].default
@@ -164,6 +166,7 @@ _TABLE_MARK = re.compile(r"^<!-- /?table:\w+ -->\n", re.MULTILINE)
 
 def environments() -> str:
     """What is said about all environments: teams, anatomy, rewards."""
+    # The table at its head is the one of the index, with links.
     text = document("envs/README.md")
     return text[text.index("## Teams") :]
 
@@ -186,5 +189,6 @@ def new_package() -> str:
 def document(path: str) -> str:
     """A document without its title and without links to other files of the repository."""
     text = (ROOT / path).read_text(encoding="utf-8")
+    # The page has a title, and its links would lead out of the site.
     body = text.partition("\n")[2]
     return _LINK.sub(r"\1", _TABLE_MARK.sub("", body))

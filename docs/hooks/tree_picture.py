@@ -63,11 +63,13 @@ def rollout() -> tuple[list[Decision], str]:
         render_mode="ansi",
     )
     env.reset(seed=_LEVEL_SEED)
+    # Played, not drawn by hand: rewards and advantages are those of the trainer.
     rng = random.Random(_CHANCE_SEED)
     decisions: list[Decision] = []
     agent = env.agent_selection
     while not (env.terminations[agent] or env.truncations[agent]):
         texts = [env.scripted_action(agent, policy, rng) for policy in _POLICIES]
+        # All candidates answer the same prompt in the same state.
         forks = [env.fork() for _ in texts]
         for fork, text in zip(forks, texts, strict=True):
             fork.step(text)

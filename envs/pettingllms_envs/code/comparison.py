@@ -33,6 +33,7 @@ def outputs_match(actual: str, expected: str, *, exact: bool = False) -> bool:
         exact: Compare character by character; only line-end style and the very last line end are
             free.
     """
+    # Editors add or drop the last line end; nobody means it.
     if exact:
         return _plain(actual) == _plain(expected)
     given, wanted = actual.split(), expected.split()

@@ -21,13 +21,9 @@ from pettingllms_envs.code.problems import problem_table
 from pettingllms_envs.code.rules import (
     CodeState,
     Mismatch,
-    at_turn_start,
-    next_turn,
     program_value,
     with_mismatches,
     with_program,
-    with_remark,
-    with_tests,
 )
 from pettingllms_envs.code.text import FIELDS, board, fields, read_program, read_tests, team_prompts
 from pettingllms_envs.datasets import CodeProblem, CodeTest
@@ -255,14 +251,17 @@ class CodeEnv(TextEnv[CodeState]):
 
     def _act(self, state: CodeState, agent: str, action: Any) -> Transition:
         if role_of(agent) == "coder":
-            return self._code(at_turn_start(state), action)
+            # Last turn's remarks and tests are gone before the first agent of a turn acts.
+            start = state._replace(remarks=(), tests=(), is_program_new=False)
+            return self._code(start, action)
         return self._test(state, action)
 
     def _code(self, state: CodeState, action: str | ParseError) -> Transition:
         problem = self._problems[state.problem_id]
         total = len(problem.tests)
         if isinstance(action, ParseError):
-            after, local = with_remark(state, f"the coder gave {action.reason}"), self._cost()
+            remark = f"the coder gave {action.reason}"
+            after, local = state._replace(remarks=(*state.remarks, remark)), self._cost()
         else:
             num_passed = sum(self._judge.passes(problem, action, problem.tests))
             after, local = with_program(state, action, num_passed, total), 0.0
@@ -284,14 +283,15 @@ class CodeEnv(TextEnv[CodeState]):
     def _test(self, state: CodeState, action: tuple[CodeTest, ...] | ParseError) -> Transition:
         problem = self._problems[state.problem_id]
         if isinstance(action, ParseError):
-            after = with_remark(state, f"the tester gave {action.reason}")
+            remark = f"the tester gave {action.reason}"
+            after = state._replace(remarks=(*state.remarks, remark))
             worth = Worth(0, 0, 0, 0, "nobody", state.test_value)
             done = Transition(
                 after, 0.0, self._cost(), info={"problem": problem.id, **worth.facts()}
             )
             return self._close(done._replace(info={**done.info, "agreed": False}))
         worth = worth_of_tests(self._judge, problem, action, state.passing)
-        after = with_tests(state, action, worth.value)
+        after = state._replace(tests=action, test_value=worth.value)
         local = worth.value - state.test_value
         return self._compare(
             Transition(after, 0.0, local, info={"problem": problem.id, **worth.facts()}), action
@@ -317,7 +317,7 @@ class CodeEnv(TextEnv[CodeState]):
         """End the turn: hand the program in, or continue."""
         state: CodeState = done.state
         if not done.info["agreed"] and state.turn + 1 < self.max_turns:
-            return done._replace(state=next_turn(state))
+            return done._replace(state=state._replace(turn=state.turn + 1, is_program_new=False))
         total = len(self._problems[state.problem_id].tests)
         return done._replace(terminated=True, success=state.num_passed == total)
 

@@ -66,6 +66,7 @@ class Memory:
         with self._lock:
             if key not in self._entries:
                 return None
+            # What is used stays: within a run the same few problems come again and again.
             self._entries.move_to_end(key)
             return self._entries[key][0]
 
@@ -104,6 +105,7 @@ class Judge:
     def __init__(self, sandbox: Sandbox | None = None, *, exact: bool = False) -> None:
         self._sandbox = sandbox or default_sandbox()
         self._exact = exact
+        # Rollouts step environments in threads, and all share one judge.
         self._lock = threading.Lock()
         self._num_starved = 0
         self._memory = Memory(MAX_BYTES)

@@ -60,6 +60,7 @@ def find_bad_programs(
     Raises:
         SandboxError: The sandbox itself failed.
     """
+    # Made late and one by one: most problems have enough wrong programs of their own.
     variants = () if problem.solution is None else mutants(problem.solution, MAX_TRIED)
     strong: list[BadProgram] = []
     weak: list[BadProgram] = []
@@ -85,6 +86,7 @@ def _judged(
     easy_tests: tuple[CodeTest, ...],
 ) -> Iterator[BadProgram]:
     """What fails a golden test and no easy one, passes some test, and is never too slow."""
+    # A tester's test is short: a program that only fails long ones would never be exposed.
     shortest = sorted(range(len(problem.tests)), key=lambda i: len(problem.tests[i].input))
     shortest = shortest[:MAX_GOLDEN_TESTS]
     num_easy, num_examples = len(easy_tests), len(problem.public_tests)

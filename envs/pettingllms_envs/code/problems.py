@@ -27,6 +27,7 @@ def builtin_problems() -> Mapping[str, CodeProblem]:
     They are the lines of `builtin.jsonl`: the fields of `CodeProblem` by name, tests as pairs of
     input and output. The outputs were computed by a second program, independent of `solution`.
     """
+    # Read when a problem is first asked for: an import of the package costs nothing.
     lines = resources.files("pettingllms_envs.code").joinpath("builtin.jsonl").read_text("utf-8")
     problems: dict[str, CodeProblem] = {}
     for row in map(json.loads, lines.splitlines()):
@@ -34,6 +35,7 @@ def builtin_problems() -> Mapping[str, CodeProblem]:
             row[name] = tuple(CodeTest(*pair) for pair in row[name])
         row["wrong_programs"] = tuple(row["wrong_programs"])
         problems[row["id"]] = CodeProblem(**row)
+    # Shared by all environments of the process, none of which may change it.
     return MappingProxyType(problems)
 
 
@@ -74,6 +76,7 @@ def problem_table(
                 raise InvalidArgument("source", problem, "problems with at least one golden test")
     if wanted is not None and source != BUILTIN:
         problems = of_difficulty(problems, wanted)
+    # Tests are cut here, so that worth and rewards are over what is run.
     return {p.id: p._replace(tests=p.tests[:max_tests]) for p in problems}
 
 

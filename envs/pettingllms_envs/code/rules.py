@@ -54,31 +54,11 @@ def with_program(state: CodeState, program: str, num_passed: int, num_tests: int
     )
 
 
-def with_tests(state: CodeState, tests: tuple[CodeTest, ...], value: float) -> CodeState:
-    """The state after tests whose worth is known."""
-    return state._replace(tests=tests, test_value=value)
-
-
-def with_remark(state: CodeState, remark: str) -> CodeState:
-    """The state after a text that could not be read."""
-    return state._replace(remarks=(*state.remarks, remark))
-
-
 def with_mismatches(state: CodeState, found: tuple[Mismatch, ...], history: int) -> CodeState:
     """The state with further mismatches; the latest `history` different ones are kept."""
     new = {mismatch[1:] for mismatch in found}
     kept = (mismatch for mismatch in state.mismatches if mismatch[1:] not in new)
     return state._replace(mismatches=(*kept, *found)[-history:])
-
-
-def at_turn_start(state: CodeState) -> CodeState:
-    """The state before the first agent of a turn acts: last turn's remarks are gone."""
-    return state._replace(remarks=(), tests=(), is_program_new=False)
-
-
-def next_turn(state: CodeState) -> CodeState:
-    """The state at the start of the next turn."""
-    return state._replace(turn=state.turn + 1, is_program_new=False)
 
 
 def program_value(num_passed: int, num_tests: int) -> float:

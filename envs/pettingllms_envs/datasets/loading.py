@@ -129,6 +129,7 @@ def _converted(rows: Iterable[Row | RowError], schema: Schema) -> Loaded[CodePro
             if isinstance(row, RowError):
                 raise row
             problem = schema.convert(row, number)
+            # Ids decide the split: a second one could be in training and test at once.
             if problem.id in seen:
                 raise RowError("the id of an earlier row")
             if isinstance(problem, CodeProblem) and accepts_several(problem.statement):
@@ -144,6 +145,7 @@ def _converted(rows: Iterable[Row | RowError], schema: Schema) -> Loaded[CodePro
 def _why_empty(loaded: Loaded[CodeProblem]) -> str:
     if not loaded.skipped:
         return "It has no rows."
+    # Three reasons explain a file that was meant otherwise; more would hide them.
     common = Counter({reason: len(rows) for reason, rows in loaded.skipped.items()}).most_common(3)
     reasons = "; ".join(f"{reason} ({count} rows)" for reason, count in common)
     return f"None of its {loaded.num_rows} rows can be used: {reasons}."
@@ -186,6 +188,7 @@ def read_rows(source: str | Path, split: str | None = None) -> Iterator[Row | Ro
 
 
 def _as_row(value: object) -> Row | RowError:
+    # An error takes the place of a line, so that numbers of rows stay those of the file.
     if isinstance(value, dict | RowError):
         return cast("Row | RowError", value)
     return RowError(f"a {type(value).__name__} instead of an object with named fields")

@@ -202,6 +202,7 @@ def near_duplicates(
     check_whole("n", n, 1)
     for name, texts in (("first", first), ("second", second)):
         check_texts(name, texts, "a sequence of texts")
+    # Both sides are counted together: what is rare must be so in both.
     grams = [[_ngrams(text, n) for text in texts] for texts in (first, second)]
     counts = Counter(gram for side in grams for shingles in side for gram in shingles)
     index: defaultdict[int, list[int]] = defaultdict(list)

@@ -68,6 +68,7 @@ class Schema:
                 found[name] = text
         found |= {name: _label(row, column) for name, column in self.labels.items()}
         if self.answer:
+            # A number or a string: AIME has integers, Polaris strings.
             found["answer"] = _answer(row.get(self.answer), self.answer)
         if self.solution:
             found["solution"] = _solution(row.get(self.solution))
@@ -118,6 +119,7 @@ def list_field(row: Row, name: str) -> list[Any]:
     """A list (a tuple or array counts); `RowError` if the field is missing or something else."""
     value = row.get(name)
     if hasattr(value, "tolist"):
+        # Parquet gives arrays where JSON has lists.
         value = cast("Any", value).tolist()
     if not isinstance(value, list | tuple):
         raise _refuse(value, name, "a list")
@@ -162,6 +164,7 @@ def _solution(value: Any) -> str | None:
 
 def _answer(value: Any, name: str) -> str:
     """A reference answer as text: whole numbers are written as such."""
+    # True is an int to Python, and no answer.
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise _refuse(value, name, "a string or number")
     if isinstance(value, float) and value.is_integer():
@@ -175,6 +178,7 @@ def _answer(value: Any, name: str) -> str:
 def _question_answer(row: Row) -> dict[str, Any]:
     """GSM8K's `#### N` ends its answers."""
     answer = _answer(row.get("answer"), "answer")
+    # Own files may hold the bare answer, and then in one line.
     final = _GSM8K_ANSWER.search(answer)
     if final is None and "\n" in answer:
         raise RowError("answer is a text of several lines without a final '#### N'")
@@ -206,6 +210,7 @@ def _olympiadbench(row: Row) -> dict[str, Any]:
 
 
 def _dapo(row: Row) -> dict[str, Any]:
+    # The last message is the question; those before it say how to answer.
     messages = list_field(row, "prompt")
     if not messages or not isinstance(messages[-1], dict):
         raise RowError("prompt holds no message")
@@ -244,6 +249,7 @@ def _apps(row: Row) -> dict[str, Any]:
         raise RowError(f"{len(inputs)} test inputs but {len(outputs)} outputs")
     if not inputs:
         raise RowError("no tests")
+    # With a name the inputs are arguments, without one what a program reads.
     name = optional_text(data, "fn_name")
     read = _stdin_test if name is None else _call_test
     solution = row.get("solutions")
@@ -279,6 +285,7 @@ def _contests(row: Row) -> dict[str, Any]:
     hidden = _contest_tests(row, "private_tests")
     if row.get("generated_tests") is not None:
         hidden += _contest_tests(row, "generated_tests")
+    # An example as a hidden test would pay a program that prints what it was shown.
     shown = {test.input for test in public}
     hidden = tuple(test for test in dict.fromkeys(hidden) if test.input not in shown)
     if not hidden:
@@ -329,6 +336,7 @@ def _livecodebench(row: Row) -> dict[str, Any]:
     hidden = _bench_tests(_unpacked(text_field(row, "private_test_cases")), "private_test_cases")
     metadata = json_value(text_field(row, "metadata"), "metadata") if row.get("metadata") else {}
     name = metadata.get("func_name") if isinstance(metadata, dict) else None
+    # A problem is run in one way; rows that mix both are damaged.
     kinds = {kind for kind, _ in public + hidden}
     if not hidden:
         raise RowError("no hidden tests")
@@ -346,6 +354,7 @@ def _livecodebench(row: Row) -> dict[str, Any]:
 
 def _unpacked(packed: str) -> Any:
     try:
+        # Early releases are plain JSON, later ones packed.
         return json.loads(packed)
     except ValueError:
         try:
@@ -375,6 +384,7 @@ def _bench_call(test: CodeTest) -> CodeTest:
 
 def _mbpp(row: Row) -> dict[str, Any]:
     """MBPP, full or sanitised: asserts of the form `assert f(...) == value`."""
+    # The sanitised version calls the same field otherwise.
     text = optional_text(row, "text") or text_field(row, "prompt")
     name, tests = read_asserts(texts_field(row, "test_list"))
     statement = f"{text}\n\nThe function must be named {name}."

@@ -69,6 +69,7 @@ def _selected(source: str, split: str | None, schema: str | None, kind: str) -> 
     path = Path(source)
     if not path.is_file():
         return _loaded(source, split, schema, kind, 0)
+    # A file is read once for all splits and environments of a process.
     problems = _loaded(source, None, schema, kind, path.stat().st_mtime_ns)
     check_split(split)
     return problems if split is None else in_split(problems, split)
