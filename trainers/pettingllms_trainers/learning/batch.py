@@ -1,5 +1,8 @@
 """From groups to tensors: the sampled tokens as they were sampled, never text again.
 
+An optimizer step learns from a mini-batch, whose tokens have their weights in its loss: however it
+is cut into micro-batches, which are in memory at once, their losses add up to the same number.
+
 A micro-batch holds its tokens once as model input (packed or as padded rows) and once as targets.
 
 The logits of a token predict the next one. So a target's logits are those of the token before it.
@@ -14,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -24,8 +27,11 @@ from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.types import Scores, TrainingCompletion, TrainingGroup
 
+Aggregation = Literal["token_mean", "sequence_mean", "length_free"]
 _MAX_PADDING = 2.0
 """Prompts of a micro-batch take at most this many times their tokens when they are padded."""
+_MAX_JOINED = 16
+"""Completions of a joined group at most: shorter groups are padded to the longest one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -252,6 +258,8 @@ class WeightedGroup:
     """Denominators of the ratio; None to take the sampling log-probabilities."""
     reference_logprobs: Scores | None = None
     """Log-probabilities of the reference policy; None without one."""
+    source: int = 0
+    """Index of its group in the update; of completions that were joined, that of the first."""
 
     def num_tokens(self, is_packed: bool) -> int:
         """Return the number of input tokens."""
@@ -296,53 +304,26 @@ def fitting_parts(
     prompt_length = len(weighted.group.prompt_ids)
     first = num_tokens = 0
     for index, completion in enumerate(weighted.group.completions):
-        added = (
-            len(completion.token_ids) - 1 + (0 if is_packed and index > first else prompt_length)
-        )
+        own = len(completion.token_ids) - 1
+        # Packed, the prompt is input once in a part; padded, it is in every row.
+        added = own + (0 if is_packed and index > first else prompt_length)
         if index > first and num_tokens + added > max_tokens:
             yield _slice(weighted, first, index)
             # The prompt is computed again in every part: that is what splitting a group costs.
-            first, num_tokens = index, 0
-            added = len(completion.token_ids) - 1 + prompt_length
+            first, num_tokens, added = index, 0, own + prompt_length
         num_tokens += added
     yield _slice(weighted, first, len(weighted.weights))
 
 
 def _slice(weighted: WeightedGroup, first: int, last: int) -> WeightedGroup:
     old, reference = weighted.old_logprobs, weighted.reference_logprobs
-    return WeightedGroup(
+    return replace(
+        weighted,
         group=replace(weighted.group, completions=weighted.group.completions[first:last]),
         weights=weighted.weights[first:last],
         old_logprobs=None if old is None else old[first:last],
         reference_logprobs=None if reference is None else reference[first:last],
     )
-
-
-Aggregation = Literal["token_mean", "sequence_mean", "length_free"]
-
-
-_MAX_JOINED = 16
-"""Completions of a joined group at most: shorter groups are padded to the longest one."""
-
-
-class UpdatePart(NamedTuple):
-    """What an optimizer step has whole or not at all: a group, or one completion of it."""
-
-    source: int
-    """Index of the group."""
-    group: TrainingGroup
-    old_logprobs: Scores | None
-    reference_logprobs: Scores | None
-
-    def completions(self) -> Iterator[UpdatePart]:
-        """Yield a part for each completion."""
-        for index, completion in enumerate(self.group.completions):
-            yield UpdatePart(
-                self.source,
-                replace(self.group, completions=(completion,)),
-                None if self.old_logprobs is None else (self.old_logprobs[index],),
-                None if self.reference_logprobs is None else (self.reference_logprobs[index],),
-            )
 
 
 def parts_of(
@@ -351,29 +332,31 @@ def parts_of(
     reference: Sequence[Scores] | None,
     *,
     by_completion: bool,
-) -> list[UpdatePart]:
-    """Return the parts of an update.
+) -> list[WeightedGroup]:
+    """Return what an optimizer step has whole or not at all: groups, or completions of them.
 
     Args:
-        groups: All of it.
+        groups: Those of the update.
         old: Denominators of the ratios, by group; None to take the sampling log-probabilities.
         reference: Log-probabilities of the reference policy, by group; None without one.
         by_completion: Whether completions of one prompt may be in different optimizer steps.
     """
     parts = [
-        UpdatePart(
-            index,
-            group,
-            None if old is None else old[index],
-            None if reference is None else reference[index],
+        replace(
+            part,
+            source=index,
+            old_logprobs=None if old is None else old[index],
+            reference_logprobs=None if reference is None else reference[index],
         )
-        for index, group in enumerate(groups)
+        for index, part in enumerate(unweighted(groups))
     ]
-    return [one for part in parts for one in part.completions()] if by_completion else parts
+    if not by_completion:
+        return parts
+    return [_slice(part, at, at + 1) for part in parts for at in range(len(part.weights))]
 
 
 def mini_batches(
-    parts: Sequence[UpdatePart], optimizer: OptimizerConfig, seed: tuple[int, int]
+    parts: Sequence[WeightedGroup], optimizer: OptimizerConfig, seed: tuple[int, int]
 ) -> Iterator[list[int]]:
     """Yield the indices of the parts of each optimizer step.
 
@@ -393,19 +376,12 @@ def mini_batches(
 
 
 def mini_batch(
-    parts: Sequence[UpdatePart], aggregation: Aggregation, max_completion_tokens: int
+    parts: Sequence[WeightedGroup], aggregation: Aggregation, max_completion_tokens: int
 ) -> list[WeightedGroup]:
     """Return what one optimizer step learns from; for the arguments see `weighted_groups`."""
     weighted = weighted_groups([part.group for part in parts], aggregation, max_completion_tokens)
     return joined_by_prompt(
-        [
-            replace(
-                group,
-                old_logprobs=part.old_logprobs,
-                reference_logprobs=part.reference_logprobs,
-            )
-            for group, part in zip(weighted, parts, strict=True)
-        ]
+        [replace(part, weights=own.weights) for part, own in zip(parts, weighted, strict=True)]
     )
 
 
@@ -481,23 +457,25 @@ def joined_by_prompt(groups: Sequence[WeightedGroup]) -> list[WeightedGroup]:
     Args:
         groups: Those of an optimizer step.
     """
-    found: list[WeightedGroup] = []
+    joined: list[WeightedGroup] = []
     last_of_prompt: dict[Hashable, int] = {}
     for weighted in groups:
         group = weighted.group
+        # Logits of one prompt differ by temperature and grammar; roles have gradients of their own.
         prompt = (group.role, group.prompt_ids, group.temperature, group.grammar)
         last = last_of_prompt.get(prompt)
-        if last is not None and len(found[last].weights) + len(weighted.weights) <= _MAX_JOINED:
-            found[last] = _joined(found[last], weighted)
+        if last is not None and len(joined[last].weights) + len(weighted.weights) <= _MAX_JOINED:
+            joined[last] = _joined(joined[last], weighted)
         else:
-            last_of_prompt[prompt] = len(found)
-            found.append(weighted)
-    return found
+            last_of_prompt[prompt] = len(joined)
+            joined.append(weighted)
+    return joined
 
 
 def _joined(first: WeightedGroup, second: WeightedGroup) -> WeightedGroup:
     completions = first.group.completions + second.group.completions
-    return WeightedGroup(
+    return replace(
+        first,
         group=replace(first.group, completions=completions),
         weights=first.weights + second.weights,
         old_logprobs=_both(first.old_logprobs, second.old_logprobs),

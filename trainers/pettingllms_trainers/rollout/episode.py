@@ -285,7 +285,6 @@ class LocalEpisodes:
         )
 
     async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
-        """See `Episodes.start`."""
         # Episodes of one level begin one after another: it is made, and its solution found, once.
         if self._level and self._level[0] == env_seed:
             twin = self._level[1].fork(None)
@@ -297,28 +296,22 @@ class LocalEpisodes:
         return self._kept(played), state
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
-        """See `Episodes.branch`."""
         return await self._call(self._episodes[episode].branch, texts)
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
-        """See `Episodes.follow`."""
         return await self._call(self._episodes[episode].follow, index)
 
     async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
-        """See `Episodes.successors`."""
         return await self._call(lambda _: self._episodes[episode].successors(), None)
 
     async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
-        """See `Episodes.fork`."""
         twin = self._episodes[episode].fork(index)
         return self._kept(twin), twin.state()
 
     async def environment(self, episode: int) -> TextEnv[Any]:
-        """See `Episodes.environment`."""
         return self._episodes[episode].environment()
 
     async def close(self, episode: int) -> None:
-        """See `Episodes.close`."""
         self._episodes.pop(episode, None)
 
     def _kept(self, episode: BranchingEpisode) -> int:
@@ -368,33 +361,26 @@ class ScaledEpisodes:
         self._episodes, self._scale = episodes, scale
 
     async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
-        """See `Episodes.start`."""
         episode, state = await self._episodes.start(env_seed)
         return episode, self._state(state)
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
-        """See `Episodes.branch`."""
         return tuple(map(self._branch, await self._episodes.branch(episode, texts)))
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
-        """See `Episodes.follow`."""
         return self._state(await self._episodes.follow(episode, index))
 
     async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
-        """See `Episodes.successors`."""
         return tuple(map(self._state, await self._episodes.successors(episode)))
 
     async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
-        """See `Episodes.fork`."""
         copy, state = await self._episodes.fork(episode, index)
         return copy, self._state(state)
 
     async def environment(self, episode: int) -> TextEnv[Any]:
-        """See `Episodes.environment`."""
         return await self._episodes.environment(episode)
 
     async def close(self, episode: int) -> None:
-        """See `Episodes.close`."""
         await self._episodes.close(episode)
 
     def _branch(self, branch: Branch | LostBranch) -> Branch | LostBranch:

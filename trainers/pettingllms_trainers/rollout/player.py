@@ -73,7 +73,6 @@ class Player:
         self.decisions: list[Decision] = []
         """The decisions that it has taken, also those on a path that it has given up."""
         self.num_continuation_tokens = 0
-        """See `RolloutTree`."""
         self._episode: int | None = None
         self._initial_hash = ""
         self._prefix: tuple[Decision, ...] = ()

@@ -34,7 +34,6 @@ from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.learning.batch import (
     Targets,
-    UpdatePart,
     WeightedGroup,
     check_groups,
     mini_batch,
@@ -367,8 +366,8 @@ class Updater:
             return self.learner.score(groups)
 
     def _optimizer_steps(
-        self, parts: Sequence[UpdatePart], rate: float, step: int
-    ) -> tuple[list[UpdatePart], list[_OptimizerStep]]:
+        self, parts: Sequence[WeightedGroup], rate: float, step: int
+    ) -> tuple[list[WeightedGroup], list[_OptimizerStep]]:
         """Take a step on each mini-batch; give the parts that were used, and what steps left.
 
         Source: the early stopping of PPO in OpenAI Spinning Up, by mini-batch as in Stable
@@ -402,7 +401,7 @@ class Updater:
         return _OptimizerStep(diagnostics.total(), norm, roles.products if roles else None)
 
     def _statistics(
-        self, trained: Sequence[UpdatePart], steps: Sequence[_OptimizerStep]
+        self, trained: Sequence[WeightedGroup], steps: Sequence[_OptimizerStep]
     ) -> UpdateStats:
         """What the steps of an update have measured, on all ranks. Collective."""
         shares = self._ranks.gather([[step.diagnostics for step in steps]])
@@ -475,7 +474,7 @@ class Updater:
         finally:
             self.learner.optimizer.restart()
 
-    def _mini_batch(self, parts: Sequence[UpdatePart]) -> list[WeightedGroup]:
+    def _mini_batch(self, parts: Sequence[WeightedGroup]) -> list[WeightedGroup]:
         settings = self._settings
         return mini_batch(parts, settings.loss.aggregation, settings.max_completion_tokens)
 
