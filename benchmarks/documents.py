@@ -121,6 +121,7 @@ def cheapest(data: Mapping[str, Any]) -> Iterator[tuple[str, str, float, str, st
         for row in case["roles"]:
             policy = row["policy"][row["role"]]
             found.setdefault((case["env"], row["role"]), []).append((row["share"], level, policy))
+    # Of all levels the worst: a role is as exploitable as its most exploitable level.
     for place, policies in found.items():
         yield (*place, *max(policies))
 
@@ -133,5 +134,6 @@ def packages() -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
 
 
 def _sentence(package: Path) -> str:
+    # Parsed, not imported: no table needs torch.
     tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
     return (ast.get_docstring(tree) or "").partition("\n")[0].removesuffix(".")

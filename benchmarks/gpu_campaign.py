@@ -107,6 +107,7 @@ class Results:
     def put(self, name: str, result: dict[str, Any]) -> None:
         """Record a result, all or nothing."""
         self.jobs[name] = result
+        # A part may be ended at any moment; the file is then the old or the new one.
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps(self.data, indent=2) + "\n", encoding="utf-8")
         new.replace(self._path)
@@ -117,6 +118,7 @@ def jobs_of(size: str) -> list[Job]:
 
     Times are those of an H100, with the start of a process; others are guessed from them.
     """
+    # What decides whether a GPU computes rightly comes first, and the smallest model before all.
     first, *others = MODELS[size]
     jobs = [
         Job("machine", 25),
@@ -161,6 +163,7 @@ def do_part(results: Results, jobs: list[Job], deadline: float, run: Run) -> int
     for job in jobs:
         while results.is_left(job.name):
             left_s = deadline - time.monotonic()
+            # Better nothing than a measurement that is cut off.
             if left_s < job.expected_s:
                 return _LEFT
             earlier = results.jobs.get(job.name, {})

@@ -43,6 +43,7 @@ def pack(folder: Path, python: str) -> int:
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
     download = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(wheels)]
     download += ["--only-binary", ":all:", "--python-version", python]
+    # The versions that the tests of this commit have passed with.
     download += ["--constraint", str(ROOT / "constraints.txt")]
     subprocess.run([*download, "--no-deps", *WHEELS], check=True)
     subprocess.run([*download, *WHEELS_WITH_REQUIREMENTS], check=True)

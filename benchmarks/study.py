@@ -81,6 +81,7 @@ class Study:
             "versions": {"python": platform.python_version()}
             | {name: version(name) for name in ("torch", "transformers", "numpy")},
         }
+        # A line per cell, so that a diff shows which were computed.
         lines = [f'"{key}": {json.dumps(of)}' for key, of in self.cells.items()]
         text = ",\n".join([*(f'"{name}": {json.dumps(of)}' for name, of in head.items())])
         cells = ",\n".join(lines)
@@ -127,6 +128,7 @@ def run(study: Study, cells: Sequence[Cell], shared: Path) -> int:
     print(f"{len(cells)} cells, {len(cells) - len(todo)} known", flush=True)
     num_failed = 0
     for number, cell in enumerate(todo, 1):
+        # Of ended children, too: trainings have processes of their own.
         before = _processor_seconds()
         try:
             result = compute(cell, shared)
@@ -171,10 +173,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--anew", action="store_true", help="drop the cells that are there")
     parser.add_argument("--recheck", type=int, default=0, metavar="N", help="known cells, again")
     options = parser.parse_args(arguments)
+    # Times are of one thread, and results must not depend on their number.
     os.environ["OMP_NUM_THREADS"] = "1"
     paths = {layer: options.results / f"credit_{layer}.json" for layer in LAYERS}
     commit = clean_commit(ROOT, [*paths.values()])
     study = Study(paths[options.layer], options.layer, commit, options.anew)
+    # Only the exact layer chooses rates; those of the tiny one are in the table.
     chosen = {}
     if options.layer == "exact":
         chosen = Study(paths["selection"], "selection", commit, begins_anew=False).cells

@@ -26,6 +26,7 @@ MARK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
 
 def tables() -> dict[str, Callable[[], str]]:
     """Name of a table -> what makes it."""
+    # Blocks take whole lines of the template, and leave none in the table.
     env = Environment(
         loader=FileSystemLoader(ROOT / "benchmarks"),
         trim_blocks=True,
@@ -68,6 +69,7 @@ def render(text: str, known: Mapping[str, Callable[[], str]]) -> str:
     """The text of a document with all its tables made anew."""
 
     def replace(match: re.Match[str]) -> str:
+        # A misspelt mark would keep an old table for ever.
         if match[2] not in known:
             raise SystemExit(f"unknown table {match[2]!r}; tables.jinja has all")
         return match[1] + known[match[2]]() + match[3]

@@ -11,10 +11,12 @@ from zlib import crc32
 
 import numpy as np
 
-from credit_study.enumeration import Level, Prompts, enumerate_level, with_bonus
-from credit_study.exact import (
+from credit_study.enumeration import (
+    Level,
+    Prompts,
     best_answers,
     cosine,
+    enumerate_level,
     expected_tree_update,
     lemma_1,
     mean_success,
@@ -22,6 +24,7 @@ from credit_study.exact import (
     softmax,
     state_values,
     true_gradient,
+    with_bonus,
 )
 from credit_study.tabular import Table, algorithm_of, num_candidates, num_sampled
 from pettingllms_trainers.config.algorithm import Algorithm, StepContext
@@ -69,6 +72,7 @@ def trial_cell(
         `rate`; `success` at every budget, between the train steps before and after it; `greedy`: in
         the end, when the likeliest answer is always given; `completions`, all that were sampled.
     """
+    # Every seed has its own levels: intervals are over levels, too.
     first = FIRST_LEVEL + seed * exact["num_levels"]
     levels, num_rows = _levels(_frozen(exact, first), reward)
     if bonus:
@@ -81,11 +85,13 @@ def trial_cell(
             break
         context = StepContext(step, memory)
         update, num, played = _train_step(table, learner, context, exact, seed)
+        # As a checkpoint would keep it between train steps.
         memory = dict(learner.remember(played, context))
         used += num
         table.logits = table.logits + adam.step(update / num)
         curve.append((used, mean_success(levels, table.logits)))
     at = {str(b): float(np.interp(b, *zip(*curve, strict=True))) for b in exact["budgets"]}
+    # Ties stay ties: the likeliest answers share the rest evenly.
     greedy = np.where(table.logits == table.logits.max(-1, keepdims=True), 0.0, -1e9)
     return {
         "rate": rate,

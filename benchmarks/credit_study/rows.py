@@ -68,6 +68,7 @@ def exact(table: Table, chosen: Cells) -> Iterator[Cell]:
         rate = best_rate(table, chosen, row, way)
         names = {way: rate}
         if "ways" not in row and way in section["rate_ways"]:
+            # Whether a conclusion hangs on the chosen rate is seen at the others.
             others = (other for other in rates_of(section, row) if other != rate)
             names |= {at_rate(way, other): other for other in others}
         for name, at in names.items():
@@ -155,6 +156,7 @@ def compute(cell: Cell, shared: Path) -> dict[str, Any]:
         cell: What to compute.
         shared: Folder for what cells share; the same one for all cells of a layer.
     """
+    # Imported late: listing cells needs neither.
     from credit_study import enumerated, trained  # numpy and the trainer
 
     kinds = {

@@ -65,6 +65,7 @@ class Results:
 
     def differences(self, place: Place, other: Place, value: Value) -> list[float]:
         """The differences of two places, by the seeds that both have."""
+        # Paired by seed: levels differ more than ways.
         ours, theirs = self._by_seed[place], self._by_seed[other]
         return [value(ours[s]) - value(theirs[s]) for s in sorted(set(ours) & set(theirs))]
 
@@ -267,8 +268,10 @@ def credit_distractors() -> str:
 
 def _compared(names: Sequence[str]) -> str:
     found, ways = results("exact"), TABLE["exact"]["ways"]
+    # Without what they are compared with, a column says nothing.
     names = [name for name in names if found.has(name, _WHOLE)]
     places = [(name, way) for name in names for way in ways if found.has(name, way)]
+    # A table that is being computed says so.
     missing = len(names) * len(ways) - len(places)
     ways = [way for way in ways if any(way == other for _, other in places)]
     family = Family(
@@ -326,6 +329,7 @@ def credit_settings() -> str:
     found, rows = results("exact"), list[list[str]]()
     for label, before, after, value in _changes():
         if found.has(*before) and found.has(*after):
+            # A longer run is compared by its end: its mean has other budgets.
             old = over_budgets if value == over_budgets else at_end
             pairs = zip(found.of(*after), found.of(*before), strict=True)
             minus = paired([value(one) - old(other) for one, other in pairs])

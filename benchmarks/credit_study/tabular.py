@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from credit_study.enumeration import Level, text_of
-from credit_study.exact import softmax
+from credit_study.enumeration import Level, softmax, text_of
 from pettingllms import TextEnv
 from pettingllms_trainers.config import announced
 from pettingllms_trainers.config.algorithm import Algorithm, StepContext
@@ -145,6 +144,7 @@ class Table:
 
     def __init__(self, levels: Sequence[Level], logits: np.ndarray) -> None:
         self.logits = logits
+        # As a new value head says 0.
         self.v = np.zeros(len(logits))
         self._levels, self._texts = levels, levels[0].texts
         self._rows = {text_of(node.prompt): node.row for level in levels for node in level.nodes}
@@ -209,6 +209,7 @@ class Table:
             episodes: Where they are played; None: on the enumerated levels.
             played: Which levels; None: all.
         """
+        # Drawn many times before the table changes.
         policy = softmax(self.logits)
         self._cumulative = policy.cumsum(-1)
         self._entropies = (-policy * np.log(np.maximum(policy, 1e-300))).sum(-1).tolist()

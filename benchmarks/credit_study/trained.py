@@ -91,6 +91,7 @@ def flag_lines(flags: Mapping[str, Any]) -> list[str]:
 def _wait(process: subprocess.Popen[bytes], directory: Path, tokens: int) -> None:
     """Wait until a run has ended, by itself or by its limit, or used up its tokens."""
     while process.poll() is None and not _read(directory, tokens)["complete"]:
+        # Tokens are known after a train step; more often would find nothing new.
         time.sleep(_POLL_S)
 
 
@@ -124,6 +125,7 @@ def evaluated(
         seed=numbers["seed"],
         num_levels=numbers["episodes"],
     )
+    # As the trainer's own evaluation does.
     plan = plan.with_distinct_levels(plan.make_env())
     kept = RunFolder.create(folder, plan)
     with contextlib.redirect_stderr(io.StringIO()):  # how the models sample is no news
@@ -213,6 +215,7 @@ def begin_with(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) ->
 
 
 def _identity(files: Sequence[Path], flags: Mapping[str, Any]) -> str:
+    # All that the warm start reads, whether it matters or not: a false hit would be worse.
     config = load_config(files, flag_lines(flags)).model_dump(mode="json", exclude=set(_LATER))
     del config["env"]["kwargs"]["reward"], config["optimizer"]["learning_rate"]
     del config["optimizer"]["completions_per_minibatch"], config["optimizer"]["spread_prompts"]

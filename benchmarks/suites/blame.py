@@ -101,6 +101,7 @@ class Erring:
     def text(self, env: TextEnv[Any], *, is_fault: bool) -> str:
         """What the selected agent says, which depends on the state only."""
         policy = self._fault if is_fault else env.scripted_policies[0]
+        # By the state alone: else a chance could not be computed over two branches.
         rng = random.Random(f"{is_fault} {env.state_hash()}")
         return env.scripted_action(env.agent_selection, policy, rng)
 
@@ -160,7 +161,9 @@ def planted_faults(case: Case) -> Iterator[Planted]:
     policy = Erring(case.fault, {})
     for seed in count():
         num_answers, is_success = _play(recorder, policy, seed, None)
+        # Where it errs is drawn: early and late answers alike.
         fault = random.Random(seed).randrange(num_answers)
+        # Only a fault that costs the episode has a drop to be found.
         if is_success and not _play(recorder, policy, seed, fault)[1]:
             assert recorder.transcript is not None
             yield Planted(recorder.transcript, fault, seed)
@@ -217,6 +220,7 @@ def examined(case: Case, planted: Planted) -> Verdict:
             twin.step(oracle.text(twin, is_fault=False))
             missed.append(_holds(answer.missed, policy.chance(twin, known) - after))
     drops = [*zip(blame.answers, values, values[1:], strict=False)]
+    # An answer after which all is decided has an interval of no width, which always holds.
     live = [one for one in drops if any(0 < value < 1 for value in one[1:])]
     return Verdict(
         is_right=blame.top.index == planted.fault,

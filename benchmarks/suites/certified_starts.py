@@ -24,8 +24,7 @@ from measuring import frame, parser_of, timed, write
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from credit_study.enumerated import Adam
-from credit_study.enumeration import Level, Prompts, enumerate_level
-from credit_study.exact import mean_success
+from credit_study.enumeration import Level, Prompts, enumerate_level, mean_success
 from credit_study.tabular import Table, algorithm_of, num_sampled
 
 from pettingllms.curriculum import LevelRecord, level_shares, with_episodes
@@ -116,6 +115,7 @@ def trial(name: str, floor: float | None, rate: float, seed: int) -> dict[str, A
         the beginning and were solved, of `num_whole`.
     """
     starts, num_rows = levels_of(name, seed)
+    # Whole levels alone: what one would do without certificates.
     if floor is None:
         starts = starts[:1]
     flat = [level for levels in starts for level in levels]
@@ -143,6 +143,7 @@ def trial(name: str, floor: float | None, rate: float, seed: int) -> dict[str, A
         ended = [
             (tree.env_seed // NUM_LEVELS, tree.outcome.success) for tree in trees if tree.outcome
         ]
+        # As the trainer does it between train steps.
         records = with_episodes(records, ended, DECAY)
         num_whole += sum(not start for start, _ in ended)
         num_solved += sum(is_solved for start, is_solved in ended if not start)
@@ -166,6 +167,7 @@ def best_rate(name: str, floor: float | None) -> float:
         curves = (trial(name, floor, rate, seed)["curve"] for seed in SELECTION_SEEDS)
         return fmean(success for curve in curves for _, success in curve)
 
+    # On seeds that are in no table, or the best of four would flatter each way.
     return max(RATES, key=mean)
 
 

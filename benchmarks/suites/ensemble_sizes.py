@@ -120,9 +120,11 @@ def main() -> None:
     cells: dict[str, Any] = {}
     if options.output.is_file():
         known = json.loads(options.output.read_text(encoding="utf-8"))
+        # Cells of two versions are no comparison.
         if known["git"] != head["git"]:
             raise SystemExit(f"{options.output} is of another commit: {known['git']}")
         cells = known["cells"]
+    # Seed by seed: a run that is stopped has whole comparisons.
     for seed in options.seeds:
         for size in options.sizes:
             if f"{size}|{seed}" in cells:

@@ -70,12 +70,14 @@ def measure(row: Row, rounds: int, seconds: float, python: str, checkout: str) -
     """Time both sides of a row in turn."""
     ours: list[float] = []
     theirs: list[float] = []
+    # In turn, so that both sides meet the same machine, busy or not.
     for seed in range(rounds):
         tail = [str(seed), str(seconds)]
         here = rate([sys.executable, str(HERE), row.ours, *tail])
         # isolated: the paper's package has the name of ours
         command = [python, "-I", str(THERE), row.peer, row.theirs, *tail, checkout]
         there = rate(command)
+        # A round without one side is no ratio.
         if here is not None and there is not None:
             ours.append(here)
             theirs.append(there)
@@ -91,6 +93,7 @@ def versions(python: str) -> dict[str, str]:
     """The version of every peer."""
     code = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
     found: dict[str, str] = {}
+    # Asked of its interpreter: the peers are installed there only.
     for name in PEERS:
         done = subprocess.run([python, "-c", code, name], capture_output=True, text=True)
         found[name] = done.stdout.strip() or "not installed"

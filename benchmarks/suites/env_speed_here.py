@@ -49,6 +49,7 @@ def steps(env_id: str, texts_of: Callable[[Any, random.Random], list[str]], **kw
         for episode in itertools.count(seed):
             env.reset(seed=episode)
             last()  # the peers' `reset` returns the first observation, too
+            # Written before the clock runs: answers are the model's work.
             texts = texts_of(env, rng)
             num_steps, begin = 0, time.process_time()
             for text in texts:
@@ -84,6 +85,7 @@ def forks(seed: int) -> Units:
         env.step("no list")
     while True:
         begin = time.process_time()
+        # A fork takes microseconds, less than the clock can tell.
         for _ in range(200):
             env.fork()
         yield 200, time.process_time() - begin
@@ -127,6 +129,7 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
 def rate(units: Units, seconds: float) -> float:
     """Units per CPU second; the first three yields warm up."""
     done, spent = 0, 0.0
+    # Caches, imports and first levels are not what a run spends its time on.
     for num_units, took in itertools.islice(units, 3, None):
         done += num_units
         spent += took

@@ -65,6 +65,7 @@ def gem_sokoban_env():
 
 def gem_sokoban_steps(wrap=lambda env: env):
     env = wrap(gem_sokoban_env())
+    # Their parsers want a box; ours want four hashes.
     names = [f"\\boxed{{{name}}}" for name in ("up", "down", "left", "right")]
 
     def setup(seed):
@@ -174,6 +175,7 @@ def paper_sudoku(size, num_clues):
 
     def setup(seed):
         rng = random.Random(seed)
+        # A valid grid without a search: rows are shifts, and symbols change places.
         names = rng.sample(range(1, size + 1), size)
         full = [
             [names[(row % box * box + row // box + col) % size] for col in range(size)]
@@ -193,6 +195,7 @@ def paper_sudoku(size, num_clues):
 def reasoning_gym(name, **config):
     import reasoning_gym as library
 
+    # Items are made when they are asked for, each from its number.
     data = library.create_dataset(name, size=10**9, seed=1, **config)
     return each(lambda seed: data[seed % 10**9])
 

@@ -76,6 +76,7 @@ def main() -> None:
     result = frame("fleet", [0])
     result["queues"] = [queue(load, options.arrivals) for load in LOADS]
     result["plans"] = [plan(*one) for one in PLANS]
+    # The plan is of seconds that nothing else takes.
     with mock.patch("time.perf_counter", time.process_time):
         result["machine"] = machine(options.steps)
     write(result, options.output)
@@ -135,6 +136,7 @@ def machine(num_steps: int) -> list[dict[str, Any]]:
     """The train steps of all settings, predicted from the first and measured."""
     with tempfile.TemporaryDirectory() as folder:
         warm = load_config(RECIPE, [*QUIET, "--output-dir", f"{folder}/warm"])
+        # Untrained policies write no answer that ends.
         commands.warm_start(warm)
         models = [
             f"--policies.{name}.model={Path(folder, 'warm', 'policies', name)}"
@@ -146,6 +148,7 @@ def machine(num_steps: int) -> list[dict[str, Any]]:
         environments = make_environments(configs[FITTED])
         planned_s: dict[str, list[float]] = {name: [] for name in configs}
         measured_s: dict[str, list[float]] = {name: [] for name in configs}
+        # Each with a fit of its own: a machine is not as fast in every hour.
         for _ in range(NUM_ROUNDS):
             fitted = measured_here(configs[FITTED], environments, num_steps=num_steps)
             for name, config in configs.items():
@@ -184,6 +187,7 @@ def compared(planned_s: Sequence[float], measured_s: Sequence[float]) -> dict[st
 def planned(config: Config, fitted: Here, environment: RunEnvironment, fleet: Fleet) -> float:
     """The seconds of a train step, a mean over as many as are played."""
     steps: list[float] = []
+    # One draw of lengths says little about the next.
     for seed in range(NUM_PLAYED):
         own = config.model_copy(update={"seed": seed})
         found = rollouts_on(own, environment, fitted.workload, fleet, fitted.speeds.engines)

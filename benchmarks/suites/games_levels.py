@@ -67,6 +67,7 @@ def main() -> None:
 
 def measured(env_id: str, number: int, num_draws: int, num_levels: int) -> dict[str, Any]:
     """The figures of one level of difficulty."""
+    # Alone, so that a share is that of one policy.
     team = {} if env_id in TEAMS else {"team": "single"}
     env = pettingllms.make(env_id, checks=False, difficulty=number, split="test", **team)
     hashes: set[str] = set()
@@ -74,6 +75,7 @@ def measured(env_id: str, number: int, num_draws: int, num_levels: int) -> dict[
     for seed in range(num_draws):
         spent, _ = timed(lambda seed=seed: env.reset(seed=seed))
         seconds += spent.cpu_s
+        # Equal up to symmetry is equal: a mirrored level teaches nothing new.
         hashes.add(env.level_hash())
     row: dict[str, Any] = {
         "env_id": env_id,

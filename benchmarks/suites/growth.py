@@ -74,6 +74,7 @@ def play(sandbox: Sandbox, num_threads: int) -> None:
             branches = [env.fork() for _ in range(NUM_CANDIDATES)]
             for number, branch in enumerate(branches):
                 branch.step(str(number))
+            # What is followed is what the trainer would follow.
             env = max(branches, key=lambda branch: branch.rewards["writer_0"])
 
     with ThreadPoolExecutor(num_threads) as threads:
@@ -106,8 +107,10 @@ def main() -> None:
     walls: dict[int, float] = {}
     for num in WORKERS:
         with Sandbox(workers=num) as sandbox:
+            # The first run starts the servers.
             sandbox.run(PROGRAM)
             walls[num] = measuring.timed(partial(play, sandbox, num))[0].wall_s
+    # With one worker programs run one after another, so this is what one takes.
     branch_s = walls[WORKERS[0]] / (NUM_EPISODES * NUM_TURNS * NUM_CANDIDATES)
     simulated = {num: simulated_s(num, branch_s) for num in SIMULATED}
     result["workers"] = {

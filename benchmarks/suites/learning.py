@@ -60,9 +60,11 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
         command += ["--output-dir", str(directory), "--seed", str(seed), *flags]
         command += ["--logging.progress", "plain", "--logging.no-tensorboard"]
         started = time.perf_counter()
+        # Output goes to the error stream: what this prints is the result.
         process = subprocess.Popen(command, cwd=place, stdout=sys.stderr)
         _, status, usage = os.wait4(process.pid, 0)
         wall_s, cpu_s = time.perf_counter() - started, usage.ru_utime + usage.ru_stime
+        # A seed that fails must not be left out of a mean.
         if status:
             raise SystemExit(f"the run with seed {seed} failed: {command}")
         report = json.loads((directory / "eval.json").read_text(encoding="utf-8"))

@@ -45,6 +45,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     low, middle, high = (
         float(f"{value:.4g}") for value in (min(values), statistics.median(values), max(values))
     )
+    # Extremes beside the median: with few rounds a deviation would say less.
     return {"median": middle, "min": low, "max": high}
 
 
@@ -68,6 +69,7 @@ def frame(suite: str, seeds: Sequence[int]) -> dict[str, Any]:
         "command": " ".join(["python", f"benchmarks/suites/{suite}.py", *_flags()]),
         "git": {
             "commit": _git("rev-parse", "HEAD"),
+            # What was measured is the packages; documents may be under work.
             "is_dirty": bool(_git("status", "--porcelain", "--", *PACKAGES)),
         },
         "hardware": f"{platform.system()} {platform.machine()}, one thread, CPU time",
@@ -94,6 +96,7 @@ def write(result: dict[str, Any], output: Path) -> None:
 
 def _flags() -> list[str]:
     """The arguments of this process; what lies on this machine only is named PATH."""
+    # Folders of a machine are nobody's business.
     return ["PATH" if "/" in word else word for word in sys.argv[1:]]
 
 

@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _call(["warm-start", CONFIG, "--output-dir", str(warm), *QUIET])
         models = [f"--policies.{name}.model={warm}/policies/{name}" for name in POLICIES]
         for seed in options.seeds:
+            # All from the same weights: what differs is the age of tokens alone.
             for bound in BOUNDS:
                 out = Path(folder) / f"{seed}-{bound}"
                 flags = [f"--seed={seed}", f"--num-steps={options.steps}"]

@@ -281,6 +281,7 @@ def check(side: str, shape: Shape, step: int, figures: Mapping[str, float]) -> N
     found = {name: figures[name] for name in expected}
     if found != expected:
         raise SystemExit(f"{side} did other work in step {step}: {found}, expected {expected}")
+    # Without an advantage a side could skip rows, and would be faster for nothing.
     if figures["num_with_advantage"] < 0.99 * shape.num_rows:
         raise SystemExit(f"{side} had advantages for {figures['num_with_advantage']:.0f} only")
 
@@ -312,14 +313,17 @@ def measure(
             "learning_rate": LEARNING_RATE,
         }
         with trl(python, settings) as theirs:
+            # Equal files may be read as different models by other versions.
             if theirs.about["num_parameters"] != ours.num_parameters:
                 raise SystemExit(f"TRL has another model: {theirs.about}")
             for step in range(num_steps):
+                # Whoever comes second finds a warmer machine.
                 for side in ("ours", "trl") if step % 2 else ("trl", "ours"):
                     figures = theirs.step() if side == "trl" else ours.step(step)
                     check(side, shape, step, figures)
                     series[side].append(figures)
     workload = size._asdict() | shape._asdict() | {"trl_rows": trl_rows} | theirs.about
+    # The first step loads and compiles.
     counted = {side: figures[1:] for side, figures in series.items()}
     return {"workload": workload, **summary(counted)}
 
@@ -353,6 +357,7 @@ def main() -> None:
     parser.add_argument("--trl-rows", type=int, default=16, help="of a micro-batch")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     options = parser.parse_args()
+    # CPU seconds of one thread count the work, not how it was spread.
     torch.set_num_threads(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     transformers_logging.disable_progress_bar()

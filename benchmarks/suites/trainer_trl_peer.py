@@ -78,9 +78,11 @@ def configuration(settings):
         gradient_accumulation_steps=settings["num_rows"] // settings["rows_per_microbatch"],
         num_generations=settings["num_candidates"],
         max_completion_length=settings["completion_length"],
+        # Both sides read the same prompts in the same order.
         shuffle_dataset=False,
         temperature=1.0,
         top_k=0,
+        # No reference model on either side.
         beta=0.0,
         epsilon=0.2,
         epsilon_high=0.28,

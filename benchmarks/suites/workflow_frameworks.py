@@ -76,6 +76,7 @@ def measured(framework: dict[str, Any], versions: str, given: Any) -> Iterator[d
     head = {"framework": framework["name"], "versions": versions}
     try:
         python = installed(framework, versions, given)
+    # Versions that cannot be installed together are a result.
     except subprocess.CalledProcessError as error:
         cause = f"cannot be installed: {error.output.strip().splitlines()[-1]}"
         yield from ({**head, "team": team, "works": False, "cause": cause} for team in teams)
@@ -92,6 +93,7 @@ def installed(framework: dict[str, Any], versions: str, given: Any) -> Path:
     folder = ENVIRONMENTS / f"{framework['name'].replace(' ', '-').lower()}-{versions}"
     python, ready = folder / "bin" / "python", folder / ".ready"
     wanted = json.dumps([given.torch, *framework[versions]])
+    # The newest versions of today are others than yesterday's.
     if versions == "pinned" and ready.is_file() and ready.read_text() == wanted:
         return python
     print(f"installing {', '.join(framework[versions])}", flush=True)

@@ -186,6 +186,7 @@ def trained(run: Path, workflow: Workflow) -> dict[str, Any]:
         )
         for role in sorted(set(map(role_of, workflow.agents)))
     }
+    # A role without a gradient is wired past the trainer.
     assert all(steps.values()), f"steps with a signal: {steps}"
     return {"steps_with_signal": steps}
 
@@ -197,6 +198,7 @@ def check_trees(run: Path, workflow: Workflow) -> None:
     assert len(trees) == NUM_STEPS * NUM_LEVELS, f"{len(trees)} trees"
     for tree in trees:
         for decision in tree["decisions"]:
+            # A framework that keeps state between calls fails in the fork, not in the run.
             assert len(decision["candidates"]) == NUM_CANDIDATES, "a branch was dropped"
             assert decision["policy"] == role_of(decision["agent"])
         replay_rollout(opened, tree["step"], tree["episode"]).replay()

@@ -9,10 +9,11 @@ import pytest
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from credit_study.enumeration import Prompts, enumerate_level
-from credit_study.exact import (
+from credit_study.enumeration import (
+    Prompts,
     action_values,
     cosine,
+    enumerate_level,
     expected_tree_update,
     lemma_1,
     proposition_1,

@@ -97,14 +97,14 @@ def test_plans_hold_what_an_update_took_on_a_gpu():
     from pettingllms_trainers.config import PolicyConfig
     from pettingllms_trainers.fleet.speeds import FAST, GPUS, SLOW, learning_of
 
-    gpu_models = importlib.import_module("gpu_models")
+    gpu_jobs = importlib.import_module("gpu_jobs")
     path = Path(gpu_campaign.__file__).parent / "results" / "gpu_campaign.json"
     jobs = json.loads(path.read_text(encoding="utf-8"))["jobs"]
     found = [(name.split(), job) for name, job in jobs.items() if "peak_bytes" in job]
     updates = [(model, kind, job) for (what, model, *kind), job in found if what == "update"]
     assert len(updates) >= 3
     for model, (kind,), job in updates:
-        lora = {"rank": gpu_models.LORA.rank if kind == "lora" else 0}
+        lora = {"rank": gpu_jobs.LORA.rank if kind == "lora" else 0}
         shape = shape_of("p", PolicyConfig(model=model, lora=lora))
         slow, fast = (
             learning_of(
@@ -113,5 +113,5 @@ def test_plans_hold_what_an_update_took_on_a_gpu():
             for reached in (SLOW, FAST)
         )
         assert fast < 1 / job["tokens_per_s"] < slow
-        planned = gpu_models.planned_bytes(gpu_models.GpuWorkload.of("full"), model, kind)
+        planned = gpu_jobs.planned_bytes(gpu_jobs.GpuWorkload.of("full"), model, kind)
         assert job["peak_bytes"] < planned < 1.2 * job["peak_bytes"]
