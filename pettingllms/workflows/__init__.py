@@ -4,10 +4,16 @@ A workflow is a callable ``run(task, client) -> outcome`` that asks an OpenAI-co
 the name of the model says which role is asked. See docs/workflows.md.
 """
 
-from pettingllms.workflows.client import Client
-from pettingllms.workflows.definition import Score, Workflow, load_workflow
+from pettingllms.workflows.definition import (
+    Client,
+    Score,
+    Workflow,
+    WorkflowDiverged,
+    WorkflowFailure,
+    WorkflowTimeout,
+    load_workflow,
+)
 from pettingllms.workflows.env import WorkflowEnv, WorkflowState
-from pettingllms.workflows.failures import WorkflowDiverged, WorkflowFailure, WorkflowTimeout
 from pettingllms.workflows.tools import call_text
 
 __all__ = [

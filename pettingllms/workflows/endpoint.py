@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from openai import BaseModel
 
 from pettingllms.workflows.completions import WireAnswer, chunks, completion, models
-from pettingllms.workflows.forms import FREE
+from pettingllms.workflows.tools import FREE
 from pettingllms.workflows.wire import (
     IGNORED,
     Answered,

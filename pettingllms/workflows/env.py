@@ -25,8 +25,7 @@ from pettingllms.types import (
     Transition,
     role_of,
 )
-from pettingllms.workflows.definition import Workflow, load_workflow
-from pettingllms.workflows.failures import WorkflowFailure
+from pettingllms.workflows.definition import Workflow, WorkflowFailure, load_workflow
 from pettingllms.workflows.running import Reached, RecordedCall, WorkflowRun
 from pettingllms.workflows.wire import ChatRequest
 

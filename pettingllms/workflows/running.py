@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pettingllms.errors import MissingDependency, PettingLLMsError
 from pettingllms.types import Action
-from pettingllms.workflows.client import Client
-from pettingllms.workflows.definition import Score, Workflow
-from pettingllms.workflows.failures import WorkflowDiverged, WorkflowFailure, WorkflowTimeout
+from pettingllms.workflows.definition import (
+    Client,
+    Score,
+    Workflow,
+    WorkflowDiverged,
+    WorkflowFailure,
+    WorkflowTimeout,
+)
 from pettingllms.workflows.wire import Answered, ChatRequest, RequestError
 
 if TYPE_CHECKING:

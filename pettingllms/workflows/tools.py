@@ -1,7 +1,8 @@
 """Tools as text, so that every chat model can be offered them and nothing hides from the trainer.
 
 The format is that of Hermes and Qwen: the system message lists the functions in ``<tools>``, the
-model calls one in ``<tool_call>``, and results come back in ``<tool_response>``.
+model calls one in ``<tool_call>``, and results come back in ``<tool_response>``. A `Form` is what a
+request wants its answer to have: JSON of a schema, or a call of a function.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
+
+from pettingllms.errors import MissingDependency
 
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 CALL_BEGIN = '<tool_call>\n{{"name": {name}, "arguments": '
@@ -116,3 +119,174 @@ def _call(text: str, tools: Collection[str]) -> ToolCall | None:
     if name not in tools or not isinstance(arguments, Mapping):
         return None
     return ToolCall(str(name), json.dumps(arguments))
+
+
+_THOUGHT_END = "</think>"
+_MAX_REASON = 200
+_MAX_WHITESPACE = 8
+"""Characters in a row; without a limit small models fill their answers with them."""
+_ANY_OBJECT = '{"type": "object"}'
+
+
+class Form(NamedTuple):
+    """What an answer must look like; the default allows everything."""
+
+    schema: str = ""
+    """JSON schema of an answer that calls nothing, as a JSON text; empty: it need not be JSON."""
+    calls: tuple[tuple[str, str], ...] = ()
+    """Functions of which one must be called, each with the JSON schema of its arguments."""
+
+    def instruction(self, *, may_call: bool) -> str:
+        """Return what the system message says about it, after the tools."""
+        if self.schema:
+            either = "Call functions, or answer" if may_call else "Answer"
+            return (
+                f"# Answer\n\n{either} with JSON and nothing else. It must fit this schema:\n"
+                f"<schema>\n{self.schema}\n</schema>"
+            )
+        if self.calls:
+            return f"You must call {' or '.join(name for name, _ in self.calls)}."
+        return ""
+
+    def grammar(self, tools: tuple[str, ...]) -> str:
+        """Return the same as a structural tag of xgrammar, a JSON text; empty for any text.
+
+        Format: https://xgrammar.mlc.ai/docs/structural_tag/
+
+        Args:
+            tools: Names of the functions that were offered.
+        """
+        # Beside a schema a call is free to have any arguments, as in `misfit`.
+        calls = self.calls or tuple((name, _ANY_OBJECT) for name in tools if self.schema)
+        ways: list[Any] = [_json(self.schema)] if self.schema else []
+        if calls:
+            tags = [_call_tag(name, schema) for name, schema in calls]
+            several = {"type": "tags_with_separator", "separator": "\n", "at_least_one": True}
+            ways.append({**several, "tags": tags})
+        if not ways:
+            return ""
+        way = ways[0] if len(ways) == 1 else {"type": "or", "elements": ways}
+        return json.dumps({"type": "structural_tag", "format": way})
+
+    def misfit(self, text: str, tools: tuple[str, ...]) -> str | None:
+        """Return why a text does not have this form; None when it does.
+
+        Args:
+            text: The whole answer.
+            tools: Names of the functions that were offered.
+        """
+        calls = read_reply(text, tools).calls
+        if self.schema and not calls:
+            return _misfit("the answer", _said(text), self.schema)
+        if not self.calls:
+            return None
+        wanted = dict(self.calls)
+        if not calls:
+            return f"the answer calls none of {', '.join(wanted)}"
+        for call in calls:
+            if call.name not in wanted:
+                return f"the answer calls {call.name} instead of {', '.join(wanted)}"
+            if reason := _misfit(f"the call of {call.name}", call.arguments, wanted[call.name]):
+                return reason
+        return None
+
+    def reply(self, text: str, tools: tuple[str, ...]) -> Reply:
+        """Return what a text that has this form says and calls."""
+        reply = read_reply(text, tools)
+        return Reply(_said(text)) if self.schema and not reply.calls else reply
+
+
+FREE = Form()
+"""Any text."""
+
+
+def _json(schema: str) -> dict[str, Any]:
+    return {
+        "type": "json_schema",
+        "json_schema": json.loads(schema),
+        "max_whitespace_cnt": _MAX_WHITESPACE,
+    }
+
+
+def _call_tag(name: str, schema: str) -> dict[str, Any]:
+    begin, end = CALL_BEGIN.format(name=json.dumps(name)), CALL_END
+    return {"type": "tag", "begin": begin, "content": _json(schema), "end": end}
+
+
+def _said(text: str) -> str:
+    """Return an answer without the thoughts before it."""
+    return text.rpartition(_THOUGHT_END)[2].strip()
+
+
+def check_schema(schema: Any) -> str:
+    """Return a JSON schema as a JSON text.
+
+    Raises:
+        ValueError: It is none.
+        MissingDependency: The package jsonschema is not installed.
+    """
+    library = _jsonschema()
+    if not isinstance(schema, Mapping):
+        raise ValueError(f"{schema!r} is no JSON schema")
+    try:
+        library.validators.validator_for(schema, library.Draft202012Validator).check_schema(schema)
+    except library.SchemaError as error:
+        raise ValueError(f"ill-formed JSON schema: {error.message}") from error
+    _check_parts(schema, _registry().with_resource("", _specification(schema)).resolver())
+    return json.dumps(schema)
+
+
+def _check_parts(part: Any, resolver: Any) -> None:
+    """Refuse what validation would only stumble on when it came there."""
+    from referencing.exceptions import Unresolvable
+
+    if isinstance(part, list):
+        for one in cast("list[Any]", part):
+            _check_parts(one, resolver)
+    if not isinstance(part, Mapping):
+        return
+    for key, value in cast("Mapping[str, Any]", part).items():
+        try:
+            if key == "$ref" and isinstance(value, str):
+                resolver.lookup(value)
+            if key == "pattern" and isinstance(value, str):
+                re.compile(value)
+        except (Unresolvable, re.error) as error:
+            raise ValueError(f"ill-formed JSON schema: {key} = {value!r}: {error}") from error
+        _check_parts(value, resolver)
+
+
+def _specification(schema: Any) -> Any:
+    from referencing.jsonschema import DRAFT202012
+
+    return DRAFT202012.create_resource(schema)
+
+
+def _registry() -> Any:
+    """Return a registry of its own: without one, a schema could load others from the network."""
+    from referencing import Registry
+
+    return Registry()
+
+
+def _misfit(what: str, text: str, schema: str) -> str | None:
+    library = _jsonschema()
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return f"{what} is no JSON"
+    known: Any = json.loads(schema)
+    kind = library.validators.validator_for(known, library.Draft202012Validator)
+    errors = kind(known, registry=_registry()).iter_errors(value)
+    error = library.exceptions.best_match(errors)
+    if error is None:
+        return None
+    return f"{what} does not fit: {error.json_path}: {error.message}"[:_MAX_REASON]
+
+
+def _jsonschema() -> Any:
+    try:
+        import jsonschema  # pyright: ignore[reportMissingModuleSource]
+    except ImportError as error:
+        raise MissingDependency("answers of a wanted form", "jsonschema", "cli") from error
+    return jsonschema

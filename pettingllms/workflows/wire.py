@@ -9,8 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from pettingllms.types import UNBOUND, Action, Constraints
-from pettingllms.workflows.forms import FREE, Form, check_schema
-from pettingllms.workflows.tools import assistant_text, described, tool_text
+from pettingllms.workflows.tools import (
+    FREE,
+    Form,
+    assistant_text,
+    check_schema,
+    described,
+    tool_text,
+)
 
 IGNORED = (
     "frequency_penalty", "logit_bias", "presence_penalty", "seed", "temperature", "top_p",

@@ -56,7 +56,7 @@ class MathProblem(NamedTuple):
     """Maximum absolute error that still counts as right."""
     form: str = ""
     """Kind of answer, where the reference does not say it: `fraction` refuses repeating decimals.
-    Empty: the reference says it; see `pettingllms_envs.math.forms.objection`."""
+    Empty: the reference says it; see `pettingllms_envs.math.notation.objection`."""
     difficulty: str = ""
     """The source's own word for it."""
     solution: str | None = None

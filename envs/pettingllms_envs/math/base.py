@@ -19,6 +19,7 @@ from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS, last_printed
 from pettingllms_envs.math.problems import BUILTIN, checked_range, problem_source
 from pettingllms_envs.math.rules import Attempt, Equivalent, MathState
+from pettingllms_envs.math.scripted import WORKED, worked_answer
 from pettingllms_envs.math.tasks import same_text, tasks_of
 from pettingllms_envs.math.text import (
     FIELDS,
@@ -30,7 +31,6 @@ from pettingllms_envs.math.text import (
     read_program,
 )
 from pettingllms_envs.math.verifier import Outcome, Verdict, Verifier, default_verifier
-from pettingllms_envs.math.worked import WORKED, worked_answer
 
 NO_ANSWER_COST = -0.25
 """Local reward of an attempt without a readable answer, divided by the number of turns."""

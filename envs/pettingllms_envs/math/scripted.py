@@ -1,4 +1,4 @@
-"""How the scripted policies write answers.
+"""How the scripted policies write answers, with the steps that lead to them or without.
 
 Oracle knows the answer, constant says 0, disagreeing has a tool user that says 0, random gives the
 answer of another question. With formula the tool user types the formula of the question into a
@@ -9,8 +9,11 @@ In an ensemble reasoners then answer as with random, and the judge takes the mos
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 from pettingllms.types import role_of
+from pettingllms_envs.datasets import MathProblem
+from pettingllms_envs.math.families import FAMILIES, Calculation
 
 _CALCULATION = re.compile(r"[0-9+*()-]+")
 
@@ -46,3 +49,38 @@ def formula_of(question: str) -> str | None:
         return None
     formula = parts[1].replace(r"\cdot", "*").replace(" ", "")
     return formula if _CALCULATION.fullmatch(formula) else None
+
+
+WORKED = {one.name: one.answer for one in FAMILIES if isinstance(one.answer, Calculation)}
+"""Built-in families whose answers are calculated, which is a worked solution: name -> answers."""
+_RESULT = re.compile(r"box(ed)?\{")
+_BETWEEN_STEPS = re.compile(r"(?<=[.!?])\s+|\n\s*")
+
+
+def worked_answer(problem: MathProblem, is_builtin: bool, agent: str, answer: str) -> str | None:
+    r"""Return a right answer of several lines; None if it is not known how one comes to it.
+
+    Args:
+        problem: The problem. Its solution is shown by sentences, in a program as remarks.
+        is_builtin: Whether it is of a built-in family: what is calculated is shown by steps.
+        agent: A tool user writes a program, all others formulas or words.
+        answer: What the oracle writes, with which the worked answer ends: `\boxed{...}`, or a block
+            of code.
+    """
+    is_tool, (fence, *rest) = role_of(agent) == "tool", answer.split("\n")
+    if problem.solution is not None:
+        # Other solutions may follow the first, and none is to show the result before its end.
+        found = _BETWEEN_STEPS.split(problem.solution)
+        steps = takewhile(lambda step: not _RESULT.search(step), found)
+        lines = [fence, *(f"# {step}" for step in steps), *rest] if is_tool else [*steps, answer]
+        return "\n".join(lines)
+    family, _, numbers = problem.id.partition(":")
+    if not (is_builtin and family in WORKED):
+        return None
+    steps = WORKED[family].steps(tuple(map(int, numbers.split("/"))))
+    if not is_tool:
+        return "\n".join([*(f"${step.formula}$" for step in steps), answer])
+    program = "\n".join(step.program for step in steps)
+    imported = ["from fractions import Fraction"] if "Fraction" in program else []
+    _, *rest = write_program(f"a{len(steps)}").split("\n")
+    return "\n".join([fence, *imported, program, *rest])

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from pettingllms.arguments import check_number, check_whole
 from pettingllms.callers import FairShare, current_caller
 from pettingllms.sandbox import Limits, Sandbox, Status
-from pettingllms_envs.math.forms import objection
 from pettingllms_envs.math.notation import (
     MAX_ANSWER_CHARS,
     as_integer,
@@ -20,9 +19,11 @@ from pettingllms_envs.math.notation import (
     in_shape_of,
     is_repeating,
     normalised,
+    objection,
+    split_unit,
+    unit_named,
     without_unit,
 )
-from pettingllms_envs.math.units import split_unit, unit_named
 
 _COMPARISON = Path(__file__).with_name("comparison.py")
 _MEMORY_BYTES = 2 << 30

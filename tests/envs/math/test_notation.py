@@ -11,9 +11,10 @@ from pettingllms_envs.math.notation import (
     in_shape_of,
     last_printed,
     normalised,
+    split_unit,
+    unit_named,
     without_unit,
 )
-from pettingllms_envs.math.units import split_unit, unit_named
 
 LISTS = [
     *(

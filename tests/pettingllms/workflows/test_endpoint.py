@@ -12,7 +12,7 @@ import pettingllms
 from pettingllms.errors import InvalidArgument
 from pettingllms.types import UNBOUND, Action, Constraints, TokenCounts
 from pettingllms.workflows import WorkflowFailure, call_text
-from pettingllms.workflows import client as client_module
+from pettingllms.workflows import definition as client_module
 from pettingllms.workflows.tools import Reply, ToolCall, assistant_text, read_reply
 
 TOOLS = [

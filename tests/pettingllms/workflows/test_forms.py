@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.types import Action
-from pettingllms.workflows.failures import WorkflowFailure
-from pettingllms.workflows.forms import Form, check_schema
+from pettingllms.workflows.definition import WorkflowFailure
+from pettingllms.workflows.tools import Form, check_schema
 
 SUM = {
     "type": "object",

@@ -10,7 +10,7 @@ pytest.importorskip("xgrammar", reason="the package xgrammar is not installed")
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.files import read_lines
-from pettingllms.workflows.forms import Form
+from pettingllms.workflows.tools import Form
 from pettingllms_trainers.backends.hf import model as head_module
 from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from pettingllms_envs.math.families import (
-    algebra,
-    arithmetic,
-    combinatorics,
-    geometry,
-    number_theory,
-    sequences,
+from pettingllms_envs.math.families.algebra import ALGEBRA, GEOMETRY, SEQUENCES
+from pettingllms_envs.math.families.family import (
+    MAX_DIFFICULTY,
+    MIN_DIFFICULTY,
+    Calculation,
+    Family,
+    Params,
 )
-from pettingllms_envs.math.families.calculation import Calculation
-from pettingllms_envs.math.families.family import MAX_DIFFICULTY, MIN_DIFFICULTY, Family, Params
+from pettingllms_envs.math.families.numbers import ARITHMETIC, COMBINATORICS, NUMBER_THEORY
 
 FAMILIES: tuple[Family, ...] = (
-    *arithmetic.FAMILIES,
-    *number_theory.FAMILIES,
-    *combinatorics.FAMILIES,
-    *algebra.FAMILIES,
-    *sequences.FAMILIES,
-    *geometry.FAMILIES,
+    *ARITHMETIC,
+    *NUMBER_THEORY,
+    *COMBINATORICS,
+    *ALGEBRA,
+    *SEQUENCES,
+    *GEOMETRY,
 )
 """All families, by topic."""
 
