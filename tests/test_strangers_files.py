@@ -478,7 +478,6 @@ LOADERS = {
     "pettingllms/plugins.py": "what installed packages announce; algorithms of vetted run files",
     "pettingllms/__init__.py": "this package's own modules",
     "pettingllms/cli/app.py": "this package's own commands",
-    "pettingllms/cli/new.py": "this package's own template",
     "trainers/pettingllms_trainers/backends/engines.py": "this package's own engines",
     "pettingllms/adapters/optional.py": "a library whose name the adapter has",
     "envs/pettingllms_envs/math/tasks.py": "modules of reasoning-gym",

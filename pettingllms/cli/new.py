@@ -1,4 +1,4 @@
-"""`pettingllms new`: a package with a working environment to adapt."""
+"""`pettingllms new`: a game that works, to adapt."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from pettingllms.cli.console import stdout
 from pettingllms.cli.package import write_tree
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
+from pettingllms.registry import make
 from pettingllms.tables import visible
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _WHAT = {
-    "rules.py": "the state, and what actions do to it",
-    "env.py": "prompts, how answers are read, rewards, scripted policies",
     "train.toml": "teaches it to very small models",
-    "README.md": "what to change, and how to test it",
+    "pyproject.toml": "makes it a package whose environment is found by its id",
 }
 
 
@@ -43,16 +42,17 @@ _WHAT = {
     help="Where the folder NAME is made.  [default: here]",
 )
 def new_command(name: str, parent: Path) -> int:
-    """Create an environment: a package with a game, tests, an entry point and a run file.
+    """Create an environment: a game for two agents in one file, with a test and a run file.
 
-    The package works at once; its README says what to change.
+    It works at once; its comments say what to change.
     """
     written = write_package(name, parent)
     console = stdout()
     for path in written:
         line = visible(str(path), "green")
-        if path.name in _WHAT:
-            line.append(f"  {_WHAT[path.name]}", "dim")
+        what = "the game: make it yours" if path.name == f"{name}.py" else _WHAT.get(path.name)
+        if what:
+            line.append(f"  {what}", "dim")
         console.print(line, soft_wrap=True)
     console.print(_picture(_first_turn(name, parent / name)))
     console.print(
@@ -65,29 +65,17 @@ def new_command(name: str, parent: Path) -> int:
 
 
 def _first_turn(name: str, folder: Path) -> list[tuple[str, str]]:
-    """Return (title, text) of what is read, answered and earned in the first turn of the game.
+    """(title, text) of what is read, answered and earned in the first turn of the game.
 
-    The new package is not installed: it is imported from where it lies, and forgotten again.
+    The new package is not installed: it is imported from where it lies, and leaves no cache between
+    the author's files.
     """
-    source = folder / "src" / name / "__init__.py"
-    spec = importlib.util.spec_from_file_location(
-        name, source, submodule_search_locations=[str(source.parent)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    # What is only looked at leaves no cache between the author's files.
     writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        spec.loader.exec_module(module)
-        (class_name,) = module.__all__
-        env: TextEnv[Any] = getattr(module, class_name)(render_mode="ansi")
-        return _played(env)
+        return _played(make(str(folder / f"{name}.py"), checks=False, render_mode="ansi"))
     finally:
         sys.dont_write_bytecode = writes
-        for known in [key for key in sys.modules if key.partition(".")[0] == name]:
-            del sys.modules[known]
+        sys.modules.pop(name, None)
 
 
 def _played(env: TextEnv[Any]) -> list[tuple[str, str]]:

@@ -37,7 +37,7 @@ _KEY = re.compile(r"^\s*[-*]\s+`(\w+)`", re.MULTILINE)
 
 
 def sections_of(docstring: str) -> dict[str, str]:
-    """Return heading -> text of a class docstring with the fixed sections.
+    """Heading -> text of a class docstring with the fixed sections.
 
     A heading is a line of its own that starts with `## `.
     """
@@ -89,9 +89,10 @@ def check_documentation(env: AnyEnv) -> None:
 
 
 def _of_template(sections: Mapping[str, str]) -> list[str]:
-    """Return the headings whose prose is that of the package that `pettingllms new` writes."""
-    path = files("pettingllms") / "cli" / "template" / "src" / "my_game" / "env.py.tmpl"
-    given = sections_of(path.read_text(encoding="utf-8").split('"""')[3])
+    """The headings whose prose is that of the game that `pettingllms new` writes."""
+    path = files("pettingllms") / "cli" / "template" / "my_game.py.tmpl"
+    of_class = path.read_text(encoding="utf-8").partition("(TextEnv[State]):")[2]
+    given = sections_of(of_class.split('"""')[1])
     return [name for name in _PROSE if sections[name].split() == given[name].split()]
 
 

@@ -46,8 +46,8 @@ def fresh_python(tmp_path):
 def test_a_new_package_works_in_a_fresh_environment(cli, fresh_python, tmp_path):
     done = cli("new", "hidden_number")
     assert done.returncode == 0
-    assert "hidden_number/src/hidden_number/rules.py" in done.stdout.replace(os.sep, "/")
-    for shown in ("scout_0 reads", "guesser_0 answers, reward", "the state after one turn"):
+    assert "hidden_number/hidden_number.py" in done.stdout.replace(os.sep, "/")
+    for shown in ("guide_0 reads", "reader_0 answers, reward", "the state after one turn"):
         assert shown in done.stdout
     package = tmp_path / "hidden_number"
     assert not list(package.rglob("__pycache__")), "a look at the game leaves nothing behind"
@@ -70,9 +70,9 @@ def test_a_new_package_works_in_a_fresh_environment(cli, fresh_python, tmp_path)
     code = """
 import pettingllms, hidden_number
 from pettingllms.testing import check_env
-env = pettingllms.make("hidden_number_v0", size=50)
+env = pettingllms.make("hidden_number_v0", num_digits=6)
 env.reset(seed=1)
-check_env("hidden_number_v0", size=50)
+check_env("hidden_number_v0", num_digits=6)
 print(hidden_number.__file__, pettingllms.spec("hidden_number_v0").package)
 """
     where = run(fresh_python, "-W", "ignore", "-c", code, cwd=tmp_path)
@@ -94,7 +94,7 @@ print(hidden_number.__file__, pettingllms.spec("hidden_number_v0").package)
     metrics = (trained / "metrics.jsonl").read_text().splitlines()
     assert json.loads(metrics[-1])["step"] == 2
     again = run(*command, "eval", "--run", trained, "-n", "4", "--format", "json", cwd=package)
-    assert json.loads(again)["plan"]["env_kwargs"]["size"] == 20
+    assert json.loads(again)["plan"]["env_kwargs"]["prompts"]["guide"]["user"] == "{place}"
 
 
 def test_the_new_package_is_tidy(cli, tmp_path):
@@ -110,14 +110,19 @@ def test_the_new_package_is_tidy(cli, tmp_path):
 
 def test_prose_of_the_template_is_noticed(cli, tmp_path, monkeypatch):
     cli("new", "a_number_game")
-    monkeypatch.syspath_prepend(str(tmp_path / "a_number_game" / "src"))
+    monkeypatch.syspath_prepend(str(tmp_path / "a_number_game"))
     env_class = importlib.import_module("a_number_game").ANumberGameEnv
     with pytest.warns(ConformanceWarning, match=r"template's text under Task, .*, Source; say"):
         check_documentation(env_class())
-    own = env_class.__doc__.replace("A number is hidden", "A treasure is hidden")
-    monkeypatch.setattr(env_class, "__doc__", own.replace("The old guessing game", "A fair"))
+    own = env_class.__doc__.replace("Different digits lie", "Treasures lie")
+    monkeypatch.setattr(env_class, "__doc__", own.replace("Our own", "A fair"))
     with pytest.warns(ConformanceWarning, match="under Agents and roles, Observation"):
         check_documentation(env_class())
+
+
+def test_the_new_game_is_one_short_file(cli, tmp_path):
+    cli("new", "a_game")
+    assert len((tmp_path / "a_game" / "a_game.py").read_text().splitlines()) <= 200
 
 
 def test_nothing_is_overwritten(cli, tmp_path):
