@@ -82,7 +82,7 @@ class _Played(NamedTuple):
 
 
 def search_cheap_policies(env: str | Callable[..., Any], **kwargs: Any) -> list[CheapPolicy]:
-    """Return the best cheap policy of each role, by all its pay and by its own part.
+    """The best cheap policy of each role, by all its pay and by its own part.
 
     Args:
         env: As for `check_env`; it needs the scripted policy `"oracle"`.
@@ -173,7 +173,7 @@ def _row(
 
 
 def _best_names(alike: Mapping[Any, _Played], role: str) -> list[str]:
-    """Return what paid a role best, by all of its pay and by its own part, and passing on."""
+    """What paid a role best, by all of its pay and by its own part, and passing on."""
     found = [PASSED_ON]
     for pay in ("return", "own"):
         ranked = sorted(alike, key=lambda team, pay=pay: -sum(alike[team].pays[role, pay]))
@@ -203,7 +203,7 @@ def _played(env: AnyEnv, team: Mapping[str, str], seeds: Iterable[int] = SEARCHE
 
 
 def _noting(own: dict[str, float], actor: Actor) -> Actor:
-    """Return an actor that adds up what agents were paid for their own actions."""
+    """An actor that adds up what agents were paid for their own actions."""
     last: list[str] = []
 
     def noting(env: AnyEnv, agent: str) -> str:
@@ -220,7 +220,7 @@ def _note(env: AnyEnv, agent: str, own: dict[str, float]) -> None:
 
 
 def _team(env: AnyEnv, team: Mapping[str, str], seed: int) -> Actor:
-    """Return the actor of a team whose roles follow policies by name."""
+    """The actor of a team whose roles follow policies by name."""
     known, rng = guesses(), random.Random(seed)
     said: dict[str, str] = {}
 
@@ -240,7 +240,7 @@ def _team(env: AnyEnv, team: Mapping[str, str], seed: int) -> Actor:
 
 
 def _ends(env: AnyEnv, text: str, rng: random.Random) -> bool:
-    """Return whether the turn ends the episode if all follow the oracle from this text on."""
+    """Whether the turn ends the episode if all follow the oracle from this text on."""
     branch = env.fork()
     branch.step(text)
     while not has_ended(branch) and branch.turn == env.turn:

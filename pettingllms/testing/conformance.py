@@ -8,34 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pettingllms.errors import ConformanceError
-from pettingllms.testing.cheap import check_cheap_policies
-from pettingllms.testing.documentation import check_page
-from pettingllms.testing.incentives import (
-    check_alignment,
-    check_detours,
-    check_length,
-    check_long_episodes,
-    check_other_answers,
-    check_unsolved,
-)
-from pettingllms.testing.interface import (
-    check_any_text,
-    check_arguments,
-    check_determinism,
-    check_global_rngs,
-    check_modes,
-    check_names_and_spaces,
-    check_other_process,
-    check_parallel,
-    check_pettingzoo,
-)
-from pettingllms.testing.levels import check_shortest, check_splits, check_variety
-from pettingllms.testing.observations import (
-    check_observe,
-    check_private,
-    check_reading,
-    check_same_moment,
-    check_watching,
+from pettingllms.testing import (
+    cheap,
+    documentation,
+    incentives,
+    interface,
+    levels,
+    observations,
+    rewards,
+    states,
 )
 from pettingllms.testing.report import (
     CheckReport,
@@ -47,66 +28,49 @@ from pettingllms.testing.report import (
     SkippedCheck,
     Subject,
 )
-from pettingllms.testing.rewards import (
-    check_bounds,
-    check_ending,
-    check_max_turns,
-    check_outcome,
-    check_parse_errors,
-    check_rewards,
-    check_success_ends,
-    check_timeouts,
-)
-from pettingllms.testing.states import (
-    check_fork,
-    check_hashes,
-    check_snapshot,
-    check_state_key,
-    check_state_value,
-)
 
 Check = Callable[[Subject], Mapping[str, float] | None]
 """A check: its docstring is the promise; it raises, or returns figures."""
 
 CHECKS: tuple[Check, ...] = (
-    check_pettingzoo,
-    check_parallel,
-    check_names_and_spaces,
-    check_any_text,
-    check_arguments,
-    check_modes,
-    check_determinism,
-    check_global_rngs,
-    check_other_process,
-    check_variety,
-    check_splits,
-    check_shortest,
-    check_observe,
-    check_watching,
-    check_reading,
-    check_same_moment,
-    check_private,
-    check_fork,
-    check_snapshot,
-    check_state_value,
-    check_hashes,
-    check_rewards,
-    check_bounds,
-    check_outcome,
-    check_parse_errors,
-    check_ending,
-    check_success_ends,
-    check_max_turns,
-    check_timeouts,
-    check_unsolved,
-    check_long_episodes,
-    check_detours,
-    check_other_answers,
-    check_length,
-    check_cheap_policies,
-    check_alignment,
-    check_state_key,
-    check_page,
+    interface.check_pettingzoo,
+    interface.check_parallel,
+    interface.check_names_and_spaces,
+    interface.check_any_text,
+    interface.check_arguments,
+    interface.check_modes,
+    interface.check_determinism,
+    interface.check_global_rngs,
+    interface.check_other_process,
+    levels.check_variety,
+    levels.check_splits,
+    levels.check_shortest,
+    observations.check_observe,
+    observations.check_watching,
+    observations.check_reading,
+    observations.check_same_moment,
+    observations.check_private,
+    states.check_fork,
+    states.check_snapshot,
+    states.check_state_value,
+    states.check_hashes,
+    rewards.check_rewards,
+    rewards.check_bounds,
+    rewards.check_outcome,
+    rewards.check_parse_errors,
+    rewards.check_ending,
+    rewards.check_success_ends,
+    rewards.check_max_turns,
+    rewards.check_timeouts,
+    incentives.check_unsolved,
+    incentives.check_long_episodes,
+    incentives.check_detours,
+    incentives.check_other_answers,
+    incentives.check_length,
+    cheap.check_cheap_policies,
+    incentives.check_alignment,
+    states.check_state_key,
+    documentation.check_page,
 )
 """All checks, in the order in which `check_env` runs them."""
 
@@ -140,7 +104,7 @@ def check_env(env: str | Callable[..., Any], **kwargs: Any) -> CheckReport:
 
 
 def examine_env(env: str | Callable[..., Any], **kwargs: Any) -> CheckReport:
-    """Return the report of `check_env`, whatever it says.
+    """The report of `check_env`, whatever it says.
 
     Args:
         env: As for `check_env`.
@@ -154,7 +118,7 @@ def examine_env(env: str | Callable[..., Any], **kwargs: Any) -> CheckReport:
 
 
 def promise_of(check: Check) -> str:
-    """Return the promise that a check is about: the first sentence of its docstring."""
+    """The promise that a check is about: the first sentence of its docstring."""
     return " ".join((check.__doc__ or check.__name__).split("\n\n")[0].split())
 
 

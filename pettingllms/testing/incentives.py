@@ -214,7 +214,7 @@ def check_alignment(subject: Subject) -> Mapping[str, float]:
 
 
 def _decisions(env: AnyEnv, seed: int) -> list[tuple[bool, bool]]:
-    """Return (is aligned, answers end differently) of the first decisions of a level."""
+    """(is aligned, answers end differently) of the first decisions of a level."""
     rng = random.Random(seed)
     env.reset(seed=seed)
     found: list[tuple[bool, bool]] = []
@@ -236,7 +236,7 @@ def _decisions(env: AnyEnv, seed: int) -> list[tuple[bool, bool]]:
 
 
 def _tried(env: AnyEnv, agent: str, text: str, seed: int) -> tuple[float, float]:
-    """Return what an answer earns at once, and the share of continuations that solve the task."""
+    """What an answer earns at once, and the share of continuations that solve the task."""
     first = env.fork()
     first.step(text)
     num_solved = 0

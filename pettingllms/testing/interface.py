@@ -34,6 +34,7 @@ from pettingllms.testing.play import (
     HOSTILE_TEXTS,
     SEEDS,
     AnyEnv,
+    always,
     episode,
     mixed_actor,
     play,
@@ -103,7 +104,7 @@ def check_any_text(subject: Subject) -> None:
     for text in HOSTILE_TEXTS:
         env = subject()
         env.reset(seed=1)
-        for step in play(env, lambda _env, _agent, text=text: text):
+        for step in play(env, always(text)):
             require(
                 all(map(math.isfinite, step["rewards"].values())),
                 f"a reward of {text!r} is not finite",
@@ -192,7 +193,7 @@ def answer_parent() -> None:
 
 
 def episodes_digest(env: AnyEnv) -> str:
-    """Return a digest of some levels and episodes, for comparison between processes."""
+    """A digest of some levels and episodes, for comparison between processes."""
     digest = hashlib.blake2b(digest_size=16)
     for seed in range(100, 100 + RESETS):
         env.reset(seed=seed)

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import permutations
 from typing import Any, NamedTuple
 
 from pettingllms.errors import ConformanceError, InvalidArgument
 from pettingllms.registry import make
-from pettingllms.testing.play import Actor, AnyEnv, play, scripted_actor
+from pettingllms.testing.play import Actor, AnyEnv, always, scripted_actor
+from pettingllms.testing.uninformed import episode_of
 
 ORACLE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
 """Shares of the actions in which the mixed policies of a ladder follow the oracle."""
@@ -40,7 +42,7 @@ class Rung(NamedTuple):
 
 
 def ladder_actors(scripted_policies: Sequence[str]) -> dict[str, PlayerOfEpisode]:
-    """Return the policies of a ladder by name.
+    """The policies of a ladder by name.
 
     They are: silence; an empty list; one constant answer; every scripted policy but the oracle;
     and the oracle in some of its actions (`ORACLE_SHARES`), in all others the scripted policy
@@ -55,38 +57,40 @@ def ladder_actors(scripted_policies: Sequence[str]) -> dict[str, PlayerOfEpisode
     if "oracle" not in scripted_policies:
         raise InvalidArgument("scripted_policies", scripted_policies, 'an "oracle" among them')
     actors: dict[str, PlayerOfEpisode] = {
-        "silent": lambda _: lambda _env, _agent: "",
-        "empty list": lambda _: lambda _env, _agent: "#### []",
-        "constant": lambda _: lambda _env, _agent: '#### ["R"]',
+        "silence": partial(always, ""),
+        "an empty list": partial(always, "#### []"),
+        "a constant": partial(always, '#### ["R"]'),
     }
     for name in scripted_policies:
         if name != "oracle":
             actors[name] = _scripted(name)
-    otherwise = actors.get("random", actors["constant"])
+    otherwise = actors.get("random", actors["a constant"])
     for share in ORACLE_SHARES:
         actors[f"oracle in {share:.0%}"] = _mixed(share, otherwise)
     return actors
 
 
-def measure_ladder(env: AnyEnv, seeds: Iterable[int]) -> list[Rung]:
-    """Return how every policy of the ladder does, all on the same levels.
+def measure_ladder(env: AnyEnv, seeds: Sequence[int]) -> list[Rung]:
+    """How every policy of the ladder does, all on the same levels.
 
     Args:
-        env: A raw environment; forks of it are played.
+        env: A raw environment; a fork of it is played.
         seeds: Seeds of the levels, at least one.
     """
-    starts: list[tuple[int, AnyEnv]] = []
-    for seed in seeds:
-        start = env.fork()
-        start.reset(seed=seed)
-        starts.append((seed, start))
-    return [
-        _rung(name, actor, starts) for name, actor in ladder_actors(env.scripted_policies).items()
-    ]
+    env = env.fork()
+    rungs: list[Rung] = []
+    for name, actor in ladder_actors(env.scripted_policies).items():
+        played = [episode_of(env, seed, actor(random.Random(seed))) for seed in seeds]
+        returns = {
+            agent: math.fsum(one.returns[agent] for one in played) / len(played)
+            for agent in env.possible_agents
+        }
+        rungs.append(Rung(name, sum(one.solved for one in played) / len(played), returns))
+    return rungs
 
 
 def misordered(rungs: Sequence[Rung], gap: float = 0.05) -> list[str]:
-    """Return a sentence for every pair of policies whose returns contradict their success.
+    """A sentence for every pair of policies whose returns contradict their success.
 
     Args:
         rungs: What `measure_ladder` returned.
@@ -135,15 +139,3 @@ def _mixed(share: float, otherwise: PlayerOfEpisode) -> PlayerOfEpisode:
         return lambda env, agent: (oracle if rng.random() < share else other)(env, agent)
 
     return of_episode
-
-
-def _rung(name: str, actor: PlayerOfEpisode, starts: Sequence[tuple[int, AnyEnv]]) -> Rung:
-    rewards: dict[str, list[float]] = {agent: [] for agent in starts[0][1].possible_agents}
-    num_solved = 0
-    for seed, start in starts:
-        steps = play(start.fork(), actor(random.Random(seed)))
-        num_solved += bool(steps[-1]["info"]["success"])
-        for agent, series in rewards.items():
-            series += [step["rewards"][agent] for step in steps]
-    returns = {agent: math.fsum(series) / len(starts) for agent, series in rewards.items()}
-    return Rung(name, num_solved / len(starts), returns)

@@ -116,7 +116,7 @@ def check_shortest(subject: Subject) -> None:
 
 
 def _wrong_length(unit: str, counts: Sequence[tuple[str, int, tuple[int, dict[str, int]]]]) -> str:
-    """Return how a unit of length contradicts `shortest`, or an empty text."""
+    """How a unit of length contradicts `shortest`, or an empty text."""
     for policy, seed, (shortest, used) in counts:
         if used[unit] < shortest or (policy == "oracle" and used[unit] != shortest):
             return f"Seed {seed}: {policy} solves in {used[unit]} {unit}, `shortest` is {shortest}."
@@ -124,7 +124,7 @@ def _wrong_length(unit: str, counts: Sequence[tuple[str, int, tuple[int, dict[st
 
 
 def _counted(env: AnyEnv, seed: int, policy: str) -> tuple[int, dict[str, int]] | None:
-    """Return (`shortest`, steps that were needed by unit) of a solved episode that says it."""
+    """(`shortest`, steps that were needed by unit) of a solved episode that says it."""
     env.reset(seed=seed)
     steps = play(env, scripted_actor(policy, random.Random(seed)))
     infos = [step["info"] for step in steps if "shortest" in step["info"]]

@@ -13,6 +13,7 @@ from pettingllms.testing.play import (
     SEEDS,
     Actor,
     AnyEnv,
+    always,
     episode,
     has_ended,
     mixed_actor,
@@ -85,7 +86,7 @@ def check_reading(subject: Subject) -> None:
 
 
 def _compare_branches(subject: Subject) -> tuple[int, int]:
-    """Return the pairs of branches with different states, and those that agents can distinguish."""
+    """The pairs of branches with different states, and those that agents can distinguish."""
     num_pairs = num_different = 0
     for seed in SEEDS:
         env = subject()
@@ -94,7 +95,7 @@ def _compare_branches(subject: Subject) -> tuple[int, int]:
         while not has_ended(env):
             one, other = env.fork(), env.fork()
             _pass_stage(one, mixed_actor(random.Random(seed)))
-            _pass_stage(other, lambda _env, _agent: "")
+            _pass_stage(other, always(""))
             readers = one.acting()
             if readers and readers == other.acting() and one.state_hash() != other.state_hash():
                 num_pairs += 1
@@ -125,7 +126,7 @@ def _look(env: AnyEnv, agent: str, actor: Actor) -> str:
 
 
 def _outcomes(env: AnyEnv, seed: int, actor: Actor) -> list[dict[str, Any]]:
-    """Return what the actions of an episode did, without a look at observations or hashes."""
+    """What the actions of an episode did, without a look at observations or hashes."""
     env.reset(seed=seed)
     outcomes: list[dict[str, Any]] = []
     while not has_ended(env) and len(outcomes) < 10_000:

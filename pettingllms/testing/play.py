@@ -48,8 +48,13 @@ HOSTILE_TEXTS: tuple[str, ...] = (
 """Texts that models (or attackers) might write; none of them may raise anything."""
 
 
+def always(text: str, chance: object = None) -> Actor:
+    """The policy that says one text, whatever the chance of the episode."""
+    return lambda env, agent: text
+
+
 def mixed_actor(rng: random.Random) -> Actor:
-    """Return a actor that mixes scripted policies, hostile and random texts."""
+    """A actor that mixes scripted policies, hostile and random texts."""
 
     def actor(env: AnyEnv, agent: str) -> str:
         if env.scripted_policies and rng.random() < 0.6:
@@ -62,7 +67,7 @@ def mixed_actor(rng: random.Random) -> Actor:
 
 
 def scripted_actor(policy: str, rng: random.Random) -> Actor:
-    """Return a actor that follows one scripted policy for every role."""
+    """A actor that follows one scripted policy for every role."""
     return lambda env, agent: env.scripted_action(agent, policy, rng)
 
 
@@ -117,7 +122,7 @@ def moments(env: AnyEnv, most: int = 200) -> Iterator[str]:
 
 
 def transcript_of(env: AnyEnv, seed: int, actor: Actor) -> str:
-    """Return a whole episode as text: all that the agents read and wrote, and the rewards."""
+    """A whole episode as text: all that the agents read and wrote, and the rewards."""
     env.reset(seed=seed)
     lines = [f"seed {seed} agents {', '.join(env.possible_agents)}"]
     for number, step in enumerate(play(env, actor)):
@@ -136,12 +141,12 @@ def transcript_of(env: AnyEnv, seed: int, actor: Actor) -> str:
 
 
 def has_ended(env: AnyEnv) -> bool:
-    """Return whether any agent has ended, and with it, by the contract, the episode."""
+    """Whether any agent has ended, and with it, by the contract, the episode."""
     return any(env.terminations.values()) or any(env.truncations.values())
 
 
 def steps_end(env: AnyEnv) -> str:
-    """Return `"terminated"` or `"truncated"` for an environment whose episode has ended."""
+    """`"terminated"` or `"truncated"` for an environment whose episode has ended."""
     return "terminated" if any(env.terminations.values()) else "truncated"
 
 

@@ -88,7 +88,7 @@ class CheckReport:
     """One per check, in the order in which they ran."""
 
     def of(self, status: CheckStatus) -> tuple[Finding, ...]:
-        """Return the findings of a status."""
+        """The findings of a status."""
         return tuple(finding for finding in self.findings if finding.status is status)
 
     @property
@@ -97,7 +97,7 @@ class CheckReport:
         return {name: value for f in self.findings for name, value in f.figures.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON data; figures that are not finite, as of a reward, are null."""
+        """The report as JSON data; figures that are not finite, as of a reward, are null."""
         names = ("check", "promise", "status", "message", "seconds")
         findings = [
             {
@@ -152,7 +152,7 @@ class Subject:
         self.name = f"{name}({given})" if given else name
 
     def __call__(self, **changes: Any) -> AnyEnv:
-        """Return a new raw environment, with some arguments changed."""
+        """A new raw environment, with some arguments changed."""
         return self.maker(**{**self.kwargs, **changes}).unwrapped
 
     def require_argument(self, name: str) -> None:

@@ -14,6 +14,7 @@ from pettingllms.testing.play import (
     SEEDS,
     Actor,
     AnyEnv,
+    always,
     mixed_actor,
     moments,
     play,
@@ -71,20 +72,15 @@ def check_outcome(subject: Subject) -> None:
     """With reward="outcome" solving the task pays the team alpha, and nothing else pays."""
     subject.require_argument("reward")
     env = subject(reward="outcome")
-    for seed in SEEDS:
-        rng = random.Random(seed)
-        actors: list[Actor] = [mixed_actor(rng), lambda _env, _agent: ""]
-        actors += [scripted_actor(policy, rng) for policy in env.scripted_policies]
-        for actor in actors:
-            env.reset(seed=seed)
-            for step in _paid(env, actor):
-                _check_parts(step)
-                expected = {"team": env.alpha * step["info"]["success"], "local": 0.0}
-                require(
-                    step["info"]["reward_parts"] == expected,
-                    f"Seed {seed}: {step['agent']} is paid {step['info']['reward_parts']} with "
-                    f'reward="outcome", not {expected}.',
-                )
+    for seed, actor in _starts(env):
+        for step in _paid(env, actor):
+            _check_parts(step)
+            expected = {"team": env.alpha * step["info"]["success"], "local": 0.0}
+            require(
+                step["info"]["reward_parts"] == expected,
+                f"Seed {seed}: {step['agent']} is paid {step['info']['reward_parts']} with "
+                f'reward="outcome", not {expected}.',
+            )
 
 
 def check_bounds(subject: Subject) -> None:
@@ -102,35 +98,28 @@ def check_bounds(subject: Subject) -> None:
     if not bounds:
         raise NotPromised('The section Reward states no bounds ("a team part lies in [-2, 3]").')
     scale = {"team": env.alpha, "local": 1.0}
-    for seed in SEEDS:
-        rng = random.Random(seed)
-        actors = [scripted_actor(policy, rng) for policy in env.scripted_policies]
-        for actor in (mixed_actor(rng), *actors):
-            env.reset(seed=seed)
-            for step in play(env, actor):
-                for part, (low, high) in bounds.items():
-                    value = step["info"]["reward_parts"][part] / (scale[part] or 1.0)
-                    require(
-                        low - _ROUNDING <= value <= high + _ROUNDING,
-                        f"Seed {seed}: the {part} part of {step['agent']} is {value:.4f}, outside "
-                        f"of the documented [{low:.4f}, {high:.4f}].",
-                    )
+    for seed, actor in _starts(env):
+        for step in play(env, actor):
+            for part, (low, high) in bounds.items():
+                value = step["info"]["reward_parts"][part] / (scale[part] or 1.0)
+                require(
+                    low - _ROUNDING <= value <= high + _ROUNDING,
+                    f"Seed {seed}: the {part} part of {step['agent']} is {value:.4f}, outside "
+                    f"of the documented [{low:.4f}, {high:.4f}].",
+                )
 
 
 def check_parse_errors(subject: Subject) -> None:
     """A text that cannot be read earns no local reward."""
     env = subject()
-    for seed in SEEDS:
-        actors: list[Actor] = [mixed_actor(random.Random(seed)), lambda _env, _agent: ""]
-        for actor in actors:
-            env.reset(seed=seed)
-            for step in play(env, actor):
-                local = step["info"]["reward_parts"]["local"]
-                require(
-                    step["info"]["parse_error"] is None or local <= 0,
-                    f"The parse error {step['info']['parse_error']!r} earns {step['agent']} "
-                    f"{local:+.4f}.",
-                )
+    for _, actor in _starts(env):
+        for step in play(env, actor):
+            local = step["info"]["reward_parts"]["local"]
+            require(
+                step["info"]["parse_error"] is None or local <= 0,
+                f"The parse error {step['info']['parse_error']!r} earns {step['agent']} "
+                f"{local:+.4f}.",
+            )
 
 
 def _value(text: str, max_turns: int) -> float:
@@ -165,17 +154,15 @@ def check_ending(subject: Subject) -> None:
 def check_success_ends(subject: Subject) -> None:
     """Success terminates the episode, and all agents are informed of it."""
     env = subject()
-    for seed in SEEDS:
-        for actor in _actors(env, seed):
-            env.reset(seed=seed)
-            steps = play(env, actor)
-            require(
-                all(step["terminated"] for step in steps if step["info"]["success"]),
-                f"Seed {seed}: a success that does not terminate the episode.",
-            )
-            seen = {agent: info["success"] for agent, info in env.infos.items()}
-            equal = len(set(seen.values())) == 1 or not steps[-1]["terminated"]
-            require(equal, f"Seed {seed}: agents differ about the success: {seen}.")
+    for seed, actor in _starts(env):
+        steps = play(env, actor)
+        require(
+            all(step["terminated"] for step in steps if step["info"]["success"]),
+            f"Seed {seed}: a success that does not terminate the episode.",
+        )
+        seen = {agent: info["success"] for agent, info in env.infos.items()}
+        equal = len(set(seen.values())) == 1 or not steps[-1]["terminated"]
+        require(equal, f"Seed {seed}: agents differ about the success: {seen}.")
 
 
 def check_max_turns(subject: Subject) -> Mapping[str, float]:
@@ -202,10 +189,9 @@ def check_max_turns(subject: Subject) -> Mapping[str, float]:
 
 
 def _turns_of(env: AnyEnv, seed: int) -> int:
-    """Return the turns that teams which solve nothing play at most."""
+    """The turns that teams which solve nothing play at most."""
     most = 0
-    actors: list[Actor] = [lambda _env, _agent: "", mixed_actor(random.Random(seed))]
-    for actor in actors:
+    for actor in (always(""), mixed_actor(random.Random(seed))):
         env.reset(seed=seed)
         last = play(env, actor)[-1]
         most = max(most, 0 if last["info"]["success"] else last["info"]["turn"] + 1)
@@ -219,7 +205,7 @@ def check_timeouts(subject: Subject) -> dict[str, float]:
     for name, text in (("silent", ""), ("talking", "so " * 50)):
         for seed in SEEDS:
             env.reset(seed=seed)
-            last = play(env, lambda _env, _agent, text=text: text)[-1]
+            last = play(env, always(text))[-1]
             success = any(info["success"] for info in env.infos.values())
             require(not success, f"Seed {seed}: the episode of a {name} team is a success.")
             at_limit += last["info"]["turn"] == env.max_turns - 1
@@ -236,14 +222,16 @@ def check_timeouts(subject: Subject) -> dict[str, float]:
 
 def _played(subject: Subject) -> Iterator[tuple[AnyEnv, dict[str, Any]]]:
     """Yield (environment at the end of an episode, last step) for several kinds of actors."""
+    env = subject()
+    for _, actor in _starts(env):
+        yield env, play(env, actor)[-1]
+
+
+def _starts(env: AnyEnv) -> Iterator[tuple[int, Actor]]:
+    """Reset an environment for several kinds of actors; yield the seed and the actor."""
     for seed in SEEDS:
-        for actor in _actors(subject(), seed):
-            env = subject()
+        rng = random.Random(seed)
+        scripted = [scripted_actor(policy, rng) for policy in env.scripted_policies]
+        for actor in (mixed_actor(rng), always(""), *scripted):
             env.reset(seed=seed)
-            yield env, play(env, actor)[-1]
-
-
-def _actors(env: AnyEnv, seed: int) -> list[Actor]:
-    rng = random.Random(seed)
-    references = [scripted_actor(policy, rng) for policy in env.scripted_policies]
-    return [mixed_actor(rng), lambda _env, _agent: "", *references]
+            yield seed, actor

@@ -88,7 +88,7 @@ def _check_moment(subject: Subject, env: AnyEnv, seed: int) -> None:
 
 
 def _moment(env: AnyEnv) -> dict[str, Any]:
-    """Return all that can be seen of an environment now, as own copies."""
+    """All that can be seen of an environment now, as own copies."""
     names = ("agents", "agent_selection", "rewards", "terminations", "truncations", "infos", "turn")
     seen = {name: copy.deepcopy(getattr(env, name)) for name in names}
     seen |= {f"observation of {agent}": env.observe(agent) for agent in env.possible_agents}
@@ -210,7 +210,7 @@ def _apart(one: _Visit, other: _Visit) -> str:
 
 
 def _path(env: AnyEnv, seed: int, episode: int) -> dict[str, _Visit]:
-    """Return key -> visit, of the decisions after the first of one episode."""
+    """Key -> visit, of the decisions after the first of one episode."""
     rng = random.Random(EPISODES * seed + episode)
     env.reset(seed=seed)
     found: dict[str, _Visit] = {}

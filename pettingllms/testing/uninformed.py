@@ -16,7 +16,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple, cast
 
-from pettingllms.testing.play import Actor, AnyEnv, has_ended, scripted_actor
+from pettingllms.testing.play import Actor, AnyEnv, always, has_ended, scripted_actor
 from pettingllms.testing.report import SkippedCheck
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
@@ -43,7 +43,7 @@ Guess = Callable[[Glimpse], str]
 
 
 def guesses() -> dict[str, Guess]:
-    """Return all cheap policies that look at nothing but prompts and texts, by name."""
+    """All cheap policies that look at nothing but prompts and texts, by name."""
     found: dict[str, Guess] = {}
     for text in ("", "0", "1", "yes", "#### []"):
         found[f"always {text!r}" if text else "silence"] = partial(_constant, text)
@@ -66,7 +66,7 @@ def guesses() -> dict[str, Guess]:
 
 
 def wrapped(prompt: str, answer: str) -> str:
-    """Return an answer in the form that a prompt seems to ask for."""
+    """An answer in the form that a prompt seems to ask for."""
     if "####" in prompt:
         return f"#### {answer}"
     if "\\boxed" in prompt:
@@ -77,7 +77,7 @@ def wrapped(prompt: str, answer: str) -> str:
 
 
 def example(prompt: str) -> str:
-    """Return the answer that a prompt shows as an example, or an empty text.
+    """The answer that a prompt shows as an example, or an empty text.
 
     It is the last line with `####`; else all code blocks, a block `input` filled with the paragraph
     under the last line that ends in "input", and so on.
@@ -126,7 +126,7 @@ def _edited(edit: Callable[[str], str], block: int, glimpse: Glimpse) -> str:
 
 
 def edited(text: str, edit: Callable[[str], str], block: int) -> str:
-    """Return an answer with one of its blocks edited; an answer after `####` is one block."""
+    """An answer with one of its blocks edited; an answer after `####` is one block."""
     if text.startswith("####"):
         return "#### " + edit(text.removeprefix("####").strip())
     blocks = list(_FENCE.finditer(text))
@@ -184,12 +184,12 @@ class ListAnswer(NamedTuple):
     after: str
 
     def with_items(self, items: Iterable[Any]) -> str:
-        """Return the text with other items."""
+        """The text with other items."""
         return self.before + json.dumps(list(items), separators=(",", ":")) + self.after
 
 
 def list_answer(text: str) -> ListAnswer | None:
-    """Return the last list of a text, if it has items and nothing but closing marks follows."""
+    """The last list of a text, if it has items and nothing but closing marks follows."""
     found, at = None, 0 if len(text) <= MAX_TEXT else -1
     while at >= 0 and (start := text.find("[", at)) >= 0:
         try:
@@ -204,19 +204,19 @@ def list_answer(text: str) -> ListAnswer | None:
 
 
 def shorter(text: str) -> list[str]:
-    """Return the text without the last item of its list, if it has several: almost done."""
+    """The text without the last item of its list, if it has several: almost done."""
     answer = list_answer(text)
     return [answer.with_items(answer.items[:-1])] if answer and len(answer.items) > 1 else []
 
 
 def singles(texts: Iterable[str]) -> list[str]:
-    """Return the texts with one item each, for up to `MAX_ITEMS` different items of their lists."""
+    """The texts with one item each, for up to `MAX_ITEMS` different items of their lists."""
     answers = _by_item(texts)
     return [answer.with_items([item]) for item, answer in answers]
 
 
 def shuttles(texts: Iterable[str]) -> list[str]:
-    """Return texts whose lists go there and back: two items in turn, for each pair of items."""
+    """Texts whose lists go there and back: two items in turn, for each pair of items."""
     answers = _by_item(texts)
     length = max([SHUTTLE_LENGTH, *(len(answer.items) for _, answer in answers)])
     return [
@@ -277,7 +277,7 @@ def episode_of(env: AnyEnv, seed: int, actor: Actor, max_steps: int = 10_000) ->
 
 
 def oracle_episodes(env: AnyEnv, seeds: Iterable[int] = LEVEL_SEEDS) -> dict[int, Episode]:
-    """Return seed -> the oracle's episode.
+    """Seed -> the oracle's episode.
 
     Raises:
         SkippedCheck: If the environment has no oracle, or pays no team reward.
@@ -291,19 +291,19 @@ def oracle_episodes(env: AnyEnv, seeds: Iterable[int] = LEVEL_SEEDS) -> dict[int
     }
 
 
+IDLE = {"silence": "", "a constant": "0", "an empty list": "#### []", "a long text": "so " * 5000}
+"""Texts of policies that do no work."""
+
+
 def idle_actors() -> dict[str, EpisodeActor]:
-    """Return the policies that do no work, by name."""
-    constant = {"silence": "", "a constant": "0", "an empty list": "#### []"}
-    constant["a long text"] = "so " * 5000
-    actors: dict[str, EpisodeActor] = {
-        name: lambda _seed, text=text: lambda _env, _agent: text for name, text in constant.items()
-    }
+    """The policies that do no work, by name."""
+    actors: dict[str, EpisodeActor] = {name: partial(always, text) for name, text in IDLE.items()}
     actors["echoing the prompt"] = lambda _seed: lambda env, agent: str(env.observe(agent))
     return actors
 
 
 def answers_to_other_levels(oracle: Mapping[int, Episode]) -> EpisodeActor:
-    """Return the policy that answers what the oracle answered to the level before."""
+    """The policy that answers what the oracle answered to the level before."""
     seeds = list(oracle)
 
     def of_episode(seed: int) -> Actor:
@@ -322,7 +322,7 @@ def answers_to_other_levels(oracle: Mapping[int, Episode]) -> EpisodeActor:
 
 
 def random_actor(seed: int) -> Actor:
-    """Return the scripted policy `"random"`, or, without one, random texts of all policies."""
+    """The scripted policy `"random"`, or, without one, random texts of all policies."""
     rng = random.Random(seed)
 
     def actor(env: AnyEnv, agent: str) -> str:
@@ -336,7 +336,7 @@ def random_actor(seed: int) -> Actor:
 
 
 def searching_actors(env: AnyEnv) -> dict[str, EpisodeActor]:
-    """Return the policies that look for pay on forks, by name.
+    """The policies that look for pay on forks, by name.
 
     Shuttle: the best of the answers that go there and back. Greedy with retreat: the best of all
     known answers, and of the oracle's without its last item; having come near the solution it goes
@@ -358,7 +358,7 @@ def searching_actors(env: AnyEnv) -> dict[str, EpisodeActor]:
 
 
 def _best_of(candidates: Callable[[AnyEnv, str, random.Random], list[str]]) -> EpisodeActor:
-    """Return the policy that takes the candidate which pays its agent best and solves nothing."""
+    """The policy that takes the candidate which pays its agent best and solves nothing."""
 
     def of_episode(seed: int) -> Actor:
         rng = random.Random(seed)
@@ -378,7 +378,7 @@ def _best_of(candidates: Callable[[AnyEnv, str, random.Random], list[str]]) -> E
 
 
 def _known_texts(env: AnyEnv) -> dict[str, list[str]]:
-    """Return agent -> what the scripted policies write in a few episodes."""
+    """Agent -> what the scripted policies write in a few episodes."""
     texts: dict[str, list[str]] = {agent: [] for agent in env.possible_agents}
     for seed in LEVEL_SEEDS[:2]:
         for name in reversed(env.scripted_policies):
