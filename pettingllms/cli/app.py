@@ -10,6 +10,7 @@ import click
 
 import pettingllms
 from pettingllms.cli.console import stderr
+from pettingllms.cli.options import flag
 from pettingllms.errors import (
     EnvironmentNotLoadable,
     InvalidArgument,
@@ -83,7 +84,7 @@ Examples:
     epilog=_EXAMPLES,
 )
 @click.version_option(pettingllms.__version__, prog_name="pettingllms")
-@click.option("-v", "--verbose", is_flag=True, help="Log what is going on to stderr.")
+@flag("-v", "--verbose", help="Log what is going on to stderr.")
 def cli(verbose: bool) -> None:
     """Text environments for teams of LLM agents: look, play, evaluate, compare."""
     level = logging.INFO if verbose else logging.WARNING

@@ -11,23 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
-from pettingllms.cli.console import print_json, stderr, stdout
-from pettingllms.cli.options import (
-    format_option,
-    free_folder,
-    max_failures_option,
-    policy_option,
-    policy_settings,
-    policy_settings_options,
-    price_option,
-    read_policies,
-    read_prices,
-    read_sampling,
-    role_named,
-    sampling_option,
-)
-from pettingllms.cli.playing import play_all, tell_incomplete
+from pettingllms.cli import options
+from pettingllms.cli.console import print_result, stderr
+from pettingllms.cli.playing import played
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.bench import (
     FORMAT,
@@ -42,13 +30,12 @@ from pettingllms.evaluation.bench import (
     result_json,
 )
 from pettingllms.evaluation.plan import MAIN, roles_of
-from pettingllms.evaluation.report import Report, VariantReport, summarise
+from pettingllms.evaluation.report import Report, VariantReport
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.files import write_whole
 from pettingllms.policies import PolicySettings, stays_here
 from pettingllms.registry import make
-from pettingllms.tables import print_blocks
 from pettingllms.trust import FoundName, Name
 from pettingllms.viewer import write_parts
 
@@ -61,35 +48,17 @@ Examples:
 _FILE = "bench.json"
 
 
-class _Stopped(Exception):
-    """A level could not be played to its end; the status is what the command returns."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
 @click.command("bench", epilog=_EXAMPLES)
-@policy_option
-@sampling_option
-@click.option("--quick", is_flag=True, help="Three levels of each game, eight boards each.")
+@options.policy_option
+@options.sampling_option
+@options.flag("--quick", help="Three levels of each game, eight boards each.")
 @click.option("--name", help="Of the entry.  [default: the policies]")
-@price_option
-@policy_settings_options
-@max_failures_option("Episodes of a level", 10)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Folder of the result.  [default: runs/bench-TIME]",
-)
-@click.option(
-    "--resume",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Continue an interrupted benchmark.",
-)
-@format_option("result is", "json")
+@options.price_option
+@options.policy_settings_options
+@options.max_failures_option("Episodes of a level", 10)
+@options.path("--out", help="Folder of the result.  [default: runs/bench-TIME]")
+@options.path("--resume", help="Continue an interrupted benchmark.")
+@options.format_option("result is", "json")
 def bench_command(output: str, **values: Any) -> int:
     """Find the hardest level that is passed in every game of the suite, and measure it there.
 
@@ -97,12 +66,12 @@ def bench_command(output: str, **values: Any) -> int:
     the same for everybody; a game that the policies cannot play counts as 0.
     """
     special_functions()  # raises now, not at the end of a long run
-    folder = values["resume"] or values["out"] or free_folder("bench", "games")
+    folder = values["resume"] or values["out"] or options.free_folder("bench", "games")
     about = _resumed(folder) if values["resume"] else _begun(folder, values)
     found = partial(FoundName, file=str(folder / _FILE), is_trusted=values["trust"])
     named: Callable[[str], Name] = found if values["resume"] else str
     suite = next(one for one in (FULL, QUICK) if one.name == about["suite"])
-    settings = policy_settings(values)
+    settings = options.policy_settings(values)
     games: dict[str, GameResult] = {}
     reports: list[Report] = []
     try:
@@ -110,11 +79,11 @@ def bench_command(output: str, **values: Any) -> int:
             games[env_id] = _climbed(
                 folder, about, suite, env_id, named, settings, values["max_failures"], reports
             )
-    except _Stopped as stopped:
-        names = (text.removeprefix(f"{role_named(text)}=") for text in about["policies"])
+    except Exit:
+        names = (text.removeprefix(f"{options.role_named(text)}=") for text in about["policies"])
         trust = "" if all(map(stays_here, names)) else " --trust"
         stderr().print(f"Continue with: pettingllms bench --resume {folder}{trust}", markup=False)
-        return stopped.status
+        raise
     if not reports:
         reasons = {game.skipped for game in games.values()}
         raise InvalidArgument("policies", about["policies"], "some that play", "; ".join(reasons))
@@ -122,10 +91,7 @@ def bench_command(output: str, **values: Any) -> int:
     result, parts = result_json(*known), bench_parts(*known)
     _write(folder / "result.json", result)
     write_parts(parts, folder / "index.html", title=f"{about['name']} on {suite.name}")
-    if output == "json":
-        print_json(result)
-    else:
-        print_blocks(stdout(), parts)
+    print_result(output, result, parts)
     stderr().print(f"written: {folder}/result.json and index.html", style="dim", highlight=False)
     return 0
 
@@ -157,7 +123,7 @@ def _begun(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 def _check_roles(policies: Iterable[str], suite: Suite) -> None:
     roles = {role for env_id in suite.levels for role in roles_of(make(env_id, checks=False))}
     for text in policies:
-        if (role := role_named(text)) is not None and role not in roles:
+        if (role := options.role_named(text)) is not None and role not in roles:
             raise InvalidArgument("--policy", text, "a role of " + ", ".join(sorted(roles)))
 
 
@@ -182,12 +148,12 @@ def _climbed(
     """Look for the hardest level of a game that is passed; reports are added to `reports`."""
     levels = suite.levels[env_id]
     roles = roles_of(make(env_id, checks=False, difficulty=levels[0]))
-    texts = [text for text in about["policies"] if role_named(text) in (None, *roles)]
-    line_up = {role: named(text) for role, text in read_policies(texts, roles).items()}
+    texts = [text for text in about["policies"] if options.role_named(text) in (None, *roles)]
+    line_up = {role: named(text) for role, text in options.read_policies(texts, roles).items()}
     if missing := [role for role in roles if role not in line_up]:
         return GameResult(levels, skipped=f"no policy for {', '.join(missing)}")
-    sampling = read_sampling(about["sampling"], roles)
-    prices = read_prices(about["prices"], line_up)
+    sampling = options.read_sampling(about["sampling"], roles)
+    prices = options.read_prices(about["prices"], line_up)
 
     def play(level: int, num_tried: int | None, num_boards: int) -> VariantReport:
         part = "" if num_tried is None else f"-try-{num_tried}"
@@ -199,11 +165,7 @@ def _climbed(
             run = RunFolder.create(path, cell_plan(*cell, sampling=sampling, prices=prices))
         doing = "measured" if num_tried is None else "tried"
         stderr().print(f"{env_id}, level {level}, {doing}", style="bold", highlight=False)
-        done = play_all(run, settings, max_failures)
-        report = summarise(run.plan, run.results(), run.bill())
-        if not report.is_complete:
-            tell_incomplete(run, report, done.progress, done.reason)
-            raise _Stopped(done.status or 1)
+        report = played(run, settings, max_failures)
         reports.append(report)
         return report.variants[MAIN]
 

@@ -10,22 +10,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from pettingllms.cli.console import print_json, stderr, stdout
-from pettingllms.cli.options import (
-    env_option,
-    format_option,
-    free_folder,
-    max_failures_option,
-    policy_option,
-    policy_settings,
-    policy_settings_options,
-    read_pairs,
-    read_policies,
-    read_sampling,
-    reset_option,
-    run_environment,
-    sampling_option,
-)
+from pettingllms.cli import options
+from pettingllms.cli.console import print_result, stderr
 from pettingllms.cli.playing import replay_bar
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument
@@ -56,7 +42,7 @@ from pettingllms.files import write_whole
 from pettingllms.loops import finish
 from pettingllms.policies import Policy, PolicySettings, Sampling, loaded_policies
 from pettingllms.registry import make
-from pettingllms.tables import print_blocks, visible
+from pettingllms.tables import visible
 from pettingllms.transcript import Transcript
 from pettingllms.trust import Name
 from pettingllms.viewer import write_view
@@ -72,7 +58,7 @@ Examples:
 
 @click.command("blame", epilog=_EXAMPLES)
 @click.argument("source", metavar="SOURCE")
-@policy_option
+@options.policy_option
 @click.option(
     "--instead",
     "instead_values",
@@ -81,25 +67,17 @@ Examples:
     help="Who takes a place instead: an expert, an untaught or another policy.  [default: the "
     "first scripted policy of the environment, if it has any]",
 )
-@env_option
-@reset_option
-@sampling_option
-@click.option(
+@options.env_option
+@options.reset_option
+@options.sampling_option
+@options.number(
     "-m",
     "--replays",
-    type=click.IntRange(min=2),
     default=BlameSettings().num_replays,
-    show_default=True,
+    least=2,
     help="Replays of every state, of every answer by the other policy, and of every coalition.",
 )
-@click.option(
-    "-n",
-    "--episodes",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Failed episodes to judge, at most.",
-)
+@options.number("-n", "--episodes", default=1, help="Failed episodes to judge, at most.")
 @click.option(
     "--of",
     "measure",
@@ -113,15 +91,10 @@ Examples:
 @click.option("--variant", default=MAIN, show_default=True, help="Of an evaluation: line-up.")
 @click.option("--environment", metavar="NAME", help="Of a training run of several environments.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides all chance.")
-@policy_settings_options
-@max_failures_option("Replays of an episode", BlameSettings().max_failures)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Where blame.json and view.html go.  [default: runs/blame-ID-TIME]",
-)
-@format_option("result is", "json")
+@options.policy_settings_options
+@options.max_failures_option("Replays of an episode", BlameSettings().max_failures)
+@options.path("--out", help="Where blame.json and view.html go.  [default: runs/blame-ID-TIME]")
+@options.format_option("result is", "json")
 def blame_command(source: str, **values: Any) -> int:
     """Say which answer of which role lost an episode, by playing on from every answer.
 
@@ -130,7 +103,7 @@ def blame_command(source: str, **values: Any) -> int:
     until episodes fail. Who answers is as in the run; --policy names others.
     """
     special_functions()  # raises now, not at the end of a long run
-    settings = policy_settings(values)
+    settings = options.policy_settings(values)
     found = open_source(source, values)
     env: TextEnv[Any] = make(found.team.env_id, checks=False, **found.team.env_kwargs)
     roles = roles_of(env)
@@ -155,11 +128,8 @@ def blame_command(source: str, **values: Any) -> int:
         settings=wanted,
         episodes=episodes,
     )
-    _keep(report, values["out"] or free_folder("blame", report.env_id))
-    if values["output"] == "json":
-        print_json(report.to_json())
-    else:
-        print_blocks(stdout(), blame_parts(report))
+    _keep(report, values["out"] or options.free_folder("blame", report.env_id))
+    print_result(values["output"], report.to_json(), blame_parts(report))
     return 0
 
 
@@ -202,7 +172,7 @@ def _seats(
     sampling: Mapping[str, Sampling],
     policies: Mapping[str, Policy],
 ) -> dict[str, Seat]:
-    """Return agent -> who answers for it."""
+    """Agent -> who answers for it."""
     return {
         agent: Seat(
             policies[str(policy_of(line_up, agent))], sampling.get(role_of(agent), Sampling())
@@ -212,20 +182,20 @@ def _seats(
 
 
 def _with_options(team: RunTeam, roles: Sequence[str], values: Mapping[str, Any]) -> RunTeam:
-    """Return the team with the policies and the sampling that were asked for."""
-    policies = {**team.policies, **read_policies(values["policy_values"], roles)}
+    """The team with the policies and the sampling that were asked for."""
+    policies = {**team.policies, **options.read_policies(values["policy_values"], roles)}
     missing = [role for role in roles if role not in policies] if not team.policies else []
     if missing:
         raise click.UsageError(
             f"no policy for {', '.join(missing)}; name those that play on (--policy POLICY)"
         )
-    sampling = read_sampling(values["sampling_values"], roles, team.sampling)
+    sampling = options.read_sampling(values["sampling_values"], roles, team.sampling)
     return replace(team, policies=policies, sampling=sampling)
 
 
 def _instead(env: TextEnv[Any], roles: Sequence[str], values: Sequence[str]) -> dict[str, str]:
-    """Return role -> the other policy: what was named, else the best scripted one."""
-    named = read_policies(values, roles)
+    """Role -> the other policy: what was named, else the best scripted one."""
+    named = options.read_policies(values, roles)
     best = env.scripted_policies[:1]
     if not named and not best:
         return {}
@@ -250,7 +220,7 @@ class Source(NamedTuple):
 
 
 def open_source(source: str, values: Mapping[str, Any]) -> Source:
-    """Return the episodes that a text names.
+    """The episodes that a text names.
 
     Args:
         source: A run, a transcript, or an environment.
@@ -276,7 +246,9 @@ def open_source(source: str, values: Mapping[str, Any]) -> Source:
 
 
 def _of_training(path: Path, values: Mapping[str, Any]) -> Source:
-    run = run_environment(TrainingRun.open(path, trust=values["trust"]), values["environment"])
+    run = options.run_environment(
+        TrainingRun.open(path, trust=values["trust"]), values["environment"]
+    )
 
     async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
         for named in failed_rollouts(run):
@@ -310,8 +282,8 @@ def _of_transcript(path: Path, *, trust: bool) -> Source:
 
 
 def _of_environment(env_id: str, values: Mapping[str, Any]) -> Source:
-    kwargs = held_out_kwargs(env_id, read_pairs(values["env_values"], "--env"))
-    options = read_pairs(values["option_values"], "--option")
+    kwargs = held_out_kwargs(env_id, options.read_pairs(values["env_values"], "--env"))
+    of_reset = options.read_pairs(values["option_values"], "--option")
 
     async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
         env: TextEnv[Any] = make(env_id, checks=False, **kwargs)
@@ -319,15 +291,15 @@ def _of_environment(env_id: str, values: Mapping[str, Any]) -> Source:
         log = AnswerLog((), lambda record: None)
         for level in range(MAX_TRIES):
             spec = episode_spec(values["seed"], MAIN, level, 0)
-            result = await play_episode(env, spec, line_up, team.sampling, options, log)
+            result = await play_episode(env, spec, line_up, team.sampling, of_reset, log)
             if not result.success:
-                yield f"level {level}", result.transcript(env_id, kwargs, options)
+                yield f"level {level}", result.transcript(env_id, kwargs, of_reset)
 
-    return Source(_nobody(env_id, kwargs, options), failed)
+    return Source(_nobody(env_id, kwargs, of_reset), failed)
 
 
 def _nobody(env_id: Name, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> RunTeam:
-    """Return a team whose policies are still to be named."""
+    """A team whose policies are still to be named."""
     return RunTeam(
         env_id=env_id, env_kwargs=kwargs, options=options, policies={}, sampling={}, levels={}
     )

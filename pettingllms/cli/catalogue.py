@@ -11,8 +11,8 @@ from rich.console import Console, Group
 from rich.markdown import Markdown
 from rich.panel import Panel
 
+from pettingllms.cli import options
 from pettingllms.cli.console import plain_table, print_json, stdout
-from pettingllms.cli.options import complete_id, env_option, read_pairs, reset_option
 from pettingllms.env import TextEnv
 from pettingllms.errors import MissingDependency, PettingLLMsError
 from pettingllms.evaluation.plan import roles_of
@@ -38,7 +38,7 @@ _PAGE_WIDTH = 110
 
 
 @click.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@options.json_option
 def list_command(as_json: bool) -> int:
     """List the installed environments."""
     entries = [_entry(env_id) for env_id in registered_ids()]
@@ -73,7 +73,7 @@ def list_command(as_json: bool) -> int:
 
 
 def _status(entries: list[dict[str, Any]]) -> int:
-    """Return 1 if an environment is broken; one whose optional extra is absent is not."""
+    """1 if an environment is broken; one whose optional extra is absent is not."""
     broken = [entry for entry in entries if "error" in entry and not entry["needs_extra"]]
     return 1 if broken else 0
 
@@ -102,17 +102,17 @@ def _entry(env_id: str) -> dict[str, Any]:
 
 
 def summary_of(env: TextEnv[Any]) -> str:
-    """Return the first line of the environment's page."""
+    """The first line of the environment's page."""
     return (inspect.getdoc(type(env)) or "").partition("\n")[0]
 
 
 @click.command("info")
-@click.argument("env_id", metavar="ID", shell_complete=complete_id)
-@env_option
-@reset_option
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Level.")
+@click.argument("env_id", metavar="ID", shell_complete=options.complete_id)
+@options.env_option
+@options.reset_option
+@options.number("--seed", default=0, least=0, help="Level.")
 @click.option("--prompts/--no-prompts", default=True, help="Show what agents read at the start.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@options.json_option
 def info_command(
     env_id: str,
     env_values: tuple[str, ...],
@@ -122,8 +122,8 @@ def info_command(
     as_json: bool,
 ) -> int:
     """Show the page of an environment: task, roles, rewards, arguments, and what agents read."""
-    env: TextEnv[Any] = make(env_id, checks=False, **read_pairs(env_values, "--env"))
-    env.reset(seed=seed, options=read_pairs(option_values, "--option"))
+    env: TextEnv[Any] = make(env_id, checks=False, **options.read_pairs(env_values, "--env"))
+    env.reset(seed=seed, options=options.read_pairs(option_values, "--option"))
     if as_json:
         print_json(_page_json(env_id, env))
         return 0
@@ -168,7 +168,7 @@ def _without_package(env_id: str) -> str:
 
 
 def _levels(env: TextEnv[Any]) -> list[str]:
-    """Return a line per level of difficulty: number, names, arguments."""
+    """A line per level of difficulty: number, names, arguments."""
     return [
         f"{env.difficulties.names_of(number)}: "
         + ", ".join(f"{argument}={value!r}" for argument, value in attributes.items())
@@ -192,7 +192,7 @@ def _arguments_table(env: TextEnv[Any], section: str) -> Any:
 
 
 def _meanings(section: str) -> dict[str, str]:
-    """Return argument -> meaning of a docstring section of lines "- `name`: meaning"."""
+    """Argument -> meaning of a docstring section of lines "- `name`: meaning"."""
     found: dict[str, str] = {}
     for item in section.strip().split("\n- "):
         name, colon, meaning = item.removeprefix("- ").partition(":")

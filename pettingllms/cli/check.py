@@ -12,8 +12,8 @@ from typing import Any
 import click
 from rich.console import Console
 
+from pettingllms.cli import options
 from pettingllms.cli.console import plain_table, print_json, stdout
-from pettingllms.cli.options import complete_id, env_option, read_pairs
 from pettingllms.errors import MissingDependency
 from pettingllms.plugins import ALGORITHMS, POLICIES, installed
 from pettingllms.registry import refused_ids, registered_ids
@@ -30,16 +30,16 @@ _STYLES = {
 
 
 @click.command("check")
-@click.argument("env_id", metavar="ID", shell_complete=complete_id)
-@env_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("env_id", metavar="ID", shell_complete=options.complete_id)
+@options.env_option
+@options.json_option
 def check_command(env_id: str, env_values: tuple[str, ...], as_json: bool) -> int:
     """Check that an environment keeps the contract.
 
     Lists what holds, what is broken, what could not be checked and why, and what was measured. The
     exit status is 1 if a promise is broken.
     """
-    report = examine_env(env_id, **read_pairs(env_values, "--env"))
+    report = examine_env(env_id, **options.read_pairs(env_values, "--env"))
     if as_json:
         print_json(report.to_json())
     else:
@@ -96,7 +96,7 @@ _LACKS = f"{MissingDependency.__module__}.{MissingDependency.__qualname__}: "
 
 
 @click.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@options.json_option
 def doctor_command(as_json: bool) -> int:
     """Report what works here: packages, environments, plug-ins, the sandbox.
 
@@ -155,7 +155,7 @@ def _problem_of(code: str, *arguments: str) -> str | None:
 
 
 def _plug_ins(group: str) -> dict[str, str | None]:
-    """Return name -> why the plug-in cannot be loaded, or None."""
+    """Name -> why the plug-in cannot be loaded, or None."""
     found = installed(group)
     loaded = {name: _problem_of(_LOAD, group, name) for name in sorted(found.usable)}
     return loaded | found.refused

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from pettingllms.tables import MAX_WIDTH, TextTable, terminal_table
+from pettingllms.tables import (
+    MAX_WIDTH,
+    Block,
+    TextTable,
+    as_markdown,
+    print_blocks,
+    terminal_table,
+)
 
 
 def stdout(max_width: int | None = None) -> Console:
-    """Return the console of results.
+    """The console of results.
 
     Args:
         max_width: Maximum number of columns to use; None: all there are.
@@ -25,7 +33,7 @@ def stdout(max_width: int | None = None) -> Console:
 
 
 def stderr() -> Console:
-    """Return the console of messages and progress."""
+    """The console of messages and progress."""
     return Console(stderr=True, soft_wrap=True)
 
 
@@ -37,3 +45,13 @@ def print_json(data: Any) -> None:
 def plain_table(*columns: str, title: str = "") -> Table:
     """An empty table in the style of all commands, for rows of styled texts."""
     return terminal_table(TextTable(columns, [], title))
+
+
+def print_result(output: str, data: Any, blocks: Sequence[Block]) -> None:
+    """Print what a command has found as the option `--format` says."""
+    if output == "json":
+        print_json(data)
+    elif output == "markdown":
+        sys.stdout.write(as_markdown(blocks))
+    else:
+        print_blocks(stdout(), blocks)

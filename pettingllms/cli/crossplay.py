@@ -9,28 +9,20 @@ from typing import Any
 
 import click
 
-from pettingllms.cli.console import print_json, stderr, stdout
-from pettingllms.cli.options import (
-    format_option,
-    free_folder,
-    max_failures_option,
-    policy_settings,
-    policy_settings_options,
-    run_environment,
-)
-from pettingllms.cli.playing import play_all, tell_incomplete
+from pettingllms.cli import options
+from pettingllms.cli.console import print_result, stderr
+from pettingllms.cli.playing import played
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, RunFolderError
 from pettingllms.evaluation.crossplay import FILE, cross_play, crossplay_parts, crossplay_plan
 from pettingllms.evaluation.plan import MAIN
-from pettingllms.evaluation.report import summarise
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.sides import RunTeam, name_parts
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.files import write_whole
 from pettingllms.registry import make
-from pettingllms.tables import as_markdown, print_blocks, visible
+from pettingllms.tables import as_markdown, visible
 from pettingllms.viewer import write_view
 
 RUNS = "runs.json"
@@ -46,39 +38,17 @@ Examples:
 
 @click.command("crossplay", epilog=_EXAMPLES)
 @click.argument("runs", metavar="RUN[:VARIANT][@STEP]...", nargs=-1)
-@click.option(
-    "-n",
-    "--episodes",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="Held-out levels that every team plays.",
-)
-@click.option(
-    "-k",
-    "--samples",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Plays of every level by every team.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides levels and chance.")
+@options.number("-n", "--episodes", default=100, help="Held-out levels that every team plays.")
+@options.number("-k", "--samples", default=1, help="Plays of every level by every team.")
+@options.seed_option
 @click.option("--environment", metavar="NAME", help="Of training runs of several environments.")
-@policy_settings_options
-@max_failures_option("Episodes", 10)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Folder of the evaluation of all teams.  [default: runs/crossplay-ID-TIME]",
+@options.policy_settings_options
+@options.max_failures_option("Episodes", 10)
+@options.path(
+    "--out", help="Folder of the evaluation of all teams.  [default: runs/crossplay-ID-TIME]"
 )
-@click.option(
-    "--resume",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Continue an interrupted cross-play.",
-)
-@format_option("figures are", "json", "markdown")
+@options.path("--resume", help="Continue an interrupted cross-play.")
+@options.format_option("figures are", "json", "markdown")
 def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
     """Play members of different runs together: who coordinates only with its own team-mates?
 
@@ -92,25 +62,13 @@ def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
         if values["resume"]
         else _begun(runs, values)
     )
-    played = play_all(folder, policy_settings(values), values["max_failures"])
-    if not folder.has_begun:
-        stderr().print(f"stopped: {played.reason}", style="bold red", markup=False)
-        return played.status
-    report = summarise(folder.plan, folder.results(), folder.bill())
-    if not report.is_complete:
-        tell_incomplete(folder, report, played.progress, played.reason, "crossplay")
-        return played.status or 1
+    report = played(folder, options.policy_settings(values), values["max_failures"], "crossplay")
     env: TextEnv[Any] = folder.plan.make_env()
     found = cross_play(names, env.possible_agents, folder.results())
     parts = crossplay_parts(found)
     folder.write_report(report.to_json(), as_markdown(parts))
     write_whole(folder.path / FILE, json.dumps(found.to_json(), allow_nan=False) + "\n")
-    if values["output"] == "json":
-        print_json(found.to_json())
-    elif values["output"] == "markdown":
-        click.echo(as_markdown(parts), nl=False)
-    else:
-        print_blocks(stdout(), parts)
+    print_result(values["output"], found.to_json(), parts)
     page = write_view(folder.path, folder.path / "view.html")
     text = f"kept in {folder.path}; its page is {page.path}"
     stderr().print(visible(text, "dim"), soft_wrap=True)
@@ -131,7 +89,9 @@ def _begun(runs: Sequence[str], values: Mapping[str, Any]) -> tuple[RunFolder, l
         num_samples=values["samples"],
     )
     plan = plan.with_distinct_levels(plan.make_env())
-    folder = RunFolder.create(values["out"] or free_folder("crossplay", str(plan.env_id)), plan)
+    folder = RunFolder.create(
+        values["out"] or options.free_folder("crossplay", str(plan.env_id)), plan
+    )
     folder.path.mkdir(parents=True, exist_ok=True)
     write_whole(folder.path / RUNS, json.dumps(list(teams)) + "\n")
     return folder, list(teams)
@@ -147,7 +107,7 @@ def _resumed(path: Path, *, trust: bool) -> tuple[RunFolder, list[str]]:
 
 
 def _named(runs: Sequence[str], environment: str | None, *, trust: bool) -> dict[str, RunTeam]:
-    """Return name -> team; names are the last parts of the paths, where those differ."""
+    """Name -> team; names are the last parts of the paths, where those differ."""
     short = [Path(run).name or run for run in runs]
     names = short if len(set(short)) == len(short) else list(runs)
     if len(set(names)) < len(names):
@@ -162,7 +122,7 @@ def _team(text: str, environment: str | None, *, trust: bool) -> RunTeam:
     if is_training_run(path):
         if variant:
             raise InvalidArgument("run", text, ":VARIANT after an evaluation only")
-        run = run_environment(TrainingRun.open(path, trust=trust), environment)
+        run = options.run_environment(TrainingRun.open(path, trust=trust), environment)
         return RunTeam.of_training(run, step)
     if step is not None:
         raise InvalidArgument("run", text, "@STEP after a training run only")

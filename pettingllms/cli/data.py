@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pettingllms.cli.console import print_json, stdout
-from pettingllms.cli.options import trust_option
+from pettingllms.cli.options import json_option, trust_option
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.rows import VIEWS, rows_of, write_rows
 from pettingllms.registry import spec
@@ -36,7 +36,7 @@ def data_group() -> None:
 @click.option(
     "--env", "env_id", default="code_v0", show_default=True, help="Environment that checks them."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def check_command(
     source: str,
     against: str | None,

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from pettingllms.cli.console import print_json, stderr, stdout
-from pettingllms.cli.options import (
-    complete_id,
-    env_option,
-    format_option,
-    free_folder,
-    max_failures_option,
-    policy_option,
-    policy_settings,
-    policy_settings_options,
-    price_option,
-    read_pairs,
-    read_policies,
-    read_prices,
-    read_sampling,
-    reset_option,
-    run_environment,
-    sampling_option,
-)
-from pettingllms.cli.playing import play_all, tell_incomplete
+from pettingllms.cli import options
+from pettingllms.cli.console import print_result, stderr
+from pettingllms.cli.playing import played
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import (
     MAIN,
@@ -48,13 +30,13 @@ from pettingllms.evaluation.presentation import (
     report_parts,
     sides_parts,
 )
-from pettingllms.evaluation.report import Comparison, Report, compare, compare_shares, summarise
+from pettingllms.evaluation.report import Comparison, Report, compare, compare_shares
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.sides import Side, differences, open_side, unlike
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.registry import make
-from pettingllms.tables import as_markdown, print_blocks
+from pettingllms.tables import as_markdown
 
 _PLAN_OPTIONS = {
     "env_values": "--env",
@@ -82,14 +64,13 @@ Examples:
 
 
 @click.command("eval", epilog=_EXAMPLES)
-@click.argument("env_id", metavar="ID", required=False, shell_complete=complete_id)
-@policy_option
-@env_option
-@reset_option
-@sampling_option
-@click.option(
+@click.argument("env_id", metavar="ID", required=False, shell_complete=options.complete_id)
+@options.policy_option
+@options.env_option
+@options.reset_option
+@options.sampling_option
+@options.path(
     "--run",
-    type=click.Path(path_type=Path),
     metavar="RUN",
     help="Evaluate a training run: environment, prompts, sampling, levels and policies are those "
     "of its own held-out evaluation; other options override them.",
@@ -99,45 +80,23 @@ Examples:
     metavar="NAME",
     help="Of --run: which of its environments, in a run of several.",
 )
-@click.option(
-    "--step", type=click.IntRange(min=0), help="Of --run: checkpoint.  [default: the newest]"
+@options.number("--step", least=0, help="Of --run: checkpoint.  [default: the newest]")
+@options.number("-n", "--episodes", default=100, help="Held-out levels.")
+@options.number(
+    "-k", "--samples", default=1, help="Plays of every level; gives pass@k up to this k."
 )
-@click.option(
-    "-n",
-    "--episodes",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="Held-out levels.",
-)
-@click.option(
-    "-k",
-    "--samples",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Plays of every level; gives pass@k up to this k.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides levels and chance.")
-@click.option(
-    "--swap", is_flag=True, help="Play again with every role's policy moved to the role before it."
-)
-@price_option
-@policy_settings_options
-@max_failures_option("Episodes", 10)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="RUN",
-    help="Folder of the run.  [default: runs/eval-ID-TIME]",
-)
-@click.option(
+@options.seed_option
+@options.flag("--swap", help="Play again with every role's policy moved to the role before it.")
+@options.price_option
+@options.policy_settings_options
+@options.max_failures_option("Episodes", 10)
+@options.path("--out", metavar="RUN", help="Folder of the run.  [default: runs/eval-ID-TIME]")
+@options.path(
     "--resume",
-    type=click.Path(path_type=Path),
     metavar="RUN",
     help="Continue an interrupted run; --policy may name another address of the same model.",
 )
-@format_option("report is", "json", "markdown")
+@options.format_option("report is", "json", "markdown")
 @click.pass_context
 def eval_command(context: click.Context, **values: Any) -> int:
     """Play held-out levels with policies and report with 95 % intervals.
@@ -147,23 +106,17 @@ def eval_command(context: click.Context, **values: Any) -> int:
     `test` unless --env split=... says otherwise.
     """
     special_functions()  # raises now, not at the end of a long run
-    settings = policy_settings(values)
+    settings = options.policy_settings(values)
     folder = _resumed(context, values) if values["resume"] else _begun(context, values)
-    progress, status, reason = play_all(folder, settings, values["max_failures"])
-    if not folder.has_begun:
-        stderr().print(f"stopped: {reason}", style="bold red", markup=False, highlight=False)
-        return status
-    report = _reported(folder, values["output"], progress.failures)
-    if not report.is_complete:
-        tell_incomplete(folder, report, progress, reason)
-        return status or 1
+    write = partial(_reported, folder, values["output"])
+    played(folder, settings, values["max_failures"], write=write)
     stderr().print(f"kept in {folder.path}", style="dim", highlight=False)
     return 0
 
 
 def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     trained = _trained(values)
-    given = read_pairs(values["env_values"], "--env")
+    given = options.read_pairs(values["env_values"], "--env")
     if trained is None:
         env_id = values["env_id"]
         if env_id is None:
@@ -175,7 +128,7 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     else:
         env_id, kwargs = trained.env_id, {**trained.held_out_kwargs(), **given}
     roles = roles_of(make(env_id, checks=False, **kwargs))
-    line_up = read_policies(values["policy_values"], roles)
+    line_up = options.read_policies(values["policy_values"], roles)
     if trained is not None:
         line_up = {**trained.line_up(values["step"]), **line_up}
     missing = [role for role in roles if role not in line_up]
@@ -193,17 +146,17 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
         env_id=env_id,
         variants=variants,
         env_kwargs=kwargs,
-        options=read_pairs(values["option_values"], "--option"),
-        sampling=read_sampling(values["sampling_values"], roles, defaults),
+        options=options.read_pairs(values["option_values"], "--option"),
+        sampling=options.read_sampling(values["sampling_values"], roles, defaults),
         seed=_chosen(context, values, "seed", numbers),
         num_levels=_chosen(context, values, "episodes", numbers),
         num_samples=values["samples"],
-        prices=read_prices(values["price_values"], line_up),
+        prices=options.read_prices(values["price_values"], line_up),
     )
     plan = plan.with_distinct_levels(plan.make_env())
     if plan.num_wanted is not None:
         stderr().print(pool_note(plan), markup=False, highlight=False)
-    return RunFolder.create(values["out"] or free_folder("eval", str(env_id)), plan)
+    return RunFolder.create(values["out"] or options.free_folder("eval", str(env_id)), plan)
 
 
 def _trained(values: Mapping[str, Any]) -> TrainingRun | None:
@@ -215,7 +168,7 @@ def _trained(values: Mapping[str, Any]) -> TrainingRun | None:
         return None
     if values["env_id"] is not None:
         raise click.UsageError("--run takes the environment from the run; leave out ID")
-    return run_environment(
+    return options.run_environment(
         TrainingRun.open(values["run"], trust=values["trust"]), values["environment"]
     )
 
@@ -223,7 +176,7 @@ def _trained(values: Mapping[str, Any]) -> TrainingRun | None:
 def _chosen(
     context: click.Context, values: Mapping[str, Any], name: str, of_run: Mapping[str, int]
 ) -> int:
-    """Return the value of a flag, or that of the training run where the flag is not given."""
+    """The value of a flag, or that of the training run where the flag is not given."""
     is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     return values[name] if is_given else of_run.get(name, values[name])
 
@@ -242,10 +195,10 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
         )
     folder = RunFolder.open(values["resume"], trust=values["trust"])
     line_up = folder.plan.variants[MAIN]
-    moved = read_policies(values["policy_values"], tuple(line_up))
+    moved = options.read_policies(values["policy_values"], tuple(line_up))
     plan = folder.plan.with_policies(moved) if moved else folder.plan
     if values["price_values"]:
-        prices = read_prices(values["price_values"], plan.variants[MAIN])
+        prices = options.read_prices(values["price_values"], plan.variants[MAIN])
         plan = replace(plan, prices={**plan.prices, **prices})
     if plan != folder.plan:
         folder.plan = plan
@@ -253,15 +206,8 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     return folder
 
 
-def _reported(folder: RunFolder, output: str, failures: Counter[str]) -> Report:
-    """Write and print the report of what is finished.
-
-    Args:
-        folder: Of the evaluation.
-        output: How the report is printed.
-        failures: Cause -> episodes that could not be finished.
-    """
-    report = summarise(folder.plan, folder.results(), folder.bill())
+def _reported(folder: RunFolder, output: str, report: Report, failures: Counter[str]) -> None:
+    """Write and print the report of what is finished."""
     data = report.to_json() | {"failures": dict(failures.most_common())}
     parts = report_parts(report)
     if {MAIN, SWAPPED} <= set(report.variants):
@@ -273,20 +219,15 @@ def _reported(folder: RunFolder, output: str, failures: Counter[str]) -> Report:
         data["comparison"] = both.to_json()
         parts += [f"## {MAIN} and {SWAPPED}", *comparison_parts(both, MAIN, SWAPPED)]
     folder.write_report(data, as_markdown(parts))
-    if output == "json":
-        print_json(data)
-    elif output == "markdown":
-        sys.stdout.write(as_markdown(parts))
-    elif report.variants:
-        print_blocks(stdout(), parts)
-    return report
+    if report.variants or output != "text":
+        print_result(output, data, parts)
 
 
 @click.command("compare")
 @click.argument("first", metavar="RUN[:VARIANT][@STEP]")
 @click.argument("second", metavar="RUN[:VARIANT][@STEP]")
-@click.option("--anyway", is_flag=True, help="Compare unlike tasks, or levels, too.")
-@format_option("comparison is", "json", "markdown")
+@options.flag("--anyway", help="Compare unlike tasks, or levels, too.")
+@options.format_option("comparison is", "json", "markdown")
 def compare_command(first: str, second: str, anyway: bool, output: str) -> int:
     """Compare two runs: who played, which settings differ, and the second minus the first.
 
@@ -298,18 +239,13 @@ def compare_command(first: str, second: str, anyway: bool, output: str) -> int:
     sides = open_side(first), open_side(second)
     comparison = _compared(*sides, anyway=anyway)
     differing = differences(*sides)
-    if output == "json":
-        found: dict[str, Any] = {
-            "policies": [dict(side.policies) for side in sides],
-            "settings": {key: list(values) for key, values in differing.items()},
-        }
-        print_json({**found, **comparison.to_json()})
-        return 0
+    data = {
+        "policies": [dict(side.policies) for side in sides],
+        "settings": {key: list(values) for key, values in differing.items()},
+        **comparison.to_json(),
+    }
     parts = [*sides_parts(*sides, differing), *comparison_parts(comparison, first, second)]
-    if output == "markdown":
-        sys.stdout.write(as_markdown(parts))
-    else:
-        print_blocks(stdout(), parts)
+    print_result(output, data, parts)
     return 0
 
 

@@ -27,70 +27,94 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _ROLE_AND_REST = re.compile(r"([^\W\d_][\w-]*)=(.+)", re.DOTALL)
 _SAMPLING = tuple(field.name for field in fields(Sampling))
 
-env_option = click.option(
+
+def repeated(*names: str, metavar: str, help: str) -> Callable[[Command], Command]:
+    """An option that may be given several times."""
+    return click.option(*names, multiple=True, metavar=metavar, help=help)
+
+
+def number(
+    *names: str, default: int | None = None, least: int = 1, help: str
+) -> Callable[[Command], Command]:
+    """An option that is a whole number of at least `least`."""
+    shows = default is not None
+    return click.option(
+        *names, type=click.IntRange(min=least), default=default, show_default=shows, help=help
+    )
+
+
+def path(*names: str, metavar: str = "FOLDER", help: str) -> Callable[[Command], Command]:
+    """An option that names a file or folder."""
+    return click.option(*names, type=click.Path(path_type=Path), metavar=metavar, help=help)
+
+
+def flag(*names: str, help: str) -> Callable[[Command], Command]:
+    """An option without a value."""
+    return click.option(*names, is_flag=True, help=help)
+
+
+def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Options that several commands share, in the order of their help."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+env_option = repeated(
     "-e",
     "--env",
     "env_values",
-    multiple=True,
     metavar="KEY=VALUE",
     help="Argument of the environment, such as size=6; values are JSON or plain texts.",
 )
-reset_option = click.option(
+reset_option = repeated(
     "-o",
     "--option",
     "option_values",
-    multiple=True,
     metavar="KEY=VALUE",
     help="Option of reset, in the same form.",
 )
-policy_option = click.option(
+policy_option = repeated(
     "-p",
     "--policy",
     "policy_values",
-    multiple=True,
     metavar="[ROLE=]POLICY",
     help="Who plays a role (or all): oracle or another scripted policy of the environment, "
     "noise, program, openai:MODEL@URL, hf:PATH.",
 )
-price_option = click.option(
+price_option = repeated(
     "--price",
     "price_values",
-    multiple=True,
     metavar="[ROLE=]IN,OUT[,CACHED]",
     help="US dollars per million prompt tokens and completion tokens, and prompt tokens that the "
     "server had cached, if they have a price of their own. Hidden reasoning counts as completion.",
 )
-sampling_option = click.option(
+sampling_option = repeated(
     "-s",
     "--sampling",
     "sampling_values",
-    multiple=True,
     metavar="[ROLE.]KEY=VALUE",
     help="How completions are drawn: " + ", ".join(_SAMPLING[:-1]) + ", or extra.KEY for further "
     "fields of the request body.",
 )
-
-
-trust_option = click.option(
+json_option = flag("--json", "as_json", help="Print JSON.")
+trust_option = flag(
     "--trust",
-    is_flag=True,
     help="Let the named files and folders name code and servers: import, run and send what they "
     "say. For files of your own.",
 )
+seed_option = click.option(
+    "--seed", type=int, default=0, show_default=True, help="Decides levels and chance."
+)
 _DEFAULT = PolicySettings()
-_SETTINGS = (
-    click.option(
+policy_settings_options = together(
+    number(
         "--concurrency",
-        type=click.IntRange(min=1),
         default=_DEFAULT.max_concurrency,
-        show_default=True,
         help="Concurrent episodes, and concurrent requests to one policy.",
     ),
-    click.option(
+    number(
         "--retries",
-        type=click.IntRange(min=0),
         default=_DEFAULT.max_retries,
-        show_default=True,
+        least=0,
         help="Retries of a request, with growing waits.",
     ),
     click.option(
@@ -102,31 +126,26 @@ _SETTINGS = (
     ),
     click.option("--requests-per-minute", type=float, help="Maximum rate per policy."),
     click.option("--tokens-per-minute", type=float, help="Maximum rate per policy."),
-    click.option(
+    repeated(
         "--api-key-env",
         "api_key_values",
-        multiple=True,
         metavar="HOST=VARIABLE",
         help="Environment variable that holds the key of a server. OPENAI_API_KEY is for OpenAI's, "
         "and for that of OPENAI_BASE_URL; other servers get no key without this.",
     ),
     trust_option,
 )
+"""How models are reached; read by `policy_settings`."""
 
 
 def max_failures_option(what: str, default: int) -> Callable[[Command], Command]:
-    """Return the option `--max-failures`: `what` may fail before the command stops."""
-    return click.option(
-        "--max-failures",
-        type=click.IntRange(min=0),
-        default=default,
-        show_default=True,
-        help=f"{what} that may fail before it stops.",
-    )
+    """The option `--max-failures`: `what` may fail before the command stops."""
+    help = f"{what} that may fail before it stops."
+    return number("--max-failures", default=default, least=0, help=help)
 
 
 def format_option(what: str, *formats: str) -> Callable[[Command], Command]:
-    """Return the option `--format` of a command that prints `what`; text is one of the formats."""
+    """The option `--format` of a command that prints `what`; text is one of the formats."""
     return click.option(
         "--format",
         "output",
@@ -137,13 +156,8 @@ def format_option(what: str, *formats: str) -> Callable[[Command], Command]:
     )
 
 
-def policy_settings_options(command: Command) -> Command:
-    """Add the options that say how models are reached; read by `policy_settings`."""
-    return reduce(lambda decorated, option: option(decorated), reversed(_SETTINGS), command)
-
-
 def policy_settings(values: Mapping[str, Any]) -> PolicySettings:
-    """Return the settings that the options of `policy_settings_options` name."""
+    """The settings that the options of `policy_settings_options` name."""
     return PolicySettings(
         max_concurrency=values["concurrency"],
         max_retries=values["retries"],
@@ -156,7 +170,7 @@ def policy_settings(values: Mapping[str, Any]) -> PolicySettings:
 
 
 def read_api_keys(values: Iterable[str]) -> dict[str, str]:
-    """Return host -> environment variable of texts HOST=VARIABLE.
+    """Host -> environment variable of texts HOST=VARIABLE.
 
     Raises:
         InvalidArgument: If a text is ill-formed, or a host is named twice.
@@ -171,11 +185,7 @@ def read_api_keys(values: Iterable[str]) -> dict[str, str]:
 
 
 def read_pairs(values: Iterable[str], what: str) -> dict[str, Any]:
-    """Return KEY=VALUE texts as a mapping; values are JSON, or texts where they are not.
-
-    Args:
-        values: The texts.
-        what: What they are, for the error.
+    """KEY=VALUE texts as a mapping; values are JSON, or texts where they are not.
 
     Raises:
         InvalidArgument: If a text has no `=`, or a key is given twice.
@@ -190,13 +200,13 @@ def read_pairs(values: Iterable[str], what: str) -> dict[str, Any]:
 
 
 def role_named(text: str) -> str | None:
-    """Return the role of `ROLE=POLICY`; None of a policy for all roles."""
+    """The role of `ROLE=POLICY`; None of a policy for all roles."""
     match = _ROLE_AND_REST.fullmatch(text)
     return match[1] if match else None
 
 
 def read_policies(values: Iterable[str], roles: Sequence[str]) -> dict[str, str]:
-    """Return role -> policy of texts `ROLE=POLICY` or `POLICY` (for all roles not named).
+    """Role -> policy of texts `ROLE=POLICY` or `POLICY` (for all roles not named).
 
     Raises:
         InvalidArgument: If a role is unknown or given twice.
@@ -225,7 +235,7 @@ def read_policies(values: Iterable[str], roles: Sequence[str]) -> dict[str, str]
 def read_sampling(
     values: Iterable[str], roles: Sequence[str], base: Mapping[str, Sampling] | None = None
 ) -> dict[str, Sampling]:
-    """Return role -> sampling of texts `KEY=VALUE` (all roles) or `ROLE.KEY=VALUE`.
+    """Role -> sampling of texts `KEY=VALUE` (all roles) or `ROLE.KEY=VALUE`.
 
     Args:
         values: The texts.
@@ -254,7 +264,7 @@ def read_sampling(
 
 
 def read_prices(values: Iterable[str], line_up: Mapping[str, Name]) -> dict[str, Price]:
-    """Return policy -> price (see `EvaluationPlan.prices`).
+    """Policy -> price (see `EvaluationPlan.prices`).
 
     Args:
         values: Texts `IN,OUT[,CACHED]` (all policies) or `ROLE=IN,OUT[,CACHED]`.
@@ -281,7 +291,7 @@ def read_prices(values: Iterable[str], line_up: Mapping[str, Name]) -> dict[str,
 
 
 def run_environment(run: TrainingRun, name: str | None) -> TrainingRun:
-    """Return the part of a run that is evaluated: one environment.
+    """The part of a run that is evaluated: one environment.
 
     Raises:
         UsageError: If one of several has to be named, or the only one was named.
@@ -299,7 +309,7 @@ def run_environment(run: TrainingRun, name: str | None) -> TrainingRun:
 
 
 def free_folder(what: str, env_id: str) -> Path:
-    """Return a folder that does not exist yet, `runs/WHAT-ID-TIME`, where none is named."""
+    """A folder that does not exist yet, `runs/WHAT-ID-TIME`, where none is named."""
     stem = f"runs/{what}-{short_name(env_id)}-{datetime.now():%Y%m%d-%H%M%S}"
     path, number = Path(stem), 1
     while path.exists():
@@ -320,7 +330,7 @@ def _put(target: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _sampling(*layers: Mapping[str, Any]) -> Sampling:
-    """Return the sampling of layers, of which later ones count."""
+    """The sampling of layers, of which later ones count."""
     merged: dict[str, Any] = {}
     for layer in layers:
         extra = {**merged.get("extra", {}), **layer.get("extra", {})}
@@ -338,5 +348,5 @@ def _value(text: str) -> Any:
 def complete_id(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the installed environments that begin like this, for the completion of a shell."""
+    """The installed environments that begin like this, for the completion of a shell."""
     return [CompletionItem(env_id) for env_id in registered_ids() if env_id.startswith(incomplete)]

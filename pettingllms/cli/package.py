@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, cast
 import click
 
 import pettingllms
+from pettingllms.cli import options
 from pettingllms.cli.console import stdout
-from pettingllms.cli.options import complete_id, env_option, read_pairs
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.registry import make
@@ -73,19 +73,13 @@ class Parcel(NamedTuple):
 
 
 @click.command("package")
-@click.argument("env_id", metavar="ID", shell_complete=complete_id)
+@click.argument("env_id", metavar="ID", shell_complete=options.complete_id)
 @click.option(
     "--for", "hub", type=click.Choice(tuple(HUBS)), required=True, help="The hub or framework."
 )
-@env_option
-@click.option("--levels", type=click.IntRange(min=1), help="Levels.  [default: 1000; harbor: 10]")
-@click.option(
-    "--first-seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of the first.",
-)
+@options.env_option
+@options.number("--levels", help="Levels.  [default: 1000; harbor: 10]")
+@options.number("--first-seed", default=0, least=0, help="Seed of the first.")
 @click.option(
     "--requirement",
     help="How the package installs pettingllms, as pip reads it: a version, an address or a path.  "
@@ -112,7 +106,7 @@ def package_command(
     parcel = Parcel(
         env_id,
         hub,
-        read_pairs(env_values, "--env"),
+        options.read_pairs(env_values, "--env"),
         as_requirement(requirement) if requirement else requirement_here(),
         levels or (10 if hub == "harbor" else 1000),
         first_seed,
@@ -135,14 +129,14 @@ def package_command(
 
 
 def as_requirement(text: str) -> str:
-    """Return a requirement, a path or an address of pettingllms as a requirement."""
+    """A requirement, a path or an address of pettingllms as a requirement."""
     if Path(text).is_dir():
         return f"pettingllms @ {Path(text).resolve().as_uri()}"
     return f"pettingllms @ {text}" if _ADDRESS.match(text) else text
 
 
 def requirement_here() -> str:
-    """Return how pettingllms is installed here: by its version, or from an address or a path.
+    """How pettingllms is installed here: by its version, or from an address or a path.
 
     Source:
         What installers record of addresses (PEP 610).
@@ -215,12 +209,12 @@ def _fields(parcel: Parcel, env: TextEnv[Any]) -> dict[str, str]:
 
 
 def _with_extra(parcel: Parcel) -> str:
-    """Return the requirement with the extra of the adapter: `pettingllms[openenv]==0.1.0`."""
+    """The requirement with the extra of the adapter: `pettingllms[openenv]==0.1.0`."""
     return re.sub(r"^pettingllms\b", f"pettingllms[{parcel.hub}]", parcel.requirement, count=1)
 
 
 def _level_fields(env: TextEnv[Any], seed: int) -> dict[str, str]:
-    """Return what a Harbor task says of one level."""
+    """What a Harbor task says of one level."""
     env.reset(seed=seed)
     fields = {"seed": str(seed), "observation": str(env.observe(env.agent_selection))}
     answers: list[str] = []

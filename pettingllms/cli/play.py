@@ -10,26 +10,14 @@ import contextlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import click
 from rich.console import Console, Group
 from rich.panel import Panel
 
+from pettingllms.cli import options
 from pettingllms.cli.console import stdout
-from pettingllms.cli.options import (
-    complete_id,
-    env_option,
-    policy_option,
-    policy_settings,
-    policy_settings_options,
-    read_pairs,
-    read_policies,
-    read_sampling,
-    reset_option,
-    sampling_option,
-)
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.plan import roles_of
@@ -45,7 +33,7 @@ ALONE = "single"
 
 
 @click.command("play")
-@click.argument("env_id", metavar="ID", shell_complete=complete_id)
+@click.argument("env_id", metavar="ID", shell_complete=options.complete_id)
 @click.option(
     "-r",
     "--role",
@@ -53,22 +41,20 @@ ALONE = "single"
     metavar="ROLE",
     help="The role you play, or all.  [default: the last role of a turn, or alone]",
 )
-@policy_option
-@env_option
-@reset_option
-@sampling_option
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of the level.  [default: random]")
-@click.option(
-    "--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep a transcript."
-)
-@policy_settings_options
+@options.policy_option
+@options.env_option
+@options.reset_option
+@options.sampling_option
+@options.number("--seed", least=0, help="Seed of the level.  [default: random]")
+@options.path("--record", metavar="FILE", help="Keep a transcript.")
+@options.policy_settings_options
 def play_command(**values: Any) -> int:
     """Play one role yourself; the others follow policies.
 
     Without --role, --policy and a team in --env you play alone, where a team can be one agent.
     Otherwise roles without a --policy follow the first scripted policy of the environment.
     """
-    kwargs = read_pairs(values["env_values"], "--env")
+    kwargs = options.read_pairs(values["env_values"], "--env")
     is_open = not (values["person"] or values["policy_values"] or "team" in kwargs)
     if is_open and _can_be_alone(values["env_id"]):
         kwargs["team"] = ALONE
@@ -80,17 +66,19 @@ def play_command(**values: Any) -> int:
             "--role", person, ", ".join(roles) + ", all" + suggestion(person, roles)
         )
     others = [] if person == "all" else [role for role in roles if role != person]
-    line_up = read_policies(values["policy_values"], roles)
+    line_up = options.read_policies(values["policy_values"], roles)
     for role in others:
         if role not in line_up and not env.scripted_policies:
             raise InvalidArgument(
                 "--policy", None, f"a policy for {role}", "It has no scripted policy."
             )
         line_up.setdefault(role, env.scripted_policies[0] if env.scripted_policies else "")
-    sampling = read_sampling(values["sampling_values"], roles)
+    sampling = options.read_sampling(values["sampling_values"], roles)
     recorder = RecordTranscripts(env)
-    recorder.reset(seed=values["seed"], options=read_pairs(values["option_values"], "--option"))
-    settings = policy_settings(values)
+    recorder.reset(
+        seed=values["seed"], options=options.read_pairs(values["option_values"], "--option")
+    )
+    settings = options.policy_settings(values)
     with asyncio.Runner() as runner:
         policies = {role: load_policy(line_up[role], settings) for role in others}
         try:
@@ -108,7 +96,7 @@ def play_command(**values: Any) -> int:
 
 
 def _can_be_alone(env_id: str) -> bool:
-    """Return whether an environment has a team of one agent."""
+    """Whether an environment has a team of one agent."""
     try:
         make(env_id, checks=False, team=ALONE)
     except InvalidArgument:
@@ -282,12 +270,7 @@ Wish = Say | Literal["hint", "prompt", "undo", "quit"]
 
 
 def ask(console: Console, agent: str) -> Wish:
-    """Return what the person typed; the end of the input means to leave.
-
-    Args:
-        console: Where to ask.
-        agent: Who is asked.
-    """
+    """What the person typed; the end of the input means to leave."""
     while True:
         line = _read_line(console, f"{agent}> ")
         if line is None or line.strip() in ("/quit", ":quit"):
@@ -325,7 +308,7 @@ def _several_lines(console: Console) -> str:
 
 
 def _read_line(console: Console, prompt: str) -> str | None:
-    """Return a line without its end; None at the end of the input."""
+    """A line without its end; None at the end of the input."""
     if sys.stdin.isatty():
         with contextlib.suppress(ImportError):  # where it is missing, lines cannot be edited
             import readline  # noqa: F401  # pyright: ignore[reportUnusedImport]

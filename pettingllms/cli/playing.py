@@ -4,35 +4,50 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
+from click.exceptions import Exit
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from pettingllms.cli.console import stderr
-from pettingllms.evaluation.blame import Replayed
 from pettingllms.evaluation.presentation import tokens
-from pettingllms.evaluation.report import Report
+from pettingllms.evaluation.report import Report, summarise
 from pettingllms.evaluation.run_folder import EvaluationStopped, Progress, RunFolder, evaluate
 from pettingllms.policies import PolicySettings, PolicyUnavailable, Usage
 
+if TYPE_CHECKING:
+    from pettingllms.evaluation.blame import Replayed
 
-class PlanPlayed(NamedTuple):
-    """How playing has ended."""
-
-    progress: Progress
-    status: int
-    """0: at the end of the plan; else the exit status of the command."""
-    reason: str | None
-    """Why it stopped before; None where it did not."""
+Write = Callable[[Report, Counter[str]], None]
+"""What becomes of the figures, and of cause -> episodes that could not be finished."""
 
 
-def play_all(folder: RunFolder, settings: PolicySettings, max_failures: int) -> PlanPlayed:
-    """Play what a folder's plan has left, with a bar; what stops it is no error here."""
+def played(
+    folder: RunFolder,
+    settings: PolicySettings,
+    max_failures: int,
+    command: str = "eval",
+    write: Write = lambda report, failures: None,
+) -> Report:
+    """Play what a folder's plan has left, with a bar; the figures of all of it.
+
+    Args:
+        folder: Where the plan is and the results go.
+        settings: How policies reach their models.
+        max_failures: Episodes that may fail before it stops.
+        command: The command that continues it.
+        write: Gets the figures, those of an incomplete evaluation too.
+
+    Raises:
+        Exit: The plan was not played to its end; why, and how to go on, is said on stderr.
+    """
     progress = Progress(folder.plan.num_episodes)
+    status, reason = 0, None
     try:
         with progress_bar(progress) as on_progress:
             evaluate(
@@ -43,37 +58,38 @@ def play_all(folder: RunFolder, settings: PolicySettings, max_failures: int) -> 
                 on_progress=on_progress,
             )
     except KeyboardInterrupt:
-        return PlanPlayed(progress, 130, "interrupted")
+        status, reason = 130, "interrupted"
     except (PolicyUnavailable, EvaluationStopped) as error:
-        return PlanPlayed(progress, 1, str(error))
-    return PlanPlayed(progress, 0, None)
+        status, reason = 1, str(error)
+    if not folder.has_begun:
+        _say(f"stopped: {reason}", "bold red")
+        raise Exit(status)
+    report = summarise(folder.plan, folder.results(), folder.bill())
+    write(report, progress.failures)
+    if not report.is_complete:
+        _say_what_is_missing(folder, report, progress, reason, command)
+        raise Exit(status or 1)
+    return report
 
 
-def tell_incomplete(
-    folder: RunFolder,
-    report: Report,
-    progress: Progress,
-    reason: str | None,
-    command: str = "eval",
+def _say_what_is_missing(
+    folder: RunFolder, report: Report, progress: Progress, reason: str | None, command: str
 ) -> None:
-    """Say on stderr what is missing, why, what was spent, and how to go on."""
-    console = stderr()
     num_finished = sum(variant.num_episodes for variant in report.variants.values())
     lines = [f"incomplete: {num_finished} of {folder.plan.num_episodes} episodes are finished"]
-    if reason:
-        lines.append(f"stopped: {reason}")
+    lines += [f"stopped: {reason}"] if reason else []
     lines += [f"{count} failed: {cause}" for cause, count in progress.failures.most_common()]
     for line in lines:
-        console.print(line, style="bold red", markup=False, highlight=False)
+        _say(line, "bold red")
     spent = sum((usage for variant in report.bill.values() for usage in variant.values()), Usage())
     if spent.num_requests:
-        console.print(f"tokens spent so far: {tokens(spent)}", markup=False, highlight=False)
+        _say(f"tokens spent so far: {tokens(spent)}")
     trust = " --trust" if folder.plan.needs_trust else ""
-    console.print(
-        f"No answer is lost. Continue with: pettingllms {command} --resume {folder.path}{trust}",
-        markup=False,
-        highlight=False,
-    )
+    _say(f"No answer is lost. Continue with: pettingllms {command} --resume {folder.path}{trust}")
+
+
+def _say(text: str, style: str = "") -> None:
+    stderr().print(text, style=style, markup=False, highlight=False)
 
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -113,11 +129,7 @@ def progress_bar(seen: Progress) -> Generator[Show]:
 
 @contextmanager
 def replay_bar(name: str) -> Generator[Callable[[Replayed], None]]:
-    """Show on a terminal how many replays of an episode are over.
-
-    Args:
-        name: Of the episode.
-    """
+    """Show on a terminal how many replays of an episode are over."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Bar(*columns, console=stderr(), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(name, total=None)
@@ -167,7 +179,7 @@ class _Lines:
             num_left = progress.num_episodes - progress.num_finished
             seconds = round((now - self._start) / num_played * num_left)
             parts.append(f"{timedelta(seconds=seconds)} left")
-        stderr().print(", ".join(parts), markup=False, highlight=False)
+        _say(", ".join(parts))
 
 
 def _figures(progress: Progress) -> list[str]:

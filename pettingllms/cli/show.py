@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.panel import Panel
 
 from pettingllms.cli.console import stderr, stdout
-from pettingllms.cli.options import trust_option
+from pettingllms.cli.options import flag, trust_option
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import MAIN
@@ -32,8 +32,8 @@ from pettingllms.viewer import LiveServer, ViewSummary, runs_below, write_overvi
 )
 @click.option("--sample", type=int, default=0, show_default=True, help="Of an evaluation: play.")
 @click.option("--variant", default=MAIN, show_default=True, help="Of an evaluation: line-up.")
-@click.option("--prompts", is_flag=True, help="Show what the agents read, too.")
-@click.option("--quiet", is_flag=True, help="Verify only.")
+@flag("--prompts", help="Show what the agents read, too.")
+@flag("--quiet", help="Verify only.")
 @trust_option
 def replay_command(
     path: Path,
@@ -116,11 +116,10 @@ def _show_step(console: Console, step: dict[str, Any], board: str, prompts: bool
     metavar="FILE",
     help="The page to write.  [default: RUN/view.html; of several runs: runs.html beside them]",
 )
-@click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
-@click.option(
+@flag("--open", "is_opened", help="Open the page in a browser.")
+@flag(
     "--live",
     "is_live",
-    is_flag=True,
     help="Write nothing; serve a page that refreshes itself while the run runs, on this machine "
     "only, until Ctrl+C.",
 )

@@ -82,7 +82,7 @@ class GameResult(NamedTuple):
         return num_tried + (self.measured.num_episodes if self.measured else 0)
 
     def num_in_full(self, num_boards: int) -> int:
-        """Return the episodes of all levels up to the first that is not passed, on all boards."""
+        """The episodes of all levels up to the first that is not passed, on all boards."""
         return num_boards * min(len(self.passed) + 1, len(self.levels)) * bool(self.measured)
 
 
@@ -121,7 +121,7 @@ def cell_plan(
     line_up: Mapping[str, Name],
     **plan: Any,
 ) -> EvaluationPlan:
-    """Return what is played at one level of one game.
+    """What is played at one level of one game.
 
     Args:
         env_id: The game.
@@ -145,7 +145,7 @@ def cell_plan(
 
 
 def score(games: Mapping[str, GameResult]) -> Interval:
-    """Return the mean share of levels passed, with an interval over games.
+    """The mean share of levels passed, with an interval over games.
 
     A game that the team cannot play counts as 0.
     """
@@ -154,7 +154,7 @@ def score(games: Mapping[str, GameResult]) -> Interval:
 
 
 def total(reports: Sequence[Report]) -> Usage:
-    """Return what was spent on all levels, failed attempts included."""
+    """What was spent on all levels, failed attempts included."""
     bills = (roles for report in reports for roles in report.bill.values())
     return sum((usage for roles in bills for usage in roles.values()), Usage())
 
@@ -165,7 +165,7 @@ def result_json(
     reports: Sequence[Report],
     num_boards: int,
 ) -> dict[str, Any]:
-    """Return a result file: an entry of a leader board.
+    """A result file: an entry of a leader board.
 
     Args:
         about: The fields `name`, `suite`, `policies`, `seed`, `versions` and so on.
@@ -239,7 +239,7 @@ def bench_parts(
     reports: Sequence[Report],
     num_boards: int,
 ) -> list[Block]:
-    """Return the result as headings, paragraphs and tables; arguments as for `result_json`."""
+    """The result as headings, paragraphs and tables; arguments as for `result_json`."""
     spent = total(reports)
     rows = [_game_row(env_id, game) for env_id, game in games.items()]
     by_role = [
@@ -280,7 +280,7 @@ def _game_row(env_id: str, game: GameResult) -> list[str]:
 
 
 def checked_about(data: Any, source: object) -> dict[str, Any]:
-    """Return the fields of a bench folder's file, refuse what is none.
+    """The fields of a bench folder's file, refuse what is none.
 
     Raises:
         InvalidArgument: If the data is not that of a bench of a known suite.

@@ -29,18 +29,25 @@ Source:
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations, product
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument
-from pettingllms.evaluation.episode import Chats, one_answer, prompt_of, remember
+from pettingllms.evaluation.episode import (
+    Chats,
+    has_ended,
+    one_answer,
+    play_on,
+    prompt_of,
+    remember,
+)
 from pettingllms.evaluation.judgement import (
     SUCCESS,
     Blame,
@@ -48,7 +55,7 @@ from pettingllms.evaluation.judgement import (
     CoalitionValue,
     JudgedAnswer,
 )
-from pettingllms.evaluation.run_folder import EvaluationStopped
+from pettingllms.evaluation.run_folder import play_all
 from pettingllms.evaluation.statistics import (
     CONFIDENCE,
     Interval,
@@ -56,8 +63,7 @@ from pettingllms.evaluation.statistics import (
     weighted_sum,
     wilson_interval,
 )
-from pettingllms.loops import work_off
-from pettingllms.policies import Policy, PolicyUnavailable, Sampling, Usage, acted
+from pettingllms.policies import Completion, Policy, Prompt, Sampling, Usage
 from pettingllms.seeding import derive_seed
 from pettingllms.transcript import Transcript
 
@@ -72,7 +78,7 @@ async def judge(
     settings: BlameSettings,
     on_progress: Callable[[Replayed], None] = lambda replayed: None,
 ) -> Blame:
-    """Return who lost an episode; see the module for what is estimated.
+    """Who lost an episode; see the module for what is estimated.
 
     Args:
         transcript: The episode; one that was not played to its end is judged by what follows.
@@ -91,12 +97,14 @@ async def judge(
         raise InvalidArgument("episode", "no answers", "an episode with at least one answer")
     plan = _Plan(moments_of(transcript), team, other, settings)
     replayed = Replayed(num_replays=len(plan.forks) * settings.num_replays)
-    await play_replays(
+    await play_all(
         plan.replays(),
-        replayed,
+        lambda replay: _play_on(replay, replayed),
+        replayed.failures,
+        "replays",
         max_concurrency=settings.max_concurrency,
         max_failures=settings.max_failures,
-        on_progress=on_progress,
+        after=lambda: on_progress(replayed),
     )
     means = _Means(replayed, plan, settings.measure)
     return Blame(
@@ -158,10 +166,11 @@ class _Plan:
 
 
 def _known(moment: ReplayPoint) -> ReplayEnd | None:
-    """Return how an episode has ended; None if it has not."""
-    env, agent = moment.env, moment.env.agent_selection
-    is_over = env.terminations[agent] or env.truncations[agent]
-    return ReplayEnd(bool(env.infos[agent]["success"]), moment.earned) if is_over else None
+    """How an episode has ended; None if it has not."""
+    if not has_ended(moment.env):
+        return None
+    is_success = moment.env.infos[moment.env.agent_selection]["success"]
+    return ReplayEnd(bool(is_success), moment.earned)
 
 
 class _Means:
@@ -184,7 +193,7 @@ class _Means:
         return [float(end.success) if self._is_share else end.team_return for end in ends]
 
     def of(self, place: Any, confidence: float) -> Interval:
-        """Return the mean of a place with an interval."""
+        """The mean of a place with an interval."""
         if place in self._known:
             (value,) = self._measured([self._known[place]])
             return Interval(value, value, value)
@@ -195,7 +204,7 @@ class _Means:
         return Interval(share, *wilson_interval(share, len(values), confidence))
 
     def sum(self, weights: Sequence[float], places: Sequence[Any], confidence: float) -> Interval:
-        """Return a weighted sum of means; of chances it is in [-1, 1], as all sums here are."""
+        """A weighted sum of means; of chances it is in [-1, 1], as all sums here are."""
         found = weighted_sum(weights, [self.of(place, confidence) for place in places])
         if not self._is_share:
             return found
@@ -232,9 +241,6 @@ def _shares(players: Mapping[str, Any], means: _Means) -> dict[str, Interval]:
 def _share(player: str, players: Mapping[str, Any], means: _Means, confidence: float) -> Interval:
     weights = shapley_weights(player, tuple(players))
     return means.sum([*weights.values()], [*weights], confidence)
-
-
-_logger = logging.getLogger(__name__)
 
 
 class Seat(NamedTuple):
@@ -299,7 +305,7 @@ class Replayed:
 
 
 def moments_of(transcript: Transcript) -> list[ReplayPoint]:
-    """Return the moments before every answer of an episode, and the one after the last.
+    """The moments before every answer of an episode, and the one after the last.
 
     Raises:
         ReplayDivergence: If the episode does not play again as recorded.
@@ -317,72 +323,19 @@ def moments_of(transcript: Transcript) -> list[ReplayPoint]:
     return found
 
 
-async def play_replays(
-    replays: Iterator[Replay],
-    replayed: Replayed,
-    *,
-    max_concurrency: int,
-    max_failures: int,
-    on_progress: Callable[[Replayed], None] = lambda replayed: None,
-) -> None:
-    """Play moments on to their ends, several at a time.
+async def _play_on(replay: Replay, replayed: Replayed) -> None:
+    env, earned = replay.moment.env.fork(), replay.moment.earned
 
-    Args:
-        replays: What is played.
-        replayed: Gets what comes of it.
-        max_concurrency: Replays at the same time, at least 1.
-        max_failures: Replays that may fail, at least 0; they are left out.
-        on_progress: Called after every replay.
+    async def ask(number: int, prompt: Prompt) -> tuple[Completion, Usage]:
+        seat = (replay.team if number else replay.opening)[prompt.agent]
+        return await one_answer(seat.policy, prompt, seat.sampling)
 
-    Raises:
-        PolicyUnavailable: If a policy cannot be used any more.
-        EvaluationStopped: If more replays failed than allowed.
-        InvalidArgument: If a limit is out of its range.
-    """
-    if max_concurrency < 1:
-        raise InvalidArgument("max_concurrency", max_concurrency, "an integer of at least 1")
-
-    async def one(replay: Replay) -> None:
-        try:
-            end = await _play_on(replay, replayed)
-        except PolicyUnavailable:
-            raise
-        except Exception as error:  # noqa: BLE001  the rollout boundary
-            _count(replayed, error, max_failures)
-        else:
-            replayed.ends.setdefault(replay.place, []).append(end)
-        on_progress(replayed)
-
-    await work_off(replays, one, max_concurrency)
-
-
-async def _play_on(replay: Replay, replayed: Replayed) -> ReplayEnd:
-    env, chats, earned = replay.moment.env.fork(), dict(replay.moment.chats), replay.moment.earned
-    team, number = replay.opening, 0
-    agent = env.agent_selection
-    while not (env.terminations[agent] or env.truncations[agent]):
-        prompt = prompt_of(env, chats, derive_seed(replay.seed, number))
-        completion, usage = await one_answer(team[agent].policy, prompt, team[agent].sampling)
+    seed_of, chats = partial(derive_seed, replay.seed), dict(replay.moment.chats)
+    async for _, _, usage in play_on(env, chats, seed_of, ask, lambda _, action: env.step(action)):
         replayed.usage += usage
-        env.step(acted(completion, usage))
-        remember(chats, prompt, completion.text)
         earned += fmean(env.rewards.values())
-        team, number = replay.team, number + 1
-        agent = env.agent_selection
-    return ReplayEnd(bool(env.infos[agent]["success"]), earned)
-
-
-def _count(replayed: Replayed, error: Exception, max_failures: int) -> None:
-    cause = f"{type(error).__name__}: {error}"
-    if cause not in replayed.failures:
-        _logger.info("a replay failed", exc_info=error)
-    replayed.failures[cause] += 1
-    num_failed = replayed.failures.total()
-    if num_failed > max_failures:
-        raise EvaluationStopped(
-            f"{num_failed} replays failed, more than the {max_failures} allowed (--max-failures). "
-            f"Most frequent cause: {replayed.failures.most_common(1)[0][0]}"
-        ) from error
+    end = ReplayEnd(bool(env.infos[env.agent_selection]["success"]), earned)
+    replayed.ends.setdefault(replay.place, []).append(end)
 
 
 Coalition = frozenset[str]
@@ -390,7 +343,7 @@ Coalition = frozenset[str]
 
 
 def players_of(agents: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return player -> its agents: the roles of a team, or the agents of one role."""
+    """Player -> its agents: the roles of a team, or the agents of one role."""
     roles = dict.fromkeys(map(role_of, agents))
     if len(roles) == 1:
         return {agent: (agent,) for agent in agents}
@@ -398,17 +351,13 @@ def players_of(agents: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def coalitions_of(players: Iterable[str]) -> list[Coalition]:
-    """Return all coalitions of players, the empty one first and that of all last."""
+    """All coalitions of players, the empty one first and that of all last."""
     names = tuple(players)
     return [frozenset(kept) for size in range(len(names) + 1) for kept in combinations(names, size)]
 
 
 def shapley_weights(player: str, players: Sequence[str]) -> dict[Coalition, float]:
-    """Return coalition -> its weight in what is lost by keeping a player's policy.
-
-    Args:
-        player: One of the players.
-        players: All of them, n.
+    """Coalition -> its weight in what is lost by keeping a player's policy.
 
     Returns:
         All 2**n coalitions S of players that keep their policies: `|S|! (n - |S| - 1)! / n!` for

@@ -97,7 +97,7 @@ class CrossPlay:
         return [pair.runs for pair in self.pairs if pair.clash.low > 0]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures as JSON data; intervals are objects."""
+        """The figures as JSON data; intervals are objects."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -112,7 +112,7 @@ class CrossPlay:
 
 
 def cells_of(runs: Sequence[str], agents: Sequence[str]) -> list[Cell]:
-    """Return all teams: the runs' own, then those with a player from elsewhere.
+    """All teams: the runs' own, then those with a player from elsewhere.
 
     Args:
         runs: Names of the runs, at least 2, all different.
@@ -139,7 +139,7 @@ def crossplay_plan(
     num_levels: int,
     num_samples: int,
 ) -> EvaluationPlan:
-    """Return the evaluation in which all teams play.
+    """The evaluation in which all teams play.
 
     Args:
         teams: Name of a run -> its team.
@@ -201,12 +201,7 @@ def _check_alike(first: RunTeam, other: RunTeam, name: str) -> None:
 def cross_play(
     runs: Sequence[str], agents: Sequence[str], results: Iterable[EpisodeResult]
 ) -> CrossPlay:
-    """Return the figures of a cross-play.
-
-    Args:
-        runs: Names of the runs.
-        agents: Agents of a team.
-        results: Finished episodes of all teams.
+    """The figures of a cross-play.
 
     Raises:
         InvalidArgument: If a team has not played yet.
@@ -277,7 +272,7 @@ def _competence(
 
 
 def crossplay_parts(found: CrossPlay) -> list[Block]:
-    """Return the figures of a cross-play."""
+    """The figures of a cross-play."""
     players = list(found.competence)
     moving = list(dict.fromkeys(cell.player for cell in found.cells if cell.player))
     parts: list[Block] = ["# Cross-play", verdict(found)]
@@ -307,7 +302,7 @@ def crossplay_parts(found: CrossPlay) -> list[Block]:
 
 
 def verdict(found: CrossPlay) -> str:
-    """Return in two sentences what was found."""
+    """In two sentences what was found."""
     text = (
         f"Own teams solve {share(found.within)}, mixed teams {share(found.cross)}: coordination is "
         f"worth {share_difference(found.coordination)}."

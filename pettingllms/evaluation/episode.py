@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Any, cast
 
 from pettingllms.env import TextEnv, role_of
@@ -27,7 +28,7 @@ from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
 from pettingllms.transcript import RecordTranscripts, Transcript
 from pettingllms.trust import Name
-from pettingllms.types import UNBOUND
+from pettingllms.types import UNBOUND, Action
 
 
 @dataclass(kw_only=True, slots=True)
@@ -97,7 +98,7 @@ class EpisodeResult:
     def transcript(
         self, env_id: Name, kwargs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Transcript:
-        """Return the episode as a transcript that can be replayed.
+        """The episode as a transcript that can be replayed.
 
         Args:
             env_id: Id of the environment.
@@ -114,12 +115,12 @@ class EpisodeResult:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON data."""
+        """The result as JSON data."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, with_steps: bool = True) -> EpisodeResult:
-        """Return the result that `to_json` gave.
+        """The result that `to_json` gave.
 
         Raises:
             KeyError: A field is missing.
@@ -167,28 +168,25 @@ async def play_episode(
     chats: Chats = {}
     written: list[Completion] = []
     start = time.perf_counter()
-    agent = raw.agent_selection
-    while not (raw.terminations[agent] or raw.truncations[agent]):
-        role = role_of(agent)
-        prompt = prompt_of(raw, chats, derive_seed(spec.seed, "sample", len(written)))
-        messages = prompt.messages[len(chats.get(agent, ())) :]
-        known = log.kept(spec[:3], len(written), prompt)
-        completion, usage = known or await _asked(
-            policy_of(policies, agent),
-            prompt,
-            sampling.get(role) or Sampling(),
-            log,
-            spec,
-            len(written),
-        )
-        recorder.step(acted(completion, usage), as_observation(messages))
-        remember(chats, prompt, completion.text)
+
+    async def ask(number: int, prompt: Prompt) -> tuple[Completion, Usage]:
+        policy = policy_of(policies, prompt.agent)
+        wanted = sampling.get(role_of(prompt.agent)) or Sampling()
+        return await log.answer(spec[:3], number, policy, prompt, wanted)
+
+    def step(prompt: Prompt, action: Action) -> None:
+        messages = prompt.messages[len(chats.get(prompt.agent, ())) :]
+        recorder.step(action, as_observation(messages))
+
+    seed_of = partial(derive_seed, spec.seed, "sample")
+    async for agent, completion, usage in play_on(raw, chats, seed_of, ask, step):
         is_error = raw.infos[agent]["parse_error"] is not None
-        roles[role].add(raw.rewards[agent], is_error, completion.finish_reason, usage)
-        if completion.model and completion.model not in roles[role].models:
-            roles[role].models.append(completion.model)
+        role = roles[role_of(agent)]
+        role.add(raw.rewards[agent], is_error, completion.finish_reason, usage)
+        if completion.model and completion.model not in role.models:
+            role.models.append(completion.model)
         written.append(completion)
-        agent = raw.agent_selection
+    agent = raw.agent_selection
     pairs = zip(transcript.steps, written, strict=True)
     return EpisodeResult(
         **spec._asdict(),
@@ -206,29 +204,47 @@ async def play_episode(
 
 
 def _said(completion: Completion) -> dict[str, str]:
-    """Return what a step keeps of a completion besides its text and how it ended."""
+    """What a step keeps of a completion besides its text and how it ended."""
     kept = {"reasoning": completion.reasoning, "model": completion.model}
     return {k: v for k, v in kept.items() if v}
 
 
-async def _asked(
-    policy: Policy,
-    prompt: Prompt,
-    sampling: Sampling,
-    log: AnswerLog,
-    spec: EpisodeSpec,
-    action: int,
-) -> tuple[Completion, Usage]:
-    """Return an answer after it is kept; scripted policies cost nothing and are asked again."""
-    try:
-        completion, usage = await one_answer(policy, prompt, sampling)
-    except PolicyFailure as error:
-        if error.usage.num_requests:
-            log.add(spec[:3], action, prompt, None, error.usage)
-        raise
-    if usage.num_requests:
-        log.add(spec[:3], action, prompt, completion, usage)
-    return completion, usage
+Ask = Callable[[int, Prompt], Awaitable[tuple[Completion, Usage]]]
+"""Answers a prompt, given the number of the action too; says what it cost."""
+
+
+async def play_on(
+    env: TextEnv[Any],
+    chats: Chats,
+    seed_of: Callable[[int], int],
+    ask: Ask,
+    step: Callable[[Prompt, Action], None],
+) -> AsyncIterator[tuple[str, Completion, Usage]]:
+    """Play an episode from its present moment to its end; every evaluation plays so.
+
+    Args:
+        env: The environment; `step` plays in it.
+        chats: What was said so far; it goes on.
+        seed_of: Number of an action, from 0 -> what is drawn for it.
+        ask: Who answers.
+        step: Plays an answer.
+
+    Yields:
+        After every step: agent, its answer, and what that cost.
+    """
+    number = 0
+    while not has_ended(env):
+        prompt = prompt_of(env, chats, seed_of(number))
+        completion, usage = await ask(number, prompt)
+        step(prompt, acted(completion, usage))
+        remember(chats, prompt, completion.text)
+        yield prompt.agent, completion, usage
+        number += 1
+
+
+def has_ended(env: TextEnv[Any]) -> bool:
+    """Whether the episode is over."""
+    return env.terminations[env.agent_selection] or env.truncations[env.agent_selection]
 
 
 Chats = dict[str, Sequence[Mapping[str, str]]]
@@ -240,7 +256,7 @@ _SEED_RANGE = 1 << 31
 
 
 def prompt_of(env: TextEnv[Any], chats: Chats, seed: int) -> Prompt:
-    """Return what the selected agent is asked: its chat so far and what it reads now.
+    """What the selected agent is asked: its chat so far and what it reads now.
 
     Args:
         env: The environment, before the end of the episode.
@@ -261,7 +277,7 @@ def remember(chats: Chats, prompt: Prompt, text: str) -> None:
 async def one_answer(
     policy: Policy, prompt: Prompt, sampling: Sampling
 ) -> tuple[Completion, Usage]:
-    """Return one completion of a prompt, and what it cost.
+    """One completion of a prompt, and what it cost.
 
     Raises:
         PolicyFailure: The prompt could not be answered.
@@ -301,7 +317,7 @@ class AnswerRecord:
         return (self.variant, self.level, self.sample)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as JSON data."""
+        """The record as JSON data."""
         written = self.completion
         return {
             **{name: getattr(self, name) for name in _PLAIN},
@@ -311,7 +327,7 @@ class AnswerRecord:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AnswerRecord:
-        """Return the record that `to_json` gave.
+        """The record that `to_json` gave.
 
         Raises:
             KeyError: A field is missing.
@@ -342,18 +358,35 @@ class AnswerLog:
         self._kept = {(record.key, record.action): record for record in earlier}
         self._write = write
 
-    def kept(self, key: Key, action: int, prompt: Prompt) -> tuple[Completion, Usage] | None:
-        """Return the answer that an earlier attempt got to the same prompt, if there is one."""
+    async def answer(
+        self, key: Key, action: int, policy: Policy, prompt: Prompt, sampling: Sampling
+    ) -> tuple[Completion, Usage]:
+        """The answer that an earlier attempt got to the same prompt, or a new one, and its cost.
+
+        What was spent on a prompt that could not be answered is kept too. Scripted policies cost
+        nothing and are asked again.
+
+        Raises:
+            PolicyFailure: The prompt could not be answered.
+        """
         record = self._kept.get((key, action))
         # A different prompt means that environment or templates changed since: ask again.
-        if record is None or record.prompt != prompt_hash(prompt) or record.completion is None:
-            return None
-        return record.completion, record.usage
+        if record and record.prompt == prompt_hash(prompt) and record.completion is not None:
+            return record.completion, record.usage
+        completion, usage = None, Usage()
+        try:
+            completion, usage = await one_answer(policy, prompt, sampling)
+            return completion, usage
+        except PolicyFailure as error:
+            usage = error.usage
+            raise
+        finally:
+            if usage.num_requests:
+                self._add(key, action, prompt, completion, usage)
 
-    def add(
+    def _add(
         self, key: Key, action: int, prompt: Prompt, completion: Completion | None, usage: Usage
     ) -> None:
-        """Keep an answer, or (None) what was spent on a prompt that could not be answered."""
         variant, level, sample = key
         self._write(
             AnswerRecord(
@@ -370,7 +403,7 @@ class AnswerLog:
 
 
 def prompt_hash(prompt: Prompt) -> str:
-    """Return 16 hexadecimal digits that identify who read what, and what binds the answer."""
+    """16 hexadecimal digits that identify who read what, and what binds the answer."""
     bounds = [] if prompt.constraints == UNBOUND else [prompt.constraints]
     data = json.dumps([prompt.agent, *map(dict, prompt.messages), *bounds], sort_keys=True)
     return hashlib.sha256(data.encode("ascii")).hexdigest()[:16]
@@ -379,7 +412,7 @@ def prompt_hash(prompt: Prompt) -> str:
 def bill_of(
     records: Iterable[AnswerRecord], finished: Iterable[tuple[Key, Mapping[str, Usage]]]
 ) -> Bill:
-    """Return what an evaluation has spent, on failed and interrupted episodes too.
+    """What an evaluation has spent, on failed and interrupted episodes too.
 
     Args:
         records: Its answers.

@@ -104,12 +104,12 @@ class Blame:
         return self.top.drop.low > 0
 
     def drop_of(self, player: str) -> float:
-        """Return the sum of the drops of a role's, or an agent's, answers."""
+        """The sum of the drops of a role's, or an agent's, answers."""
         own = (a.drop.value for a in self.answers if player in (a.agent, role_of(a.agent)))
         return math.fsum(own)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the judgement as JSON data; intervals are objects, infinite ends null."""
+        """The judgement as JSON data; intervals are objects, infinite ends null."""
         return {
             **figures_json(self),
             "answers": [figures_json(answer) for answer in self.answers],
@@ -157,13 +157,13 @@ class BlameReport:
     episodes: Sequence[JudgedEpisode]
 
     def players(self) -> dict[str, PlayerBlame]:
-        """Return player -> what it lost over all episodes."""
+        """Player -> what it lost over all episodes."""
         blames = [episode.blame for episode in self.episodes]
         names = dict.fromkeys(n for blame in blames for n in (*_acting(blame), *blame.shares))
         return {name: _player(name, blames) for name in names}
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON data; intervals are objects, infinite ends null."""
+        """Everything as JSON data; intervals are objects, infinite ends null."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -185,7 +185,7 @@ class BlameReport:
 
 
 def _acting(blame: Blame) -> list[str]:
-    """Return the roles of those that answered; the agents where they have one role."""
+    """The roles of those that answered; the agents where they have one role."""
     agents = [answer.agent for answer in blame.answers]
     roles = list(dict.fromkeys(map(role_of, agents)))
     return roles if len(roles) > 1 else list(dict.fromkeys(agents))
@@ -204,7 +204,7 @@ def _player(name: str, blames: Sequence[Blame]) -> PlayerBlame:
 
 
 def blame_parts(report: BlameReport) -> list[Block]:
-    """Return a report as headings, paragraphs and tables."""
+    """A report as headings, paragraphs and tables."""
     parts: list[Block] = [f"# Blame in {report.env_id}", _setting(report)]
     for episode in report.episodes:
         parts += _episode_parts(episode)
@@ -244,7 +244,7 @@ def _episode_parts(episode: JudgedEpisode) -> list[Block]:
 
 
 def verdict(blame: Blame) -> str:
-    """Return in one or two sentences who lost an episode."""
+    """In one or two sentences who lost an episode."""
     top, start = blame.top, blame.answers[0].before
     where = f"answer {top.index + 1}, by {top.agent} in turn {top.turn + 1}"
     if blame.is_clear:

@@ -98,7 +98,7 @@ class EvaluationPlan:
         return len(self.variants) * self.num_levels * self.num_samples
 
     def policies(self) -> tuple[Name, ...]:
-        """Return the names of all policies, each once."""
+        """The names of all policies, each once."""
         return tuple(
             dict.fromkeys(name for variant in self.variants.values() for name in variant.values())
         )
@@ -111,7 +111,7 @@ class EvaluationPlan:
                     yield episode_spec(self.seed, variant, level, sample)
 
     def make_env(self) -> TextEnv[Any]:
-        """Return the environment, and make sure that it fits the plan.
+        """The environment, and make sure that it fits the plan.
 
         Raises:
             UnknownEnvironment: If it is not installed.
@@ -131,7 +131,7 @@ class EvaluationPlan:
         return env
 
     def with_distinct_levels(self, env: TextEnv[Any]) -> EvaluationPlan:
-        """Return the plan with as many levels that differ up to symmetry, each drawn once.
+        """The plan with as many levels that differ up to symmetry, each drawn once.
 
         If the environment has fewer, the plan has those, and `num_wanted` says how many were asked
         for.
@@ -146,7 +146,7 @@ class EvaluationPlan:
         return replace(self, num_levels=len(numbers), level_numbers=numbers, num_wanted=wanted)
 
     def with_policies(self, names: Mapping[str, str]) -> EvaluationPlan:
-        """Return the plan with other addresses of servers.
+        """The plan with other addresses of servers.
 
         Args:
             names: Role -> name of its policy, of the same kind and model as in the plan.
@@ -174,7 +174,7 @@ class EvaluationPlan:
         return replace(self, variants=variants, prices=prices)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON data."""
+        """The plan as JSON data."""
         variants = {variant: names_of(line_up) for variant, line_up in self.variants.items()}
         return asdict(replace(self, env_id=str(self.env_id), variants=variants))
 
@@ -182,7 +182,7 @@ class EvaluationPlan:
     def from_json(
         cls, data: Mapping[str, Any], file: Path, *, trust: bool = False
     ) -> EvaluationPlan:
-        """Return the plan that `to_json` gave.
+        """The plan that `to_json` gave.
 
         Args:
             data: The plan.
@@ -214,16 +214,12 @@ class EvaluationPlan:
 
 
 def roles_of(env: TextEnv[Any]) -> tuple[str, ...]:
-    """Return the roles of an environment's team, in playing order."""
+    """The roles of an environment's team, in playing order."""
     return tuple(dict.fromkeys(map(role_of, env.possible_agents)))
 
 
 def check_roles(names: Sequence[str], given: Mapping[str, Any]) -> None:
     """Check that a mapping names roles of a team only.
-
-    Args:
-        names: What may be named.
-        given: What is given.
 
     Raises:
         InvalidArgument: If it names something else.
@@ -238,7 +234,7 @@ def check_roles(names: Sequence[str], given: Mapping[str, Any]) -> None:
 
 
 def names_of(line_up: Mapping[str, Name]) -> dict[str, str]:
-    """Return role -> name of its policy, to be shown or written."""
+    """Role -> name of its policy, to be shown or written."""
     return {role: str(name) for role, name in line_up.items()}
 
 
@@ -260,18 +256,18 @@ def check_line_up(env: TextEnv[Any], line_up: Mapping[str, Name]) -> None:
 
 
 def policy_of(line_up: Mapping[str, Any], agent: str) -> Any:
-    """Return what a line-up has for an agent: its own, or that of its role."""
+    """What a line-up has for an agent: its own, or that of its role."""
     return line_up[agent] if agent in line_up else line_up[role_of(agent)]
 
 
 def policies_of(line_up: Mapping[str, str], role: str) -> str:
-    """Return the names of the policies that play a role, in words; empty when unknown."""
+    """The names of the policies that play a role, in words; empty when unknown."""
     names = [n for key, n in line_up.items() if role == (role_of(key) if is_agent(key) else key)]
     return ", ".join(dict.fromkeys(names))
 
 
 def swapped(line_up: Mapping[str, Name]) -> dict[str, Name]:
-    """Return a line-up in which every role is played by the next role's policy.
+    """A line-up in which every role is played by the next role's policy.
 
     Raises:
         InvalidArgument: If all roles have the same policy, so that nothing would change.
@@ -285,7 +281,7 @@ def swapped(line_up: Mapping[str, Name]) -> dict[str, Name]:
 
 
 def held_out_kwargs(env_id: Name, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of an environment with `split="test"`, if it has splits and none is given.
+    """Arguments of an environment with `split="test"`, if it has splits and none is given.
 
     Raises:
         UntrustedName: If a file names a source, and is not trusted.
@@ -319,12 +315,12 @@ class EpisodeSpec(NamedTuple):
 
 
 def level_seed(seed: int, level: int) -> int:
-    """Return the seed of a held-out level: the same in every evaluation with this root seed."""
+    """The seed of a held-out level: the same in every evaluation with this root seed."""
     return derive_seed(seed, "held-out level", level)
 
 
 def episode_spec(seed: int, variant: str, level: int, sample: int) -> EpisodeSpec:
-    """Return an episode of an evaluation; variants differ in who plays, not in levels or chance."""
+    """An episode of an evaluation; variants differ in who plays, not in levels or chance."""
     chance = derive_seed(seed, "held-out", level, sample)
     return EpisodeSpec(variant, level, sample, level_seed(seed, level), chance)
 
@@ -332,7 +328,7 @@ def episode_spec(seed: int, variant: str, level: int, sample: int) -> EpisodeSpe
 def distinct_levels(
     env: TextEnv[Any], seed: int, num_levels: int, options: Mapping[str, Any]
 ) -> tuple[int, ...]:
-    """Return the numbers of the first levels that differ up to symmetry (`TextEnv.level_hash`).
+    """The numbers of the first levels that differ up to symmetry (`TextEnv.level_hash`).
 
     Args:
         env: The environment; a fork of it is reset.
@@ -356,5 +352,5 @@ def distinct_levels(
 
 
 def manifest_of(initial_state_hashes: Iterable[str]) -> str:
-    """Return 16 hexadecimal digits that identify a list of levels, by their content and order."""
+    """16 hexadecimal digits that identify a list of levels, by their content and order."""
     return hashlib.sha256("\n".join(initial_state_hashes).encode("ascii")).hexdigest()[:16]

@@ -16,7 +16,7 @@ from pettingllms.tables import Block, TextTable
 
 
 def report_parts(report: Report) -> list[Block]:
-    """Return the figures of an evaluation."""
+    """The figures of an evaluation."""
     plan = report.plan
     arguments = ", ".join(f"{key}={value!r}" for key, value in plan.env_kwargs.items())
     setting = f"Arguments: {arguments or 'none'}. "
@@ -33,13 +33,7 @@ def report_parts(report: Report) -> list[Block]:
 
 
 def comparison_parts(comparison: Comparison, first: str, second: str) -> list[Block]:
-    """Return a comparison of two variants.
-
-    Args:
-        comparison: Two variants.
-        first: Name of the first.
-        second: Name of the second.
-    """
+    """A comparison of two variants."""
     shares = map(share, (comparison.first_success, comparison.second_success))
     rows = [["success", *shares, share_difference(comparison.success.difference)]]
     rows += [
@@ -51,7 +45,7 @@ def comparison_parts(comparison: Comparison, first: str, second: str) -> list[Bl
 
 
 def sides_parts(first: Side, second: Side, differing: Mapping[str, tuple[Any, Any]]) -> list[Block]:
-    """Return who played on two sides, and which settings differ.
+    """Who played on two sides, and which settings differ.
 
     Args:
         first: One side.
@@ -68,7 +62,7 @@ def sides_parts(first: Side, second: Side, differing: Mapping[str, tuple[Any, An
 
 
 def policy_rows(first: Side, second: Side) -> list[tuple[str, ...]]:
-    """Return role, and who played it on both sides."""
+    """Role, and who played it on both sides."""
     sides = first.policies, second.policies
     roles = dict.fromkeys([*sides[0], *sides[1]])
     return [(role, *(side.get(role, "-") for side in sides)) for role in roles]
@@ -79,7 +73,7 @@ def _value(value: Any) -> str:
 
 
 def comparison_note(comparison: Comparison) -> str:
-    """Return in one sentence on what a comparison rests."""
+    """In one sentence on what a comparison rests."""
     if not comparison.is_paired:
         return (
             f"Not paired: {comparison.num_only_first} levels of the first, "
@@ -102,7 +96,7 @@ _REPEATED = "levels repeat: play more that differ; intervals count only those"
 
 
 def pool_note(plan: EvaluationPlan) -> str:
-    """Return in one sentence that an environment has fewer levels than were asked for."""
+    """In one sentence that an environment has fewer levels than were asked for."""
     return (
         f"No more than these {plan.num_levels} of the {plan.num_wanted} levels asked for differ up "
         "to symmetry; each is drawn once."
@@ -110,7 +104,7 @@ def pool_note(plan: EvaluationPlan) -> str:
 
 
 def variant_rows(variant: VariantReport) -> list[tuple[str, str]]:
-    """Return the figures of a variant as (name, text)."""
+    """The figures of a variant as (name, text)."""
     episodes = f"{variant.num_episodes} of {variant.num_expected}"
     levels = f"{variant.num_levels} levels, {variant.num_distinct_levels} different"
     repeated = "" if variant.num_distinct_levels == variant.num_levels else _REPEATED
@@ -128,7 +122,7 @@ def variant_rows(variant: VariantReport) -> list[tuple[str, str]]:
 
 
 def _bill_rows(variant: VariantReport) -> list[tuple[str, str]]:
-    """Return what was spent, and how much of it went into finished episodes."""
+    """What was spent, and how much of it went into finished episodes."""
     roles = variant.roles.values()
     spent = sum((role.spent for role in roles), Usage())
     used = sum((role.usage for role in roles), Usage())
@@ -147,7 +141,7 @@ def _bill_rows(variant: VariantReport) -> list[tuple[str, str]]:
 
 
 def tokens(usage: Usage) -> str:
-    """Return tokens in words; what a server did not report is not counted as 0."""
+    """Tokens in words; what a server did not report is not counted as 0."""
     if usage.num_unknown == usage.num_requests:
         return f"unknown: no usage reported for {usage.num_requests:,} answers"
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
@@ -170,7 +164,7 @@ ROLE_HEAD = (
 
 
 def role_rows(variant: VariantReport) -> list[tuple[str, ...]]:
-    """Return one row per role of a variant, under `ROLE_HEAD`."""
+    """One row per role of a variant, under `ROLE_HEAD`."""
     return [
         (
             name,
@@ -192,17 +186,17 @@ def _counts(usage: Usage) -> tuple[str, str]:
 
 
 def share(value: Interval) -> str:
-    """Return a share with its interval, in percent."""
+    """A share with its interval, in percent."""
     return f"{value.value:.1%} [{value.low:.1%}, {value.high:.1%}]"
 
 
 def share_difference(value: Interval) -> str:
-    """Return a difference of shares with its interval, in points of percent."""
+    """A difference of shares with its interval, in points of percent."""
     return f"{100 * value.value:+.1f} [{100 * value.low:+.1f}, {100 * value.high:+.1f}] points"
 
 
 def mean(value: Interval, sign: str = "") -> str:
-    """Return a mean with its interval, if it has one."""
+    """A mean with its interval, if it has one."""
     text = number(value.value, sign)
     if not math.isfinite(value.low):
         return text
@@ -210,6 +204,6 @@ def mean(value: Interval, sign: str = "") -> str:
 
 
 def number(value: float, sign: str = "") -> str:
-    """Return a number with three decimals at most."""
+    """A number with three decimals at most."""
     text = f"{value:{sign},.3f}"
     return text.rstrip("0").rstrip(".")

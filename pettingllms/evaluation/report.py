@@ -83,7 +83,7 @@ class VariantReport:
     """Hash over the initial states, in order: equal for equal sets of levels."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON data; intervals are objects, infinite ends null."""
+        """The report as JSON data; intervals are objects, infinite ends null."""
         return figures_json(self)
 
 
@@ -105,7 +105,7 @@ class Report:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON data."""
+        """The report as JSON data."""
         return {
             "is_complete": self.is_complete,
             "plan": self.plan.to_json(),
@@ -117,7 +117,7 @@ class Report:
 def summarise(
     plan: EvaluationPlan, results: Iterable[EpisodeResult], bill: Bill | None = None
 ) -> Report:
-    """Return the figures of an evaluation, also of one that is not finished.
+    """The figures of an evaluation, also of one that is not finished.
 
     Variants without a finished episode are left out.
 
@@ -156,7 +156,7 @@ def summarise_variant(
     prices: Mapping[str, Price] | None = None,
     spent: Mapping[str, Usage] | None = None,
 ) -> VariantReport:
-    """Return the figures of one variant.
+    """The figures of one variant.
 
     Args:
         results: Its finished episodes, at least one, in any order.
@@ -202,7 +202,7 @@ def summarise_variant(
 
 
 def role_reward(role: str, play: EpisodeResult) -> float:
-    """Return the sum of the rewards of a role's own actions in an episode."""
+    """The sum of the rewards of a role's own actions in an episode."""
     return play.roles[role].reward
 
 
@@ -211,7 +211,7 @@ def _return(agent: str, play: EpisodeResult) -> float:
 
 
 def by_content(results: Iterable[EpisodeResult]) -> dict[str, list[EpisodeResult]]:
-    """Return content of a level -> its plays, both in the order of their numbers."""
+    """Content of a level -> its plays, both in the order of their numbers."""
     levels: defaultdict[str, list[EpisodeResult]] = defaultdict(list)
     for result in sorted(results, key=lambda result: (result.level, result.sample)):
         levels[result.content].append(result)
@@ -219,13 +219,13 @@ def by_content(results: Iterable[EpisodeResult]) -> dict[str, list[EpisodeResult
 
 
 def solved_of(levels: Levels) -> tuple[list[int], list[int]]:
-    """Return how many plays of each level were solved, and how many there were."""
+    """How many plays of each level were solved, and how many there were."""
     plays = levels.values()
     return [sum(play.success for play in own) for own in plays], list(map(len, plays))
 
 
 def level_mean(levels: Levels, value: Callable[[EpisodeResult], float]) -> Interval:
-    """Return the mean over levels of a value's mean over the plays of a level."""
+    """The mean over levels of a value's mean over the plays of a level."""
     return mean_interval([fmean(map(value, plays)) for plays in levels.values()])
 
 
@@ -285,7 +285,7 @@ def _dollars(usage: Usage, price: Price | None) -> float | None:
 
 
 def figures_json(value: Any) -> Any:
-    """Return figures as JSON data: intervals become objects, infinite ends null."""
+    """Figures as JSON data: intervals become objects, infinite ends null."""
     if isinstance(value, Interval):
         return {name: figures_json(end) for name, end in value._asdict().items()}
     if isinstance(value, Mapping):
@@ -332,7 +332,7 @@ class Comparison:
     """Turns, tokens, and `<role> reward` per episode."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON data."""
+        """The comparison as JSON data."""
         return figures_json(self)
 
 

@@ -95,7 +95,7 @@ def write_rows(rows: Iterable[Row], path: str | Path) -> int:
 
 
 def read_rows(path: str | Path) -> list[Row]:
-    """Return the rows of a file that `write_rows` has written.
+    """The rows of a file that `write_rows` has written.
 
     Raises:
         InvalidArgument: If the file is missing, of another kind, or damaged.
@@ -128,7 +128,7 @@ def _write_parquet(rows: list[Row], file: IO[bytes]) -> None:
 
 
 def _encodable(value: Any) -> Any:
-    """Return a value without lone surrogates of model text, which Parquet cannot hold."""
+    """A value without lone surrogates of model text, which Parquet cannot hold."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list):

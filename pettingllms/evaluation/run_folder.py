@@ -15,16 +15,15 @@ import json
 import logging
 import platform
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Set
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, PettingLLMsError, RunFolderError
 from pettingllms.evaluation.episode import (
     AnswerLog,
@@ -39,7 +38,6 @@ from pettingllms.evaluation.plan import EpisodeSpec, EvaluationPlan
 from pettingllms.files import iter_lines, open_to_append, write_whole
 from pettingllms.loops import finish, work_off
 from pettingllms.policies import (
-    Policy,
     PolicySettings,
     PolicyUnavailable,
     Usage,
@@ -176,7 +174,7 @@ class RunFolder:
         return iter_lines(self.answers_path, AnswerRecord.from_json, hint)
 
     def bill(self) -> Bill:
-        """Return what was spent so far, on failed and interrupted episodes too."""
+        """What was spent so far, on failed and interrupted episodes too."""
         finished = ((one.key, _usages(one)) for one in self.results())
         return bill_of(self.answers(), finished)
 
@@ -334,15 +332,33 @@ async def evaluate_async(
         folder.save_plan()
         with folder.appending() as (episodes, answers):
             log = _log(folder, finished, answers, progress)
-            play = _Play(env, plan, policies, episodes, log, progress, max_failures, on_progress)
-            await play.all(pending, max_concurrency)
+            line_ups = {
+                variant: {role: policies[str(name)] for role, name in line_up.items()}
+                for variant, line_up in plan.variants.items()
+            }
+
+            async def play(spec: EpisodeSpec) -> None:
+                team = line_ups[spec.variant]
+                result = await play_episode(env, spec, team, plan.sampling, plan.options, log)
+                episodes.add(result)
+                progress.count(result)
+
+            await play_all(
+                pending,
+                play,
+                progress.failures,
+                "episodes",
+                max_concurrency=min(max_concurrency, plan.num_episodes),
+                max_failures=max_failures,
+                after=lambda: on_progress(progress),
+            )
     return progress
 
 
 def _log(
     folder: RunFolder, finished: Set[Key], writer: LineWriter, progress: Progress
 ) -> AnswerLog:
-    """Return the answers of unfinished episodes, of earlier attempts and of this one."""
+    """The answers of unfinished episodes, of earlier attempts and of this one."""
 
     def write(record: AnswerRecord) -> None:
         writer.add(record)
@@ -356,72 +372,60 @@ def _log(
     return AnswerLog(unfinished, write)
 
 
-class _Play:
-    """The workers of one evaluation."""
+Item = TypeVar("Item")
 
-    def __init__(
-        self,
-        env: TextEnv[Any],
-        plan: EvaluationPlan,
-        policies: Mapping[str, Policy],
-        writer: LineWriter,
-        log: AnswerLog,
-        progress: Progress,
-        max_failures: int,
-        on_progress: Callable[[Progress], None],
-    ) -> None:
-        self._env = env
-        self._plan = plan
-        self._line_ups = {
-            variant: {role: policies[str(name)] for role, name in line_up.items()}
-            for variant, line_up in plan.variants.items()
-        }
-        self._writer = writer
-        self._log = log
-        self._progress = progress
-        self._max_failures = max_failures
-        self._on_progress = on_progress
 
-    async def all(self, pending: Iterator[EpisodeSpec], num_workers: int) -> None:
-        """Play all pending episodes; the first reason to stop cancels what is running."""
-        await work_off(pending, self._one, min(num_workers, self._plan.num_episodes))
+async def play_all(
+    items: Iterator[Item],
+    play: Callable[[Item], Awaitable[None]],
+    failures: Counter[str],
+    what: str,
+    *,
+    max_concurrency: int,
+    max_failures: int,
+    after: Callable[[], None],
+) -> None:
+    """Play many at a time; the first reason to stop cancels what is running.
 
-    async def _one(self, spec: EpisodeSpec) -> None:
-        await self._played(spec)
-        self._on_progress(self._progress)
+    Args:
+        items: What is played.
+        play: Plays one.
+        failures: Gets cause -> how many failed; they are left out.
+        what: What they are, in the plural.
+        max_concurrency: How many at the same time, at least 1.
+        max_failures: How many may fail, at least 0.
+        after: Called after every one.
 
-    async def _played(self, spec: EpisodeSpec) -> None:
-        plan = self._plan
+    Raises:
+        PolicyUnavailable: A policy cannot be used any more.
+        EvaluationStopped: More failed than allowed.
+        InvalidArgument: A limit is out of its range.
+    """
+    if max_concurrency < 1:
+        raise InvalidArgument("max_concurrency", max_concurrency, "an integer of at least 1")
+
+    async def one(item: Item) -> None:
         try:
-            result = await play_episode(
-                self._env,
-                spec,
-                self._line_ups[spec.variant],
-                plan.sampling,
-                plan.options,
-                self._log,
-            )
-        # Every other episode would fail the same way: stop instead of counting failures.
+            await play(item)
+        # Every other one would fail the same way: stop instead of counting failures.
         except PolicyUnavailable:
             raise
         except Exception as error:  # noqa: BLE001  the rollout boundary
-            self._failed(spec, error)
-            return
-        self._writer.add(result)
-        self._progress.count(result)
+            # Of those that failed while a stop cancels them, none is counted.
+            if failures.total() <= max_failures:
+                _count(item, error)
+        after()
 
-    def _failed(self, spec: EpisodeSpec, error: Exception) -> None:
+    def _count(item: Item, error: Exception) -> None:
         cause = f"{type(error).__name__}: {error}"
-        failures = self._progress.failures
-        if failures.total() > self._max_failures:
-            return  # another worker stops the evaluation; this one failed before it was cancelled
         if cause not in failures:
             # The traceback of an environment or plug-in is needed to fix it; logged once per cause.
-            _logger.info("episode %s failed", spec, exc_info=error)
+            _logger.info("%s failed: %s", what, item, exc_info=error)
         failures[cause] += 1
-        num_failed = failures.total()
-        if num_failed > self._max_failures:
+        if failures.total() > max_failures:
             raise EvaluationStopped(
-                f"{num_failed} episodes failed, more than the {self._max_failures} allowed "
+                f"{failures.total()} {what} failed, more than the {max_failures} allowed "
                 f"(--max-failures). Most frequent cause: {failures.most_common(1)[0][0]}"
             ) from error
+
+    await work_off(items, one, max_concurrency)

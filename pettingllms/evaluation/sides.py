@@ -51,7 +51,7 @@ class Side:
 
 
 def open_side(name: str) -> Side:
-    """Return the side that a text names.
+    """The side that a text names.
 
     Args:
         name: ``RUN[:VARIANT][@STEP]``: an evaluation (its variant, main unless named) or a training
@@ -70,7 +70,7 @@ def open_side(name: str) -> Side:
 
 
 def differences(first: Side, second: Side) -> dict[str, tuple[Any, Any]]:
-    """Return key -> values of the settings that differ; None where a side does not have a key.
+    """Key -> values of the settings that differ; None where a side does not have a key.
 
     Settings of a kind that only one side has, such as those of training, are left out.
     """
@@ -85,7 +85,7 @@ def differences(first: Side, second: Side) -> dict[str, tuple[Any, Any]]:
 
 
 def unlike(first: Side, second: Side) -> list[str]:
-    """Return what makes the tasks of two sides unlike; nothing for one task."""
+    """What makes the tasks of two sides unlike; nothing for one task."""
     return [
         key
         for key in differences(replace(first, settings={}), replace(second, settings={}))
@@ -94,7 +94,7 @@ def unlike(first: Side, second: Side) -> list[str]:
 
 
 def name_parts(name: str) -> tuple[str, str, int | None]:
-    """Return path, variant (empty when none is named) and train step of `RUN[:VARIANT][@STEP]`."""
+    """Path, variant (empty when none is named) and train step of `RUN[:VARIANT][@STEP]`."""
     if Path(name).exists():
         return name, "", None
     found = _STEP.search(name)
@@ -164,7 +164,7 @@ def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) ->
 def _variants(
     run: TrainingRun, line: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the figures of an evaluation by who played.
+    """The figures of an evaluation by who played.
 
     Scripted policies play once, before training, and swapped ones once, after it.
     """
@@ -222,7 +222,7 @@ class RunTeam:
 
     @classmethod
     def of_training(cls, run: TrainingRun, step: int | None = None) -> RunTeam:
-        """Return what a training run has trained.
+        """What a training run has trained.
 
         Args:
             run: The run, or its part of one environment.
@@ -243,7 +243,7 @@ class RunTeam:
 
     @classmethod
     def of_evaluation(cls, folder: RunFolder, variant: str = MAIN) -> RunTeam:
-        """Return a variant of an evaluation.
+        """A variant of an evaluation.
 
         Raises:
             InvalidArgument: If it has no such variant.

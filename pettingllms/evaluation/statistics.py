@@ -27,7 +27,7 @@ class Interval(NamedTuple):
 def wilson_interval(
     share: float, num_draws: float, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """Return the Wilson score interval of a share.
+    """The Wilson score interval of a share.
 
     Args:
         share: Observed share, in [0, 1].
@@ -60,7 +60,7 @@ def wilson_interval(
 
 
 def clustered_share(hits: Sequence[float], totals: Sequence[float]) -> Interval:
-    """Return the share `sum(hits) / sum(totals)` with an interval that allows for clusters.
+    """The share `sum(hits) / sum(totals)` with an interval that allows for clusters.
 
     The Wilson interval is taken at the effective sample size: the number of independent draws
     whose share would vary as much as this one does between clusters. With one draw per cluster it
@@ -97,7 +97,7 @@ def clustered_share(hits: Sequence[float], totals: Sequence[float]) -> Interval:
 
 
 def pass_at_k(num_plays: int, num_solved: int, k: int) -> float:
-    """Return the unbiased estimate of the chance that at least one of k plays solves a level.
+    """The unbiased estimate of the chance that at least one of k plays solves a level.
 
     Args:
         num_plays: Plays of the level, at least k.
@@ -118,7 +118,7 @@ def pass_at_k(num_plays: int, num_solved: int, k: int) -> float:
 
 
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Return the mean of independent values with its Student t interval.
+    """The mean of independent values with its Student t interval.
 
     A single value has no interval: its ends are infinite. Equal values have one without width.
 
@@ -141,7 +141,7 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
 
 
 def paired_share_difference(first: Interval, second: Interval, correlation: float) -> Interval:
-    """Return the difference of two shares over the same levels, second minus first.
+    """The difference of two shares over the same levels, second minus first.
 
     Args:
         first: Share of one side, as `clustered_share` gives it.
@@ -167,7 +167,7 @@ def paired_share_difference(first: Interval, second: Interval, correlation: floa
 
 
 def weighted_sum(weights: Sequence[float], parts: Sequence[Interval]) -> Interval:
-    """Return the sum of independent estimates, each times its weight.
+    """The sum of independent estimates, each times its weight.
 
     Args:
         weights: [N] numbers of either sign.
@@ -190,7 +190,7 @@ def weighted_sum(weights: Sequence[float], parts: Sequence[Interval]) -> Interva
 
 
 def sign_test(num_better: int, num_worse: int) -> float:
-    """Return the two-sided p-value of the exact sign test (McNemar's, for one play a level).
+    """The two-sided p-value of the exact sign test (McNemar's, for one play a level).
 
     Args:
         num_better: Levels on which the second side did better.
@@ -201,7 +201,7 @@ def sign_test(num_better: int, num_worse: int) -> float:
 
 
 def correlation_of(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Pearson's correlation of paired values; 0 where one side does not vary."""
+    """Pearson's correlation of paired values; 0 where one side does not vary."""
     try:
         return max(-1.0, min(1.0, correlation(first, second)))
     except StatisticsError:
@@ -209,7 +209,7 @@ def correlation_of(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def special_functions() -> Any:
-    """Return SciPy's distribution functions without its slower `scipy.stats`.
+    """SciPy's distribution functions without its slower `scipy.stats`.
 
     Raises:
         MissingDependency: If SciPy is not installed; call it before a long run, not at its end.

@@ -84,7 +84,7 @@ class TrainingRun:
         return tuple(t.get("name") or _VERSION.sub("", short_name(str(t["id"]))) for t in tables)
 
     def environment(self, name: str) -> TrainingRun:
-        """Return the part of the run that is about one of several environments.
+        """The part of the run that is about one of several environments.
 
         Raises:
             InvalidArgument: If the run has none of that name.
@@ -113,7 +113,7 @@ class TrainingRun:
         return self.found(", ".join(dict.fromkeys(str(t["id"]) for t in _tables(self.config))))
 
     def found(self, name: str) -> FoundName:
-        """Return a name that one of its files carries as such."""
+        """A name that one of its files carries as such."""
         return FoundName(name, str(self.path / CONFIG), self.is_trusted)
 
     @property
@@ -125,19 +125,19 @@ class TrainingRun:
         return dict(zip(self.environments, kwargs, strict=True))
 
     def held_out_kwargs(self) -> dict[str, Any]:
-        """Return the arguments of the environment in the run's held-out evaluation."""
+        """The arguments of the environment in the run's held-out evaluation."""
         own = {"split", SOLVED_SHARE}
         kwargs = {name: value for name, value in self.env_kwargs.items() if name not in own}
         return held_out_kwargs(self.env_id, {**kwargs, **self._evaluation.get("kwargs", {})})
 
     def checkpoints(self) -> list[int]:
-        """Return the train steps of its checkpoints, in order."""
+        """The train steps of its checkpoints, in order."""
         folder = self.path / "checkpoints"
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         return sorted(int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name)))
 
     def line_up(self, step: int | None = None) -> dict[str, Name]:
-        """Return role -> name of its policy (see `pettingllms.policies.load_policy`).
+        """Role -> name of its policy (see `pettingllms.policies.load_policy`).
 
         Args:
             step: Train step of a checkpoint; None for what the run has trained last.
@@ -156,7 +156,7 @@ class TrainingRun:
         return {role: self._policy(name, step) for role, name in roles.items()}
 
     def sampling(self, line_up: Mapping[str, Name]) -> dict[str, Sampling]:
-        """Return role -> how its completions are drawn in the run's held-out evaluation.
+        """Role -> how its completions are drawn in the run's held-out evaluation.
 
         Args:
             line_up: Role -> name of its policy; models sample from their whole distribution, as
@@ -165,12 +165,12 @@ class TrainingRun:
         return {role: self._sampling(role, str(policy)) for role, policy in line_up.items()}
 
     def fixed_or_local(self) -> dict[str, str]:
-        """Return role -> the name of its fixed policy, or `hf:` for a model in the trainer."""
+        """Role -> the name of its fixed policy, or `hf:` for a model in the trainer."""
         roles = cast(Mapping[str, str], self.config["roles"])
         return {role: self._fixed(name) or "hf:" for role, name in roles.items()}
 
     def levels(self) -> dict[str, int]:
-        """Return `seed` and number of `episodes` of the run's held-out evaluation."""
+        """`seed` and number of `episodes` of the run's held-out evaluation."""
         of_run = {"seed": "seed", "episodes": "num_episodes"}
         return {k: self._evaluation[name] for k, name in of_run.items() if name in self._evaluation}
 
@@ -179,7 +179,7 @@ class TrainingRun:
         return self.config.get("evaluation", {})
 
     def _is_finished(self) -> bool:
-        """Return whether `policies/` is what the last train step has made."""
+        """Whether `policies/` is what the last train step has made."""
         lines = read_lines(self.path / "metrics.jsonl")
         is_over = bool(lines) and lines[-1].get("step") == self.config.get("num_steps")
         return is_over and (self.path / "policies").is_dir()
@@ -219,17 +219,17 @@ class TrainingRun:
 
 
 def is_training_run(path: str | Path) -> bool:
-    """Return whether a folder looks like a training run."""
+    """Whether a folder looks like a training run."""
     return (Path(path) / CONFIG).is_file() and not (Path(path) / "run.json").is_file()
 
 
 def _tables(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the tables of the environments: one [env], or several [[env]]."""
+    """The tables of the environments: one [env], or several [[env]]."""
     return config["env"] if isinstance(config["env"], list) else [config["env"]]
 
 
 def _of_environment(table: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a table of roles as one environment sees it: `NAME.ROLE` comes before `ROLE`."""
+    """A table of roles as one environment sees it: `NAME.ROLE` comes before `ROLE`."""
     common = {role: value for role, value in table.items() if "." not in role}
     prefix = f"{name}."
     return common | {
@@ -291,7 +291,7 @@ def failed_rollouts(run: TrainingRun) -> Iterator[tuple[str, Transcript]]:
 
 
 def _lines(run: TrainingRun) -> dict[tuple[int, int], dict[str, Any]]:
-    """Return (train step, episode) -> tree of the trees that were trained on."""
+    """(train step, episode) -> tree of the trees that were trained on."""
     trees = read_lines(run.path / "rollouts.jsonl")
     return {(line["step"], line["episode"]): line for line in trees if line["set"] == "training"}
 
@@ -346,7 +346,7 @@ def tree_moments(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[RecordTr
 
 
 def _environment(run: TrainingRun, line: Mapping[str, Any]) -> FoundName:
-    """Return the environment of a tree; trees of a run with several say which one it is."""
+    """The environment of a tree; trees of a run with several say which one it is."""
     return run.found(line["env_id"]) if "env_id" in line else run.env_id
 
 

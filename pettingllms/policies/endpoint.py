@@ -98,7 +98,7 @@ class EndpointPolicy:
 
     @classmethod
     def of(cls, argument: str, settings: PolicySettings) -> EndpointPolicy:
-        """Return the policy of `MODEL` or `MODEL@URL`.
+        """The policy of `MODEL` or `MODEL@URL`.
 
         Raises:
             InvalidArgument: If the text is neither.
@@ -116,14 +116,14 @@ class EndpointPolicy:
         return url.scheme, url.host, url.port
 
     def _cleared(self, client: openai.AsyncOpenAI) -> openai.AsyncOpenAI:
-        """Return a new client without what it takes from variables that are for another server."""
+        """A new client without what it takes from variables that are for another server."""
         if not self._is_own:
             client.organization = client.project = None
             client._custom_headers = {}
         return client
 
     def _key_variable(self) -> str | None:
-        """Return the variable that holds the key of the server; None: it gets no key."""
+        """The variable that holds the key of the server; None: it gets no key."""
         url, given = self._client.base_url, self.settings.api_keys
         for name in (f"{url.host}:{url.port}", url.host, ANY_HOST):
             if name in given:
@@ -263,7 +263,7 @@ def _spent(failure: PolicyFailure, usage: Usage) -> PolicyFailure:
 
 
 def _usage(parsed: object, num_retries: int) -> Usage:
-    """Return what an answer cost; unknown unless the server reports both counts."""
+    """What an answer cost; unknown unless the server reports both counts."""
     found = getattr(parsed, "usage", None)
     counts = [getattr(found, f"{name}_tokens", None) for name in ("prompt", "completion")]
     if not all(isinstance(count, int) for count in counts):
@@ -280,7 +280,7 @@ def _usage(parsed: object, num_retries: int) -> Usage:
 
 
 def _detail(usage: object, side: str, kind: str, total: int) -> int:
-    """Return how many of some tokens are of a kind, at most all; 0 where the server is silent."""
+    """How many of some tokens are of a kind, at most all; 0 where the server is silent."""
     count = getattr(getattr(usage, f"{side}_tokens_details", None), f"{kind}_tokens", None)
     return min(total, max(0, count)) if isinstance(count, int) else 0
 
@@ -296,7 +296,7 @@ def _completion(choice: Any, model: str, usage: Usage) -> Completion:
 
 
 def _reasoning(message: Any) -> str:
-    """Return the reasoning of a message, under either of the names that servers use."""
+    """The reasoning of a message, under either of the names that servers use."""
     found = (getattr(message, name, None) for name in ("reasoning_content", "reasoning"))
     return next((text for text in found if isinstance(text, str)), "")
 
@@ -309,12 +309,7 @@ _MAX_SHOWN = 8
 
 
 class MalformedAnswer(Exception):
-    """The server answered something that is not a chat completion.
-
-    Args:
-        problem: What is wrong with it.
-        usage: What it cost.
-    """
+    """The server answered something that is not a chat completion."""
 
     def __init__(self, problem: str, usage: Usage) -> None:
         super().__init__(problem)
@@ -324,7 +319,7 @@ class MalformedAnswer(Exception):
 def explained(
     policy: str, settings: PolicySettings, error: openai.APIError, *, has_answered: bool = False
 ) -> PolicyFailure:
-    """Return what the failure of a request means for the user.
+    """What the failure of a request means for the user.
 
     Args:
         policy: Name of the policy.
@@ -372,7 +367,7 @@ def explained(
 async def model_not_found(
     policy: str, client: openai.AsyncOpenAI, error: openai.NotFoundError
 ) -> PolicyUnavailable:
-    """Return a 404 with the models that the server has, if it lists them."""
+    """A 404 with the models that the server has, if it lists them."""
     model = policy.removeprefix("openai:").partition("@")[0]
     try:
         page = await client.models.list()

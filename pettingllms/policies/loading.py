@@ -25,7 +25,7 @@ _NAMED: Mapping[str, type[NoisePolicy | ProgramPolicy]] = {
 
 
 def load_policy(name: Name, settings: PolicySettings | None = None) -> Policy:
-    """Return the policy of a name.
+    """The policy of a name.
 
     Args:
         name: `NAME` or `scripted:NAME` (a scripted policy of the environment), `noise` (random
@@ -70,7 +70,7 @@ def load_policy(name: Name, settings: PolicySettings | None = None) -> Policy:
 
 
 def stays_here(name: str) -> bool:
-    """Return whether a policy needs this machine only: scripted, in a folder, or of no kind."""
+    """Whether a policy needs this machine only: scripted, in a folder, or of no kind."""
     kind, colon, argument = name.partition(":")
     if not colon or kind == "scripted":
         return True

@@ -47,7 +47,7 @@ class Sampling:
             raise InvalidArgument("sampling.stop", self.stop, "a tuple of texts")
 
     def bounded(self, constraints: Constraints) -> Sampling:
-        """Return these settings with what the answer to a prompt is bound to, too."""
+        """These settings with what the answer to a prompt is bound to, too."""
         limits = [self.max_completion_tokens, constraints.max_tokens]
         known = [limit for limit in limits if limit is not None]
         stop = tuple(dict.fromkeys((*self.stop, *constraints.stop)))
@@ -107,7 +107,7 @@ _counts = operator.attrgetter(*(one.name for one in fields(Usage)))
 
 
 def acted(completion: Completion, usage: Usage) -> Action:
-    """Return a completion as an action, with what it took."""
+    """A completion as an action, with what it took."""
     counts = TokenCounts(
         usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens
     )
@@ -137,7 +137,7 @@ class Policy(Protocol):
     async def sample(
         self, prompts: Sequence[Prompt], n: int, sampling: Sampling
     ) -> Sequence[Answer]:
-        """Return one answer of n completions per prompt, in order.
+        """One answer of n completions per prompt, in order.
 
         Raises:
             PolicyFailure: A prompt could not be answered.

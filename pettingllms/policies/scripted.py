@@ -80,13 +80,13 @@ class ProgramPolicy:
 
 
 def has_program(env: TextEnv[Any]) -> bool:
-    """Return whether the policy `program` can play an environment."""
+    """Whether the policy `program` can play an environment."""
     roles = {role_of(agent) for agent in env.possible_agents}
     return bool(env.fixed_program) and "tool" in roles and getattr(env, "tool", "") == "python"
 
 
 def program_action(env: TextEnv[Any], agent: str) -> str:
-    """Return what the policy `program` answers for an agent."""
+    """What the policy `program` answers for an agent."""
     if role_of(agent) == "tool":
         return f"```python\n{env.fixed_program}```"
     return f"#### {env.fields(agent)['proposal']}"

@@ -26,7 +26,7 @@ _GRID = re.compile(rf"^(?:{_ROW})(?:\n(?:{_ROW})){{2,}}$", re.MULTILINE)
 
 
 def shows_board(text: str) -> bool:
-    """Return whether a text has at least three lines in a row that look like rows of a board."""
+    """Whether a text has at least three lines in a row that look like rows of a board."""
     return _GRID.search(text) is not None
 
 
@@ -69,7 +69,7 @@ class Boards:
         self._num_without += not is_drawn and bool(episode.decisions)
 
     def notices(self) -> list[str]:
-        """Return why episodes have no boards, as readable sentences."""
+        """Why episodes have no boards, as readable sentences."""
         if not self._num_without:
             return []
         count = f"{self._num_without} episodes show no board in their prompts"
@@ -98,7 +98,7 @@ class Boards:
         episode.final_board = str(env.render())
 
     def _opened(self, episode: ShownEpisode) -> TextEnv[Any] | None:
-        """Return the environment at the start of an episode, or None when it has no boards."""
+        """The environment at the start of an episode, or None when it has no boards."""
         setting = episode.setting or self._run.setting
         if self._env is None or setting != self._setting:
             self._env, self._setting = _made(setting), setting
@@ -120,7 +120,7 @@ class _Replay:
         self._found: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def play(self, decision: Decision) -> bool:
-        """Return whether the followed action, if there is one, led where it was recorded to."""
+        """Whether the followed action, if there is one, led where it was recorded to."""
         env, chosen = self._env, decision["chosen"]
         if env.agent_selection != decision["agent"]:
             return chosen is None
@@ -149,7 +149,7 @@ class _Replay:
 
 
 def _led(env: TextEnv[Any], decision: Decision, candidate: dict[str, Any]) -> dict[str, Any] | None:
-    """Return where a candidate leads, None if not where it was recorded to; steps the env."""
+    """Where a candidate leads, None if not where it was recorded to; steps the env."""
     agent, text = decision["agent"], candidate["text"]
     action = env.parse(agent, text)
     env.step(text)
@@ -167,13 +167,13 @@ def _led(env: TextEnv[Any], decision: Decision, candidate: dict[str, Any]) -> di
 
 
 def _shown(action: object) -> str:
-    """Return a parsed action as a text of limited length."""
+    """A parsed action as a text of limited length."""
     text = action if isinstance(action, str) else repr(action)
     return text if len(text) <= _MAX_ACTION else text[: _MAX_ACTION - 4] + " ..."
 
 
 def _is_equal(reward: float, recorded: Any) -> bool:
-    """Return whether rewards agree; one that is not finite was recorded as a text."""
+    """Whether rewards agree; one that is not finite was recorded as a text."""
     if not isinstance(recorded, int | float):
         return not math.isfinite(reward)
     return abs(reward - recorded) < _REWARD_TOLERANCE

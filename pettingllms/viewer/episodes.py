@@ -58,19 +58,19 @@ class ShownEpisode:
     """The environment's text of the last state; None when it was not played again."""
 
     def actions(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return agent and candidate of every action on the followed path."""
+        """Agent and candidate of every action on the followed path."""
         return [(d["agent"], chosen) for d in self.decisions if (chosen := followed(d))]
 
     def role_rewards(self) -> dict[str, float | None]:
-        """Return role -> sum of the rewards of its own followed actions; None if not a number."""
+        """Role -> sum of the rewards of its own followed actions; None if not a number."""
         return self._per_role("reward")
 
     def role_errors(self) -> dict[str, float | None]:
-        """Return role -> number of its followed actions that could not be read."""
+        """Role -> number of its followed actions that could not be read."""
         return self._per_role("parse_error")
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the page needs to show the episode."""
+        """What the page needs to show the episode."""
         return {
             "seed": str(self.seed),  # JavaScript rounds integers above 2**53
             "state_hash": self.state_hash,
@@ -94,17 +94,13 @@ class ShownEpisode:
 
 
 def followed(decision: Decision) -> dict[str, Any] | None:
-    """Return the candidate with which the episode continued, or None when it went no further."""
+    """The candidate with which the episode continued, or None when it went no further."""
     chosen = decision["chosen"]
     return None if chosen is None else decision["candidates"][chosen]
 
 
 def tree_episode(env_id: FoundName, line: Mapping[str, Any]) -> ShownEpisode:
-    """Return the episode of a line of a training run's `rollouts.jsonl`.
-
-    Args:
-        env_id: Id of the run's environment.
-        line: The line.
+    """The episode of a line of a training run's `rollouts.jsonl`.
 
     Raises:
         KeyError: A field is missing.
@@ -140,7 +136,7 @@ def tree_episode(env_id: FoundName, line: Mapping[str, Any]) -> ShownEpisode:
 def evaluation_episode(
     line: Mapping[str, Any], variants: Mapping[str, Mapping[str, str]]
 ) -> ShownEpisode:
-    """Return the episode of a line of an evaluation's `episodes.jsonl`.
+    """The episode of a line of an evaluation's `episodes.jsonl`.
 
     Args:
         line: The line.
@@ -166,7 +162,7 @@ def evaluation_episode(
 def steps_decisions(
     steps: Sequence[Mapping[str, Any]], policies: Mapping[str, str]
 ) -> list[Decision]:
-    """Return the decisions of a transcript's steps: one candidate each.
+    """The decisions of a transcript's steps: one candidate each.
 
     Args:
         steps: The steps.
@@ -237,7 +233,7 @@ def _candidate(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _figures(recorded: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, float]:
-    """Return the numbers of a record that have no place of their own."""
+    """The numbers of a record that have no place of their own."""
     return {
         name: value
         for name, value in recorded.items()
@@ -307,7 +303,7 @@ class LineFile:
                         self._is_cut_off = True
 
     def notices(self) -> list[str]:
-        """Return what the last reading could not show, as readable sentences."""
+        """What the last reading could not show, as readable sentences."""
         found: list[str] = []
         if self._is_cut_off:
             found.append(
@@ -326,7 +322,7 @@ class LineFile:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return a JSON value in which every number is finite.
+    """A JSON value in which every number is finite.
 
     A number that is not finite, which JSON in browsers cannot express, becomes its text.
 
@@ -378,7 +374,7 @@ class EpisodeIndex:
         _append(self._errors, episode.role_errors(), position)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the columns; those of agents and roles have null where an episode has none."""
+        """The columns; those of agents and roles have null where an episode has none."""
         return {
             "labels": self._labels,
             "keys": self._keys,

@@ -80,7 +80,7 @@ class _LivePage:
         self._rests_until = 0.0
 
     def latest(self) -> tuple[str, bytes]:
-        """Return version and content of the page."""
+        """Version and content of the page."""
         with self._lock:
             version = self._version_now()
             started = time.monotonic()
@@ -111,7 +111,7 @@ class _LivePage:
 
 
 def _pages(runs: Sequence[Path], max_replays: int) -> dict[str, _LivePage]:
-    """Return address -> page."""
+    """Address -> page."""
 
     def fill_run(run: Path, file: IO[str], version: str) -> None:
         fill_view(file, run=open_run(run), max_replays=max_replays, version=version)

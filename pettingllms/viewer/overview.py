@@ -26,7 +26,7 @@ class Overview:
         self._names = _distinct_names(runs)
 
     def head(self) -> dict[str, Any]:
-        """Return what the page is called and what it cannot show."""
+        """What the page is called and what it cannot show."""
         env_ids = dict.fromkeys(run.env_id for run in self._runs)
         return {
             "kind": "runs",
@@ -36,7 +36,7 @@ class Overview:
         }
 
     def notices(self) -> list[str]:
-        """Return what the page cannot show, and why, as readable sentences."""
+        """What the page cannot show, and why, as readable sentences."""
         return [
             f"{name}: {notice}"
             for name, run in zip(self._names, self._runs, strict=True)
@@ -44,7 +44,7 @@ class Overview:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the page needs."""
+        """What the page needs."""
         runs = zip(self._names, self._runs, self._links, strict=True)
         return {
             "runs": [
@@ -63,7 +63,7 @@ class Overview:
         }
 
     def _differences(self) -> dict[str, list[Any]]:
-        """Return key -> value in every run, null where it has none, of the keys that differ."""
+        """Key -> value in every run, null where it has none, of the keys that differ."""
         keys = dict.fromkeys(key for run in self._runs for key in run.settings)
         rows = {key: [run.settings.get(key) for run in self._runs] for key in keys}
         return {

@@ -107,10 +107,6 @@ def write_view(run: str | Path, target: str | Path, *, max_replays: int = 200) -
 def write_overview(runs: Sequence[Path], target: str | Path) -> ViewSummary:
     """Write one HTML page that compares several runs and links to the page `view.html` of each.
 
-    Args:
-        runs: Folders of training runs and evaluations.
-        target: The page.
-
     Raises:
         ViewerError: A path is no run, or the page cannot be written.
     """
@@ -123,11 +119,6 @@ def write_overview(runs: Sequence[Path], target: str | Path) -> ViewSummary:
 
 def write_parts(parts: Sequence[Block], target: Path, *, title: str) -> None:
     """Write headings, paragraphs and tables as one HTML page without scripts.
-
-    Args:
-        parts: What is written.
-        target: The page.
-        title: Of the page.
 
     Raises:
         ViewerError: The page cannot be written.

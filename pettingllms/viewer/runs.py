@@ -59,7 +59,7 @@ def open_run(path: Path) -> OpenedRun:
 
 
 def runs_below(path: Path) -> list[Path]:
-    """Return the folders of training runs and evaluations in a folder that is no run itself."""
+    """The folders of training runs and evaluations in a folder that is no run itself."""
     if not path.is_dir() or _is_run(path):
         return []
     return [folder for folder in sorted(path.iterdir()) if folder.is_dir() and _is_run(folder)]
@@ -226,7 +226,7 @@ def _is_transcript(path: Path) -> bool:
 
 
 def _report(path: Path, plan: Mapping[str, Any], notices: list[str]) -> Mapping[str, Any] | None:
-    """Return variant -> figures, with `failures` of the evaluation: cause -> episodes."""
+    """Variant -> figures, with `failures` of the evaluation: cause -> episodes."""
     if not path.exists():
         notices.append(
             "report.json: not there (the evaluation is not finished), so the figures "
@@ -319,7 +319,7 @@ class OpenedRun:
 
 
 def damaged(path: Path, what: str, error: Exception) -> ViewerError:
-    """Return the error about a file of a run that cannot be read."""
+    """The error about a file of a run that cannot be read."""
     return ViewerError(
         f"{path} cannot be read as {what} ({type(error).__name__}: {error}). "
         "Restore the file, or name another run."
@@ -342,7 +342,7 @@ _COLUMNS = (
 
 
 def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
-    """Return name of a metric -> its steps and its values, of a `metrics.jsonl`."""
+    """Name of a metric -> its steps and its values, of a `metrics.jsonl`."""
     columns: dict[str, list[list[Any]]] = {}
     for step, values in file.read(_metric_line):
         for name, value in values.items():
@@ -353,7 +353,7 @@ def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
 
 
 def variant_columns(file: LineFile) -> dict[str, dict[str, list[Any]]]:
-    """Return variant -> columns of an `evaluations.jsonl`: steps, and figures at each.
+    """Variant -> columns of an `evaluations.jsonl`: steps, and figures at each.
 
     They are success with its interval, turns, episodes that did not fail, all episodes, and
     cause -> rollouts that failed.
@@ -433,7 +433,7 @@ def open_judged(path: Path) -> OpenedRun:
 
 
 def read_crossplay(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
-    """Return the figures of a cross-play in the folder of an evaluation; None if it is none.
+    """The figures of a cross-play in the folder of an evaluation; None if it is none.
 
     Args:
         path: The folder.

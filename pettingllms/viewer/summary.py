@@ -23,11 +23,7 @@ TRAINING = "training"
 
 
 class RunSummary:
-    """Gathers the summary of a run while its episodes pass.
-
-    Args:
-        run: The run.
-    """
+    """Gathers the summary of a run while its episodes pass."""
 
     def __init__(self, run: OpenedRun) -> None:
         self._blame, self._crossplay = run.blame, run.crossplay
@@ -47,7 +43,7 @@ class RunSummary:
         self._levels.add(position, group, episode)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the page shows; for each part see its module."""
+        """What the page shows; for each part see its module."""
         columns = self._grouping.columns(list(self._groups))
         plays = self._levels.best(self._grouping.pairs(list(columns.values())))
         names = {group: name for name, group in columns.items()}
@@ -67,15 +63,15 @@ class _Grouping(Protocol):
     def group(self, episode: ShownEpisode) -> Hashable: ...
 
     def step(self, episode: ShownEpisode) -> int:
-        """Return after how many train steps an episode was played; 0 where none were."""
+        """After how many train steps an episode was played; 0 where none were."""
         ...
 
     def columns(self, groups: list[Hashable]) -> Mapping[str, Hashable]:
-        """Return heading -> group of the groups that are shown, of all that there are."""
+        """Heading -> group of the groups that are shown, of all that there are."""
         ...
 
     def pairs(self, groups: list[Hashable]) -> Iterable[tuple[Hashable, Hashable]]:
-        """Return which of the shown groups are compared level by level."""
+        """Which of the shown groups are compared level by level."""
         ...
 
     def milestones(self) -> dict[str, Any]: ...
@@ -145,7 +141,7 @@ _FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_expec
 
 
 def moment_name(step: int, evaluations: Mapping[str, Columns], num_steps: Any) -> str:
-    """Return what the moment after a train step is called.
+    """What the moment after a train step is called.
 
     Args:
         step: Train steps taken; 0: none.
@@ -159,7 +155,7 @@ def moment_name(step: int, evaluations: Mapping[str, Columns], num_steps: Any) -
 
 
 def training_table(evaluations: Mapping[str, Columns], num_steps: Any) -> dict[str, Any]:
-    """Return held-out success of a training run at its first and its latest evaluation.
+    """Held-out success of a training run at its first and its latest evaluation.
 
     Args:
         evaluations: Variant -> its figures.
@@ -195,7 +191,7 @@ def training_table(evaluations: Mapping[str, Columns], num_steps: Any) -> dict[s
 
 
 def evaluation_table(figures: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the success of the variants of an evaluation, in the form of `training_table`.
+    """The success of the variants of an evaluation, in the form of `training_table`.
 
     Args:
         figures: Variant -> its figures, as in its report; None: there is no report yet.
@@ -273,7 +269,7 @@ class FailureCounts:
             self._places.setdefault((failure, group), (position, decision, candidate))
 
     def table(self, columns: Mapping[str, Hashable]) -> dict[str, Any]:
-        """Return the most frequent causes.
+        """The most frequent causes.
 
         Args:
             columns: Heading of a column -> the group that it counts.
@@ -330,7 +326,7 @@ def failures_of(episode: ShownEpisode) -> Iterator[_Seen]:
 
 
 def _alike(cause: str) -> str:
-    """Return a cause without what varies between its cases: numbers, and what is quoted."""
+    """A cause without what varies between its cases: numbers, and what is quoted."""
     (first, *_) = cause.strip().splitlines() or [""]
     text = _VARYING.sub(lambda match: "'…'" if match[0][0] in "'\"" else "N", first)
     return text if len(text) <= _MAX_CAUSE else text[: _MAX_CAUSE - 1] + "…"
@@ -386,7 +382,7 @@ class InstructiveDecisions:
                 found.append(((step > 0, *best.worth, step), position, best.shown))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the decisions with the positions of their episodes."""
+        """The decisions with the positions of their episodes."""
         chosen: dict[int, list[Instructive]] = {}
         for found in self._found.values():
             best = max(found, key=lambda one: (one[1] not in chosen, one[0]), default=None)
@@ -495,7 +491,7 @@ def _did_well(candidate: dict[str, Any]) -> bool:
 
 
 def _merit(candidate: dict[str, Any]) -> float:
-    """Return the advantage, the reward where there is none, 0 where neither is a number."""
+    """The advantage, the reward where there is none, 0 where neither is a number."""
     values = (candidate[name] for name in ("advantage", "reward"))
     return next((value for value in values if isinstance(value, int | float)), 0.0)
 
@@ -526,18 +522,12 @@ class LevelPairs:
         self._levels: dict[tuple[int, str], dict[Hashable, Played]] = {}
 
     def add(self, position: int, group: Hashable, episode: ShownEpisode) -> None:
-        """Remember an episode; of several plays of a level by one group, the first.
-
-        Args:
-            position: Its position on the page.
-            group: Who played it, or when.
-            episode: The episode.
-        """
+        """Remember an episode; of several plays of a level by one group, the first."""
         plays = self._levels.setdefault((episode.seed, episode.state_hash), {})
         plays.setdefault(group, Played(group, position, episode.success, episode.num_turns))
 
     def best(self, pairs: Iterable[tuple[Hashable, Hashable]]) -> tuple[Played, ...]:
-        """Return both plays of the level that changed most for the better, () if none has two.
+        """Both plays of the level that changed most for the better, () if none has two.
 
         A level that only the second solved changed most; then, one that it solved in fewer turns.
 
