@@ -86,12 +86,12 @@ class GameResult(NamedTuple):
         return num_boards * min(len(self.passed) + 1, len(self.levels)) * bool(self.measured)
 
 
-Play = Callable[[int, int | None, int], VariantReport]
+PlayLevel = Callable[[int, int | None, int], VariantReport]
 """Plays a level. Given are its number; the boards on which it was tried before, None if it is
 measured; and the number of boards."""
 
 
-def climbed(levels: tuple[int, ...], num_boards: int, play: Play) -> GameResult:
+def climbed(levels: tuple[int, ...], num_boards: int, play: PlayLevel) -> GameResult:
     """Find the hardest level that a team passes, and measure it there.
 
     Args:

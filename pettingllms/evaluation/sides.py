@@ -249,9 +249,7 @@ class RunTeam:
             InvalidArgument: If it has no such variant.
         """
         plan = folder.plan
-        if variant not in plan.variants:
-            allowed = f"{', '.join(plan.variants)} of {folder.path}"
-            raise InvalidArgument("variant", variant, allowed + suggestion(variant, plan.variants))
+        _check_variant(variant, plan.variants, folder.path)
         return cls(
             env_id=plan.env_id,
             env_kwargs=plan.env_kwargs,

@@ -22,8 +22,8 @@ from pettingllms.testing.report import (
     CheckReport,
     CheckStatus,
     ConformanceWarning,
+    Figures,
     Finding,
-    Measured,
     NotPromised,
     SkippedCheck,
     Subject,
@@ -128,7 +128,7 @@ def finding_of(check: Check, subject: Subject) -> Finding:
     status, message, error, figures = CheckStatus.KEPT, "", None, {}
     try:
         figures = check(subject) or {}
-        message = figures.message if isinstance(figures, Measured) else ""
+        message = figures.message if isinstance(figures, Figures) else ""
     except SkippedCheck as reason:
         status, message = CheckStatus.SKIPPED, str(reason)
     except NotPromised as reason:

@@ -43,7 +43,7 @@ class ConformanceWarning(UserWarning):
     """A check of `check_env` was skipped."""
 
 
-class Measured(dict[str, float]):
+class Figures(dict[str, float]):
     """What a check measured: name -> value.
 
     Args:

@@ -23,7 +23,7 @@ from pettingllms.testing.play import (
     play,
     require,
 )
-from pettingllms.testing.report import Measured, NotPromised, SkippedCheck, Subject
+from pettingllms.testing.report import Figures, NotPromised, SkippedCheck, Subject
 from pettingllms.testing.uninformed import LEVEL_SEEDS
 from pettingllms.types import role_of
 
@@ -157,7 +157,7 @@ class _Visit(NamedTuple):
     """What counts of the state, as JSON data."""
 
 
-def check_state_key(subject: Subject) -> Measured:
+def check_state_key(subject: Subject) -> Figures:
     """Measured, not demanded: what agents read is decided by what counts of the state.
 
     Several episodes of each level are played by a mixture of the scripted policies. `met again` is
@@ -188,7 +188,7 @@ def check_state_key(subject: Subject) -> Measured:
     figures = {"states met again": num_met / max(num_decisions, 1)}
     for role, found in sorted(shares.items()):
         figures[f"{role} reads more than the key"] = sum(found) / len(found)
-    return Measured(figures, "\n".join(examples[role] for role in sorted(examples)))
+    return Figures(figures, "\n".join(examples[role] for role in sorted(examples)))
 
 
 def _meetings(paths: Sequence[Mapping[str, _Visit]]) -> Iterator[tuple[_Visit, _Visit]]:

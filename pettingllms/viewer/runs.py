@@ -188,27 +188,29 @@ def _recorded(files: list[Path], notices: list[str]) -> Iterator[ShownEpisode]:
     for file in files:
         try:
             transcript = Transcript.load(file)
-            episode = _transcript_episode(file.name, transcript)
+            episode = _transcript_episode(file.name, file.name, transcript, {})
         except (TranscriptError, KeyError, TypeError, AttributeError) as error:
             notices.append(f"{file.name}: cannot be shown ({type(error).__name__}: {error})")
         else:
             yield episode
 
 
-def _transcript_episode(name: str, transcript: Transcript) -> ShownEpisode:
+def _transcript_episode(
+    name: str, file: str, transcript: Transcript, policies: Mapping[str, str]
+) -> ShownEpisode:
     steps = transcript.steps
     last = steps[-1] if steps else {"success": False, "ended": False, "turn": -1}
     ending = "solved" if last["success"] else "terminated" if last["ended"] else "unfinished"
     return ShownEpisode(
         key=(name,),
-        setting=Setting(FoundName(str(transcript.id), name), transcript.kwargs, transcript.options),
+        setting=Setting(FoundName(str(transcript.id), file), transcript.kwargs, transcript.options),
         seed=transcript.seed,
         state_hash=transcript.state_hash,
         success=bool(last["success"]),
         ending=ending,
         num_turns=last["turn"] + 1,
         returns=transcript.returns(),
-        decisions=steps_decisions(steps, {}),
+        decisions=steps_decisions(steps, policies),
     )
 
 
@@ -468,29 +470,15 @@ def _facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _episode(data: Mapping[str, Any], judged: Mapping[str, Any]) -> ShownEpisode:
-    steps = judged["steps"]
-    last = steps[-1]
-    returns: dict[str, float] = {}
-    for step in steps:
-        for agent, reward in step["rewards"].items():
-            returns[agent] = returns.get(agent, 0.0) + reward
-    decisions = steps_decisions(steps, data["policies"])
-    for decision, answer in zip(decisions, judged["blame"]["answers"], strict=True):
+    recorded = {key: judged[key] for key in ("id", "kwargs", "seed", "options", "steps")}
+    transcript = Transcript(**recorded, state_hash=str(judged["state_hash"]))
+    episode = _transcript_episode(str(judged["name"]), JUDGED, transcript, data["policies"])
+    for decision, answer in zip(episode.decisions, judged["blame"]["answers"], strict=True):
         (candidate,) = decision["candidates"]
         # What an answer changes of what can be expected is its advantage, by definition.
         candidate["advantage"] = -answer["drop"]["value"]
         candidate["figures"] = dict(_figures(answer))
-    return ShownEpisode(
-        key=(str(judged["name"]),),
-        setting=Setting(FoundName(judged["id"], JUDGED), judged["kwargs"], judged["options"]),
-        seed=judged["seed"],
-        state_hash=str(judged["state_hash"]),
-        success=bool(last["success"]),
-        ending="solved" if last["success"] else "terminated" if last["ended"] else "unfinished",
-        num_turns=last["turn"] + 1,
-        returns=returns,
-        decisions=decisions,
-    )
+    return episode
 
 
 def _figures(answer: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -352,7 +352,7 @@ class Instructive:
     """Position of decision and candidate of the answers that tell it."""
 
 
-class Found(NamedTuple):
+class Ranked(NamedTuple):
     """A decision and how much it shows."""
 
     worth: Worth
@@ -395,7 +395,7 @@ class InstructiveDecisions:
         ]
 
 
-def spreads(episode: ShownEpisode) -> Iterator[Found]:
+def spreads(episode: ShownEpisode) -> Iterator[Ranked]:
     """Yield decisions whose candidates have different advantages, worth their difference.
 
     Advantages are often divided by the deviation of their group, and then differ alike in many
@@ -408,7 +408,7 @@ def spreads(episode: ShownEpisode) -> Iterator[Found]:
         best, worst = (choose(advantages, key=lambda k: advantages[k]) for choose in (max, min))
         rewards = _numbers(decision, "reward").values()
         difference = advantages[best] - advantages[worst]
-        yield Found(
+        yield Ranked(
             (round(difference, 1), max(rewards, default=0) - min(rewards, default=0)),
             Instructive(
                 title="The answers differ most",
@@ -422,7 +422,7 @@ def spreads(episode: ShownEpisode) -> Iterator[Found]:
         )
 
 
-def rescues(episode: ShownEpisode) -> Iterator[Found]:
+def rescues(episode: ShownEpisode) -> Iterator[Ranked]:
     """Yield decisions that went well right after another role's had gone badly.
 
     Worth most: the episode is solved; then, the other role could not be read; then, the level is
@@ -437,7 +437,7 @@ def rescues(episode: ShownEpisode) -> Iterator[Found]:
             continue
         is_unreadable = bad["parse_error"] is not None
         result = "solved the level" if good["success"] else "did well"
-        yield Found(
+        yield Ranked(
             (episode.success, is_unreadable, good["success"], _merit(good) - _merit(bad)),
             Instructive(
                 title="A role saves another",
@@ -450,7 +450,7 @@ def rescues(episode: ShownEpisode) -> Iterator[Found]:
         )
 
 
-def repetitions(episode: ShownEpisode) -> Iterator[Found]:
+def repetitions(episode: ShownEpisode) -> Iterator[Ranked]:
     """Yield the first of answers that went badly and that an agent nevertheless gave again.
 
     Worth most: the episode was not solved; then, how often it was given.
@@ -463,7 +463,7 @@ def repetitions(episode: ShownEpisode) -> Iterator[Found]:
     for (agent, _), places in given.items():
         if len(places) > 1:
             answers = [(n, episode.decisions[n]["chosen"]) for n in places]
-            yield Found(
+            yield Ranked(
                 (not episode.success, len(places)),
                 Instructive(
                     title="A failure that repeats",
@@ -505,7 +505,7 @@ def _signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-class Played(NamedTuple):
+class LevelPlay(NamedTuple):
     """An episode of a level."""
 
     group: Hashable
@@ -519,14 +519,14 @@ class LevelPairs:
     """Finds the level on which two groups of episodes differ most."""
 
     def __init__(self) -> None:
-        self._levels: dict[tuple[int, str], dict[Hashable, Played]] = {}
+        self._levels: dict[tuple[int, str], dict[Hashable, LevelPlay]] = {}
 
     def add(self, position: int, group: Hashable, episode: ShownEpisode) -> None:
         """Remember an episode; of several plays of a level by one group, the first."""
         plays = self._levels.setdefault((episode.seed, episode.state_hash), {})
-        plays.setdefault(group, Played(group, position, episode.success, episode.num_turns))
+        plays.setdefault(group, LevelPlay(group, position, episode.success, episode.num_turns))
 
-    def best(self, pairs: Iterable[tuple[Hashable, Hashable]]) -> tuple[Played, ...]:
+    def best(self, pairs: Iterable[tuple[Hashable, Hashable]]) -> tuple[LevelPlay, ...]:
         """Both plays of the level that changed most for the better, () if none has two.
 
         A level that only the second solved changed most; then, one that it solved in fewer turns.
@@ -543,6 +543,6 @@ class LevelPairs:
         return max(found, key=_change, default=())
 
 
-def _change(plays: tuple[Played, Played]) -> tuple[int, int]:
+def _change(plays: tuple[LevelPlay, LevelPlay]) -> tuple[int, int]:
     first, second = plays
     return second.success - first.success, first.num_turns - second.num_turns
