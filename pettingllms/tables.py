@@ -86,6 +86,7 @@ def fitted_table(table: TextTable, console: Console, interval: str = " [", **sty
         **style: As for `terminal_table`.
     """
     wide = terminal_table(table, **style)
+    # Measured without the limit of the terminal, which would hide how wide the table wants to be.
     unlimited = console.options.update(max_width=MAX_WIDTH)
     if console.measure(wide, options=unlimited).maximum <= console.width:
         return wide

@@ -101,6 +101,7 @@ def run(arguments: Sequence[str]) -> int:
         0: done; 1: failed; 2: wrong use or a missing package; 130: interrupted.
     """
     try:
+        # Not standalone: click would end the process, and tests call this function.
         result = cli.main(list(arguments), prog_name="pettingllms", standalone_mode=False)
     except click.ClickException as error:
         error.show()

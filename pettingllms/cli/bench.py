@@ -103,6 +103,7 @@ def _begun(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     if (folder / _FILE).exists():
         raise click.UsageError(f"{folder} holds a benchmark; continue it with --resume {folder}")
     suite = QUICK if values["quick"] else FULL
+    # Now, since a role that is misspelt would show in the last game only.
     _check_roles(policies, suite)
     about = {
         "format": FORMAT,

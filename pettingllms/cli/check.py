@@ -102,7 +102,7 @@ def doctor_command(as_json: bool) -> int:
 
     Ends with 1 if something that is installed does not work.
     """
-    environments = {env_id: _problem_of(_RESET, env_id) for env_id in registered_ids()}
+    environments = {env_id: problem_of(_RESET, env_id) for env_id in registered_ids()}
     environments |= refused_ids()
     plug_ins = {group: _plug_ins(group) for group in (POLICIES, ALGORITHMS)}
     findings = {
@@ -131,7 +131,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _problem_of(code: str, *arguments: str) -> str | None:
+def problem_of(code: str, *arguments: str) -> str | None:
     """Run code that uses an installed package in a process of its own.
 
     Returns:
@@ -157,7 +157,7 @@ def _problem_of(code: str, *arguments: str) -> str | None:
 def _plug_ins(group: str) -> dict[str, str | None]:
     """Name -> why the plug-in cannot be loaded, or None."""
     found = installed(group)
-    loaded = {name: _problem_of(_LOAD, group, name) for name in sorted(found.usable)}
+    loaded = {name: problem_of(_LOAD, group, name) for name in sorted(found.usable)}
     return loaded | found.refused
 
 

@@ -177,6 +177,7 @@ def _chosen(
     context: click.Context, values: Mapping[str, Any], name: str, of_run: Mapping[str, int]
 ) -> int:
     """The value of a flag, or that of the training run where the flag is not given."""
+    # A default is no wish: only what was typed overrides the run.
     is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     return values[name] if is_given else of_run.get(name, values[name])
 
@@ -200,6 +201,7 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     if values["price_values"]:
         prices = options.read_prices(values["price_values"], plan.variants[MAIN])
         plan = replace(plan, prices={**plan.prices, **prices})
+    # Before anything is played, so that a second interruption resumes with the same addresses.
     if plan != folder.plan:
         folder.plan = plan
         folder.save_plan()

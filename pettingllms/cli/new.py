@@ -116,6 +116,7 @@ def write_package(name: str, parent: Path) -> list[Path]:
     target = parent / name
     if target.exists():
         raise InvalidArgument("name", name, f"a name that is not taken ({target} exists)")
+    # The file is imported by its name: a taken one would import, or shadow, somebody else's module.
     if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
         raise InvalidArgument("name", name, "a name that no installed package has")
     words = name.split("_")

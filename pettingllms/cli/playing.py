@@ -47,6 +47,7 @@ def played(
         Exit: The plan was not played to its end; why, and how to go on, is said on stderr.
     """
     progress = Progress(folder.plan.num_episodes)
+    # What stops a run is no error of the command: all that was played is kept and reported.
     status, reason = 0, None
     try:
         with progress_bar(progress) as on_progress:
@@ -61,6 +62,7 @@ def played(
         status, reason = 130, "interrupted"
     except (PolicyUnavailable, EvaluationStopped) as error:
         status, reason = 1, str(error)
+    # No policy could be loaded: there is nothing to report, and no folder to continue.
     if not folder.has_begun:
         _say(f"stopped: {reason}", "bold red")
         raise Exit(status)

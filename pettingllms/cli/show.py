@@ -164,6 +164,7 @@ def view_command(
             raise InvalidArgument("runs", ", ".join(files), "folders, when several are named")
         for run in paths:
             _reported(write_view(run, run / "view.html", max_replays=replays))
+        # Links between the pages are relative, so that the folder can be moved as a whole.
         beside = Path(os.path.commonpath([path.resolve().parent for path in paths]))
         summary = write_overview(paths, out or beside / "runs.html")
         stdout().print(visible(f"{summary.path}: {len(paths)} runs"), soft_wrap=True)

@@ -102,6 +102,7 @@ def climbed(levels: tuple[int, ...], num_boards: int, play: PlayLevel) -> GameRe
     records = [LevelRecord()] * len(levels)
     while (place := next_level(records, num_boards)) is not None:
         num_tried = int(records[place].num_episodes)
+        # Twice as many boards each time: clear levels cost little, close ones get what they need.
         num = min(max(FIRST, num_tried), num_boards - num_tried)
         report = play(levels[place], num_tried, num)
         ended = [(place, k < report.num_success) for k in range(report.num_episodes)]
@@ -137,6 +138,7 @@ def cell_plan(
         env_id=env_id,
         variants={MAIN: line_up},
         env_kwargs={"difficulty": level, "split": "test"},
+        # Boards that chose the level were lucky or unlucky: the measurement draws its own.
         seed=seed if num_tried is None else derive_seed(seed, "try", num_tried),
         num_levels=num_boards,
         **plan,

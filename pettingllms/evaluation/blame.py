@@ -138,6 +138,7 @@ class _Plan:
         self.players = players_of(self.moments[0].env.possible_agents)
         self.known = _known(self.moments[-1])
         is_played = len(self.players) <= MAX_PLAYERS and self.other is not None
+        # Shares of many players would cost more replays than all answers together.
         self.coalitions = coalitions_of(self.players) if is_played else []
         self.forks = {
             number: (moment, self.team, self.team)
@@ -148,6 +149,7 @@ class _Plan:
             return
         for number, moment in enumerate(self.moments[:-1]):
             self.forks[number, "instead"] = (moment, self.team, self.other)
+        # A coalition is played from the start: its members answer from the first turn on.
         for kept in self.coalitions[:-1]:  # that of all is what moment 0 is played on for
             mixed = self._mixed(kept)
             self.forks[kept] = (self.moments[0], mixed, mixed)

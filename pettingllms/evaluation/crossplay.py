@@ -126,6 +126,7 @@ def cells_of(runs: Sequence[str], agents: Sequence[str]) -> list[Cell]:
     players = list(players_of(agents))
     if len(players) < 2:
         raise InvalidArgument("team", list(agents), "a team of at least two agents")
+    # With two players the cell (i, j) with the other one moved is the cell (j, i).
     moving = players[:1] if len(players) == 2 else players
     own = [Cell(None, run, run) for run in runs]
     return own + [Cell(p, member, team) for p in moving for member, team in permutations(runs, 2)]
@@ -242,6 +243,7 @@ def _pair(
     across = [p for c in mixed if {c.member, c.team} == set(runs) for p in plays[c.variant]]
     teams = [plays[cell.variant] for cell in own if cell.team in runs]
     both = compare(across, [play for team in teams for play in team])
+    # Against the mean of both, any difference of competence would look like a clash.
     weaker = min(teams, key=lambda team: _share(team).value)
     return PairFigures(
         runs=runs,

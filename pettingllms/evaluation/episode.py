@@ -163,6 +163,7 @@ async def play_episode(
     recorder.reset(seed=spec.level_seed, options=options)
     raw, transcript = recorder.env, recorder.transcript
     assert transcript is not None
+    # Before the first step: of the level, not of what was made of it.
     level_hash = raw.level_hash()
     roles = {role: RoleResult() for role in map(role_of, raw.possible_agents)}
     chats: Chats = {}
@@ -175,6 +176,7 @@ async def play_episode(
         return await log.answer(spec[:3], number, policy, prompt, wanted)
 
     def step(prompt: Prompt, action: Action) -> None:
+        # A transcript keeps what is new to the agent; the rest of its chat stands in earlier steps.
         messages = prompt.messages[len(chats.get(prompt.agent, ())) :]
         recorder.step(action, as_observation(messages))
 
@@ -265,6 +267,7 @@ def prompt_of(env: TextEnv[Any], chats: Chats, seed: int) -> Prompt:
     """
     agent = env.agent_selection
     chat = [*chats.get(agent, ()), *env.messages(agent)]
+    # The whole seed decides in our policies; servers get what fits into their integers.
     return Prompt(chat, agent, seed % _SEED_RANGE, env, env.constraints(agent))
 
 
@@ -381,6 +384,7 @@ class AnswerLog:
             usage = error.usage
             raise
         finally:
+            # Also when the answer could not be read: it was paid for.
             if usage.num_requests:
                 self._add(key, action, prompt, completion, usage)
 

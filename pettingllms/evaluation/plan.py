@@ -105,6 +105,7 @@ class EvaluationPlan:
 
     def episodes(self) -> Iterator[EpisodeSpec]:
         """Yield all episodes: level by level, so that an interrupted run has whole levels."""
+        # Where a run stops early, the levels that it has are whole, and variants pair up.
         for level in self.level_numbers or range(self.num_levels):
             for sample in range(self.num_samples):
                 for variant in self.variants:
@@ -119,6 +120,7 @@ class EvaluationPlan:
                 a solution, or a variant does not name exactly its roles.
         """
         env: TextEnv[Any] = make(self.env_id, checks=False, **self.env_kwargs)
+        # Levels that begin near their solution are a curriculum: their success says nothing here.
         if env.solved_share:
             raise InvalidArgument(
                 "solved_share", env.solved_share, "0: an evaluation plays whole levels"
@@ -127,6 +129,7 @@ class EvaluationPlan:
         for variant in self.variants.values():
             check_line_up(env, variant)
         check_roles(roles, self.sampling)
+        # One reset now: an option that is refused must not show after an hour, in every episode.
         env.reset(seed=episode_spec(self.seed, MAIN, 0, 0).level_seed, options=self.options)
         return env
 
@@ -157,6 +160,7 @@ class EvaluationPlan:
         moved: dict[str, str] = {}
         for role, name in names.items():
             known = str(self.variants[MAIN].get(role, ""))
+            # A server may come back elsewhere; another model would mix two policies in a run.
             is_same = _URL.sub("", known) == _URL.sub("", name)
             if not is_same or moved.get(known, name) != name:
                 raise InvalidArgument(
@@ -321,6 +325,7 @@ def level_seed(seed: int, level: int) -> int:
 
 def episode_spec(seed: int, variant: str, level: int, sample: int) -> EpisodeSpec:
     """An episode of an evaluation; variants differ in who plays, not in levels or chance."""
+    # Neither the variant nor who plays enters: what differs between variants is the policies alone.
     chance = derive_seed(seed, "held-out", level, sample)
     return EpisodeSpec(variant, level, sample, level_seed(seed, level), chance)
 

@@ -172,6 +172,7 @@ def summarise_variant(
         raise InvalidArgument("results", results, "at least one finished episode")
     ordered = sorted(results, key=lambda result: (result.level, result.sample))
     levels = by_content(ordered)
+    # By the number of the level: the manifest names what was drawn, repeats included.
     hashes = {result.level: result.initial_state_hash for result in ordered}
     solved, played = solved_of(levels)
     return VariantReport(
@@ -276,9 +277,11 @@ def _role(
 
 
 def _dollars(usage: Usage, price: Price | None) -> float | None:
+    # A sum without the unknown part would look like a price.
     if price is None or usage.num_unknown:
         return None
     read, written, *kept = price
+    # Without a price of their own, cached tokens cost what all prompt tokens cost.
     cached = usage.cached_tokens if kept else 0
     parts = [(usage.prompt_tokens - cached) * read, usage.completion_tokens * written]
     return math.fsum([*parts, *(cached * each for each in kept)]) / 1e6

@@ -155,6 +155,7 @@ def _of_tree(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[Row]:
     known = _of_episode(str(line.get("env_id", run.env_id)), key, line["env_seed"], line["outcome"])
     chats: Chats = {}
     # One moment more than decisions: the end, if the last one was followed.
+    # Played again rather than read: a row's prompt is the whole chat, which no file holds.
     pairs = zip(tree_moments(run, line), line["decisions"], strict=False)
     for number, (recorder, decision) in enumerate(pairs):
         about = {"decision": number, "turn": decision["turn"], "policy": decision["policy"]}

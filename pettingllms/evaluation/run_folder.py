@@ -79,6 +79,7 @@ class RunFolder:
         """
         folder = Path(path)
         files = (folder / "episodes.jsonl", folder / "answers.jsonl")
+        # run.json alone holds nothing: its policies could not be loaded, nothing was paid.
         if any(file.exists() and file.stat().st_size for file in files):
             raise RunFolderError(
                 f"{folder} holds an evaluation already. Continue it (--resume {folder}), or "
@@ -160,6 +161,7 @@ class RunFolder:
         hint = "Delete that line; its episode is then played again on --resume."
         seen: set[Key] = set()
         for result in iter_lines(self.episodes_path, read, hint):
+            # Two processes may have resumed the same run: the first line of an episode counts.
             if result.key not in seen:
                 seen.add(result.key)
                 yield result
@@ -317,6 +319,7 @@ async def evaluate_async(
         for usage in roles.values():
             progress.charge(usage)
     progress.num_retries = 0
+    # Lazily, since plans of a million episodes are played with 16 at a time.
     pending = (spec for spec in plan.episodes() if spec[:3] not in finished)
     on_progress(progress)
     if progress.is_complete:

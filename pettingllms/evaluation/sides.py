@@ -100,6 +100,7 @@ def name_parts(name: str) -> tuple[str, str, int | None]:
     found = _STEP.search(name)
     rest, step = (name[: found.start()], int(found[1])) if found else (name, None)
     path = rest
+    # Paths may hold colons themselves: the longest part that exists is the path.
     while not Path(path).exists() and ":" in path:
         path = path.rpartition(":")[0]
     if not Path(path).exists():
@@ -144,6 +145,7 @@ def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) ->
     _check_variant(variant, variants, run.path)
     found, seed = variants[variant], run.levels().get("seed", 0)
     sampling = {} if variant.startswith(_SCRIPTED) else run.sampling(run.fixed_or_local())
+    # All ways but this one are played greedily, whatever the temperature of training.
     if variant != "sampled":
         sampling = {role: replace(value, temperature=0.0) for role, value in sampling.items()}
     config = {key: part for key, part in run.config.items() if key not in _ELSEWHERE}

@@ -126,6 +126,7 @@ class TrainingRun:
 
     def held_out_kwargs(self) -> dict[str, Any]:
         """The arguments of the environment in the run's held-out evaluation."""
+        # Training levels, and those that begin part of the way, are what must not be evaluated on.
         own = {"split", SOLVED_SHARE}
         kwargs = {name: value for name, value in self.env_kwargs.items() if name not in own}
         return held_out_kwargs(self.env_id, {**kwargs, **self._evaluation.get("kwargs", {})})
@@ -150,6 +151,7 @@ class TrainingRun:
         if step is not None and step not in known:
             allowed = ", ".join(map(str, known)) or "none is there"
             raise InvalidArgument("step", step, f"a train step with a checkpoint: {allowed}")
+        # An interrupted run may have policies/ of an earlier end: its newest checkpoint is newer.
         if step is None and known and not self._is_finished():
             step = known[-1]
         roles = cast(Mapping[str, str], self.config["roles"])
@@ -209,6 +211,7 @@ class TrainingRun:
         is_local = policy.startswith(("hf:", "run:"))
         return Sampling(
             temperature=self._evaluation.get("temperature", 1.0),
+            # The trainer samples from the whole distribution; a model's own files may not.
             top_p=1.0 if is_local else None,
             max_completion_tokens=own.get(
                 "max_completion_tokens", rollout.get("max_completion_tokens")

@@ -77,6 +77,7 @@ def stays_here(name: str) -> bool:
     if kind == "openai":
         return False
     # Options follow a question mark, the first or the last one, as a kind has it.
+    # A folder on this machine cannot send anything out; a name that is no folder may be fetched.
     folders = {argument.partition("?")[0], argument.rpartition("?")[0] or argument}
     return kind not in installed(POLICIES).usable or all(map(os.path.isdir, folders))
 
@@ -100,6 +101,7 @@ async def loaded_policies(
     async with AsyncExitStack() as stack:
         policies: dict[str, Policy] = {}
         for name in dict.fromkeys(names):
+            # One policy for all its roles: limits of rates and connections are those of the server.
             if str(name) not in policies:
                 policies[str(name)] = load_policy(name, settings)
                 stack.push_async_callback(policies[str(name)].aclose)

@@ -48,6 +48,7 @@ class Sampling:
 
     def bounded(self, constraints: Constraints) -> Sampling:
         """These settings with what the answer to a prompt is bound to, too."""
+        # The tighter one counts; a game may bound answers below what the user allows.
         limits = [self.max_completion_tokens, constraints.max_tokens]
         known = [limit for limit in limits if limit is not None]
         stop = tuple(dict.fromkeys((*self.stop, *constraints.stop)))

@@ -122,6 +122,7 @@ def check_cheap_policies(subject: Subject) -> Mapping[str, float]:
 def _searched(env: AnyEnv) -> list[CheapPolicy]:
     oracle_episodes(env, SEARCHED_SEEDS[:1])  # raises where there is none
     roles = tuple(dict.fromkeys(map(role_of, env.possible_agents)))
+    # All pairs would be tens of thousands of episodes: the best of each role are paired.
     alike = {
         tuple((role, name) for role in roles): _played(env, dict.fromkeys(roles, name))
         for name in guesses()

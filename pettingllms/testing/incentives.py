@@ -146,6 +146,7 @@ def _compare(
     for name, (of_episode, oracle) in rivals.items():
         for seed, honest in oracle.items():
             episode = episode_of(env, seed, of_episode(seed))
+            # Solving by luck is fair pay; where the oracle fails there is nothing to compare with.
             if episode.solved or not honest.solved:
                 continue
             highest = max([highest, *episode.returns.values()])
@@ -230,6 +231,7 @@ def _decisions(env: AnyEnv, seed: int) -> list[tuple[bool, bool]]:
         shares = [share for _, share in tried.values()]
         best = [share for reward, share in tried.values() if reward >= most - TOLERANCE]
         found.append((min(best) == max(shares), min(shares) != max(shares)))
+        # Prefer answers that leave the level open, so that there is a next decision to look at.
         unsolved = [text for text, (_, share) in tried.items() if share < 1]
         env.step(rng.choice(unsolved or list(tried)))
     return found

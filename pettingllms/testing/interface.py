@@ -163,6 +163,7 @@ def check_other_process(subject: Subject) -> None:
             payload = cloudpickle.dumps(maker)
     except Exception as error:  # whatever objects of strangers raise when they are pickled
         raise SkippedCheck(f"The environment cannot be sent to another process: {error}") from error
+    # Sets of texts are ordered by hash(), which this variable decides.
     hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     path = os.pathsep.join(filter(None, sys.path))
     process = subprocess.run(

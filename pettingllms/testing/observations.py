@@ -195,6 +195,7 @@ def check_private(subject: Subject) -> None:
             looked[item, reader] += 1
             leaked[item, reader] += [text] * is_read
     for (item, reader), texts in leaked.items():
+        # A word may stand in a prompt by chance; most moments and several words are no chance.
         if 2 * len(texts) > looked[item, reader] and len(set(texts)) >= MIN_LEAKS:
             raise ConformanceError(
                 f"{reader} reads {texts[0]!r} of the field {item.field!r}, which {item.owner} "

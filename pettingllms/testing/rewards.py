@@ -174,6 +174,7 @@ def check_max_turns(subject: Subject) -> Mapping[str, float]:
     subject.require_argument("max_turns")
     promised = subject().max_turns
     lasted: dict[int, int] = {}
+    # A game that ends of itself is fine; one that counts other than max_turns is not.
     for num_turns in (promised, promised + ADDED_TURNS):
         env = subject(max_turns=num_turns)
         given = f"max_turns={num_turns}"
@@ -232,6 +233,7 @@ def _starts(env: AnyEnv) -> Iterator[tuple[int, Actor]]:
     for seed in SEEDS:
         rng = random.Random(seed)
         scripted = [scripted_actor(policy, rng) for policy in env.scripted_policies]
+        # One source of chance for all: scripted policies then differ between episodes.
         for actor in (mixed_actor(rng), always(""), *scripted):
             env.reset(seed=seed)
             yield seed, actor

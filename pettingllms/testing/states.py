@@ -47,6 +47,7 @@ def check_fork(subject: Subject) -> None:
         for info in stray.infos.values():
             info["reward_parts"].clear()
             info.clear()
+        # From the twin, since the first stray has lost its infos.
         stray = twin.fork()
         play(stray, mixed_actor(random.Random(99)))
         require(all(env.infos.values()), "changing the infos of a fork changed the original's")
@@ -73,6 +74,7 @@ def _check_moment(subject: Subject, env: AnyEnv, seed: int) -> None:
     copied = pickle.loads(pickle.dumps(snapshot))  # our own snapshot, made one line above
     moment = _moment(env)
     future = play(env.fork(), mixed_actor(random.Random(8)))
+    # A fork shares what is immutable; only a fresh environment shows what the snapshot lacks.
     for restored, used, lost in (
         (env.fork(), snapshot, "restore lost something"),
         (subject(), copied, "a pickled snapshot, restored in another environment, differs"),

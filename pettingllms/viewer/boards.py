@@ -128,6 +128,7 @@ class _Replay:
         known: dict[str, dict[str, Any] | None] = {}
         for position, candidate in enumerate(decision["candidates"]):
             text = candidate["text"]
+            # A program would be run by playing it; and equal answers lead to the same place.
             if position != chosen and text not in known:
                 known[text] = None if "```" in text else _led(env.fork(), decision, candidate)
         if chosen is not None:

@@ -297,6 +297,7 @@ class LineFile:
                 try:
                     yield convert(parse_json(line))
                 except (KeyError, TypeError, AttributeError, ValueError) as error:
+                    # The last line of a run that still runs has no end yet: that is no damage.
                     if line.endswith(b"\n"):
                         self._unreadable.append((number, f"{type(error).__name__}: {error}"))
                     else:

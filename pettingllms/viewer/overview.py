@@ -75,6 +75,7 @@ class Overview:
 
 def _distinct_names(runs: Sequence[OpenedRun]) -> list[str]:
     names = [run.path.resolve().name for run in runs]
+    # Runs of several machines are often called alike.
     is_distinct = len(set(names)) == len(names)
     return names if is_distinct else [str(run.path) for run in runs]
 

@@ -222,6 +222,7 @@ def _blocks(
         boards.add(episode)
         index.add(episode, is_first_of_block=not lines)
         summary.add(episode)
+        # After the boards: they are written into the decisions.
         lines.append(json.dumps(episode.to_json()))
         num_chars += len(lines[-1])
         if num_chars > BLOCK_CHARS:

@@ -89,6 +89,7 @@ def _training(path: Path) -> OpenedRun:
         "metrics": metric_columns(metrics),
         "evaluations": variant_columns(evaluations),
     }
+    # Notices are known only when a file was read to its end.
     notices += metrics.notices() + evaluations.notices()
     rollouts = LineFile(path / "rollouts.jsonl")
     run = OpenedRun(

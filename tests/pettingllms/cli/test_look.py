@@ -136,12 +136,12 @@ def test_no_interval_of_a_table_is_cut_in_two():
 
 def test_an_absent_extra_is_a_state_and_no_defect(call, monkeypatch):
     lacks = "pettingllms.errors.MissingDependency: mathematics needs the package 'math-verify'"
-    monkeypatch.setattr(check, "_problem_of", lambda *_: lacks)
+    monkeypatch.setattr(check, "problem_of", lambda *_: lacks)
     done = call("doctor")
     assert done.returncode == 0
     assert "needs an extra" in done.stdout
     assert "does not work  mathematics" not in done.stdout
-    monkeypatch.setattr(check, "_problem_of", lambda *_: "ValueError: no")
+    monkeypatch.setattr(check, "problem_of", lambda *_: "ValueError: no")
     assert call("doctor").returncode == 1
 
 
