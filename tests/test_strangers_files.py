@@ -481,6 +481,7 @@ LOADERS = {
     "trainers/pettingllms_trainers/backends/engines.py": "this package's own engines",
     "pettingllms/adapters/optional.py": "a library whose name the adapter has",
     "envs/pettingllms_envs/math/tasks.py": "modules of reasoning-gym",
+    "envs/pettingllms_envs/datasets/loading.py": "two libraries that it names itself",
 }
 """Modules in which a name that is no literal becomes code, and whose name it is."""
 IMPORTING = ("import_module", "spec_from_file_location", "run_path", "run_module", "EntryPoint")
