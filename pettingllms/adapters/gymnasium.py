@@ -197,7 +197,7 @@ def make_vector(
 
 
 def gymnasium_spec(env_id: str) -> EnvSpec:
-    """Return what Gymnasium's registry says of one of our ids, also where it is not registered."""
+    """What Gymnasium's registry says of one of our ids, also where it is not registered."""
     return EnvSpec(
         gymnasium_id(env_id),
         entry_point="pettingllms.adapters.gymnasium:make_single",
@@ -207,7 +207,7 @@ def gymnasium_spec(env_id: str) -> EnvSpec:
 
 
 def gymnasium_id(env_id: str) -> str:
-    """Return the Gymnasium id of one of our ids: `plan_path_v0` -> `pettingllms/PlanPath-v0`.
+    """The Gymnasium id of one of our ids: `plan_path_v0` -> `pettingllms/PlanPath-v0`.
 
     Different ids have different Gymnasium ids: the `_` before a digit is kept (`a_1` -> `A_1`).
     """

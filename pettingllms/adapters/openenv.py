@@ -180,7 +180,7 @@ class TeamClient(_client.EnvClient):
 
 
 def create_server_app(env_id: str, *, max_concurrent_envs: int = 64, **kwargs: Any) -> Any:
-    """Return a FastAPI application that serves an environment; every client has its own episode.
+    """A FastAPI application that serves an environment; every client has its own episode.
 
     Args:
         env_id: Id of the environment, such as `"plan_path_v0"`.

@@ -95,15 +95,15 @@ class ParallelView(ParallelEnv[str, str, str]):
         return {agent: {**info, "acts": agent in acting} for agent, info in self.env.infos.items()}
 
     def observation_space(self, agent: str) -> TextSpace:
-        """Return the space of texts (one object for all agents)."""
+        """The space of texts (one object for all agents)."""
         return self.env.observation_space(agent)
 
     def action_space(self, agent: str) -> TextSpace:
-        """Return the space of texts (one object for all agents)."""
+        """The space of texts (one object for all agents)."""
         return self.env.action_space(agent)
 
     def state(self) -> Any:
-        """Return the immutable state value of the environment."""
+        """The immutable state value of the environment."""
         return self.env.state()
 
     def render(self) -> Any:

@@ -18,7 +18,7 @@ from pettingllms.registry import make, spec
 
 
 def make_rllib_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any) -> Any:
-    """Return an RLlib `MultiAgentEnv` of a team.
+    """An RLlib `MultiAgentEnv` of a team.
 
     In every step it has an observation for the one agent that acts next, and at the end one for
     every agent.
@@ -60,5 +60,5 @@ def register_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any) -> 
 
 
 def policy_mapping(agent: str, *_: Any, **__: Any) -> str:
-    """Return an agent's role: RLlib's `policy_mapping_fn` for one policy per role."""
+    """An agent's role: RLlib's `policy_mapping_fn` for one policy per role."""
     return role_of(agent)

@@ -39,7 +39,7 @@ class Chance:
 
     @classmethod
     def now(cls) -> Chance:
-        """Return the present state."""
+        """The present state."""
         kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())
         return cls(random.getstate(), (kind, keys.tobytes(), *rest))
 
@@ -323,7 +323,7 @@ def _name(game: Any, player: int) -> str:
 def _with_news(
     known: tuple[tuple[Message, ...], ...], game: Any, rule_kind: Any
 ) -> tuple[tuple[Message, ...], ...]:
-    """Return every player's messages with those added that the game holds ready for it."""
+    """Every player's messages with those added that the game holds ready for it."""
     waiting = game.state.observations
     received: list[tuple[Message, ...]] = []
     for player, messages in enumerate(known):

@@ -19,13 +19,13 @@ class ScalarInfos(BaseWrapper[str, Any, Any]):
     """
 
     def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Return observation, reward, terminated, truncated, reduced info."""
+        """Observation, reward, terminated, truncated, reduced info."""
         observation, reward, terminated, truncated, info = self.env.last(observe)
         return observation, reward, terminated, truncated, scalar_info(info)
 
 
 def make_tianshou_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any) -> Any:
-    """Return Tianshou's `PettingZooEnv` of a team, with the infos of `ScalarInfos`.
+    """Tianshou's `PettingZooEnv` of a team, with the infos of `ScalarInfos`.
 
     Rewards are those of the last action, one number per agent in the order of the team. Tianshou
     returns the same list every time; copy it to keep it.

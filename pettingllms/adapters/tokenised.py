@@ -21,15 +21,15 @@ class Tokenizer(Protocol):
     """What a tokenizer must offer; those of `transformers` do."""
 
     def __len__(self) -> int:
-        """Return the number of token ids."""
+        """The number of token ids."""
         ...
 
     def encode(self, text: str, /) -> list[int]:
-        """Return the token ids of a text, each in [0, len(self))."""
+        """The token ids of a text, each in [0, len(self))."""
         ...
 
     def decode(self, token_ids: list[int], /) -> str:
-        """Return the text of token ids."""
+        """The text of token ids."""
         ...
 
 
@@ -52,12 +52,12 @@ class CharacterTokenizer:
         return len(self.alphabet) + 1
 
     def encode(self, text: str, /) -> list[int]:
-        """Return one id per character."""
+        """One id per character."""
         unknown = len(self.alphabet)
         return [self._ids.get(character, unknown) for character in text]
 
     def decode(self, token_ids: list[int], /) -> str:
-        """Return the text of ids; the unknown character is written as U+FFFD."""
+        """The text of ids; the unknown character is written as U+FFFD."""
         characters = [*self.alphabet, "\ufffd"]
         return "".join(characters[number] for number in token_ids)
 
@@ -114,7 +114,7 @@ class TextCodec:
             self.action_space = Discrete(len(self.texts))
 
     def encode(self, text: str) -> tuple[NDArray[Any], int]:
-        """Return an observation as numbers, and how many tokens were dropped at its beginning."""
+        """An observation as numbers, and how many tokens were dropped at its beginning."""
         ids = self._plain.encode(text)
         cut = max(0, len(ids) - self.observation_length)
         padded = np.zeros(self.observation_length, self.observation_space.dtype)
@@ -123,7 +123,7 @@ class TextCodec:
         return padded, cut
 
     def decode(self, action: Any) -> str:
-        """Return the text of a numeric action.
+        """The text of a numeric action.
 
         Raises:
             InvalidArgument: If the action is not in the action space.
@@ -140,7 +140,7 @@ class TextCodec:
 
 
 def scalar_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what numbers an info of an agent has, the same in all steps.
+    """What numbers an info of an agent has, the same in all steps.
 
     These are `team` and `local` (the parts of the reward), `success`, `turn`, and `is_readable`
     (whether the agent's last text could be read).
@@ -188,11 +188,11 @@ class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
         self._mirror()
 
     def acting(self) -> tuple[str, ...]:
-        """Return the agents whose actions come next; see `TextEnv.acting`."""
+        """The agents whose actions come next; see `TextEnv.acting`."""
         return self.env.acting()
 
     def observe(self, agent: str) -> NDArray[Any]:
-        """Return what an agent reads now, as numbers."""
+        """What an agent reads now, as numbers."""
         return self._encoded[agent][0].copy()
 
     def _mirror(self) -> None:
@@ -215,11 +215,11 @@ class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
         }
 
     def observation_space(self, agent: str) -> Space[Any]:
-        """Return the space of observations (one object for all agents)."""
+        """The space of observations (one object for all agents)."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> Space[Any]:
-        """Return the space of actions (one object for all agents)."""
+        """The space of actions (one object for all agents)."""
         return self.action_spaces[agent]
 
     def render(self) -> Any:

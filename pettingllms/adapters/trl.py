@@ -72,7 +72,7 @@ class ToolEnvironment:
         return ENDED if self._has_ended else observation
 
     def get_reward(self) -> float:
-        """Return the agent's return of the episode.
+        """The agent's return of the episode.
 
         A model that stops calling the tool has said nothing for the rest of the episode: the
         remaining turns are played with empty texts, so stopping is never better than silence.
@@ -99,7 +99,7 @@ def environment_factory(
     partners: Mapping[str, Partner] | None = None,
     **kwargs: Any,
 ) -> Callable[[], ToolEnvironment]:
-    """Return the value for `GRPOTrainer(environment_factory=...)`.
+    """The value for `GRPOTrainer(environment_factory=...)`.
 
     Args:
         env_id: Id of the environment, such as `"plan_path_v0"`.
@@ -124,7 +124,7 @@ def environment_factory(
 def rows(
     seeds: Iterable[int], instruction: str = "Act with the tool `act` until the episode ends.\n\n"
 ) -> list[dict[str, Any]]:
-    """Return the rows of a data set, one per seed; `reset` adds the observation to the prompt.
+    """The rows of a data set, one per seed; `reset` adds the observation to the prompt.
 
     Args:
         seeds: Seeds of the levels.

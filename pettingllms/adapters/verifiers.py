@@ -58,7 +58,7 @@ class LevelsConfig(vf.TasksetConfig):
 def build(
     env_id: str, *, num_tasks: int = 1000, first_seed: int = 0, **kwargs: Any
 ) -> tuple[Any, Any]:
-    """Return the `Taskset` and the `Env` of a team, for a module that verifiers loads.
+    """The `Taskset` and the `Env` of a team, for a module that verifiers loads.
 
     The environment's config has one `AgentConfig` per agent, named like the agent; by default the
     agents chat without tools (the `null` harness in the `subprocess` runtime).

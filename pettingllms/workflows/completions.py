@@ -39,7 +39,7 @@ class WireAnswer(NamedTuple):
 
 
 def completion(answer: WireAnswer) -> ChatCompletion:
-    """Return an answer as a chat completion."""
+    """An answer as a chat completion."""
     calls = _calls(answer)
     message = {"role": "assistant", "content": answer.reply.content, "refusal": None}
     choice = {
@@ -78,12 +78,12 @@ def chunks(answer: WireAnswer, *, with_usage: bool) -> Iterator[ChatCompletionCh
 
 
 def models(names: Sequence[str]) -> list[Model]:
-    """Return the roles as models."""
+    """The roles as models."""
     return [Model(id=name, object="model", created=0, owned_by="run") for name in names]
 
 
 def call_id(answer: WireAnswer, at: int) -> str:
-    """Return the id of one of the calls of an answer, which its result will name."""
+    """The id of one of the calls of an answer, which its result will name."""
     return f"call_{answer.number}_{at}"
 
 

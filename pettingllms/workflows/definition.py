@@ -66,7 +66,7 @@ class Client:
     _report: Callable[[float, float, str | None], None] = field(repr=False)
 
     def openai(self) -> Any:
-        """Return an `openai.OpenAI` that asks this endpoint; it never repeats a request.
+        """An `openai.OpenAI` that asks this endpoint; it never repeats a request.
 
         Raises:
             MissingDependency: The package openai is not installed.
@@ -74,7 +74,7 @@ class Client:
         return _shared().with_options(base_url=self.base_url, api_key=self.api_key)
 
     def async_openai(self) -> Any:
-        """Return an `openai.AsyncOpenAI` that asks this endpoint; it never repeats a request.
+        """An `openai.AsyncOpenAI` that asks this endpoint; it never repeats a request.
 
         The workflow closes it: ``async with client.async_openai() as opened: ...``.
 
@@ -111,7 +111,7 @@ def _shared() -> Any:
 
 
 def _opened(kind: str, base_url: str, api_key: str) -> Any:
-    """Return a client of the package openai; its kind is ``""`` or ``"Async"``."""
+    """A client of the package openai; its kind is ``""`` or ``"Async"``."""
     try:
         import openai
     except ImportError as error:
@@ -208,10 +208,10 @@ class Workflow:
         return {**firsts, **{agent: agent for agent in self.agents}}
 
     def draw(self, rng: random.Random, split: str) -> str:
-        """Return a task as a JSON text.
+        """A task as a JSON text.
 
         Raises:
-            InvalidArgument: There are no tasks of this split, or one is no JSON data.
+            InvalidArgument: There are no tasks of this split, or one is not JSON data.
         """
         self.check_split(split)
         if callable(self.tasks):
@@ -229,7 +229,7 @@ class Workflow:
             raise InvalidArgument("split", split, f"one that has tasks: {', '.join(self.tasks)}")
 
     def score(self, task: Any, outcome: Any) -> Score:
-        """Return what an outcome is worth.
+        """What an outcome is worth.
 
         Raises:
             WorkflowFailure: The reward function returned nothing usable.
@@ -266,10 +266,10 @@ def _check_tasks(tasks: object) -> None:
 
 
 def as_json(task: Any) -> str:
-    """Return a task as a JSON text.
+    """A task as a JSON text.
 
     Raises:
-        InvalidArgument: It is no JSON data.
+        InvalidArgument: It is not JSON data.
     """
     try:
         return json.dumps(task, allow_nan=False)
@@ -278,7 +278,7 @@ def as_json(task: Any) -> str:
 
 
 def load_workflow(path: str, **arguments: Any) -> Workflow:
-    """Return the workflow that a source names: ``package.module:name`` or ``file.py:name``.
+    """The workflow that a source names: ``package.module:name`` or ``file.py:name``.
 
     Args:
         path: Of a `Workflow`, or of a function that returns one.
@@ -307,6 +307,8 @@ def load_workflow(path: str, **arguments: Any) -> Workflow:
         )
     if arguments:
         raise InvalidArgument(
-            "arguments of the workflow", arguments, f"none: {path} is no function that takes them"
+            "arguments of the workflow",
+            arguments,
+            f"none: {path} is not a function that takes them",
         )
     return found

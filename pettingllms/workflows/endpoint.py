@@ -44,7 +44,7 @@ class Asked(Protocol):
         ...
 
     def ask(self, request: ChatRequest) -> Answered:
-        """Return the answer, once there is one.
+        """The answer, once there is one.
 
         Raises:
             RequestError: There will be none.
@@ -75,7 +75,7 @@ class Endpoint:
         ).start()
 
     def open(self, run: Asked) -> str:
-        """Return the address, up to and including ``/v1``, at which a run asks."""
+        """The address, up to and including ``/v1``, at which a run asks."""
         path = secrets.token_urlsafe(9)
         self._runs[path] = run
         return f"http://127.0.0.1:{self._server.server_port}/{path}/v1"
@@ -85,7 +85,7 @@ class Endpoint:
         self._runs.pop(base_url.split("/")[3], None)
 
     def respond(self, path: str, key: str, body: bytes | None) -> tuple[str, bytes]:
-        """Return the content type and the body of a response.
+        """The content type and the body of a response.
 
         Args:
             path: As it was asked for.
@@ -114,9 +114,9 @@ class Endpoint:
         try:
             data: Any = json.loads(body)
         except ValueError as error:
-            raise RequestError(f"the body is no JSON: {error}") from error
+            raise RequestError(f"the body is not JSON: {error}") from error
         if not isinstance(data, Mapping):
-            raise RequestError("the body is no JSON object")
+            raise RequestError("the body is not a JSON object")
         data = cast("Mapping[str, Any]", data)
         self._warn(key for key in IGNORED if data.get(key) is not None)
         try:
@@ -174,7 +174,7 @@ def _response(run: Asked, data: Mapping[str, Any]) -> _Written:
 
 
 def _models(run: Asked, name: str) -> bytes:
-    """Return a model, or the list of all of them for no name."""
+    """A model, or the list of all of them for no name."""
     known = [one.to_dict() for one in models(list(run.models))]
     if not name:
         return json.dumps({"object": "list", "data": known}).encode()
@@ -196,7 +196,7 @@ def _answer(answered: Answered, request: ChatRequest, model: str) -> WireAnswer:
 
 @functools.cache
 def shared_endpoint() -> Endpoint:
-    """Return the endpoint of this process, started at the first call."""
+    """The endpoint of this process, started at the first call."""
     return Endpoint()
 
 
@@ -233,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve(body)
 
     def _body(self) -> bytes:
-        """Return the body, sent whole or in chunks (RFC 9112, section 7.1).
+        """The body, sent whole or in chunks (RFC 9112, section 7.1).
 
         Raises:
             RequestError: It is too long or ill-formed.

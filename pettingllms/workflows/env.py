@@ -135,20 +135,20 @@ class WorkflowEnv(TextEnv[WorkflowState]):
             self.infos[agent]["parse_error"] = self._state.parse_error
 
     def messages(self, agent: str) -> list[dict[str, str]]:
-        """Return the messages of the request, for the agent that is asked; else an empty one."""
+        """The messages of the request, for the agent that is asked; else an empty one."""
         self._require_reset("messages")
         request = self._state.request
         is_asked = request is not None and request.agent == agent
         return request.chat() if is_asked and request else [{"role": "user", "content": ""}]
 
     def constraints(self, agent: str) -> Constraints:
-        """Return what the request binds its answer to."""
+        """What the request binds its answer to."""
         self._require_reset("constraints")
         request = self._state.request
         return request.bounds() if request and request.agent == agent else UNBOUND
 
     def observe(self, agent: str) -> Observation:
-        """Return the messages as one text."""
+        """The messages as one text."""
         return Observation(as_observation(self.messages(agent)))
 
     # Hooks of TextEnv ---------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         return self.workflow.demonstrators[policy](json.loads(state.task), agent, chat, rng)
 
     def _new_run(self, state: WorkflowState, text: Action) -> WorkflowRun:
-        """Return a run that has been given an answer to the request of a state."""
+        """A run that has been given an answer to the request of a state."""
         assert state.request is not None
         run = self._runs.take(state, None)
         if run is not None:
@@ -218,7 +218,7 @@ def _transition(after: WorkflowState, reached: Reached) -> Transition:
 
 
 def _misfit(state: WorkflowState, action: Action) -> str | None:
-    """Return why an answer lacks the form that the request wants; None when it has it."""
+    """Why an answer lacks the form that the request wants; None when it has it."""
     request = state.request
     return None if request is None else request.form.misfit(request.text_of(action), request.tools)
 
@@ -254,7 +254,7 @@ class _Runs:
             self._kept[id(state)][_key(text)].append(run)
 
     def take(self, state: WorkflowState, text: Action | None) -> WorkflowRun | None:
-        """Return such a run, which nobody else will get; None when there is none."""
+        """Such a run, which nobody else will get; None when there is none."""
         with self._lock:
             runs = self._kept.get(id(state), {}).get(_key(text))
             return runs.pop(0) if runs else None
@@ -268,5 +268,5 @@ class _Runs:
 
 
 def _key(text: Action | None) -> tuple[str, str, TokenCounts] | None:
-    """Return what tells answers apart: equal texts may have been written differently."""
+    """What tells answers apart: equal texts may have been written differently."""
     return None if text is None else (str(text), text.finish_reason, text.tokens)

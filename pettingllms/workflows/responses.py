@@ -22,7 +22,7 @@ _TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal"
 
 
 def chat_request(data: Mapping[str, Any], kept: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the body of a chat completion that asks the same.
+    """The body of a chat completion that asks the same.
 
     Args:
         data: Body of the request.
@@ -54,7 +54,7 @@ def chat_request(data: Mapping[str, Any], kept: Mapping[str, Sequence[Any]]) -> 
 
 
 def chat_after(body: Mapping[str, Any], answer: WireAnswer, *, has_told: bool) -> list[Any]:
-    """Return the chat up to an answer, without the instructions that began it."""
+    """The chat up to an answer, without the instructions that began it."""
     reply = answer.reply
     said: dict[str, Any] = {"role": "assistant", "content": reply.content}
     said["tool_calls"] = [
@@ -73,7 +73,7 @@ def _earlier(data: Mapping[str, Any], kept: Mapping[str, Sequence[Any]]) -> Sequ
 
 
 def _messages(items: Any) -> list[dict[str, Any]]:
-    """Return the messages of an input; what an agent said and called in a row is one of them."""
+    """The messages of an input; what an agent said and called in a row is one of them."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
     messages: list[dict[str, Any]] = []
@@ -108,7 +108,7 @@ def _content(content: Any) -> Any:
 
 def _nested(tool: Mapping[str, Any]) -> dict[str, Any]:
     if tool["type"] != "function":
-        return {"type": tool["type"]}  # refused as every tool that is no function
+        return {"type": tool["type"]}  # refused as every tool that is not a function
     return {"type": "function", "function": {k: v for k, v in tool.items() if k != "type"}}
 
 
@@ -120,7 +120,7 @@ def _choice(choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def response(answer: WireAnswer, data: Mapping[str, Any]) -> Response:
-    """Return an answer as a response.
+    """An answer as a response.
 
     Args:
         answer: The answer.
@@ -167,7 +167,7 @@ def _call_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[
 
 
 def _items(answer: WireAnswer) -> list[dict[str, Any]]:
-    """Return what was said and called as items of the output."""
+    """What was said and called as items of the output."""
     status = "incomplete" if answer.is_cut else "completed"
     content, number = answer.reply.content, answer.number
     items: list[dict[str, Any]] = []

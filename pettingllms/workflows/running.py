@@ -121,7 +121,7 @@ class WorkflowRun:
             self._changed.notify_all()
 
     def _misfit(self, error: Exception) -> tuple[Score | None, Exception | None]:
-        """Return the score of a run that an answer ended; before any answer, nobody is to blame."""
+        """The score of a run that an answer ended; before any answer, nobody is to blame."""
         if not self._calls:
             return None, error
         self._parse_error = f"{type(error).__name__}: {error}"
@@ -254,7 +254,7 @@ class WorkflowRun:
 
 
 def _endpoint() -> Endpoint:
-    """Return the endpoint of this process. Not imported above: its client takes a second."""
+    """The endpoint of this process. Not imported above: its client takes a second."""
     try:
         from pettingllms.workflows.endpoint import shared_endpoint
     except ModuleNotFoundError as error:

@@ -50,18 +50,18 @@ class Reply(NamedTuple):
 
 
 def described(functions: Sequence[Mapping[str, Any]]) -> str:
-    """Return what a system message says about functions."""
+    """What a system message says about functions."""
     lines = [json.dumps({"type": "function", "function": dict(one)}) for one in functions]
     return "\n".join([_HEAD, *lines, _TAIL])
 
 
 def tool_text(content: str) -> str:
-    """Return the result of a call as the text of a user message."""
+    """The result of a call as the text of a user message."""
     return f"<tool_response>\n{content}\n</tool_response>"
 
 
 def assistant_text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
-    """Return what an agent said and called as one text.
+    """What an agent said and called as one text.
 
     Raises:
         KeyError: A call lacks its function.
@@ -75,7 +75,7 @@ def assistant_text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
 
 
 def call_text(name: str, /, **arguments: Any) -> str:
-    """Return what an agent writes to call a function: for scripted policies of a workflow.
+    """What an agent writes to call a function: for scripted policies of a workflow.
 
     Args:
         name: The function.
@@ -89,7 +89,7 @@ def _call_text(name: str, arguments: Any) -> str:
 
 
 def read_reply(text: str, tools: Collection[str]) -> Reply:
-    """Return what a text says and calls.
+    """What a text says and calls.
 
     A text with a call that is ill-formed, or of a function that was not offered, is all content:
     what a model writes is never an error.
@@ -137,7 +137,7 @@ class Form(NamedTuple):
     """Functions of which one must be called, each with the JSON schema of its arguments."""
 
     def instruction(self, *, may_call: bool) -> str:
-        """Return what the system message says about it, after the tools."""
+        """What the system message says about it, after the tools."""
         if self.schema:
             either = "Call functions, or answer" if may_call else "Answer"
             return (
@@ -149,7 +149,7 @@ class Form(NamedTuple):
         return ""
 
     def grammar(self, tools: tuple[str, ...]) -> str:
-        """Return the same as a structural tag of xgrammar, a JSON text; empty for any text.
+        """The same as a structural tag of xgrammar, a JSON text; empty for any text.
 
         Format: https://xgrammar.mlc.ai/docs/structural_tag/
 
@@ -169,7 +169,7 @@ class Form(NamedTuple):
         return json.dumps({"type": "structural_tag", "format": way})
 
     def misfit(self, text: str, tools: tuple[str, ...]) -> str | None:
-        """Return why a text does not have this form; None when it does.
+        """Why a text does not have this form; None when it does.
 
         Args:
             text: The whole answer.
@@ -191,7 +191,7 @@ class Form(NamedTuple):
         return None
 
     def reply(self, text: str, tools: tuple[str, ...]) -> Reply:
-        """Return what a text that has this form says and calls."""
+        """What a text that has this form says and calls."""
         reply = read_reply(text, tools)
         return Reply(_said(text)) if self.schema and not reply.calls else reply
 
@@ -214,12 +214,12 @@ def _call_tag(name: str, schema: str) -> dict[str, Any]:
 
 
 def _said(text: str) -> str:
-    """Return an answer without the thoughts before it."""
+    """An answer without the thoughts before it."""
     return text.rpartition(_THOUGHT_END)[2].strip()
 
 
 def check_schema(schema: Any) -> str:
-    """Return a JSON schema as a JSON text.
+    """A JSON schema as a JSON text.
 
     Raises:
         ValueError: It is none.
@@ -227,7 +227,7 @@ def check_schema(schema: Any) -> str:
     """
     library = _jsonschema()
     if not isinstance(schema, Mapping):
-        raise ValueError(f"{schema!r} is no JSON schema")
+        raise ValueError(f"{schema!r} is not a JSON schema")
     try:
         library.validators.validator_for(schema, library.Draft202012Validator).check_schema(schema)
     except library.SchemaError as error:
@@ -263,7 +263,7 @@ def _specification(schema: Any) -> Any:
 
 
 def _registry() -> Any:
-    """Return a registry of its own: without one, a schema could load others from the network."""
+    """A registry of its own: without one, a schema could load others from the network."""
     from referencing import Registry
 
     return Registry()
@@ -274,7 +274,7 @@ def _misfit(what: str, text: str, schema: str) -> str | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return f"{what} is no JSON"
+        return f"{what} is not JSON"
     known: Any = json.loads(schema)
     kind = library.validators.validator_for(known, library.Draft202012Validator)
     errors = kind(known, registry=_registry()).iter_errors(value)

@@ -39,7 +39,7 @@ class RequestError(Exception):
         self.status, self.param = status, param
 
     def body(self) -> dict[str, Any]:
-        """Return the error as OpenAI's clients expect it."""
+        """The error as OpenAI's clients expect it."""
         kinds = {401: "authentication_error", 404: "not_found_error", 500: "server_error"}
         return {
             "error": {
@@ -84,21 +84,21 @@ class ChatRequest(NamedTuple):
     """What it must look like."""
 
     def text_of(self, action: Action) -> str:
-        """Return what of an answer counts: what comes before a text that ends it."""
+        """What of an answer counts: what comes before a text that ends it."""
         cuts = [action.find(stop) for stop in self.constraints.stop if stop in action]
         return action[: min(cuts)] if cuts else str(action)
 
     def bounds(self) -> Constraints:
-        """Return what the answer is bound to, its form included."""
+        """What the answer is bound to, its form included."""
         return self.constraints._replace(grammar=self.form.grammar(self.tools))
 
     def chat(self) -> list[dict[str, str]]:
-        """Return the messages as mappings."""
+        """The messages as mappings."""
         return [{"role": role, "content": content} for role, content in self.messages]
 
 
 def read_request(data: Mapping[str, Any], agents: Mapping[str, str]) -> ChatRequest:
-    """Return what the body of a request asks.
+    """What the body of a request asks.
 
     Args:
         data: Decoded JSON.
@@ -122,7 +122,7 @@ def read_request(data: Mapping[str, Any], agents: Mapping[str, str]) -> ChatRequ
 
 
 def model_of(name: Any, agents: Mapping[str, str]) -> str:
-    """Return the name of a model.
+    """The name of a model.
 
     Raises:
         RequestError: There is none of this name.
@@ -151,7 +151,7 @@ def _check_supported(data: Mapping[str, Any]) -> None:
 
 
 def _constraints(data: Mapping[str, Any]) -> Constraints:
-    """Return what ends the answer."""
+    """What ends the answer."""
     stop = data.get("stop") or ()
     stop = (stop,) if isinstance(stop, str) else tuple(stop)
     if not all(isinstance(text, str) and text for text in stop):
@@ -207,7 +207,7 @@ def _text(content: Any) -> str:
 
 
 def _offered(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the functions that the agent may call."""
+    """The functions that the agent may call."""
     tools = data.get("tools") or []
     if _choice(data)[0] == "none":
         return []
@@ -223,7 +223,7 @@ def _offered(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _choice(data: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return whether a call is none, auto or required, and of which functions; none named: all."""
+    """Whether a call is none, auto or required, and of which functions; none named: all."""
     wanted = data.get("tool_choice") or "auto"
     if wanted in ("none", "auto", "required"):
         return str(wanted), []
@@ -244,7 +244,7 @@ def _choice(data: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 
 def _form(data: Mapping[str, Any], offered: Sequence[Mapping[str, Any]]) -> Form:
-    """Return what the answer must look like."""
+    """What the answer must look like."""
     mode, names = _choice(data)
     if unknown := sorted({*names} - {tool["name"] for tool in offered}):
         raise RequestError(

@@ -68,7 +68,7 @@ def _costs_text(turn_costs: Costs, message: float, reward: str) -> str:
 
 
 def potential(table: Table, turns_left: int, shortest: int) -> float:
-    """Return the potential of a table, in [-0.02, 0.1].
+    """The potential of a table, in [-0.02, 0.1].
 
     It is that of `shaped` for the turns of a shortest schedule, `LOST` in a deadlock, and
     `STARVED` as soon as fewer turns are left than a shortest schedule takes.
@@ -80,7 +80,7 @@ def potential(table: Table, turns_left: int, shortest: int) -> float:
 
 
 def _far(philosophers: int) -> dict[str, int]:
-    """Return a level at which words have to be passed on, and no fixed turns are fast enough."""
+    """A level at which words have to be passed on, and no fixed turns are fast enough."""
     return {"philosophers": philosophers, "meals": 4, "min_turns": 9, "max_turns": 13, "sight": 2}
 
 
@@ -305,6 +305,7 @@ class DiningEnv(TextEnv[DiningState]):
         said = list(state.said)
         if message:
             said[seat] = Utterance(self.max_turns - state.turns_left + 1, message)
+        # A choice stays out of the table until all have chosen: nobody can react to it.
         state = state._replace(choices=(*state.choices, choice), said=tuple(said))
         info = {"choice": choice, "message": message}
         if len(state.choices) < len(self.possible_agents):
@@ -312,11 +313,12 @@ class DiningEnv(TextEnv[DiningState]):
         return self._served(state, local, info)
 
     def _served(self, state: DiningState, local: float, info: Mapping[str, Any]) -> Transition:
-        """Return what a turn does, now that everybody has chosen."""
+        """What a turn does, now that everybody has chosen."""
         table = after(state.table, state.choices)
         turns_left, shortest = state.turns_left - 1, state.level.shortest
         following = DiningState(state.level, table, turns_left, state.said, last=state.choices)
         solved = not any(table.hunger)
+        # By differences, so that an episode adds up to the potential of its end, whatever the way.
         rise = potential(table, turns_left, shortest)
         rise -= potential(state.table, state.turns_left, shortest)
         ended, facts = solved or is_deadlock(table), self._facts(following)
@@ -325,6 +327,7 @@ class DiningEnv(TextEnv[DiningState]):
     def _cost(self, table: Table, seat: int, action: Move | ParseError) -> float:
         if isinstance(action, ParseError):
             return self._costs.malformed
+        # A fork that a neighbour gets is bad luck and costs nothing; one that is held was in sight.
         cost = 0.0 if is_possible(table, seat, action.choice) else self._costs.empty
         return cost + self._price * bool(action.message)
 

@@ -59,17 +59,17 @@ Choices: TypeAlias = tuple[str, ...]
 
 
 def fork_of(seat: int, choice: str, seats: int) -> int:
-    """Return the fork that `LEFT` or `RIGHT` is for a philosopher."""
+    """The fork that `LEFT` or `RIGHT` is for a philosopher."""
     return seat if choice == LEFT else (seat + 1) % seats
 
 
 def held(table: Table, seat: int) -> int:
-    """Return how many forks a philosopher holds."""
+    """How many forks a philosopher holds."""
     return table.forks.count(seat)
 
 
 def is_possible(table: Table, seat: int, choice: str) -> bool:
-    """Return whether a choice does what it says: forks are free, or there is something to release.
+    """Whether a choice does what it says: forks are free, or there is something to release.
 
     A fork for which the neighbour reaches in the same turn is possible to choose; nobody gets it.
     """
@@ -81,12 +81,13 @@ def is_possible(table: Table, seat: int, choice: str) -> bool:
 
 
 def after(table: Table, choices: Choices) -> Table:
-    """Return the table after a turn in which all have chosen at the same time.
+    """The table after a turn in which all have chosen at the same time.
 
     A free fork goes to the one philosopher who reaches for it. If both neighbours reach for it,
     neither gets it. Forks that are released in this turn can be taken in the next one.
     """
     seats = len(table.forks)
+    # Who reaches for what is gathered first: the order of seats must give nobody a fork.
     reaching: dict[int, list[int]] = {}
     forks = list(table.forks)
     for seat, choice in enumerate(choices):
@@ -95,23 +96,25 @@ def after(table: Table, choices: Choices) -> Table:
         elif choice != WAIT:
             reaching.setdefault(fork_of(seat, choice, seats), []).append(seat)
     for fork, candidates in reaching.items():
+        # The table at the start decides: what is released in this turn is not free yet.
         if table.forks[fork] == FREE and len(candidates) == 1:
             forks[fork] = candidates[0]
     hunger = list(table.hunger)
     for seat in range(seats):
         if forks.count(seat) == 2:
+            # Who eats without need only loses time, for the forks are back on the table.
             hunger[seat] = max(0, hunger[seat] - 1)
             forks = [FREE if holder == seat else holder for holder in forks]
     return Table(tuple(forks), tuple(hunger))
 
 
 def is_deadlock(table: Table) -> bool:
-    """Return whether every philosopher holds one fork, so that nobody can take another."""
+    """Whether every philosopher holds one fork, so that nobody can take another."""
     return all(held(table, seat) == 1 for seat in range(len(table.forks)))
 
 
 def canonical_form(table: Table) -> bytes:
-    """Return what identifies a table up to turning it round and exchanging left and right."""
+    """What identifies a table up to turning it round and exchanging left and right."""
     seats = len(table.forks)
     images: list[str] = []
     for mirrored in (False, True):
@@ -140,7 +143,7 @@ _OTHER = {LEFT: RIGHT, RIGHT: LEFT}
 
 @lru_cache(maxsize=65536)
 def shortest_schedule(table: Table) -> tuple[Choices, ...] | None:
-    """Return the choices of all, turn by turn, that feed everybody in the fewest turns.
+    """The choices of all, turn by turn, that feed everybody in the fewest turns.
 
     None in a deadlock, which is final; every other table can be served.
     """
@@ -170,7 +173,7 @@ def _hand(table: Table, seat: int) -> Hand:
 
 
 def _lower_bound(hands: list[Hand]) -> int:
-    """Return a lower bound on the turns.
+    """A lower bound on the turns.
 
     A meal takes two choices, and each meal of two neighbours the fork between them for a turn. All
     meals together take three turns of forks each, or two with a fork that is held at the start.
@@ -183,7 +186,7 @@ def _lower_bound(hands: list[Hand]) -> int:
 
 
 def _agreed(hands: list[Hand], turns: int) -> list[Deeds] | None:
-    """Return plans of all, in the order of hands, that agree within so many turns, if any do."""
+    """Plans of all, in the order of hands, that agree within so many turns, if any do."""
     for masks, deeds in _plans(hands[0], turns).items():
         rest = _round(hands, turns, masks[0], 1, masks[1], set())
         if rest is not None:
@@ -194,7 +197,7 @@ def _agreed(hands: list[Hand], turns: int) -> list[Deeds] | None:
 def _round(
     hands: list[Hand], turns: int, last: int, place: int, taken: int, failed: set[tuple[int, int]]
 ) -> list[Deeds] | None:
-    """Return plans from a place on.
+    """Plans from a place on.
 
     Args:
         hands: All hands.
@@ -220,7 +223,7 @@ def _round(
 
 @lru_cache(maxsize=65536)
 def _least_taken(hand: Hand, turns: int, taken: int) -> tuple[int, ...]:
-    """Return the least sets of turns in which a philosopher can keep the next one from a fork."""
+    """The least sets of turns in which a philosopher can keep the next one from a fork."""
     least: list[int] = []
     possible = {right for left, right in _plans(hand, turns) if not left & taken}
     for right in sorted(possible, key=int.bit_count):
@@ -231,7 +234,7 @@ def _least_taken(hand: Hand, turns: int, taken: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def _plans(hand: Hand, turns: int) -> dict[Masks, Deeds]:
-    """Return the plans of a philosopher in normal form that take at most so many turns."""
+    """The plans of a philosopher in normal form that take at most so many turns."""
     meals, held = hand
     if not held:
         return dict(_meals(meals, 0, turns))
@@ -298,7 +301,7 @@ class Request(NamedTuple):
         return -(-(self.philosophers // 2) // self.sight)
 
     def checked(self) -> Request:
-        """Return the request, in Python's numbers.
+        """The request, in Python's numbers.
 
         Raises:
             InvalidArgument: If a value is out of its range or of the wrong kind.
@@ -323,7 +326,7 @@ class Request(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> Level:
-    """Return a random table with the requested properties.
+    """A random table with the requested properties.
 
     Everybody wants 1 to `meals` meals, not all the same number if there is a choice, and a fork is
     held by one of its neighbours in one case of two. A shortest schedule leaves the turns that it

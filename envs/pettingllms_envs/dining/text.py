@@ -85,7 +85,7 @@ def _move_in(said: str) -> Move | ParseError:
 
 
 def heard(said: str) -> str:
-    """Return what others read of a message: plain words in one line, cut to `MAX_MESSAGE`.
+    """What others read of a message: plain words in one line, cut to `MAX_MESSAGE`.
 
     Letters, digits and common signs are left; no quotation mark, bracket or sign of markup, so that
     a message can neither end its quotation nor look like a part of a prompt.
@@ -107,13 +107,13 @@ def _choice_in(said: str) -> str | ParseError:
 
 
 def terse(move: Move) -> str:
-    """Return the letter of a choice, and the digit of its message."""
+    """The letter of a choice, and the digit of its message."""
     letter = next(letter.upper() for letter, word in LETTERS.items() if word == move.choice)
     return letter + move.message[-1:]
 
 
 def within(seat: int, sight: int, seats: int) -> list[int]:
-    """Return the philosophers whom one sees and hears, the own seat first, then to the right."""
+    """The philosophers whom one sees and hears, the own seat first, then to the right."""
     near = (step for step in range(seats) if min(step, seats - step) <= sight)
     return [(seat + step) % seats for step in near]
 
@@ -121,7 +121,7 @@ def within(seat: int, sight: int, seats: int) -> list[int]:
 def table_text(
     table: Table, eaten: Sequence[int], said: Sequence[Utterance], seen: Iterable[int]
 ) -> str:
-    """Return a line per philosopher that is seen, and the free forks among theirs."""
+    """A line per philosopher that is seen, and the free forks among theirs."""
     seats, seen = len(table.forks), sorted(seen)
     lines: list[str] = []
     for seat in seen:
@@ -142,7 +142,7 @@ def _sides(seat: int, seats: int) -> tuple[tuple[str, int], tuple[str, int]]:
 def table_compact(
     table: Table, eaten: Sequence[int], said: Sequence[Utterance], seen: Iterable[int]
 ) -> str:
-    """Return three signs per philosopher that is seen, beginning with the reader.
+    """Three signs per philosopher that is seen, beginning with the reader.
 
     They are: meals eaten; the fork held, `L`, `R` or `.`; the last sign of the latest message.
     """
@@ -154,14 +154,14 @@ def table_compact(
 
 
 def choices_text(choices: Choices, seen: Iterable[int]) -> str:
-    """Return the line on the last turn, with its line break; empty before the second turn."""
+    """The line on the last turn, with its line break; empty before the second turn."""
     if not choices:
         return ""
     return f"\nLast turn: {', '.join(f'philosopher {s} {choices[s]}' for s in sorted(seen))}."
 
 
 def level_text(table: Table) -> str:
-    """Return a table in the format that `parse_level` reads."""
+    """A table in the format that `parse_level` reads."""
     forks = (("." if holder == FREE else str(holder)) for holder in table.forks)
     return f"{' '.join(map(str, table.hunger))} / {' '.join(forks)}"
 
@@ -266,7 +266,7 @@ def _need(state: DiningState, seat: int) -> str:
 
 
 def placeholders(sight: int) -> dict[str, PromptField[DiningState]]:
-    """Return the placeholders of philosophers who see so many places to each side."""
+    """The placeholders of philosophers who see so many places to each side."""
 
     def seen(state: DiningState, agent: str) -> list[int]:
         return within(seat_of(agent), sight, len(state.said))
@@ -324,7 +324,7 @@ _NEED = re.compile(r"(?:I need )?(\d{1,2})")
 
 
 def choice_of(table: Table, turn: int, seat: int, policy: str, rng: random.Random) -> str:
-    """Return what a philosopher chooses who does not talk.
+    """What a philosopher chooses who does not talk.
 
     Args:
         table: The table at the start of the turn.
@@ -357,7 +357,7 @@ def _is_turn_of(seat: int, turn: int, seats: int) -> bool:
 def talk(
     table: Table, turn: int, eaten: Sequence[int], seat: int, heard: Mapping[int, str]
 ) -> tuple[str, str]:
-    """Return choice and message of a philosopher who says the own need and waits for the others'.
+    """Choice and message of a philosopher who says the own need and waits for the others'.
 
     Once all have said theirs, all know the same table and follow the same shortest schedule. Who
     does not hear from everybody plays `"alternate"` after the first words.

@@ -130,7 +130,7 @@ def _level(players: int, max_turns: int, **others: int) -> Mapping[str, int]:
 
 
 def potential(state: FireworksState) -> float:
-    """Return the potential: what the stacks have of the target, in [0, 0.1]."""
+    """The potential: what the stacks have of the target, in [0, 0.1]."""
     target = state.rules.target
     return shaped(max(0, target - state.score), target)
 
@@ -308,6 +308,7 @@ class FireworksEnv(TextEnv[FireworksState]):
         return generate(rng, self._request)
 
     def _fields(self, state: FireworksState, agent: str, turn: int) -> Mapping[str, object]:
+        # Prompts are made of what the reader sees: no placeholder can tell of the own hand.
         view = hidden_from(state, seat_of(agent))
         return PromptFields(self._placeholders, view, agent, turn)
 
@@ -328,6 +329,7 @@ class FireworksEnv(TextEnv[FireworksState]):
         state = after(before, action)
         ended = ending(state)
         is_won = ended == "won"
+        # A lost game keeps what its stacks are worth, so that building is learnt before winning.
         team = potential(state) - potential(before) + SUCCESS * is_won
         info = {
             "fault": fault,

@@ -41,7 +41,7 @@ from pettingllms_envs.fireworks.rules import (
 
 
 def action_of(state: FireworksState, policy: str, rng: random.Random) -> Action:
-    """Return what the present player does.
+    """What the present player does.
 
     Args:
         state: The state.
@@ -90,7 +90,7 @@ def _seeing_all(state: FireworksState) -> Action:
 
 
 def _spare(state: FireworksState, card: Card) -> tuple[bool, int]:
-    """Return how little a card is missed: whether there is another one, and its rank."""
+    """How little a card is missed: whether there is another one, and its rank."""
     held = sum(one.card == card for hand in state.hands for one in hand)
     return held + state.deck[state.num_drawn :].count(card) > 1, card.rank
 
@@ -126,7 +126,7 @@ def _by_conventions(view: FireworksState) -> Action:
 
 
 def _surely(view: FireworksState, held: Held, *, fits: bool) -> bool:
-    """Return whether a card of the present player fits, or is useless, whatever it is."""
+    """Whether a card of the present player fits, or is useless, whatever it is."""
     seen = [one.card for hand in view.hands for one in hand if one.card != HIDDEN]
     seen += view.discards
     could_be = [
@@ -141,7 +141,7 @@ def _surely(view: FireworksState, held: Held, *, fits: bool) -> bool:
 
 
 def _meant(view: FireworksState, player: int) -> int | None:
-    """Return the card that the last hint to a player says to play, if there was one."""
+    """The card that the last hint to a player says to play, if there was one."""
     for event in view.events[::-1]:
         if event.player == player:
             return None
@@ -156,7 +156,7 @@ def _may_fit(view: FireworksState, held: Held) -> bool:
 
 
 def _first_that_may_fit(view: FireworksState, hint: Hint) -> int | None:
-    """Return the card that a hint would say to play."""
+    """The card that a hint would say to play."""
     for slot in touched(view, hint):
         held = view.hands[hint.player][slot]
         told = held._replace(
@@ -169,7 +169,7 @@ def _first_that_may_fit(view: FireworksState, hint: Hint) -> int | None:
 
 
 def _is_sign(view: FireworksState, hint: Hint) -> bool:
-    """Return whether a hint says to play a card that fits, and no other hint says so already."""
+    """Whether a hint says to play a card that fits, and no other hint says so already."""
     slot = _first_that_may_fit(view, hint)
     if slot is None or _meant(view, hint.player) is not None:
         return False
@@ -181,7 +181,7 @@ def _is_sign(view: FireworksState, hint: Hint) -> bool:
 
 
 def _worth(view: FireworksState, hint: Hint) -> tuple[int, int]:
-    """Return how good a hint is: the lower the card the better, and the more it points at."""
+    """How good a hint is: the lower the card the better, and the more it points at."""
     slot = _first_that_may_fit(view, hint) or 0
     return -view.hands[hint.player][slot].card.rank, len(touched(view, hint))
 
@@ -198,7 +198,7 @@ class Request(NamedTuple):
     split: str | None
 
     def checked(self) -> Request:
-        """Return the request, in Python's numbers.
+        """The request, in Python's numbers.
 
         Raises:
             InvalidArgument: If a value is out of its range or of the wrong kind.
@@ -231,7 +231,7 @@ class Request(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> FireworksState:
-    """Return the first state of a random deal with the requested properties.
+    """The first state of a random deal with the requested properties.
 
     The certificate is a game: the one that the oracle plays, seeing all cards.
 
@@ -260,7 +260,7 @@ def generate(rng: random.Random, request: Request) -> FireworksState:
 
 
 def witness_length(start: FireworksState) -> int:
-    """Return the number of actions in which the oracle wins a deal; -1 if it does not."""
+    """The number of actions in which the oracle wins a deal; -1 if it does not."""
     state, rng = start, random.Random(0)
     number = 0
     while not ending(state):
@@ -270,7 +270,7 @@ def witness_length(start: FireworksState) -> int:
 
 
 def canonical_form(start: FireworksState) -> bytes:
-    """Return what identifies a deal up to the names of colours and the order within first hands.
+    """What identifies a deal up to the names of colours and the order within first hands.
 
     Colours are named in the order in which they are drawn; those that are in hands alone in the
     order that makes the text the smallest.

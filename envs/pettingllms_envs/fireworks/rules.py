@@ -131,12 +131,12 @@ class FireworksState(NamedTuple):
 
 
 def copies(rank: int, ranks: int) -> int:
-    """Return how many cards of a rank each colour has: three 1s, one of the highest, else two."""
+    """How many cards of a rank each colour has: three 1s, one of the highest, else two."""
     return 3 if rank == 1 else 1 if rank == ranks else 2
 
 
 def deck_of(rules: Rules) -> list[Card]:
-    """Return the cards of the game, sorted."""
+    """The cards of the game, sorted."""
     return [
         Card(colour, rank)
         for colour in range(rules.colours)
@@ -146,7 +146,7 @@ def deck_of(rules: Rules) -> list[Card]:
 
 
 def deal(rules: Rules, deck: tuple[Card, ...]) -> FireworksState:
-    """Return the first state of a deck: player 0 has the first `hand` cards, and so on."""
+    """The first state of a deck: player 0 has the first `hand` cards, and so on."""
     size = rules.hand
     hands = tuple(
         tuple(_unknown(rules, card) for card in deck[at : at + size])
@@ -162,19 +162,19 @@ def _unknown(rules: Rules, card: Card) -> Held:
 
 
 def hidden_from(state: FireworksState, player: int) -> FireworksState:
-    """Return what a player sees: the own cards are `HIDDEN`, and there is no deck."""
+    """What a player sees: the own cards are `HIDDEN`, and there is no deck."""
     hands = list(state.hands)
     hands[player] = tuple(held._replace(card=HIDDEN) for held in hands[player])
     return state._replace(deck=(), hands=tuple(hands))
 
 
 def is_playable(state: FireworksState, card: Card) -> bool:
-    """Return whether a card is the next one of its stack."""
+    """Whether a card is the next one of its stack."""
     return state.stacks[card.colour] + 1 == card.rank
 
 
 def touched(state: FireworksState, hint: Hint) -> tuple[int, ...]:
-    """Return the places of the cards that a hint points at."""
+    """The places of the cards that a hint points at."""
     return tuple(
         slot
         for slot, held in enumerate(state.hands[hint.player])
@@ -183,7 +183,7 @@ def touched(state: FireworksState, hint: Hint) -> tuple[int, ...]:
 
 
 def fault_of(state: FireworksState, action: Action) -> str:
-    """Return why the present player cannot do this; empty if that is possible."""
+    """Why the present player cannot do this; empty if that is possible."""
     if isinstance(action, Hint):
         if action.player == state.player or action.player >= state.rules.players:
             return "hints are for other players"
@@ -198,7 +198,7 @@ def fault_of(state: FireworksState, action: Action) -> str:
 
 
 def actions_of(state: FireworksState) -> list[Action]:
-    """Return what the present player can do."""
+    """What the present player can do."""
     slots = range(len(state.hands[state.player]))
     rules = state.rules
     found: list[Action] = [kind(slot) for kind in (Play, Discard) for slot in slots]
@@ -209,7 +209,7 @@ def actions_of(state: FireworksState) -> list[Action]:
 
 
 def after(state: FireworksState, action: Action | None) -> FireworksState:
-    """Return the state after a possible action; None: the turn is lost.
+    """The state after a possible action; None: the turn is lost.
 
     A lost turn takes a hint, if one is left, so that no turn is passed for nothing.
     """
@@ -228,7 +228,7 @@ def after(state: FireworksState, action: Action | None) -> FireworksState:
 
 
 def _without_card(state: FireworksState, action: Play | Discard) -> FireworksState:
-    """Return the state after a card was played or discarded, and another one drawn."""
+    """The state after a card was played or discarded, and another one drawn."""
     rules, hand = state.rules, state.hands[state.player]
     card = hand[action.slot].card
     fits = isinstance(action, Play) and is_playable(state, card)
@@ -236,6 +236,7 @@ def _without_card(state: FireworksState, action: Play | Discard) -> FireworksSta
     if fits:
         done = done._replace(stacks=_with(state.stacks, card.colour, card.rank))
     else:
+        # Sorted, so that states which differ in the order of discards alone are equal.
         done = done._replace(discards=tuple(sorted((*state.discards, card))))
     if isinstance(action, Play) and not fits:
         done = done._replace(fuses=state.fuses - 1)
@@ -254,7 +255,7 @@ def _with(values: tuple[object, ...], place: int, value: object) -> tuple[object
 
 
 def _told(held: Held, hint: Hint, is_meant: bool) -> Held:
-    """Return a card of the player who was told, with what the hint leaves."""
+    """A card of the player who was told, with what the hint leaves."""
     colours, ranks = (
         tuple(one for one in left if asked is None or (one == asked) == is_meant)
         for left, asked in ((held.colours, hint.colour), (held.ranks, hint.rank))
@@ -263,7 +264,7 @@ def _told(held: Held, hint: Hint, is_meant: bool) -> Held:
 
 
 def _passed_on(state: FireworksState, event: Event) -> FireworksState:
-    """Return the state in the turn of the next player."""
+    """The state in the turn of the next player."""
     players = state.rules.players
     last_turns = state.last_turns
     if last_turns is not None:
@@ -272,13 +273,14 @@ def _passed_on(state: FireworksState, event: Event) -> FireworksState:
         last_turns = players
     return state._replace(
         player=(state.player + 1) % players,
+        # Only what a player can have missed: the actions since the own last turn.
         events=(*state.events, event)[1 - players :],
         last_turns=last_turns,
     )
 
 
 def reachable(state: FireworksState) -> int:
-    """Return the highest score that the discards leave: what is above a lost card is lost."""
+    """The highest score that the discards leave: what is above a lost card is lost."""
     total = 0
     for colour, height in enumerate(state.stacks):
         lost = (
@@ -291,7 +293,7 @@ def reachable(state: FireworksState) -> int:
 
 
 def ending(state: FireworksState) -> str:
-    """Return how the game has ended: `"won"`, `"fuses"`, `"lost card"`, `"deck"`; or nothing."""
+    """How the game has ended: `"won"`, `"fuses"`, `"lost card"`, `"deck"`; or nothing."""
     if state.score >= state.rules.target:
         return "won"
     if not state.fuses:

@@ -61,14 +61,14 @@ def read_action(text: str, rules: Rules, is_marked: bool) -> Action | ParseError
 
 
 def action_text(action: Action) -> str:
-    """Return an action in the words that `read_action` reads."""
+    """An action in the words that `read_action` reads."""
     if isinstance(action, Hint):
         return f"hint {action.player} {_asked(action)}"
     return f"{action.verb} {action.slot + 1}"
 
 
 def terse(action: Action) -> str:
-    """Return an action in two or three characters: `P2`, `D1`, `H1R`, `H13`."""
+    """An action in two or three characters: `P2`, `D1`, `H1R`, `H13`."""
     if isinstance(action, Hint):
         asked = action.rank if action.colour is None else COLOURS[action.colour]
         return f"H{action.player}{asked}"
@@ -80,38 +80,38 @@ def _asked(hint: Hint) -> str:
 
 
 def colours_text(rules: Rules) -> str:
-    """Return the colours of a game: `R (red), G (green)`."""
+    """The colours of a game: `R (red), G (green)`."""
     return ", ".join(f"{one} ({NAMES[one]})" for one in COLOURS[: rules.colours])
 
 
 def card_text(card: Card) -> str:
-    """Return a card in two characters: `R1`."""
+    """A card in two characters: `R1`."""
     return "??" if card == HIDDEN else f"{COLOURS[card.colour]}{card.rank}"
 
 
 def known_text(held: Held) -> str:
-    """Return what a card may be by the hints: `RG/12`."""
+    """What a card may be by the hints: `RG/12`."""
     return f"{''.join(COLOURS[one] for one in held.colours)}/{''.join(map(str, held.ranks))}"
 
 
 def known_compact(held: Held) -> str:
-    """Return what is certain of a card by the hints: `R?`."""
+    """What is certain of a card by the hints: `R?`."""
     colour = COLOURS[held.colours[0]] if len(held.colours) == 1 else "?"
     return colour + (str(held.ranks[0]) if len(held.ranks) == 1 else "?")
 
 
 def stacks_text(state: FireworksState) -> str:
-    """Return the highest card of each stack: `R2 G0`."""
+    """The highest card of each stack: `R2 G0`."""
     return " ".join(f"{COLOURS[one]}{height}" for one, height in enumerate(state.stacks))
 
 
 def discards_text(state: FireworksState) -> str:
-    """Return the cards that were put away."""
+    """The cards that were put away."""
     return " ".join(map(card_text, state.discards)) or "none"
 
 
 def hands_text(view: FireworksState, reader: int) -> str:
-    """Return a line per player: cards, and what their holder may know of them; last the reader."""
+    """A line per player: cards, and what their holder may know of them; last the reader."""
     players = view.rules.players
     lines: list[str] = []
     for seat in ((reader + step) % players for step in range(1, players)):
@@ -125,7 +125,7 @@ def _knowledge(view: FireworksState, seat: int) -> str:
 
 
 def others_compact(view: FireworksState, reader: int) -> str:
-    """Return the hands of the others, next first, each with what is certain: `R1!G2.R???`.
+    """The hands of the others, next first, each with what is certain: `R1!G2.R???`.
 
     A card that fits has the mark `!`, one that is too high `.`, a useless one `x`.
     """
@@ -144,7 +144,7 @@ def _mark(view: FireworksState, card: Card) -> str:
 
 
 def told_compact(view: FireworksState, reader: int) -> str:
-    """Return the cards that the last hint to the reader pointed at, since the last turn: `13`."""
+    """The cards that the last hint to the reader pointed at, since the last turn: `13`."""
     for event in view.events[::-1]:
         if isinstance(event.action, Hint) and event.action.player == reader:
             return "".join(str(slot + 1) for slot in event.slots)
@@ -152,7 +152,7 @@ def told_compact(view: FireworksState, reader: int) -> str:
 
 
 def events_text(view: FireworksState) -> str:
-    """Return what the others have done since the present player's last turn."""
+    """What the others have done since the present player's last turn."""
     return "; ".join(map(_event_text, view.events)) or "nothing"
 
 

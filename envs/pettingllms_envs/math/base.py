@@ -135,7 +135,7 @@ class AnswerEnv(TextEnv[MathState]):
     def _attempt(
         self, state: MathState, agent: str, action: Solution | ParseError
     ) -> tuple[Attempt, dict[str, Any]]:
-        """Return what an action amounts to, and the facts about it for `infos`."""
+        """What an action amounts to, and the facts about it for `infos`."""
         info: dict[str, Any] = {"answer": None, "verdict": "", "problem": state.problem.id}
         if isinstance(action, ParseError):
             return Attempt(agent, None, "", action.reason, ""), info
@@ -162,7 +162,7 @@ class AnswerEnv(TextEnv[MathState]):
         )
 
     def _run(self, program: str) -> tuple[str | None, str]:
-        """Return the answer that a program prints, or None, and how it ended."""
+        """The answer that a program prints, or None, and how it ended."""
         result = self._sandbox.run(program, limits=TOOL_LIMITS)
         if result.status is Status.SANDBOX_ERROR:
             raise SandboxError(f"the sandbox failed: {one_line(result.stderr, 500)}")
@@ -179,13 +179,13 @@ class AnswerEnv(TextEnv[MathState]):
         return answer, "ok"
 
     def _guess(self, state: MathState, rng: random.Random) -> str:
-        """Return the answer of another question; 0 where the same one is drawn twice."""
+        """The answer of another question; 0 where the same one is drawn twice."""
         # A generator with the seed of the episode would draw the question of the episode first.
         drawn = (self._draw(rng, {}) for _ in range(2))
         return next((p.answer for p in drawn if p.id != state.problem.id), "0")
 
     def _is_terse(self, agent: str) -> bool:
-        """Return whether a prompt does not ask for the markup that an answer is in."""
+        """Whether a prompt does not ask for the markup that an answer is in."""
         template = self.prompts[role_of(agent)]
         return not any(word in template.system + template.user for word in ("python", "\\boxed"))
 
@@ -193,7 +193,7 @@ class AnswerEnv(TextEnv[MathState]):
         return NO_ANSWER_COST / self.max_turns if attempt.answer is None else 0.0
 
     def _equivalent(self, state: MathState) -> Equivalent:
-        """Return the comparison of the answers of a turn, with a budget of failures.
+        """The comparison of the answers of a turn, with a budget of failures.
 
         An answer that the verifier could not compare with the reference is compared as text, and
         so are all answers after `MAX_FAILURES` comparisons that failed.

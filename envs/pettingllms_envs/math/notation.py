@@ -64,7 +64,7 @@ _INTEGER = re.compile(r"-?\d+")
 
 
 def normalised(text: str) -> str:
-    r"""Return an answer without decoration, with the notation of Python turned into LaTeX.
+    r"""An answer without decoration, with the notation of Python turned into LaTeX.
 
     Dollar signs, `\(...\)`, a final full stop, unicode signs, `**`, `<=`, `Fraction(1, 2)`, `1e3`
     and `10,000` are brought into one form; so is `x = 10,000`, one number with separators between
@@ -88,7 +88,7 @@ def normalised(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    r"""Return a text without full stops and wrappers around it, in any order: `$\boxed{5}$.`."""
+    r"""A text without full stops and wrappers around it, in any order: `$\boxed{5}$.`."""
     for _ in range(_MAX_WRAPPERS):
         inside = text.strip()
         inside = inside if inside.endswith("..") else inside.rstrip(".").rstrip()
@@ -103,12 +103,12 @@ def _bare(text: str) -> str:
 
 
 def is_repeating(text: str) -> bool:
-    """Return whether a text has a repeating decimal in it, such as `0.(3)`."""
+    """Whether a text has a repeating decimal in it, such as `0.(3)`."""
     return _REPEATING.search(text) is not None
 
 
 def _as_fraction(found: re.Match[str]) -> str:
-    """Return a repeating decimal as a fraction: 0.1(6) is (16 - 1) / 90."""
+    """A repeating decimal as a fraction: 0.1(6) is (16 - 1) / 90."""
     if found[10]:
         whole, start, period = found[6], found[7], found[8] + found[9] + found[10]
     else:
@@ -119,7 +119,7 @@ def _as_fraction(found: re.Match[str]) -> str:
 
 
 def depth(text: str) -> int:
-    """Return how deep brackets are nested, whatever their kinds: `[0,1)` is an interval."""
+    """How deep brackets are nested, whatever their kinds: `[0,1)` is an interval."""
     level = deepest = 0
     for bracket in _BRACKETS.finditer(text):
         level = level + 1 if bracket[0] in "([{" else max(0, level - 1)
@@ -128,7 +128,7 @@ def depth(text: str) -> int:
 
 
 def drops_duplicates(reference: str, candidate: str) -> bool:
-    """Return whether two bare lists have equal members, but not equally often.
+    """Whether two bare lists have equal members, but not equally often.
 
     For the verifier a bare list is a set; a list in which an answer is given twice has it twice.
     Lists in brackets are left to the verifier: in braces they are sets.
@@ -142,7 +142,7 @@ def drops_duplicates(reference: str, candidate: str) -> bool:
 
 
 def _counted(text: str) -> Counter[str]:
-    """Return how often each item of a bare list is in it; anything in brackets is one item."""
+    """How often each item of a bare list is in it; anything in brackets is one item."""
     level, items = 0, [""]
     for char in _AND.sub(",", text):
         level += (char in "([{") - (char in ")]}")
@@ -154,7 +154,7 @@ def _counted(text: str) -> Counter[str]:
 
 
 def without_unit(text: str, unit: str) -> str:
-    r"""Return an answer without a unit at its end: `45\text{ minutes}` with `minute` gives `45`."""
+    r"""An answer without a unit at its end: `45\text{ minutes}` with `minute` gives `45`."""
     if not unit:
         return text
     word = re.escape(unit.strip().lstrip("\\"))
@@ -163,13 +163,13 @@ def without_unit(text: str, unit: str) -> str:
 
 
 def as_integer(text: str) -> int | None:
-    """Return the integer that a text is, or None if it is anything else."""
+    """The integer that a text is, or None if it is anything else."""
     short = len(text) <= MAX_ANSWER_CHARS
     return int(text) if short and _INTEGER.fullmatch(text) else None
 
 
 def in_shape_of(reference: str, candidate: str) -> str:
-    """Return a candidate with the brackets that the reference's kind of answer needs.
+    """A candidate with the brackets that the reference's kind of answer needs.
 
     A bare list is an ordered tuple where the reference is one, and a Python list is a set or a
     tuple where the reference is no interval. A Python list of two is left alone where the
@@ -187,7 +187,7 @@ def in_shape_of(reference: str, candidate: str) -> str:
 
 
 def last_printed(stdout: str) -> str | None:
-    """Return the last non-blank line that a program printed, or None."""
+    """The last non-blank line that a program printed, or None."""
     lines = [line.strip() for line in stdout.splitlines() if line.strip()]
     return lines[-1] if lines else None
 
@@ -242,13 +242,13 @@ class Unit(NamedTuple):
 
 
 def unit_named(text: str) -> Unit | None:
-    r"""Return the unit that a text names, such as `minute`, `\mathrm{cm}^2` or `%`, or None."""
+    r"""The unit that a text names, such as `minute`, `\mathrm{cm}^2` or `%`, or None."""
     found = _ENDING.fullmatch(text.strip().strip("$"))
     return _unit(found) if found else None
 
 
 def split_unit(text: str, *, is_quantity: bool) -> tuple[str, Unit | None]:
-    r"""Return a text without the unit at its end, and the unit; the text itself where none is.
+    r"""A text without the unit at its end, and the unit; the text itself where none is.
 
     Args:
         text: An answer such as `45\text{ minutes}`.
@@ -315,7 +315,7 @@ _LEFT = re.compile(rf"[({{\[]*{_SYMBOL}(?:\({_SYMBOL}\))?")
 
 
 def objection(reference: str, candidate: str) -> str:
-    r"""Return why an answer is refused, even if it equals the reference, or an empty text.
+    r"""Why an answer is refused, even if it equals the reference, or an empty text.
 
     Where the reference is a rational number, the answer has to be one number too: an integer, a
     decimal, a fraction (reduced or not), a percentage, or a power of ten with or without a factor,
@@ -356,7 +356,7 @@ def objection(reference: str, candidate: str) -> str:
 
 
 def is_literal(text: str) -> bool:
-    """Return whether a text is one rational number, with nothing left to calculate."""
+    """Whether a text is one rational number, with nothing left to calculate."""
     text = _ANY_SPACING.sub("", text).rstrip(".")
     for _ in range(_MAX_WRAPPERS):
         if _LITERAL.fullmatch(text):
@@ -375,7 +375,7 @@ def _highest_power(text: str) -> int:
 
 
 def _is_list_of_numbers(text: str, *, solved: bool = False) -> bool:
-    """Return whether a text is several numbers: a list, a tuple, or intervals.
+    """Whether a text is several numbers: a list, a tuple, or intervals.
 
     Args:
         text: The text.
@@ -394,7 +394,7 @@ def _is_list_of_numbers(text: str, *, solved: bool = False) -> bool:
 
 
 def _has_odd_relation(text: str) -> bool:
-    """Return whether a side of an inequality has a symbol in it and something else."""
+    """Whether a side of an inequality has a symbol in it and something else."""
     for part in _SEPARATOR.split(text):
         sides = [_ANY_SPACING.sub("", side) for side in _RELATION.split(part)]
         if len(sides) > 1 and any(

@@ -29,7 +29,7 @@ def problem_source(
     difficulty: tuple[int, int],
     families: Sequence[str] | None,
 ) -> Draw:
-    """Return the function that draws the problem of an episode.
+    """The function that draws the problem of an episode.
 
     Args:
         source: `"builtin"`, a file or hub data set, or problems in memory.
@@ -53,7 +53,7 @@ def problem_source(
 
 
 def checked_range(difficulty: object) -> tuple[int, int]:
-    """Return a range of difficulties, refuse all else."""
+    """A range of difficulties, refuse all else."""
     allowed = f"(minimum, maximum) from {MIN_DIFFICULTY} to {MAX_DIFFICULTY}"
     check_kind("difficulty_range", difficulty, tuple | list, allowed)
     bounds = tuple(cast("Sequence[int]", difficulty))

@@ -50,18 +50,18 @@ class MathState(NamedTuple):
 
 
 def standing_of(state: MathState, agent: str) -> Attempt | None:
-    """Return the agent's latest attempt that has an answer."""
+    """The agent's latest attempt that has an answer."""
     return next((attempt for attempt in state.standing if attempt.agent == agent), None)
 
 
 def value_of(state: MathState, agent: str) -> float:
-    """Return 1 if the agent's standing answer is right, else 0."""
+    """1 if the agent's standing answer is right, else 0."""
     attempt = standing_of(state, agent)
     return float(attempt is not None and attempt.is_correct)
 
 
 def with_attempt(state: MathState, attempt: Attempt) -> MathState:
-    """Return the state after an attempt of the running turn."""
+    """The state after an attempt of the running turn."""
     standing = state.standing
     if attempt.answer is not None:
         others = tuple(a for a in standing if a.agent != attempt.agent)
@@ -70,19 +70,19 @@ def with_attempt(state: MathState, attempt: Attempt) -> MathState:
 
 
 def next_turn(state: MathState, history: int) -> MathState:
-    """Return the state at the start of the next turn; at most `history` past turns are kept."""
+    """The state at the start of the next turn; at most `history` past turns are kept."""
     past = (*state.past, state.current)[-history:] if history else ()
     return state._replace(turn=state.turn + 1, current=(), past=past)
 
 
 def handed_in(state: MathState, agent: str) -> MathState:
-    """Return the state in which an agent's standing answer has been handed in."""
+    """The state in which an agent's standing answer has been handed in."""
     attempt = standing_of(state, agent)
     return state._replace(final_answer=attempt.answer if attempt else None)
 
 
 def all_agree(attempts: Sequence[Attempt], equivalent: Equivalent) -> bool:
-    """Return whether every attempt has an answer and all answers mean the same."""
+    """Whether every attempt has an answer and all answers mean the same."""
     answers = [attempt.answer for attempt in attempts]
     first, *others = answers
     if first is None:
@@ -91,7 +91,7 @@ def all_agree(attempts: Sequence[Attempt], equivalent: Equivalent) -> bool:
 
 
 def majority(answers: Iterable[str], equivalent: Equivalent) -> str | None:
-    """Return the answer with the most equivalent ones, the earliest of several; None for none.
+    """The answer with the most equivalent ones, the earliest of several; None for none.
 
     Equal texts are one answer; another text is compared with the first `MAX_COMPARED_GROUPS`
     different answers, so that the work is linear in the number of answers.

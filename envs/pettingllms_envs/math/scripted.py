@@ -19,7 +19,7 @@ _CALCULATION = re.compile(r"[0-9+*()-]+")
 
 
 def write_answer(agent: str, answer: str, is_terse: bool = False) -> str:
-    r"""Return how a scripted policy writes an answer in the role of an agent.
+    r"""How a scripted policy writes an answer in the role of an agent.
 
     Args:
         agent: The agent; a tool user prints the answer in a program.
@@ -33,12 +33,12 @@ def write_answer(agent: str, answer: str, is_terse: bool = False) -> str:
 
 
 def write_program(expression: str, is_terse: bool = False) -> str:
-    """Return a program that prints the value of a Python expression, in a block of code."""
+    """A program that prints the value of a Python expression, in a block of code."""
     return f"```{'' if is_terse else 'python'}\nprint({expression})\n```"
 
 
 def formula_of(question: str) -> str | None:
-    r"""Return the only formula of a question as a Python expression.
+    r"""The only formula of a question as a Python expression.
 
     Returns:
         `3*(4-1)` for `Calculate $3 \cdot (4 - 1)$.`; None if there are several formulas or none, or
@@ -58,7 +58,7 @@ _BETWEEN_STEPS = re.compile(r"(?<=[.!?])\s+|\n\s*")
 
 
 def worked_answer(problem: MathProblem, is_builtin: bool, agent: str, answer: str) -> str | None:
-    r"""Return a right answer of several lines; None if it is not known how one comes to it.
+    r"""A right answer of several lines; None if it is not known how one comes to it.
 
     Args:
         problem: The problem. Its solution is shown by sentences, in a program as remarks.

@@ -56,7 +56,7 @@ class Tasks(NamedTuple):
     difficulty: tuple[int, int]
 
     def draw(self, rng: random.Random, options: Mapping[str, Any]) -> MathProblem:
-        """Return a question by chance. Tasks have no options of `reset`.
+        """A question by chance. Tasks have no options of `reset`.
 
         Raises:
             UnreachableRequest: If the split seems to be empty.
@@ -78,7 +78,7 @@ class Tasks(NamedTuple):
         )
 
     def judge(self, problem: MathProblem, answer: str) -> Verdict:
-        """Return the verdict of the task's own scorer: right if it gives the full score."""
+        """The verdict of the task's own scorer: right if it gives the full score."""
         if len(answer) > MAX_ANSWER_CHARS:
             return Verdict(Outcome.UNPARSABLE, f"longer than {MAX_ANSWER_CHARS} characters")
         name, level, number = problem.id.split(":")
@@ -91,17 +91,17 @@ class Tasks(NamedTuple):
 
 
 def is_task(source: object) -> bool:
-    """Return whether a source names a task of reasoning-gym."""
+    """Whether a source names a task of reasoning-gym."""
     return isinstance(source, str) and source.startswith(PREFIX)
 
 
 def same_text(first: str, second: str) -> bool:
-    """Return whether two answers are the same but for case and white space."""
+    """Whether two answers are the same but for case and white space."""
     return first.casefold().split() == second.casefold().split()
 
 
 def tasks_of(source: object, split: str | None, difficulty: tuple[int, int]) -> Tasks | None:
-    """Return the tasks of a source; None if it is another kind of source.
+    """The tasks of a source; None if it is another kind of source.
 
     Args:
         source: `reasoning_gym:NAME`, of a task that reasoning-gym lists.
@@ -139,7 +139,7 @@ def _library(module: str) -> Any:
 
 @cache
 def _dataset(name: str, difficulty: int) -> Any:
-    """Return the generator and scorer of a task at a difficulty."""
+    """The generator and scorer of a task at a difficulty."""
     factory = _library("factory")
     curriculum = factory.create_curriculum(name)
     share = (difficulty - MIN_DIFFICULTY) / (MAX_DIFFICULTY - MIN_DIFFICULTY)

@@ -51,13 +51,13 @@ def read_boxed(text: str) -> Solution | ParseError:
 
 
 def excerpt(text: str) -> str:
-    """Return the end of a text, where a reasoning comes to its point, within `WORK_CHARS`."""
+    """The end of a text, where a reasoning comes to its point, within `WORK_CHARS`."""
     text = text.strip()
     return text if len(text) <= WORK_CHARS else "... " + text[-WORK_CHARS:]
 
 
 def attempts_text(attempts: Sequence[Attempt]) -> str:
-    """Return the attempts of one turn as a prompt shows them."""
+    """The attempts of one turn as a prompt shows them."""
     return "\n\n".join(map(_attempt_text, attempts))
 
 
@@ -70,13 +70,13 @@ def _attempt_text(attempt: Attempt) -> str:
 
 
 def answers_compact(attempts: Sequence[Attempt]) -> str:
-    """Return the answers of one turn, in the order of action: `12|-`."""
+    """The answers of one turn, in the order of action: `12|-`."""
     answers = (attempt.answer for attempt in attempts)
     return "|".join("-" if one is None else one_line(one, ANSWER_CHARS) for one in answers)
 
 
 def history_text(state: MathState) -> str:
-    """Return what is remembered of earlier turns, or an empty text."""
+    """What is remembered of earlier turns, or an empty text."""
     first = state.turn - len(state.past) + 1
     turns = (
         f"--- turn {first + i} ---\n{attempts_text(attempts)}"
@@ -86,7 +86,7 @@ def history_text(state: MathState) -> str:
 
 
 def fields(state: MathState, max_turns: int) -> dict[str, object]:
-    """Return the values of the placeholders in `FIELDS`."""
+    """The values of the placeholders in `FIELDS`."""
     history = history_text(state)
     news = attempts_text(state.past[-1]) if state.past else ""
     return {
@@ -136,7 +136,7 @@ _PROGRAM = (
 
 
 def task_prompts(templates: Mapping[str, PromptTemplate]) -> dict[str, PromptTemplate]:
-    """Return prompts for tasks that say themselves what an answer looks like.
+    """Prompts for tasks that say themselves what an answer looks like.
 
     Args:
         templates: The prompts for mathematical questions.
@@ -158,7 +158,7 @@ def task_prompts(templates: Mapping[str, PromptTemplate]) -> dict[str, PromptTem
 
 
 def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:
-    """Return the prompts of reasoner and tool, working together or alone."""
+    """The prompts of reasoner and tool, working together or alone."""
     setting = _ALONE if is_alone else _TEAM.format(last=_LAST)
     update = _UPDATE_ALONE if is_alone else _UPDATE_TEAM
     return {
@@ -179,7 +179,7 @@ _JUDGE = (
 
 
 def ensemble_prompts() -> dict[str, PromptTemplate]:
-    """Return the prompts of the ensemble's roles."""
+    """The prompts of the ensemble's roles."""
     judge = "Problem:\n{question}\n\nThe attempts:\n\n{candidates}\n\nWhat is the right answer?"
     again = "Turn {turn} of {max_turns}. The new attempts:\n\n{candidates}\n\nDecide."
     return {
@@ -190,7 +190,7 @@ def ensemble_prompts() -> dict[str, PromptTemplate]:
 
 
 def board(state: MathState) -> str:
-    """Return the state as readable text, with the reference answer."""
+    """The state as readable text, with the reference answer."""
     problem = state.problem
     parts = [f"{problem.id}\n{problem.question}\nreference: {problem.answer}", history_text(state)]
     parts += [attempts_text(state.current)]

@@ -128,7 +128,7 @@ class Verifier:
         tolerance: float = 0.0,
         form: str = "",
     ) -> Verdict:
-        """Return whether an answer equals the reference and is written out (see `objection`).
+        """Whether an answer equals the reference and is written out (see `objection`).
 
         Args:
             reference: The right answer, LaTeX or plain.
@@ -163,7 +163,7 @@ class Verifier:
         return verdict
 
     def equivalence(self, first: str, second: str, *, unit: str = "") -> Verdict:
-        """Return whether two answers mean the same; neither is taken for the reference."""
+        """Whether two answers mean the same; neither is taken for the reference."""
         # Both are a model's: what `judge` asks of an answer holds for the first one too.
         if len(first) > MAX_ANSWER_CHARS:
             return Verdict(Outcome.UNPARSABLE, f"longer than {MAX_ANSWER_CHARS} characters")
@@ -218,7 +218,7 @@ def _program() -> str:
 
 
 def _judged_here(wanted: str, given: str, tolerance: float) -> Verdict | None:
-    """Return a verdict that needs no verifier, or None."""
+    """A verdict that needs no verifier, or None."""
     if not given:
         return Verdict(Outcome.UNPARSABLE, "empty")
     if wanted == given:

@@ -140,7 +140,7 @@ _COSTS = "costs"
 
 
 def potential(state: PanelState) -> float:
-    """Return the potential: one step for each quantity that is wanted, and one for the answer."""
+    """The potential: one step for each quantity that is wanted, and one for the answer."""
     return _worth(*missing(state))
 
 
@@ -344,6 +344,7 @@ class PanelEnv(TextEnv[PanelState]):
         agent: str,
         action: GiveFloor | FinalAnswer | Statement | ParseError,
     ) -> Transition:
+        # Without a speaker: whoever had the floor has used it, and the moderator has it again.
         silent = PanelState(
             state.level, state.actions_left - 1, board=state.board, links=state.links
         )
@@ -357,10 +358,12 @@ class PanelEnv(TextEnv[PanelState]):
             if not action.name:
                 return self._done(state, silent, 0.0)
             after = with_statement(state, action)
+            # A guess that happens to be true costs what a false one does: it is not knowledge.
             is_own = action.name in dict(state.level.values[state.speaker])
             is_true = is_own and action in state.level.truths(action.name)
             return self._done(state, after, 0.0 if is_true else self._costs.empty)
         is_right = action.value == state.level.answer
+        # An answer counts alike however much was said before: potentials are replaced, not added.
         end = SUCCESS + shaped(0, 1) if is_right else LOST
         done = self._done(state, silent, 0.0)
         return done._replace(team=end - potential(state), terminated=True, success=is_right)
@@ -372,6 +375,7 @@ class PanelEnv(TextEnv[PanelState]):
             "next_speaker": self._next_agent(after),
             "shortest": before.level.shortest,
         }
+        # Out of actions: gathering without an answer is worth nothing (`reward.UNANSWERED`).
         worth = _worth(num_missing, num_wanted) if after.actions_left else UNANSWERED
         return Transition(after, worth - potential(before), local, info=info)
 

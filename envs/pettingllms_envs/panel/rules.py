@@ -58,20 +58,20 @@ class Level(NamedTuple):
         return sum(self.true[name] for name in self.needed)
 
     def fact(self, name: str) -> Statement:
-        """Return what the expert of a quantity knows of it."""
+        """What the expert of a quantity knows of it."""
         return _facts(self)[name]
 
     def facts(self, expert: int) -> list[Statement]:
-        """Return what an expert knows."""
+        """What an expert knows."""
         facts = _facts(self)
         return [facts[name] for name, _ in self.values[expert]]
 
     def truths(self, name: str) -> tuple[Statement, Statement]:
-        """Return what may be said of a quantity: what its expert knows, or its value if found."""
+        """What may be said of a quantity: what its expert knows, or its value if found."""
         return self.fact(name), Statement(name, self.true[name])
 
     def chain(self, name: str) -> list[str]:
-        """Return a quantity, the one that it follows from, and so on to one that is known."""
+        """A quantity, the one that it follows from, and so on to one that is known."""
         found = [name]
         while other := self.fact(found[-1]).other:
             found.append(other)
@@ -91,7 +91,7 @@ class Level(NamedTuple):
         return 2 * len(self.wanted) + 1
 
     def owner(self, name: str) -> int:
-        """Return the expert who knows a quantity."""
+        """The expert who knows a quantity."""
         return next(number for number, own in enumerate(self.values) if name in dict(own))
 
 
@@ -106,7 +106,7 @@ def _facts(level: Level) -> Mapping[str, Statement]:
 
 @lru_cache(maxsize=4096)
 def truths_wanted(level: Level) -> Mapping[str, tuple[Statement, Statement]]:
-    """Return what may be said of each quantity that is wanted; see `Level.wanted`."""
+    """What may be said of each quantity that is wanted; see `Level.wanted`."""
     return {one: level.truths(one) for name in level.needed for one in level.chain(name)}
 
 
@@ -143,13 +143,13 @@ def _said(
 
 
 def missing(state: PanelState) -> tuple[int, int]:
-    """Return of how many quantities nothing true has been said, and how many are wanted."""
+    """The numbers of quantities of which nothing true has been said, and of those wanted."""
     said, truths = state.said, truths_wanted(state.level)
     return sum(said.get(name) not in true for name, true in truths.items()), len(truths)
 
 
 def with_statement(state: PanelState, said: Statement) -> PanelState:
-    """Return the state after the speaker's statement; the moderator has the floor again."""
+    """The state after the speaker's statement; the moderator has the floor again."""
     name, value, other, sign = said
     board = tuple(entry for entry in state.board if entry[0] != name)
     links = tuple(link for link in state.links if link[0] != name)
@@ -174,7 +174,7 @@ class Request(NamedTuple):
         return self.needed * (self.links + 1)
 
     def checked(self) -> Request:
-        """Return the request, in Python's numbers.
+        """The request, in Python's numbers.
 
         Raises:
             InvalidArgument: If a value is out of its range or of the wrong kind.
@@ -198,7 +198,7 @@ class Request(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> Level:
-    """Return a random level with the requested properties.
+    """A random level with the requested properties.
 
     Args:
         rng: The only source of chance.
@@ -231,7 +231,7 @@ def generate(rng: random.Random, request: Request) -> Level:
 
 
 def _linked(rng: random.Random, level: Level, links: int) -> Level:
-    """Return a level with a chain of links behind each quantity of the question.
+    """A level with a chain of links behind each quantity of the question.
 
     Half of the others are linked, too, so that links alone do not tell what is needed.
     """
@@ -250,13 +250,13 @@ def _linked(rng: random.Random, level: Level, links: int) -> Level:
 
 
 def content_of(level: Level) -> bytes:
-    """Return what decides the split of a level: what the moderator reads first, in any order."""
+    """What decides the split of a level: what the moderator reads first, in any order."""
     owned = sorted("".join(name for name, _ in own) for own in level.values)
     return f"{owned} {sorted(level.needed)}".encode()
 
 
 def canonical_form(level: Level) -> bytes:
-    """Return what identifies a level up to the names of quantities and the order of experts.
+    """What identifies a level up to the names of quantities and the order of experts.
 
     What is left of an expert are the values that are known, which of them are needed, and the signs
     and values of the chains behind them.

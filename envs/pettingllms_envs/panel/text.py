@@ -106,7 +106,7 @@ def read_expert(
 
 
 def experts_text(state: PanelState) -> str:
-    """Return a line per expert with the names of what is known, without the values."""
+    """A line per expert with the names of what is known, without the values."""
     return "\n".join(
         f"expert {number} knows: {', '.join(name for name, _ in own)}"
         for number, own in enumerate(state.level.values)
@@ -114,14 +114,14 @@ def experts_text(state: PanelState) -> str:
 
 
 def board_text(state: PanelState) -> str:
-    """Return what was said so far."""
+    """What was said so far."""
     said, who = state.said, {name: expert for name, _, expert in state.board}
     shown = ", ".join(f"{statement_text(said[name])} (expert {who[name]})" for name in said)
     return shown or "nothing"
 
 
 def statement_text(said: Statement) -> str:
-    """Return a statement as experts make it: `b = 7`, `b = a + 5`, `b = a - 5` or `b = 12 - a`."""
+    """A statement as experts make it: `b = 7`, `b = a + 5`, `b = a - 5` or `b = 12 - a`."""
     name, value, other, sign = said
     if other and sign < 0:
         return f"{name} = {value} - {other}"
@@ -137,23 +137,23 @@ def _compact(said: Statement) -> str:
 
 
 def experts_compact(state: PanelState) -> str:
-    """Return the names that each expert knows, after the expert's number: `0ab1cd`."""
+    """The names that each expert knows, after the expert's number: `0ab1cd`."""
     known = enumerate(state.level.values)
     return "".join(f"{number}{''.join(name for name, _ in own)}" for number, own in known)
 
 
 def board_compact(state: PanelState) -> str:
-    """Return what was said as pairs: `a7c2`, with links `a7cb+5`."""
+    """What was said as pairs: `a7c2`, with links `a7cb+5`."""
     return "".join(map(_compact, state.said.values()))
 
 
 def own_text(state: PanelState, expert: int) -> str:
-    """Return what an expert knows: `a = 7, b = 2`."""
+    """What an expert knows: `a = 7, b = 2`."""
     return ", ".join(map(statement_text, state.level.facts(expert)))
 
 
 def own_compact(state: PanelState, expert: int) -> str:
-    """Return what an expert knows as pairs: `a7b2`."""
+    """What an expert knows as pairs: `a7b2`."""
     return "".join(map(_compact, state.level.facts(expert)))
 
 
@@ -162,7 +162,7 @@ MEAN, MEAN_LINKED = 4.5, 49.5
 
 
 def say(state: PanelState, expert: int | None, policy: str, rng: random.Random) -> str:
-    """Return what a scripted policy says, without the mark.
+    """What a scripted policy says, without the mark.
 
     Args:
         state: The state.

@@ -155,7 +155,7 @@ _LIMITS = {
 
 
 def potential(state: RelayState) -> float:
-    """Return the potential of `shaped` for the cells that are wrong, 0 on an empty board."""
+    """The potential of `shaped` for the cells that are wrong, 0 on an empty board."""
     target = state.level.target
     return shaped(num_wrong(state.board, target), num_wrong(blank(len(target)), target))
 
@@ -348,6 +348,7 @@ class RelayEnv(TextEnv[RelayState]):
         if isinstance(action, ParseError):
             return self._done(state, state, self._costs.malformed)
         if isinstance(action, str):
+            # Cut here and not in the reader: what exceeds the limit is a fault with a cost.
             said = spoken(action, self._request.max_chars)
             after = state._replace(messages=(*state.messages, Said(False, said)))
             num_cut = len(action) - len(said)
@@ -357,6 +358,7 @@ class RelayEnv(TextEnv[RelayState]):
         if action.question:
             asked = spoken(action.question, self._request.max_chars)
             after = after._replace(messages=(*state.messages, Said(True, asked)))
+        # A question alone changes what was said, and is not a fault.
         local = 0.0 if after != state else self._costs.empty
         return self._done(state, after, local, num_fills=len(action.fills))
 

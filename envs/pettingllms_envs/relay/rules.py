@@ -57,12 +57,12 @@ class RelayState(NamedTuple):
 
 
 def blank(size: int) -> Board:
-    """Return an empty board."""
+    """An empty board."""
     return ((EMPTY,) * size,) * size
 
 
 def painted(board: Board, *fills: Fill) -> Board:
-    """Return a board after rectangles were painted, one over the other."""
+    """A board after rectangles were painted, one over the other."""
     rows = [list(row) for row in board]
     for symbol, top, left, bottom, right in fills:
         for row in rows[top : bottom + 1]:
@@ -71,13 +71,13 @@ def painted(board: Board, *fills: Fill) -> Board:
 
 
 def num_wrong(board: Board, target: Board) -> int:
-    """Return how many cells of a board are not those of the target."""
+    """How many cells of a board are not those of the target."""
     pairs = zip(board, target, strict=True)
     return sum(here != there for rows in pairs for here, there in zip(*rows, strict=True))
 
 
 def canonical_form(target: Board) -> bytes:
-    """Return what identifies a target up to rotation, reflection and the names of symbols."""
+    """What identifies a target up to rotation, reflection and the names of symbols."""
     return min(_named(image) for image in _images(target))
 
 
@@ -95,7 +95,7 @@ def _named(board: Board) -> bytes:
 
 
 def message_bits(max_chars: int, max_turns: int) -> float:
-    """Return the most that the messages of an episode can tell, in bits.
+    """The most that the messages of an episode can tell, in bits.
 
     There are fewer texts of up to `max_chars` characters than texts of exactly so many over an
     alphabet with one more character, which stands for the end.
@@ -104,5 +104,5 @@ def message_bits(max_chars: int, max_turns: int) -> float:
 
 
 def board_bits(size: int, symbols: int) -> float:
-    """Return what it takes to tell any board from all others, in bits."""
+    """What it takes to tell any board from all others, in bits."""
     return size * size * math.log2(symbols + 1)

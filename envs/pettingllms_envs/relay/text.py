@@ -51,7 +51,7 @@ class Build(NamedTuple):
 
 
 def spoken(text: str, max_chars: int) -> str:
-    """Return what is sent of a text: small letters of `ALPHABET`, up to the limit."""
+    """What is sent of a text: small letters of `ALPHABET`, up to the limit."""
     return _allowed(text)[:max_chars].strip()
 
 
@@ -127,7 +127,7 @@ def _fill(symbol: int | None, corners: tuple[str | None, ...], size: int) -> Fil
 
 
 def symbol_words(level: Level, symbol: int) -> str:
-    """Return the shortest words that tell a symbol from the others: its colour, shape, or both."""
+    """The shortest words that tell a symbol from the others: its colour, shape, or both."""
     if symbol == EMPTY:
         return CLEAR
     colour, shape = level.palette[symbol - 1]
@@ -137,30 +137,30 @@ def symbol_words(level: Level, symbol: int) -> str:
 
 
 def corners_text(fill: Fill) -> str:
-    """Return the corners of a rectangle: `b3 d5`, or `b3` if it is one cell."""
+    """The corners of a rectangle: `b3 d5`, or `b3` if it is one cell."""
     first = f"{_COLUMNS[fill.left]}{fill.top + 1}"
     last = f"{_COLUMNS[fill.right]}{fill.bottom + 1}"
     return first if first == last else f"{first} {last}"
 
 
 def described(level: Level, fill: Fill) -> str:
-    """Return a rectangle in words that both agents know: `red b3 d5`."""
+    """A rectangle in words that both agents know: `red b3 d5`."""
     return f"{symbol_words(level, fill.symbol)} {corners_text(fill)}"
 
 
 def fills_text(level: Level, fills: tuple[Fill, ...]) -> str:
-    """Return rectangles in the builder's letters, as `read_build` reads them."""
+    """Rectangles in the builder's letters, as `read_build` reads them."""
     letters = (CLEAR, *level.builder_letters)
     return "; ".join(f"{letters[fill.symbol]} {corners_text(fill)}" for fill in fills)
 
 
 def terse(fills: tuple[Fill, ...]) -> str:
-    """Return rectangles by the numbers of their symbols: `1b3d5,2a1`."""
+    """Rectangles by the numbers of their symbols: `1b3d5,2a1`."""
     return ",".join(f"{fill.symbol}{corners_text(fill).replace(' ', '')}" for fill in fills)
 
 
 def understood(level: Level, message: str) -> tuple[Fill, ...]:
-    """Return the rectangles that a message describes as `described` or `terse` do."""
+    """The rectangles that a message describes as `described` or `terse` do."""
     words = {symbol_words(level, symbol): symbol for symbol in range(len(level.palette) + 1)}
     words |= {" ".join(pair): number for number, pair in enumerate(level.palette, 1)}
     words |= {str(number): number for number in range(len(level.palette) + 1)}
@@ -176,7 +176,7 @@ def understood(level: Level, message: str) -> tuple[Fill, ...]:
 
 @lru_cache(maxsize=256)
 def board_text(board: Board, letters: str) -> str:
-    """Return a board: a line of columns, then a line per row; `.` is an empty cell."""
+    """A board: a line of columns, then a line per row; `.` is an empty cell."""
     width = len(str(len(board)))
     lines = [" " * width + "  " + " ".join(_COLUMNS[: len(board)])]
     for number, row in enumerate(board, 1):
@@ -185,24 +185,24 @@ def board_text(board: Board, letters: str) -> str:
 
 
 def board_compact(board: Board) -> str:
-    """Return the numbers of the symbols, row by row: `0011`."""
+    """The numbers of the symbols, row by row: `0011`."""
     return "".join(str(cell) for row in board for cell in row)
 
 
 def missing_compact(board: Board, target: Board) -> str:
-    """Return the numbers of the target's symbols where a board is wrong, `-` elsewhere: `--11`."""
+    """The numbers of the target's symbols where a board is wrong, `-` elsewhere: `--11`."""
     pairs = zip(board_compact(board), board_compact(target), strict=True)
     return "".join("-" if here == there else there for here, there in pairs)
 
 
 def legend_text(level: Level, letters: str) -> str:
-    """Return what the letters stand for, in the order of the alphabet: `K red star, T blue cup`."""
+    """What the letters stand for, in the order of the alphabet: `K red star, T blue cup`."""
     pairs = sorted(zip(letters, level.palette, strict=True))
     return ", ".join(f"{letter} {' '.join(words)}" for letter, words in pairs)
 
 
 def messages_text(messages: tuple[Said, ...]) -> str:
-    """Return a line for everything that was said."""
+    """A line for everything that was said."""
     names = ("witness", "builder")
     said = (f"{names[message.is_builder]}: {message.text}" for message in messages)
     return "\n".join(said) or "nothing"
@@ -211,7 +211,7 @@ def messages_text(messages: tuple[Said, ...]) -> str:
 def message_of(
     state: RelayState, policy: str, rng: random.Random, max_chars: int, is_terse: bool
 ) -> str:
-    """Return what a scripted witness says: rectangles in words, as many as fit into a message.
+    """What a scripted witness says: rectangles in words, as many as fit into a message.
 
     Args:
         state: The state.
@@ -237,7 +237,7 @@ def message_of(
 
 
 def fills_of(state: RelayState, policy: str, rng: random.Random) -> tuple[Fill, ...]:
-    """Return what a scripted builder paints: what the last message says, or anything (random)."""
+    """What a scripted builder paints: what the last message says, or anything (random)."""
     if policy == "random":
         return (_any_fill(rng, len(state.board), len(state.level.palette)),)
     return understood(state.level, state.messages[-1].text) if state.messages else ()
@@ -249,7 +249,7 @@ def _any_fill(rng: random.Random, size: int, symbols: int) -> Fill:
 
 
 def _left(state: RelayState) -> tuple[Fill, ...]:
-    """Return the fewest last rectangles of the level that make the target of what is built."""
+    """The fewest last rectangles of the level that make the target of what is built."""
     level = state.level
     for number in range(1, len(level.fills) + 1):
         if painted(state.board, *level.fills[-number:]) == level.target:
@@ -259,7 +259,7 @@ def _left(state: RelayState) -> tuple[Fill, ...]:
 
 
 def _largest(state: RelayState, max_chars: int) -> tuple[Fill, ...]:
-    """Return rectangles of one symbol, the one with the most wrong cells first.
+    """Rectangles of one symbol, the one with the most wrong cells first.
 
     What is painted is never painted over, which takes more rectangles than the level was made of.
     """
@@ -275,7 +275,7 @@ def _largest(state: RelayState, max_chars: int) -> tuple[Fill, ...]:
 
 
 def _uniform(target: Board) -> list[Fill]:
-    """Return the rectangles of one symbol that reach as far to the right as they can."""
+    """The rectangles of one symbol that reach as far to the right as they can."""
     size = len(target)
     found: list[Fill] = []
     for top, left in product(range(size), repeat=2):
@@ -290,7 +290,7 @@ def _uniform(target: Board) -> list[Fill]:
 
 
 def _wrong_before(board: Board, target: Board) -> list[list[int]]:
-    """Return the number of wrong cells above and to the left of every corner between cells."""
+    """The number of wrong cells above and to the left of every corner between cells."""
     above = [0] * (len(board) + 1)
     sums = [above]
     for here, there in zip(board, target, strict=True):
@@ -327,7 +327,7 @@ class Request(NamedTuple):
     split: str | None
 
     def checked(self) -> Request:
-        """Return the request, in Python's numbers.
+        """The request, in Python's numbers.
 
         Raises:
             InvalidArgument: If a value is out of its range or of the wrong kind.
@@ -342,7 +342,7 @@ class Request(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> Level:
-    """Return a random level with the requested properties.
+    """A random level with the requested properties.
 
     Rectangles are painted over one another; of each a part is seen in the end. The certificate is
     an episode: that of the oracle, whose messages keep the limits.
@@ -380,7 +380,7 @@ def generate(rng: random.Random, request: Request) -> Level:
 
 
 def turns_needed(level: Level, request: Request) -> int:
-    """Return the turns in which the oracle builds the target; 0 if it does not in time."""
+    """The turns in which the oracle builds the target; 0 if it does not in time."""
     rng = random.Random(0)
     state = RelayState(level, blank(len(level.target)))
     for turn in range(1, request.max_turns + 1):
@@ -393,14 +393,14 @@ def turns_needed(level: Level, request: Request) -> int:
 
 
 def _all_seen(fills: tuple[Fill, ...], target: Board) -> bool:
-    """Return whether without any one of the rectangles the board would be another one."""
+    """Whether without any one of the rectangles the board would be another one."""
     start = blank(len(target))
     others = (fills[:at] + fills[at + 1 :] for at in range(len(fills)))
     return target != start and all(painted(start, *one) != target for one in others)
 
 
 def _palette(rng: random.Random, symbols: int) -> tuple[tuple[str, str], ...]:
-    """Return different pairs of colour and shape, with words that are drawn for the level."""
+    """Different pairs of colour and shape, with words that are drawn for the level."""
     side = max(_SIDE, symbols // 2)
     pairs = list(product(rng.sample(COLOURS, side), rng.sample(SHAPES, side)))
     return tuple(rng.sample(pairs, symbols))

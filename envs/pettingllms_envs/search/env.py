@@ -43,7 +43,7 @@ from pettingllms_envs.team_table import asks_for_mark
 
 
 def query_of(task: SearchTask, found: Sequence[int], policy: str, rng: random.Random) -> str:
-    """Return what a scripted searcher searches for.
+    """What a scripted searcher searches for.
 
     Args:
         task: The task.
@@ -63,7 +63,7 @@ def query_of(task: SearchTask, found: Sequence[int], policy: str, rng: random.Ra
 def answer_of(
     task: SearchTask, found: Sequence[int], policy: str, rng: random.Random
 ) -> str | None:
-    """Return what a scripted answerer answers; None: another search.
+    """What a scripted answerer answers; None: another search.
 
     Args:
         task: The task.
@@ -111,12 +111,12 @@ class SearchState(NamedTuple):
 
 
 def missing(state: SearchState) -> int:
-    """Return how many of the documents that are needed have not been found."""
+    """How many of the documents that are needed have not been found."""
     return len(set(state.task.supporting) - set(state.found))
 
 
 def potential(state: SearchState) -> float:
-    """Return the potential: one step for each document that is needed, and one for the answer."""
+    """The potential: one step for each document that is needed, and one for the answer."""
     return shaped(missing(state) + 1, len(set(state.task.supporting)) + 1)
 
 
@@ -219,7 +219,7 @@ def _answer_in(said: str, task: SearchTask) -> str | ParseError:
 
 
 def _drawn(hops: int) -> dict[str, Any]:
-    """Return a level with drawn words, and a search for each name and word that is needed."""
+    """A level with drawn words, and a search for each name and word that is needed."""
     turns = {"results": 2, "max_turns": 2 * hops}
     return {"hops": hops, "documents": 1_000, "style": "drawn", **turns}
 
@@ -434,6 +434,7 @@ class SearchEnv(TextEnv[SearchState]):
         if agent == "searcher_0":
             return self._search(state, action)
         if isinstance(action, ParseError) or action == MORE:
+            # A turn is over with the answerer's action; the searcher's takes no time.
             after = state._replace(turns_left=state.turns_left - 1)
             team = 0.0 if after.turns_left else UNANSWERED - potential(state)
             local = self._costs.malformed if isinstance(action, ParseError) else 0.0
@@ -445,6 +446,7 @@ class SearchEnv(TextEnv[SearchState]):
 
     def _search(self, state: SearchState, action: str | ParseError) -> Transition:
         query = "" if isinstance(action, ParseError) else action
+        # An unreadable query finds nothing, and the answerer still has a say.
         hits = tuple(best(query, state.task.corpus, self._request.results))
         found = tuple(dict.fromkeys((*state.found, *hits)))
         after = state._replace(found=found, query=query, hits=hits)

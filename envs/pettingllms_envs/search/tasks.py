@@ -49,7 +49,7 @@ class _Index(NamedTuple):
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text, in lower case."""
+    """The words of a text, in lower case."""
     return _WORD.findall(text.casefold())
 
 
@@ -66,7 +66,7 @@ def _index(documents: tuple[str, ...]) -> _Index:
 
 
 def scores(query: str, documents: tuple[str, ...]) -> list[float]:
-    """Return the score of every document, at least 0.
+    """The score of every document, at least 0.
 
     Args:
         query: Any text; words that no document has count nothing, repeated ones as often as they
@@ -85,7 +85,7 @@ def scores(query: str, documents: tuple[str, ...]) -> list[float]:
 
 
 def best(query: str, documents: tuple[str, ...], limit: int) -> Sequence[int]:
-    """Return the numbers of the best documents, best first, without those that share no word.
+    """The numbers of the best documents, best first, without those that share no word.
 
     Of documents with equal scores, the first comes first.
     """
@@ -127,7 +127,7 @@ class SearchTask(NamedTuple):
 
 
 def normalised(answer: str) -> str:
-    """Return an answer without case, punctuation, articles and spare spaces.
+    """An answer without case, punctuation, articles and spare spaces.
 
     Source: the exact match of SQuAD (Rajpurkar et al. 2016). Changed: punctuation becomes a space.
     """
@@ -137,18 +137,18 @@ def normalised(answer: str) -> str:
 
 
 def is_match(answer: str, task: SearchTask) -> bool:
-    """Return whether an answer equals the answer of a task or one of its aliases."""
+    """Whether an answer equals the answer of a task or one of its aliases."""
     return normalised(answer) in map(normalised, task.answers)
 
 
 def names_answer(text: str, task: SearchTask) -> bool:
-    """Return whether the answer of a task, or an alias of it, is among the words of a text."""
+    """Whether the answer of a task, or an alias of it, is among the words of a text."""
     words = f" {normalised(text)} "
     return any(f" {normalised(one)} " in words for one in task.answers)
 
 
 def can_be_answer(said: str, task: SearchTask) -> bool:
-    """Return whether a phrase answers the question, rightly or wrongly, rather than talks about it.
+    """Whether a phrase answers the question, rightly or wrongly, rather than talks about it.
 
     Right answers do. If they are words of the documents, other answers must be so too, and must not
     hold the name of a document among other words: that is a sentence. If the right answers are in
@@ -168,14 +168,14 @@ def can_be_answer(said: str, task: SearchTask) -> bool:
 
 @lru_cache(maxsize=256)
 def _searched(documents: tuple[Document, ...]) -> tuple[str, frozenset[str]]:
-    """Return the normalised documents as one text, and their normalised titles."""
+    """The normalised documents as one text, and their normalised titles."""
     # Signs divide the documents, so that no phrase reaches over two of them.
     texts = " / ".join(normalised(f"{title} {text}") for title, text in documents)
     return f" {texts} ", frozenset(normalised(title) for title, _ in documents)
 
 
 def content_of(task: SearchTask) -> bytes:
-    """Return what decides the split of a task: its question, in whatever spelling."""
+    """What decides the split of a task: its question, in whatever spelling."""
     return normalised(task.question).encode()
 
 
@@ -258,7 +258,7 @@ _SAME = ("{} means the same as {}.", "{} is another word for {}.", "Some say {} 
 def draw_task(
     rng: random.Random, hops: int, num_documents: int, is_wanted: Callable[[str], bool]
 ) -> tuple[SearchTask, list[tuple[str, int]]]:
-    """Return a random task.
+    """A random task.
 
     Args:
         rng: The only source of chance.
@@ -300,7 +300,7 @@ def draw_task(
 
 
 def _words(rng: random.Random, number: int) -> list[str]:
-    """Return different words of two syllables and an ending."""
+    """Different words of two syllables and an ending."""
     base = len(_SYLLABLES)
     found: list[str] = []
     for drawn in rng.sample(range(base * base * len(_ENDS)), 2 * number):
@@ -317,7 +317,7 @@ def _document(
     told: Sequence[str],
     known: tuple[int, str] | None,
 ) -> Document:
-    """Return the document of an entity; what is known of it, one relation, is among the others."""
+    """The document of an entity; what is known of it, one relation, is among the others."""
     title, *aliases = own = names[3 * number : 3 * number + 3]
     facts: dict[int, str] = {}
     for relation in rng.sample(range(RELATIONS), TOLD):
@@ -399,7 +399,7 @@ class Request(NamedTuple):
     split: str | None
 
     def checked(self) -> Request:
-        """Return the request, in Python's numbers.
+        """The request, in Python's numbers.
 
         Raises:
             InvalidArgument: If a value is out of its range or of the wrong kind.
@@ -435,7 +435,7 @@ class _World(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> SearchTask:
-    """Return a random task with the requested properties.
+    """A random task with the requested properties.
 
     The certificate: every document that is needed is among the first `results` of a search for
     its title, and if words are drawn also for the name or word that leads to it; every step of the
@@ -498,7 +498,7 @@ def _world(rng: random.Random, request: Request) -> _World:
 
 
 def _alias(name: str, kind: str) -> str:
-    """Return another name, which no other entity has."""
+    """Another name, which no other entity has."""
     first, _, last = name.partition(" ")
     aliases = {"person": f"{last}, {first}", "company": f"{last} of {first}"}
     return aliases.get(kind, f"{name} River" if kind == "river" else f"Old {name}")

@@ -53,14 +53,6 @@ def test_golden_transcripts(golden, observation_mode):
     golden(f"dining{suffix}", transcript_of(env, 3, player))
 
 
-def test_the_documented_example_runs():
-    example = (DiningEnv.__doc__ or "").split("```python\n")[1].split("```")[0]
-    lines = [line.removeprefix("    ") for line in example.split("\n")]
-    scope = {}
-    exec(compile("\n".join(lines), "example", "exec"), scope)
-    assert scope["info"]["success"]
-
-
 def test_choices_of_a_turn_are_not_seen_before_its_end():
     env = started()
     before = env.observe("philosopher_2")

@@ -69,14 +69,6 @@ def test_golden_transcripts(golden, observation_mode):
     golden(f"panel_{observation_mode}", transcript_of(env, 4, actor))
 
 
-def test_the_documented_example_runs():
-    example = (PanelEnv.__doc__ or "").split("```python\n")[1].split("```")[0]
-    lines = [line.removeprefix("    ") for line in example.split("\n")]
-    scope = {}
-    exec(compile("\n".join(lines), "example", "exec"), scope)
-    assert scope["info"]["success"]
-
-
 def test_the_moderator_chooses_who_speaks():
     env = started()
     assert env.agent_selection == "moderator_0"

@@ -54,14 +54,6 @@ def test_golden_transcripts(golden, observation_mode):
     golden(f"relay_{observation_mode}", transcript_of(env, 4, actor))
 
 
-def test_the_documented_example_runs():
-    example = (RelayEnv.__doc__ or "").split("```python\n")[1].split("```")[0]
-    lines = [line.removeprefix("    ") for line in example.split("\n")]
-    scope = {}
-    exec(compile("\n".join(lines), "example", "exec"), scope)
-    assert scope["info"]["success"]
-
-
 @pytest.mark.parametrize("level", [None, *RelayEnv.difficulties.names])
 def test_the_oracle_takes_as_many_turns_as_the_certificate(level):
     env = pettingllms.make("relay_v0", checks=False, difficulty=level, split="test")

@@ -51,14 +51,6 @@ def test_golden_transcripts(golden, style, observation_mode):
     golden(f"search_{style}_{observation_mode}", transcript_of(env, 3, actor))
 
 
-def test_the_documented_example_runs():
-    example = (SearchEnv.__doc__ or "").split("```python\n")[1].split("```")[0]
-    lines = [line.removeprefix("    ") for line in example.split("\n")]
-    scope = {}
-    exec(compile("\n".join(lines), "example", "exec"), scope)
-    assert scope["info"]["success"]
-
-
 @pytest.mark.parametrize("level", [None, *SearchEnv.difficulties.names])
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_oracle_answers_after_as_many_searches_as_documents_are_needed(level, split):

@@ -137,7 +137,7 @@ def test_structured_responses(opened):
     env = opened(run, reward=lambda task, outcome: float(outcome == 3))
     fork = env.fork()
     fork.step("three")
-    assert fork.infos["planner_0"]["parse_error"] == "the answer is no JSON"
+    assert fork.infos["planner_0"]["parse_error"] == "the answer is not JSON"
     env.step('{"sum": 3}')
     assert env.infos["planner_0"]["success"]
 

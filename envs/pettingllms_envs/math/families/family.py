@@ -106,11 +106,11 @@ class Calculation:
         self._value = value
 
     def __call__(self, params: Params) -> str:
-        """Return the exact answer, in LaTeX."""
+        """The exact answer, in LaTeX."""
         return latex(self._value([Fraction(number) for number in params]))
 
     def steps(self, params: Params) -> list[Step]:
-        """Return how the answer comes about; `a1`, `a2`, ... are the names of the results."""
+        """How the answer comes about; `a1`, `a2`, ... are the names of the results."""
         steps: list[Step] = []
         self._value([_Told(Fraction(number), str(number), steps) for number in params])
         return steps
@@ -126,7 +126,7 @@ class _Told:
         return int(self.value)
 
     def with_(self, sign: str, other: _Told | int, *, is_second: bool = False) -> _Told:
-        """Return the result of a calculation with another number, which is written down."""
+        """The result of a calculation with another number, which is written down."""
         if isinstance(other, int):
             other = _Told(Fraction(other), str(other), self.steps)
         first, second = (other, self) if is_second else (self, other)
