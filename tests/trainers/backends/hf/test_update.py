@@ -165,6 +165,17 @@ def test_padding_never_counts():
     torch.testing.assert_close(alone, together, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("old_logprobs", ["engine", "recompute"])
+def test_the_first_ratio_is_one(old_logprobs):
+    """Also after an update: what is sampled then is of the new weights."""
+    policy = make_policy(loss={"old_logprobs": old_logprobs})
+    for seed in range(2):
+        stats = policy.updater.update(sample_groups(policy, seed=seed))
+        assert stats.first_ratio_error < 1e-4
+        assert stats.ratio_mean == pytest.approx(1, abs=1e-4)
+        assert stats.clip_fraction == 0
+
+
 def test_ratios_of_old_samples_are_not_one():
     policy = make_policy()
     groups = sample_groups(policy)

@@ -184,49 +184,6 @@ class AdaptiveKLController:
         self._steering = Steering(*state["steering"])
 
 
-def imitate(
-    learner: Learner,
-    demonstrations: Sequence[Demonstration],
-    imitation: Imitation,
-) -> Iterator[ImitationStep]:
-    """Fit a model to demonstrations: maximum likelihood of the completion tokens.
-
-    Every demonstration is seen once before any is seen again. The learning rate falls linearly to a
-    tenth. Equal arguments and weights give equal results.
-
-    Args:
-        learner: Has the model, which is trained in place, and a fresh optimizer.
-        demonstrations: What to imitate.
-        imitation: How.
-
-    Yields:
-        What each step did, after it.
-
-    Raises:
-        InvalidArgument: There is no demonstration, or one is empty.
-        UpdateError: Loss or gradient is not finite.
-    """
-    groups = [_as_group(demonstration) for demonstration in demonstrations]
-    if not groups and imitation.num_steps:
-        raise InvalidArgument(
-            "demonstrations", "none", "at least one",
-            "set the demonstrators of the warm start, or its number of steps to 0",
-        )  # fmt: skip
-    order: list[int] = []
-    epoch = 0
-    for step in range(imitation.num_steps):
-        # A batch may be larger than all demonstrations together.
-        while len(order) < imitation.batch_size:
-            generator = np.random.default_rng((imitation.seed, epoch))
-            order += generator.permutation(len(groups)).tolist()
-            epoch += 1
-        size = imitation.batch_size
-        chosen, order = [groups[index] for index in order[:size]], order[size:]
-        rate = imitation.learning_rate * (1 - 0.9 * step / imitation.num_steps)
-        loss, norm = learner.step(weighted_groups(chosen, "token_mean", 1), _likelihood, rate)
-        yield ImitationStep(step, loss, norm)
-
-
 def _likelihood(statistics: TokenStatistics, targets: Targets) -> Tensor:
     return -(statistics.logprobs * targets.weights).sum()
 
@@ -459,18 +416,44 @@ class Updater:
     def imitate(
         self, demonstrations: Sequence[Demonstration], imitation: Imitation
     ) -> Iterator[ImitationStep]:
-        """The optimizer begins anew, before and after."""
+        """Fit the policy to demonstrations: maximum likelihood of the completion tokens.
+
+        Every demonstration is seen once before any is seen again. The learning rate falls linearly
+        to a tenth. The optimizer begins anew, before and after.
+
+        Raises:
+            InvalidArgument: There is no demonstration, or one is empty.
+            UpdateError: Loss or gradient is not finite.
+
+        Source: the cold start of DeepSeek-R1 (arXiv 2501.12948, section 2.3.1): a policy that never
+            earns a reward has no gradient, so it first imitates. Changed: demonstrations come from
+            scripted policies of the environment.
+        """
+        groups = [_as_group(demonstration) for demonstration in demonstrations]
+        if not groups and imitation.num_steps:
+            raise InvalidArgument(
+                "demonstrations", "none", "at least one",
+                "set the demonstrators of the warm start, or its number of steps to 0",
+            )  # fmt: skip
+        order: list[int] = []
+        epoch = 0
         # Moments of other losses would push the first steps.
         self.learner.optimizer.restart()
-        steps = imitate(self.learner, demonstrations, imitation)
         try:
-            while True:
+            for step in range(imitation.num_steps):
+                # A batch may be larger than all demonstrations together.
+                while len(order) < imitation.batch_size:
+                    generator = np.random.default_rng((imitation.seed, epoch))
+                    order += generator.permutation(len(groups)).tolist()
+                    epoch += 1
+                size = imitation.batch_size
+                chosen, order = [groups[index] for index in order[:size]], order[size:]
+                batch = weighted_groups(chosen, "token_mean", 1)
+                rate = imitation.learning_rate * (1 - 0.9 * step / imitation.num_steps)
                 # Not active between two steps, when policies on the same base may compute.
                 with self._loaded.active(), self._enough_memory():
-                    step = next(steps, None)
-                if step is None:
-                    return
-                yield step
+                    loss, norm = self.learner.step(batch, _likelihood, rate)
+                yield ImitationStep(step, loss, norm)
         finally:
             self.learner.optimizer.restart()
 

@@ -44,9 +44,12 @@ def open_ray_machines(config: Config) -> Generator[RayMachines]:
     """
     with joined_cluster(config.ray) as ray:
         teams = {_team_name(names): names for names in base_groups(config.models)}
-        wanted = {name: _policy_bundles(config) for name in teams}
+        amounts = {"CPU": config.ray.cpus_per_worker, "GPU": config.ray.gpus_per_worker}
+        bundle: Bundle = {kind: count for kind, count in amounts.items() if count}
+        wanted = {name: [bundle] * config.ray.workers_per_policy for name in teams}
         if config.ray.num_env_workers:
-            wanted[_ENVIRONMENTS] = _env_bundles(config)
+            own: Bundle = {"CPU": config.ray.cpus_per_env_worker}
+            wanted[_ENVIRONMENTS] = [own] * config.ray.num_env_workers
         with reserved(ray, wanted, config.ray.timeout_s) as groups:
             # Workers are ended before their places are given back.
             machines = RayMachines(ray, config, teams, groups)
@@ -227,17 +230,6 @@ def _held_out(env: int) -> str:
 
 def _team_name(names: Sequence[str]) -> str:
     return f"the policy {names[0]!r}" if len(names) == 1 else f"the policies {', '.join(names)}"
-
-
-def _policy_bundles(config: Config) -> list[Bundle]:
-    bundle = {"CPU": config.ray.cpus_per_worker, "GPU": config.ray.gpus_per_worker}
-    return [{kind: count for kind, count in bundle.items() if count}] * (
-        config.ray.workers_per_policy
-    )
-
-
-def _env_bundles(config: Config) -> list[Bundle]:
-    return [{"CPU": config.ray.cpus_per_env_worker}] * config.ray.num_env_workers
 
 
 def _located(config: Config) -> Config:
