@@ -18,9 +18,6 @@ TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 MAX_MOVES_PER_TURN = 10_000
 """Maximum `moves_per_turn`; it bounds the proposals that prompts show."""
 
-TOOLS = ("python", "call")
-"""What the tool agent may do: write a program for the sandbox, or call helper functions."""
-
 
 def asks_for_mark(template: PromptTemplate) -> bool:
     """Return whether a prompt speaks of `####`; scripted policies answer tersely where none does.

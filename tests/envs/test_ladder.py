@@ -13,11 +13,9 @@ from pettingllms_envs.sudoku import rules as sudoku
 SOKOBAN = [
     {"team": "single"},
     {"team": "proposer-planner"},
-    {"tool": "call"},
-    {"team": "single-tool", "tool": "call"},
     {"team": "single", "boxes": 2},
     {"team": "proposer-planner", "boxes": 2, "size": 7},
-    {"tool": "call", "boxes": 3},
+    {"team": "single", "boxes": 3},
     {"team": "single", "max_turns": 1},
     {"team": "single", "boxes": 2, "max_turns": 8, "moves_per_turn": 5},
     {"team": "single", "size": 5, "min_moves": 2},
@@ -28,8 +26,6 @@ SOKOBAN = [
 SUDOKU = [
     {"team": "single"},
     {"team": "proposer-planner"},
-    {"tool": "call"},
-    {"team": "single-tool", "tool": "call"},
     {"team": "single", "size": 6},
     {"team": "single", "size": 9},
     {"team": "single", "size": 9, "max_turns": 1},

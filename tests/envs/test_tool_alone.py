@@ -24,16 +24,11 @@ GAMES = {
     "sokoban_v0": (MOVES, {"size": 5}),
     "sudoku_v0": (FILLS, {}),
 }
-CALLS = {
-    "sokoban_v0": lambda answer: f"#### move({answer})",
-    "sudoku_v0": lambda answer: f"#### check({answer})",
-}
-VARIANTS = [*((env_id, "python") for env_id in GAMES), *((env_id, "call") for env_id in CALLS)]
 FAILING = {
     "nothing": "no program",
     "1 / 0": "the program failed: error, ZeroDivisionError: division by zero",
     "import": "the program failed: syntax error, SyntaxError: ",
-    "while True: pass": "the program failed: cpu limit",
+    "raise SystemExit(3)": "the program failed: error",
     "print('none')": "what the program printed could not be read: no #### and no list",
 }
 
@@ -73,18 +68,16 @@ def ended(env):
     return any(env.terminations.values()) or any(env.truncations.values())
 
 
-@pytest.mark.parametrize(("env_id", "tool"), VARIANTS)
+@pytest.mark.parametrize("env_id", GAMES)
 @settings(max_examples=15)
 @given(data=st.data())
-def test_what_the_tool_finds_is_the_planners_list(env_id, tool, data):
+def test_what_the_tool_finds_is_the_planners_list(env_id, data):
     answers, kwargs = GAMES[env_id]
-    takes_tool = env_id in ("plan_path_v0", "sokoban_v0", "sudoku_v0")
     seed = data.draw(st.integers(0, 20))
-    alone, planner = pair(env_id, seed, tool if takes_tool else None, max_turns=3, **kwargs)
+    alone, planner = pair(env_id, seed, max_turns=3, **kwargs)
     while not ended(alone):
         answer = json.dumps(data.draw(answers))
-        write = CALLS[env_id] if tool == "call" else lambda answer: program(f"print({answer!r})")
-        step_both(alone, planner, write(answer), f"#### {answer}")
+        step_both(alone, planner, program(f"print({answer!r})"), f"#### {answer}")
 
 
 @given(seed=st.integers(0, 50), cells=st.lists(st.tuples(*[st.integers(-1, 6)] * 2), min_size=4))
@@ -116,29 +109,16 @@ def test_a_program_without_a_list_is_an_answer_that_cannot_be_read(
 
 
 @pytest.mark.parametrize(
-    ("env_id", "text", "reason"),
+    ("text", "reason"),
     [
-        ("plan_path_v0", "path(-1, 0)", "path(-1, 0) gave none: that cell is not on the board"),
-        ("plan_path_v0", "neighbours(0, 1)", 'neighbours(0, 1) gave ["L","R"]'),
-        ("plan_path_v0", "distance(2, 3)", "distance(2, 3) gave 5"),
-        (
-            "sokoban_v0",
-            "walk(0, 0)",
-            "no call gave moves: walk(0, 0) = none: that cell is not free",
-        ),
-        ("sudoku_v0", "candidates(4, 4)", "no call of check: candidates(4, 4) = [1]"),
-        ("sudoku_v0", "check([[1,1,1]])", "all fills were refused"),
-        ("sudoku_v0", "check([])", "the answer had no fills"),
+        ("path(-1, 0)", "path(-1, 0) gave none: that cell is not on the board"),
+        ("neighbours(0, 1)", 'neighbours(0, 1) gave ["L","R"]'),
+        ("distance(2, 3)", "distance(2, 3) gave 5"),
     ],
 )
-def test_the_next_turn_tells_what_a_call_without_moves_gave(env_id, text, reason):
-    levels = {
-        "plan_path_v0": "P...\n.##.\n...G",
-        "sokoban_v0": "######\n#@ $.#\n#    #\n######",
-        "sudoku_v0": "1234\n3412\n2143\n432.",
-    }
-    env = pettingllms.make(env_id, checks=False, team="single-tool", tool="call")
-    env.reset(seed=0, options={"level": levels[env_id]})
+def test_the_next_turn_tells_what_a_call_without_moves_gave(text, reason):
+    env = pettingllms.make("plan_path_v0", checks=False, team="single-tool", tool="call")
+    env.reset(seed=0, options={"level": "P...\n.##.\n...G"})
     env.step(f"#### {text}")
     assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.04 / 4}
     assert f"The last turn changed nothing: {reason}." in env.observe("tool_0")
@@ -153,11 +133,8 @@ def test_the_oracle_solves_all_levels_alone(env_id):
 
 
 @pytest.mark.parametrize("env_id", GAMES)
-@pytest.mark.parametrize("tool", ["python", "call"])
-def test_prompts_name_no_team_mate_and_stay_bounded(env_id, tool):
-    takes_tool = env_id in ("plan_path_v0", "sokoban_v0", "sudoku_v0")
-    kwargs = {"tool": tool} if takes_tool else {}
-    env = pettingllms.make(env_id, checks=False, team="single-tool", **kwargs)
+def test_prompts_name_no_team_mate_and_stay_bounded(env_id):
+    env = pettingllms.make(env_id, checks=False, team="single-tool")
     rng = random.Random(0)
     for seed in range(4):
         env.reset(seed=seed)

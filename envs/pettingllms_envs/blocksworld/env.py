@@ -1,4 +1,4 @@
-"""`BlocksworldEnv`: Blocks World as a game with proposals."""
+"""`BlocksworldEnv`: Blocks World as a game with proposals, and the words of its prompts."""
 
 from __future__ import annotations
 
@@ -10,24 +10,136 @@ from typing import Any, ClassVar, cast
 
 from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
-from pettingllms.prompts import PromptTemplate, meanings
+from pettingllms.prompts import PromptField
+from pettingllms.types import ParseError
 from pettingllms_envs.blocksworld import rules, text
 from pettingllms_envs.blocksworld.generator import MIN_MOVES, Request, generate
-from pettingllms_envs.blocksworld.program import PROGRAM
-from pettingllms_envs.blocksworld.prompts import FIELDS, WEIGHTS, WORDS
 from pettingllms_envs.blocksworld.rules import Level, canonical_form
 from pettingllms_envs.blocksworld.weights import Stacks
-from pettingllms_envs.planning.env import PlanningEnv
-from pettingllms_envs.planning.game import (
-    Game,
+from pettingllms_envs.planning.env import (
+    DUTIES_APART,
+    LIMITS,
+    PlanningEnv,
     PlanningState,
     Trial,
+    Words,
     make_moves,
     solution_facts,
     why_unchanged,
 )
-from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
 from pettingllms_envs.reward import shaped
+
+PROGRAM = """\
+import heapq
+import json
+import sys
+
+start, goal = ([tuple(stack) for stack in json.loads(line)] for line in list(sys.stdin)[:2])
+below = {block: stack[:i] for stack in goal for i, block in enumerate(stack)}
+
+
+def left(stacks):
+    moves = 0
+    for stack in stacks:
+        wrong = set()
+        for i, block in enumerate(stack):
+            if wrong or below[block] != stack[:i]:
+                moves += 1 if wrong.isdisjoint(below[block]) else 2
+                wrong.add(block)
+    return moves
+
+
+heap, seen, number = [(0, 0, 0, tuple(sorted(start)), [])], set(), 0
+while heap:
+    _, _, cost, stacks, plan = heapq.heappop(heap)
+    if sorted(goal) == list(stacks):
+        print(json.dumps(plan))
+        break
+    if stacks in seen:
+        continue
+    seen.add(stacks)
+    for stack in stacks:
+        rest = [other for other in stacks if other != stack]
+        targets = rest + [()] if len(stack) > 1 else rest
+        for target in targets:
+            after = [other for other in rest if other != target]
+            after = tuple(sorted(filter(None, [*after, stack[:-1], target + stack[-1:]])))
+            if after not in seen:
+                number -= 1
+                move = [stack[-1], target[-1] if target else "table"]
+                entry = (cost + 1 + left(after), number, cost + 1, after, plan + [move])
+                heapq.heappush(heap, entry)
+"""
+"""A* with the moves that misplaced blocks need at least; it knows no weights."""
+
+
+WORDS = Words(
+    goal="Build the stacks of the goal",
+    rules=f"""\
+Stacks are lists of blocks from bottom to top; their order does not matter. A move takes a block \
+from the top of a stack and puts it on the table, where it starts a new stack, or on the block at \
+the top of another stack: ["B","table"] or ["B","A"].
+{LIMITS}""",
+    user="""\
+Turn {turn} of {max_turns}.{history}
+The goal: {goal}
+Stacks now: {stacks}""",
+    update="""\
+Turn {turn} of {max_turns}.{history}
+Stacks now: {stacks}""",
+    example='[["B","table"],["C","A"]]',
+    program="""\
+The program reads two lines from stdin: the stacks now and the goal, each as a JSON list of lists \
+of blocks from bottom to top. It prints a JSON list of moves. Its answer is the last list that it \
+prints, such as [["B","table"],["C","A"]].""",
+    duties=DUTIES_APART,
+)
+WEIGHTS = WORDS._replace(
+    rules=f"""\
+Stacks are lists of blocks from bottom to top; their order does not matter. Every block has a \
+weight and a load: all that stands on it, at whatever height, may weigh at most its load. A move \
+takes a block with all that stands on it and puts it on the table, where it starts a new stack, or \
+on the block at the top of another stack: ["B","table"] or ["B","A"]. What a move lifts is limited \
+by weight, and the table has places for so many stacks.
+{LIMITS}""",
+    user="""\
+Turn {turn} of {max_turns}.{history}
+{weights}
+The goal: {goal}
+Stacks now: {stacks}""",
+    program="""\
+The program reads three lines from stdin: the stacks now and the goal, each as a JSON list of \
+lists of blocks from bottom to top, and a JSON object with "weight" and "load", which are objects \
+from block to number, and the numbers "lift" and "places". It prints a JSON list of moves. Its \
+answer is the last list that it prints, such as [["B","table"],["C","A"]].""",
+)
+"""The words where blocks have weights."""
+FIELDS: dict[str, PromptField[PlanningState]] = {
+    "stacks": PromptField(
+        "the stacks now, as a JSON list of lists",
+        lambda state, agent, turn: text.stacks_json(state.position),
+    ),
+    "goal": PromptField(
+        "the stacks of the goal, as a JSON list of lists",
+        lambda state, agent, turn: text.stacks_json(state.level.goal),
+    ),
+    "weights": PromptField(
+        "weight and load of every block, and the limits of moves and table; empty without weights",
+        lambda state, agent, turn: text.weights_text(state.level),
+    ),
+    "stacks_compact": PromptField(
+        "the stacks now as words: AC,B",
+        lambda state, agent, turn: text.stacks_compact(state.position),
+    ),
+    "goal_compact": PromptField(
+        "the stacks of the goal as words",
+        lambda state, agent, turn: text.stacks_compact(state.level.goal),
+    ),
+    "supports_compact": PromptField(
+        "for each block: what it is on now, what it is on in the goal, ! if it is on top, else .",
+        lambda state, agent, turn: text.supports_compact(state.level, state.position),
+    ),
+}
 
 
 def plan(
@@ -100,26 +212,6 @@ def _weighty(blocks: int) -> dict[str, Any]:
     """Return a level with weights, and hardly more moves than a shortest plan needs."""
     turns = {"max_turns": 2, "moves_per_turn": (blocks + 1) // 2}
     return {"blocks": blocks, "weights": True, "min_moves": blocks, **turns}
-
-
-GAME = Game[Level, Stacks, tuple[str, ...], tuple[str, ...]](
-    generate=generate,
-    start=lambda level: level.start,
-    read_level=text.parse_level,
-    read_levels=text.parse_levels,
-    identity=lambda level: canonical_form(level).decode(),
-    read=lambda level, answer: text.read_moves(answer),
-    read_printed=lambda level, printed: text.read_printed(printed),
-    attempt=attempt,
-    no_answer=(),
-    facts=facts,
-    plan=plan,
-    write=text.moves_json,
-    write_terse=lambda level, moves: text.moves_compact(moves),
-    board=text.level_text,
-    program_input=text.program_input,
-    length=lambda level: level.shortest,
-)
 
 
 class BlocksworldEnv(PlanningEnv):
@@ -262,11 +354,37 @@ class BlocksworldEnv(PlanningEnv):
         last=6,
     )
     fixed_program: ClassVar[str] = PROGRAM
-    game = GAME
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(WORDS, 4, 10)
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(
-        all_fields(GAME, FIELDS, limits_of(WORDS, 4, 10, "shaped"))
-    )
+    words = WORDS
+    own_fields = FIELDS
+    default_limits = (4, 10)
+    _draw = staticmethod(generate)
+    _read_level = staticmethod(text.parse_level)
+    _read_level_file = staticmethod(text.parse_levels)
+    _attempt = staticmethod(attempt)
+    _facts = staticmethod(facts)
+    _plan = staticmethod(plan)
+    _write = staticmethod(text.moves_json)
+    _board = staticmethod(text.level_text)
+
+    @staticmethod
+    def _identity(level: Level) -> str:
+        return canonical_form(level).decode()
+
+    @staticmethod
+    def _read(level: Level, answer: str) -> tuple[str, ...] | ParseError:
+        return text.read_moves(answer)
+
+    @staticmethod
+    def _read_printed(level: Level, printed: str) -> tuple[str, ...] | ParseError:
+        return text.read_printed(printed)
+
+    @staticmethod
+    def _write_terse(level: Level, moves: tuple[str, ...]) -> str:
+        return text.moves_compact(moves)
+
+    @classmethod
+    def _program_input(cls, level: Level, position: Stacks) -> str:
+        return text.program_input(level, position)
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from pettingllms.parsing import answer_part, bare_answer, read_calls
 from pettingllms.types import ParseError
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import Level, Maze, legal_moves, maze_of, shortest_path
-from pettingllms_envs.planning.game import Calls, ToolWork
+from pettingllms_envs.planning.env import ToolWork
 
 _NUMBER = re.compile(r"-?[0-9]{1,4}")
 _BARE = re.compile(rf"({_NUMBER.pattern})(?:\s*+,\s*+|\s++)({_NUMBER.pattern})")
@@ -95,7 +95,3 @@ _FUNCTIONS: Mapping[str, Callable[[Maze, int, HelperCall, int], ToolWork]] = {
     "distance": _distance,
     "neighbours": _neighbours,
 }
-
-CALLS = Calls[Level, int, HelperCall](
-    read=lambda level, text: read_call(text), answer=answer, write=""
-)

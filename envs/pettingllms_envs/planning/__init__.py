@@ -8,13 +8,13 @@ gives the rest, in these modules:
 - `rules.py`: levels, positions and moves as immutable values, and pure functions over them;
 - `generator.py`: a checked `Request`, and `generate(rng, request)`, which certifies the level;
 - `text.py`: positions as text, answers and levels read from text;
-- `prompts.py`: the `Words` of its prompts and the placeholders of its own;
-- `env.py`: a `Game`, which names these functions, and a subclass of `PlanningEnv` whose docstring
-  is the web page and whose constructor checks the arguments;
+- `env.py`: the `Words` of its prompts, the placeholders of its own, and a subclass of `PlanningEnv`
+  whose docstring is the web page, whose hooks are mostly these functions, and whose constructor
+  checks the arguments;
 - `policies.py` where the scripted policies take more than a few lines, and solvers or helper
-  functions of a tool agent (`Calls`) where the game has them.
+  functions of a tool agent where the game has them.
 
-`Game` documents every function. Two rules keep rewards honest: `Trial.potential` depends on the
-position alone, 0 at the start and `PROGRESS` when solved, and `Game.attempt` changes nothing: it
+`PlanningEnv` documents every hook. Two rules keep rewards honest: `Trial.potential` depends on the
+position alone, 0 at the start and `PROGRESS` when solved, and `_attempt` changes nothing: it
 says what an answer would do, and the shell decides whether it is done or only proposed.
 """

@@ -1,23 +1,399 @@
-"""`PlanningEnv`: the shell of the protocol of proposals."""
+"""The protocol of proposals: `PlanningEnv`, what its games give, and what their agents read."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, cast
 
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.prompts import PromptField, PromptFields, resolve_prompts
+from pettingllms.prompts import (
+    PromptField,
+    PromptFields,
+    PromptTemplate,
+    meanings,
+    resolve_prompts,
+)
 from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs.level_files import read_level_option, read_levels
-from pettingllms_envs.planning.game import POLICIES, Game, PlanningState, ToolWork, Trial
-from pettingllms_envs.planning.prompts import Words, all_fields, limits_of, templates
-from pettingllms_envs.python_tool import read_program, run_program, show_program
-from pettingllms_envs.reward import SUCCESS, costs
-from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TOOLS, asks_for_mark
+from pettingllms_envs.python_tool import INSTRUCTIONS, read_program, run_program, show_program
+from pettingllms_envs.reward import HISTORY, SUCCESS, costs, costs_text, history_text
+from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, asks_for_mark
+
+
+class PlanningState(NamedTuple):
+    """The state of an episode."""
+
+    level: Any
+    position: Any
+    """What moves change: an immutable value of the game."""
+    moves_used: int = 0
+    """Moves executed so far; illegal moves do not count."""
+    potential: float = 0.0
+    """The potential of the position; after a proposal, of the position that it promises."""
+    tool_call: str = ""
+    """The tool agent's calls or program of this turn, as the planner reads it."""
+    tool_result: str = ""
+    """What came back."""
+    proposal: Any = ()
+    """The moves proposed this turn, as `Trial.kept`."""
+    refused: str = ""
+    """Which parts of the last answer were refused, for the next prompts; most games say nothing."""
+    unchanged: str = ""
+    """Why the last turn changed nothing, for the next prompts; empty if it changed something."""
+
+
+class Trial(NamedTuple):
+    """What an answer does to a position, or would do."""
+
+    position: Any
+    """The position afterwards."""
+    potential: float
+    """Its potential, in [-`PROGRESS`, `PROGRESS`]."""
+    is_solved: bool
+    kept: Any
+    """The part of the answer that counts, as `Game.write` takes it: what a proposal proposes."""
+    executed: Any = ()
+    """The legal moves, in order; empty in games that do not count moves."""
+    num_illegal: int = 0
+    """Illegal moves or refused fills; each costs `Costs.illegal`."""
+    unchanged: str = ""
+    """Why the position is the same as before; empty if it is another."""
+    refused: str = ""
+    """See `PlanningState.refused`."""
+    is_lost: bool = False
+    """Whether the level certainly cannot be solved any more."""
+    about: Any = None
+    """What else `Game.facts` wants to know; the shell does not look at it."""
+
+
+class ToolWork(NamedTuple):
+    """What a tool agent's calls or program gave."""
+
+    answer: Any
+    """The moves that it found, as `Game.read` returns them; or a `ParseError`."""
+    call: str = ""
+    """What it asked for or wrote, bounded."""
+    result: str = ""
+    """What came back, bounded."""
+    lack: str = ""
+    """Why there are no moves, for the next prompt of a tool agent that works alone."""
+    is_useful: bool | None = None
+    """Whether calls that are worth something without moves were answered and not all refused; None:
+    the moves are judged like those of a proposer."""
+
+
+POLICIES = ("oracle", "greedy", "random")
+"""Scripted policies that every game has: an optimal plan, a rule that plans nothing, random moves
+that are legal."""
+
+
+def make_moves(
+    level: Any,
+    position: Any,
+    moves: Sequence[Any],
+    after: Callable[[Any, Any, Any], Any],
+    is_goal: Callable[[Any, Any], bool],
+) -> tuple[Any, tuple[Any, ...], int]:
+    """Make moves in order until the level is solved.
+
+    Args:
+        level: The level.
+        position: The position before.
+        moves: The moves.
+        after: (level, position, move) -> the position after it; None if the move is illegal.
+        is_goal: (level, position) -> whether the position solves the level.
+
+    Returns:
+        The position afterwards, the legal moves, and the number of illegal ones.
+    """
+    executed: list[Any] = []
+    illegal = 0
+    for move in moves:
+        if is_goal(level, position):
+            break
+        following = after(level, position, move)
+        if following is None:
+            illegal += 1
+        else:
+            position = following
+            executed.append(move)
+    return position, tuple(executed), illegal
+
+
+def why_unchanged(given: Sequence[Any], executed: Sequence[Any]) -> str:
+    """Return why moves left the position as it was, for prompts.
+
+    Args:
+        given: The moves.
+        executed: The legal ones among them.
+    """
+    if not given:
+        return "the answer had no moves"
+    return "the moves led back" if executed else "all moves were illegal"
+
+
+def solution_facts(distance: int, shortest: int, moves_used: int) -> dict[str, Any]:
+    """Return the infos of games whose distance to the goal is exact.
+
+    Args:
+        distance: Moves left.
+        shortest: Moves of a shortest solution of the level.
+        moves_used: Moves executed so far.
+    """
+    return {
+        "distance": distance,
+        "shortest": shortest,
+        "moves_used": moves_used,
+        "optimality": 0.0 if distance or not moves_used else shortest / moves_used,
+    }
+
+
+def bounded(text: str, num_chars: int) -> str:
+    """Return a text, cut to a number of characters if it is longer, with a note on the rest."""
+    rest = len(text) - num_chars
+    return text if rest <= 0 else f"{text[:num_chars]}... {rest} characters left out"
+
+
+# ---- what agents read
+
+DUTIES: Mapping[str, str] = {
+    "single": "{goal}.",
+    "planner": "{goal}, in a team of two: each turn the {mate}, then you, the planner, decide "
+    "which {moves} are {done}.",
+    "proposer": "{goal}, in a team of two: each turn you, the proposer, propose {moves}. The "
+    "planner reads them and decides which {moves} are {done}.",
+    "call": "{goal}, in a team of two: each turn you, the tool agent, {call}. The planner reads "
+    "{outcome} and decides which {moves} are {done}.",
+    "python": "{goal}, in a team of two: each turn you, the tool agent, write a program. The "
+    "planner reads it and what it prints, and decides which {moves} are {done}.",
+    "single-call": "{goal}: each turn you {call}. {alone}",
+    "single-python": "{goal}: each turn you write a program. The {moves} that it prints are "
+    "{done}.",
+}
+"""The first sentences of a prompt: what an agent is for."""
+
+DUTIES_APART: Mapping[str, str] = {
+    "single": "{goal}.",
+    "planner": "{goal}. You are the planner in a team of two: each turn the {mate}, then you "
+    "decide which {moves} are {done}.",
+    "proposer": "{goal}. You are the proposer in a team of two: each turn you propose {moves}, "
+    "then the planner reads them and decides which {moves} are {done}.",
+    "python": "{goal}. You are the tool agent in a team of two: each turn you write a program, "
+    "then the planner reads it and what it prints, and decides which {moves} are {done}.",
+    "single-python": "{goal}. Each turn you write a program, and the {moves} that it prints are "
+    "{done}.",
+}
+"""The same for games whose goal is a sentence of several parts."""
+
+_LIMITS = {
+    "max_turns": "turns of the episode",
+    "moves_per_turn": "maximum number of moves executed in a turn",
+    "costs": "a sentence on what bad answers cost",
+}
+_MATES = {
+    "proposer": "proposer proposes {moves}",
+    "python": "tool agent writes a program, which is run",
+}
+_READS = {
+    "proposer": "The proposer proposes: {proposal}",
+    "python": "The tool agent's program:\n{tool_call}\nWhat it did:\n{tool_result}",
+}
+_ANSWER = """\
+You may think first. The last line of your answer is #### and a JSON list of {moves}, for example:
+#### {example}"""
+
+
+LIMITS = """\
+Moves are executed in order until the task is solved. An illegal move changes nothing.
+There are {max_turns} turns, with at most {moves_per_turn} moves each. {costs}"""
+"""The end of `Words.rules` in games that have nothing to add."""
+
+
+class CallWords(NamedTuple):
+    """What prompts say about the helper functions of a game."""
+
+    duty: str
+    """What the tool agent does: `"call functions"`."""
+    mate: str
+    """The same in the planner's prompt: `"tool agent calls functions"`."""
+    outcome: str
+    """What the planner reads: `"the results"`."""
+    alone: str
+    """What becomes of the results if the tool agent works alone."""
+    answer: str
+    """The functions, and the form of the answer; `{use}` is what becomes of the moves."""
+    reads: str
+    """How the planner's prompt shows calls and results."""
+    planner_functions: str = ""
+    """What the planner's prompt says about the functions."""
+
+
+class Words(NamedTuple):
+    """What the prompts of a game say; `{max_turns}`, `{moves_per_turn}` and `{costs}` are known."""
+
+    goal: str
+    """What is to be done, without a full stop."""
+    rules: str
+    """What a position and a move are, and the limits."""
+    user: str
+    """The turn and the position, with placeholders."""
+    example: str
+    """A list of moves, as JSON."""
+    program: str
+    """What a program reads and what it prints."""
+    calls: CallWords | None = None
+    update: str = ""
+    """What replaces `user` from the second turn on in delta mode; empty: `user`."""
+    moves: str = "moves"
+    """What answers consist of."""
+    done: str = "executed"
+    """What is done with the moves that the planner decides on."""
+    illegal: str = "illegal move"
+    """What `Costs.illegal` is the cost of."""
+    answer_note: str = ""
+    """What else the prompt says about the answer of planner and proposer."""
+    duties: Mapping[str, str] = DUTIES
+    counts_moves: bool = True
+    """Whether a turn has a limit of moves, so that prompts may speak of it."""
+
+
+def limits_of(words: Words, max_turns: int, moves_per_turn: int, reward: str) -> dict[str, object]:
+    """Return the placeholders that are the same in all observations of an environment.
+
+    In the game's own words they are filled in once; replaced prompts may name them too.
+    """
+    sentence = costs_text(costs(max_turns, moves_per_turn), words.illegal, reward)
+    limits: dict[str, object] = {"max_turns": max_turns, "costs": sentence}
+    return {**limits, "moves_per_turn": moves_per_turn} if words.counts_moves else limits
+
+
+def templates(
+    words: Words, team: str, tool: str, limits: Mapping[str, object]
+) -> dict[str, PromptTemplate]:
+    """Return role -> prompt template of a team.
+
+    Args:
+        words: The words of the game.
+        team: One of `TEAMS`.
+        tool: `"python"` or `"call"`; only teams with a tool agent use it.
+        limits: What `limits_of` returned.
+    """
+    mate = tool if team == "tool-planner" else "proposer"
+    found: dict[str, PromptTemplate] = {}
+    for (agent,) in TEAMS[team]:
+        role = role_of(agent)
+        is_planner = role == "planner"
+        duty = "single" if team == "single" else tool if role == "tool" else role
+        duty = f"single-{tool}" if team == "single-tool" else duty
+        functions = words.calls.planner_functions if words.calls and mate == "call" else ""
+        system = [
+            _duty(words, duty, mate),
+            words.rules,
+            functions if is_planner and team == "tool-planner" else "",
+            _answer(words, tool if role == "tool" else "", is_alone=team == "single-tool"),
+        ]
+        reads = _reads(words, mate) if is_planner and team != "single" else ""
+        user = [words.user, reads]
+        update = [words.update, reads] if words.update else []
+        parts = ("\n".join(filter(None, part)) for part in (system, user, update))
+        found[role] = PromptTemplate(*(_filled(part, limits) for part in parts))
+    return found
+
+
+def _duty(words: Words, duty: str, mate: str) -> str:
+    calls = words.calls or CallWords("", "", "", "", "", "")
+    mate = calls.mate if mate == "call" else _MATES[mate].format(moves=words.moves)
+    return words.duties[duty].format(
+        goal=words.goal,
+        mate=mate,
+        moves=words.moves,
+        done=words.done,
+        call=calls.duty,
+        outcome=calls.outcome,
+        alone=calls.alone,
+    )
+
+
+def _answer(words: Words, tool: str, is_alone: bool) -> str:
+    if tool == "python":
+        return f"{words.program}\n{INSTRUCTIONS}"
+    if tool == "call":
+        assert words.calls is not None
+        return words.calls.answer.replace("{use}", words.done if is_alone else "your proposal")
+    answer = _ANSWER.format(moves=words.moves, example=words.example)
+    return f"{answer}\n{words.answer_note}" if words.answer_note else answer
+
+
+def _reads(words: Words, mate: str) -> str:
+    return words.calls.reads if words.calls and mate == "call" else _READS[mate]
+
+
+def _filled(text: str, limits: Mapping[str, object]) -> str:
+    for name, value in limits.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    return text
+
+
+def default_prompts(words: Words, max_turns: int, moves_per_turn: int) -> dict[str, PromptTemplate]:
+    """Return the templates of every role with the given default limits."""
+    limits = limits_of(words, max_turns, moves_per_turn, "shaped")
+    pair = templates(words, "proposer-planner", "python", limits)
+    return {**pair, **templates(words, "tool-planner", "python", limits)}
+
+
+def all_fields(
+    game: type[PlanningEnv],
+    own: Mapping[str, PromptField[PlanningState]],
+    limits: Mapping[str, object],
+) -> dict[str, PromptField[PlanningState]]:
+    """The placeholders of a game: its own, and those that all games have.
+
+    Args:
+        game: The game, which knows how moves are written.
+        own: Placeholders of the game; they replace common ones of the same name.
+        limits: What `limits_of` returned.
+    """
+    max_turns = cast("int", limits["max_turns"])
+    common: dict[str, PromptField[PlanningState]] = {
+        "proposal": PromptField(
+            "what the tool agent or the proposer proposes this turn, as a JSON list",
+            lambda state, agent, turn: game._write(state.proposal),
+        ),
+        "proposal_compact": PromptField(
+            "the same, as short as can be",
+            lambda state, agent, turn: game._write_terse(state.level, state.proposal),
+        ),
+        "tool_call": PromptField(
+            "the tool agent's calls or program of this turn",
+            lambda state, agent, turn: state.tool_call or "none",
+        ),
+        "tool_result": PromptField(
+            "what they gave", lambda state, agent, turn: state.tool_result or "none"
+        ),
+        "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
+        "turns_left": PromptField(
+            "turns left, with the present one", lambda state, agent, turn: max_turns - turn
+        ),
+        "history": PromptField(HISTORY, lambda state, agent, turn: history_text(state.unchanged)),
+    }
+    if "moves_per_turn" in limits:
+        common["moves_used"] = PromptField(
+            "moves executed so far", lambda state, agent, turn: state.moves_used
+        )
+    constant = {name: _constant(name, value) for name, value in limits.items()}
+    return {**common, **constant, **own}
+
+
+def _constant(name: str, value: object) -> PromptField[PlanningState]:
+    return PromptField(_LIMITS[name], lambda state, agent, turn: value)
+
+
+# ---- the shell
 
 _PROPOSED = ToolWork(None)
 """The work of a proposer, which uses no tool."""
@@ -26,14 +402,14 @@ _PROPOSED = ToolWork(None)
 class PlanningEnv(TextEnv[PlanningState]):
     """The shell of games with proposals; see `pettingllms_envs.planning` for what a game gives.
 
-    A subclass sets `game`, `default_prompts`, `prompt_fields` and, at the end of its constructor,
-    `self.board` and `self._request`, which `game.generate` is given.
+    A subclass defines the hooks below, mostly pure functions of its modules, and sets
+    `difficulties` and, at the end of its constructor, `self.board` and `self._request`.
 
     Args:
         words: What prompts say, for these arguments.
         fields: Placeholders of the game, for these arguments.
         team: One of `TEAMS`.
-        tool: What the tool agent does: `"python"`, or `"call"` if the game has functions.
+        tool: One of `tools`.
         max_turns: Turns of an episode.
         moves_per_turn: Maximum number of moves that one answer may make; as many illegal ones cost
             as much as an empty answer.
@@ -43,10 +419,114 @@ class PlanningEnv(TextEnv[PlanningState]):
         **common: The other arguments of `TextEnv`.
     """
 
-    game: ClassVar[Game[Any, Any, Any, Any]]
     scripted_policies: ClassVar[tuple[str, ...]] = POLICIES
+    tools: ClassVar[tuple[str, ...]] = ("python",)
+    """What a tool agent may do; `"call"`: call helper functions, which are never executed."""
     _request: Any
     _levels: tuple[Any, ...] = ()
+
+    # What a game gives: functions of their arguments. Levels and positions are immutable values.
+    # An *answer* is what `_read` returns for a readable text; *moves* are what `Trial.kept`,
+    # `_plan` and `_write` have in common. In most games both are the same tuple or text.
+
+    words: ClassVar[Words]
+    """What prompts say with default arguments."""
+    own_fields: ClassVar[Mapping[str, PromptField[PlanningState]]]
+    """The game's own placeholders with default arguments."""
+    default_limits: ClassVar[tuple[int, int]]
+    """The default `max_turns` and `moves_per_turn`."""
+    _no_answer: ClassVar[Any] = ()
+    """The answer without any moves."""
+
+    @staticmethod
+    @abstractmethod
+    def _draw(rng: random.Random, request: Any, /) -> Any:
+        """A level with a certificate, as a checked request asks for."""
+
+    @staticmethod
+    def _start(level: Any, /) -> Any:
+        """The first position of a level."""
+        return level.start
+
+    @staticmethod
+    @abstractmethod
+    def _read_level(text: str, /) -> Any:
+        """The level that a text describes; raises `LevelFormatError`."""
+
+    @staticmethod
+    @abstractmethod
+    def _read_level_file(text: str, /) -> Sequence[Any]:
+        """The levels that a file holds; raises `LevelFormatError`."""
+
+    @staticmethod
+    @abstractmethod
+    def _identity(level: Any, /) -> str:
+        """The same text for all images of a level under the symmetries of the game."""
+
+    @staticmethod
+    @abstractmethod
+    def _read(level: Any, text: str, /) -> Any:
+        """The answer of a planner or proposer, or a `ParseError`. Never raises."""
+
+    @staticmethod
+    @abstractmethod
+    def _read_printed(level: Any, printed: str, /) -> Any:
+        """The answer that a program printed, or a `ParseError`. Never raises."""
+
+    @staticmethod
+    @abstractmethod
+    def _attempt(level: Any, position: Any, answer: Any, max_moves: int, /) -> Trial:
+        """What an answer would do, of at most so many moves. Changes nothing."""
+
+    @staticmethod
+    @abstractmethod
+    def _facts(state: PlanningState, trial: Trial, is_done: bool, /) -> dict[str, Any]:
+        """The game's own infos of a trial, which is done or only proposed."""
+
+    @staticmethod
+    @abstractmethod
+    def _plan(level: Any, position: Any, policy: str, num_moves: int, rng: random.Random, /) -> Any:
+        """The moves of a scripted policy."""
+
+    @staticmethod
+    @abstractmethod
+    def _write(moves: Any, /) -> str:
+        """Moves as JSON, as prompts show them and `_read` reads them."""
+
+    @staticmethod
+    @abstractmethod
+    def _write_terse(level: Any, moves: Any, /) -> str:
+        """The shortest text that `_read` reads as these moves."""
+
+    @staticmethod
+    @abstractmethod
+    def _board(level: Any, position: Any, /) -> str:
+        """The position as text, for people."""
+
+    @classmethod
+    def _program_input(cls, level: Any, position: Any, /) -> str:
+        """What a program reads from stdin, without the last line break."""
+        return cls._board(level, position)
+
+    @staticmethod
+    def _length(level: Any, /) -> int:
+        """Moves of the level's certified solution; 0 if none is known or moves are not counted."""
+        return level.shortest
+
+    def _read_call(self, level: Any, text: str, /) -> Any:
+        """The call of helper functions that a text asks for, with `tool="call"`."""
+        raise NotImplementedError
+
+    def _answer_call(self, state: PlanningState, call: Any, /) -> ToolWork:
+        """What such a call gave."""
+        raise NotImplementedError
+
+    def __init_subclass__(cls) -> None:
+        """Derive the prompts of default arguments, and what placeholders mean, from its words."""
+        if "words" in vars(cls):
+            limits = limits_of(cls.words, *cls.default_limits, "shaped")
+            cls.default_prompts = default_prompts(cls.words, *cls.default_limits)
+            cls.prompt_fields = meanings(all_fields(cls, cls.own_fields, limits))
 
     def __init__(
         self,
@@ -63,7 +543,7 @@ class PlanningEnv(TextEnv[PlanningState]):
         **common: Any,
     ) -> None:
         check_choice("team", team, TEAMS)
-        check_choice("tool", tool, TOOLS)
+        check_choice("tool", tool, self.tools)
         max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
         moves_per_turn = check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
         limits = limits_of(words, max_turns, moves_per_turn, reward)
@@ -79,7 +559,7 @@ class PlanningEnv(TextEnv[PlanningState]):
         self._tool_decides = team == "single-tool"
         self._stop_when_lost = stop_when_lost
         self._costs = costs(max_turns, moves_per_turn)
-        self._placeholders = all_fields(self.game, fields, limits)
+        self._placeholders = all_fields(type(self), fields, limits)
         self._is_terse = {role: not asks_for_mark(text) for role, text in self.prompts.items()}
 
     # Levels -------------------------------------------------------------------------------------
@@ -87,13 +567,13 @@ class PlanningEnv(TextEnv[PlanningState]):
     def _read_levels(self, levels: str | Path | Sequence[str] | None) -> None:
         """Read what `levels=` names, and draw levels from it instead of generating them."""
         if levels is not None:
-            found = read_levels(levels, self.game.read_levels, self.game.read_level)
+            found = read_levels(levels, self._read_level_file, self._read_level)
             self._levels = tuple(self._fitting("levels", level) for level in found)
 
     def _fitting(self, argument: str, level: Any) -> Any:
         """Return a level from outside, if an episode can solve it as far as is known."""
         budget = self.max_turns * self.moves_per_turn
-        if (moves := self.game.length(level)) > budget:
+        if (moves := self._length(level)) > budget:
             raise InvalidArgument(
                 "level",
                 f"a level of {moves} moves",
@@ -117,20 +597,19 @@ class PlanningEnv(TextEnv[PlanningState]):
         return low, high
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PlanningState:
-        game = self.game
         if options.get("level") is not None:
-            level = self._fitting("level", read_level_option(options["level"], game.read_level))
+            level = self._fitting("level", read_level_option(options["level"], self._read_level))
         elif self._levels:
             level = rng.choice(self._levels)
         else:
-            level = game.generate(rng, self._request)
-        return PlanningState(level, game.start(level))
+            level = self._draw(rng, self._request)
+        return PlanningState(level, self._start(level))
 
     def _level_json(self, state: PlanningState) -> str:
-        return self.game.identity(state.level)
+        return self._identity(state.level)
 
     def _ansi(self, state: PlanningState) -> str:
-        return self.game.board(state.level, state.position)
+        return self._board(state.level, state.position)
 
     # Texts --------------------------------------------------------------------------------------
 
@@ -139,22 +618,19 @@ class PlanningEnv(TextEnv[PlanningState]):
 
     def _parse(self, state: PlanningState, agent: str, text: str) -> Any:
         if agent != "tool_0":
-            return self.game.read(state.level, text)
+            return self._read(state.level, text)
         if self.tool == "python":
             return read_program(text)
-        assert self.game.calls is not None
-        return self.game.calls.read(state.level, text)
+        return self._read_call(state.level, text)
 
     def _scripted(self, state: PlanningState, agent: str, policy: str, rng: random.Random) -> str:
-        game, role = self.game, role_of(agent)
-        moves = game.plan(state.level, state.position, policy, self.moves_per_turn, rng)
+        role = role_of(agent)
+        moves = self._plan(state.level, state.position, policy, self.moves_per_turn, rng)
         if role == "tool" and self.tool == "python":
-            return f"```python\nprint({game.write(moves)!r})\n```"
-        if role == "tool" and game.calls is not None:
-            return f"#### {game.calls.write}({game.write(moves)})"
+            return f"```python\nprint({self._write(moves)!r})\n```"
         if self._is_terse[role]:
-            return game.write_terse(state.level, moves) or game.write(moves)
-        return f"#### {game.write(moves)}"
+            return self._write_terse(state.level, moves) or self._write(moves)
+        return f"#### {self._write(moves)}"
 
     # Turns --------------------------------------------------------------------------------------
 
@@ -174,7 +650,7 @@ class PlanningEnv(TextEnv[PlanningState]):
         # The proposal has been paid for: what is not done of it is paid back here.
         team = reached - state.potential + SUCCESS * solved
         ends = solved or (is_lost and self._stop_when_lost)
-        return Transition(after, team, local, ends, solved, self.game.facts(state, trial, True))
+        return Transition(after, team, local, ends, solved, self._facts(state, trial, True))
 
     def _propose(self, state: PlanningState, action: Any, work: ToolWork) -> Transition:
         """Try moves without making them, and show them to the planner."""
@@ -186,16 +662,16 @@ class PlanningEnv(TextEnv[PlanningState]):
         after = PlanningState(
             level, position, used, promised, work.call, work.result, trial.kept, refused, unchanged
         )
-        facts = self.game.facts(state, trial, False)
+        facts = self._facts(state, trial, False)
         return Transition(after, promised - before, local, False, False, facts)
 
     def _judged(self, state: PlanningState, action: Any) -> tuple[Trial, float, str]:
         """Return what an answer does, what it costs, and why it changes nothing if it does not."""
-        game, costs = self.game, self._costs
+        costs = self._costs
         if isinstance(action, ParseError):
-            trial = game.attempt(state.level, state.position, game.no_answer, self.moves_per_turn)
+            trial = self._attempt(state.level, state.position, self._no_answer, self.moves_per_turn)
             return trial, costs.malformed, "the answer could not be read"
-        trial = game.attempt(state.level, state.position, action, self.moves_per_turn)
+        trial = self._attempt(state.level, state.position, action, self.moves_per_turn)
         if trial.unchanged:
             return trial, costs.empty, trial.unchanged
         if not (illegal := trial.num_illegal):
@@ -211,8 +687,6 @@ class PlanningEnv(TextEnv[PlanningState]):
         else:
             done = self._propose(state, work.answer, work)
         info: dict[str, Any] = {**done.info, "tool_call": work.call, "tool_result": work.result}
-        if work.num_cut:
-            info["cut_moves"] += work.num_cut
         if self._tool_decides and work.lack:
             return done._replace(state=done.state._replace(unchanged=work.lack), info=info)
         return done._replace(info=info)
@@ -220,11 +694,10 @@ class PlanningEnv(TextEnv[PlanningState]):
     def _work(self, state: PlanningState, action: Any) -> ToolWork:
         if isinstance(action, ParseError):
             return ToolWork(action, "", f"none: {action.reason}")
-        game, level, position = self.game, state.level, state.position
         if self.tool == "call":
-            assert game.calls is not None
-            return game.calls.answer(level, position, action, self.moves_per_turn)
-        run = run_program(action, game.program_input(level, position) + "\n")
-        answer = run.answer(lambda printed: game.read_printed(level, printed))
+            return self._answer_call(state, action)
+        level = state.level
+        run = run_program(action, self._program_input(level, state.position) + "\n")
+        answer = run.answer(lambda printed: self._read_printed(level, printed))
         lack = answer.reason if isinstance(answer, ParseError) else ""
         return ToolWork(answer, show_program(action), run.report, lack)

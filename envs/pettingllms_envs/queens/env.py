@@ -1,4 +1,4 @@
-"""`QueensEnv`: the problem of the queens as a game with proposals."""
+"""`QueensEnv`: the problem of the queens as a game with proposals, and the words of its prompts."""
 
 from __future__ import annotations
 
@@ -10,23 +10,108 @@ from typing import Any, ClassVar, cast
 
 from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
-from pettingllms.prompts import PromptTemplate, meanings
-from pettingllms_envs.planning.env import PlanningEnv
-from pettingllms_envs.planning.game import (
-    Game,
+from pettingllms.prompts import PromptField
+from pettingllms.types import ParseError
+from pettingllms_envs.planning.env import (
+    DUTIES_APART,
+    LIMITS,
+    PlanningEnv,
     PlanningState,
     Trial,
+    Words,
     make_moves,
     solution_facts,
     why_unchanged,
 )
-from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
 from pettingllms_envs.queens import rules, text
 from pettingllms_envs.queens.generator import MIN_MOVES, Request, generate
-from pettingllms_envs.queens.program import PROGRAM
-from pettingllms_envs.queens.prompts import DRAWN, FIELDS, WORDS
 from pettingllms_envs.queens.rules import Columns, Level, Move, canonical_form
 from pettingllms_envs.reward import shaped
+
+PROGRAM = """\
+import json
+import sys
+
+rows = [line for line in sys.stdin.read().splitlines() if line and " " not in line]
+size = len(rows)
+now = [size - len(row.lstrip(".")) for row in rows]
+still = [row.strip(".") == "F" or row.islower() for row in rows]
+
+
+def place(columns):
+    row = len(columns)
+    if row == size:
+        return columns
+    stay = [now[row]]
+    others = [] if still[row] else [col for col in range(size) if col != now[row]]
+    for col in stay + others:
+        if all(col != c and abs(col - c) != row - r for r, c in enumerate(columns)):
+            found = place(columns + [col])
+            if found:
+                return found
+
+
+print(json.dumps([[row, col] for row, col in enumerate(place([])) if col != now[row]]))
+"""
+"""Backtracking that leaves pieces where they are first, and takes all of them for queens."""
+
+
+WORDS = Words(
+    goal="Move queens until no two of them attack each other: no two in one column or diagonal",
+    rules=f"""\
+Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left. Q is a queen, F a \
+queen that is fixed, . an empty cell. There is one queen in each row. A move [row, column] puts \
+the queen of a row into another column; other queens are not in its way. Fixed queens stay.
+{LIMITS}""",
+    user="Turn {turn} of {max_turns}.{history}\n{scene}",
+    example="[[0,3],[2,1]]",
+    program="""\
+The program reads the board from stdin, one line per row, without spaces and without numbers. It \
+prints a JSON list of moves. Its answer is the last list that it prints, such as [[0,3],[2,1]].""",
+    duties=DUTIES_APART,
+)
+DRAWN = WORDS._replace(
+    goal="Move pieces until none of them attacks another",
+    rules=f"""\
+Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left. Q is a queen, F a \
+queen that is fixed, A to E other pieces, a to e the same fixed, . an empty cell. There is one \
+piece in each row. A move [row, column] puts the piece of a row into another column; other pieces \
+are not in its way. Fixed pieces stay.
+How a kind attacks: 1,2 is one step of 1 row and 2 columns, or of 2 rows and 1 column, in any \
+direction; 1,2*3 is up to 3 such steps in the same direction, 1,2* any number of them. No piece is \
+in the way of an attack.
+{LIMITS}""",
+    program="""\
+The program reads from stdin a line for each kind of piece but queens, such as A 0,1*3 1,2, then \
+the board, one line per row, without spaces and without numbers. It prints a JSON list of moves. \
+Its answer is the last list that it prints, such as [[0,3],[2,1]].""",
+)
+"""The words where other pieces stand among the queens."""
+FIELDS: dict[str, PromptField[PlanningState]] = {
+    "scene": PromptField(
+        "`board`, `columns` and `attacks`, as the default prompts show them",
+        lambda state, agent, turn: text.scene_text(state.level, state.position),
+    ),
+    "board": PromptField(
+        "the board with row and column numbers",
+        lambda state, agent, turn: text.labelled_board(state.level, state.position),
+    ),
+    "columns": PromptField(
+        "the column of the queen of each row, as a JSON list",
+        lambda state, agent, turn: str(list(state.position)),
+    ),
+    "attacks": PromptField(
+        "number of pairs of queens that attack each other",
+        lambda state, agent, turn: rules.attacks(state.level, state.position),
+    ),
+    "columns_compact": PromptField(
+        "the columns as hexadecimal digits", lambda state, agent, turn: text.digits(state.position)
+    ),
+    "fixed_compact": PromptField(
+        "a digit for each row: 1 if its queen is fixed, else 0",
+        lambda state, agent, turn: text.digits(state.level.fixed),
+    ),
+}
 
 
 def plan(
@@ -88,25 +173,6 @@ def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
 
 _TIGHT = {"max_turns": 3, "moves_per_turn": 3}
 """Few moves: on boards with many solutions, who tries often enough finds one."""
-
-GAME = Game[Level, Columns, tuple[Move, ...], tuple[Move, ...]](
-    generate=generate,
-    start=lambda level: level.start,
-    read_level=text.parse_level,
-    read_levels=text.parse_levels,
-    identity=lambda level: canonical_form(level).decode(),
-    read=lambda level, answer: text.read_moves(answer),
-    read_printed=lambda level, printed: text.read_printed(printed),
-    attempt=attempt,
-    no_answer=(),
-    facts=facts,
-    plan=plan,
-    write=text.moves_json,
-    write_terse=text.moves_terse,
-    board=text.board_text,
-    program_input=text.board_text,
-    length=lambda level: level.shortest,
-)
 
 
 class QueensEnv(PlanningEnv):
@@ -253,11 +319,30 @@ class QueensEnv(PlanningEnv):
         last=6,
     )
     fixed_program: ClassVar[str] = PROGRAM
-    game = GAME
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(WORDS, 4, 10)
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(
-        all_fields(GAME, FIELDS, limits_of(WORDS, 4, 10, "shaped"))
-    )
+    words = WORDS
+    own_fields = FIELDS
+    default_limits = (4, 10)
+    _draw = staticmethod(generate)
+    _read_level = staticmethod(text.parse_level)
+    _read_level_file = staticmethod(text.parse_levels)
+    _attempt = staticmethod(attempt)
+    _facts = staticmethod(facts)
+    _plan = staticmethod(plan)
+    _write = staticmethod(text.moves_json)
+    _write_terse = staticmethod(text.moves_terse)
+    _board = staticmethod(text.board_text)
+
+    @staticmethod
+    def _identity(level: Level) -> str:
+        return canonical_form(level).decode()
+
+    @staticmethod
+    def _read(level: Level, answer: str) -> tuple[Move, ...] | ParseError:
+        return text.read_moves(answer)
+
+    @staticmethod
+    def _read_printed(level: Level, printed: str) -> tuple[Move, ...] | ParseError:
+        return text.read_printed(printed)
 
     def __init__(
         self,

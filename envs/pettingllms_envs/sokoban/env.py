@@ -1,21 +1,26 @@
-"""`SokobanEnv`: Sokoban as a game with proposals."""
+"""`SokobanEnv`: Sokoban as a game with proposals, and the words of its prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_flag, check_whole
 from pettingllms.difficulty import Difficulty
-from pettingllms.prompts import PromptTemplate, meanings
-from pettingllms_envs.grid import moves_json, read_moves, read_printed_moves
-from pettingllms_envs.planning.env import PlanningEnv
-from pettingllms_envs.planning.game import POLICIES, Game, PlanningState, Trial, why_unchanged
-from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
+from pettingllms.prompts import PromptField
+from pettingllms.types import ParseError
+from pettingllms_envs.grid import cells_of, moves_json, read_moves, read_printed_moves
+from pettingllms_envs.planning.env import (
+    POLICIES,
+    PlanningEnv,
+    PlanningState,
+    Trial,
+    Words,
+    why_unchanged,
+)
 from pettingllms_envs.sokoban import text
-from pettingllms_envs.sokoban.calls import CALLS
 from pettingllms_envs.sokoban.drawn import outlook_at, play_at
 from pettingllms_envs.sokoban.generator import (
     MAX_SIZE,
@@ -25,9 +30,149 @@ from pettingllms_envs.sokoban.generator import (
     generate,
 )
 from pettingllms_envs.sokoban.policies import moves_of
-from pettingllms_envs.sokoban.program import PROGRAM
-from pettingllms_envs.sokoban.prompts import FIELDS, words
 from pettingllms_envs.sokoban.rules import Level, Placement
+from pettingllms_envs.sokoban.text import (
+    PUSHES,
+    cell_list,
+    labelled_text,
+    places_text,
+    scene_text,
+    shown_text,
+)
+from pettingllms_envs.terrain import rules_text
+
+PROGRAM = """\
+import heapq
+import json
+import sys
+
+rows = [line.strip() for line in sys.stdin if ":" not in line]
+at = {(r, c): s for r, row in enumerate(rows) for c, s in enumerate(row) if s != "#"}
+start = next(cell for cell, s in at.items() if s in "@+")
+goals = [cell for cell, s in at.items() if s in ".*+"]
+STEPS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
+
+pushes = dict.fromkeys(goals, 0)  # of a box that is alone, to the nearest goal
+queue = list(goals)
+for r, c in queue:
+    for dr, dc in STEPS.values():
+        near = r - dr, c - dc
+        if near in at and (r - 2 * dr, c - 2 * dc) in at and near not in pushes:
+            pushes[near] = pushes[r, c] + 1
+            queue.append(near)
+
+
+def walks(player, boxes):
+    found, queue = {player: ""}, [player]
+    for r, c in queue:
+        for move, (dr, dc) in STEPS.items():
+            near = r + dr, c + dc
+            if near in at and near not in boxes and near not in found:
+                found[near] = found[r, c] + move
+                queue.append(near)
+    return found
+
+
+boxes = frozenset(cell for cell, s in at.items() if s in "$*")
+heap, seen, number = [(0, 0, start, boxes, "")], set(), 0
+while heap:
+    _, _, player, boxes, path = heapq.heappop(heap)
+    if boxes == frozenset(goals):
+        print(json.dumps(list(path)))
+        break
+    ways = walks(player, boxes)
+    if (min(ways), boxes) in seen:
+        continue
+    seen.add((min(ways), boxes))
+    for r, c in boxes:
+        for move, (dr, dc) in STEPS.items():
+            target = r + dr, c + dc
+            if (r - dr, c - dc) in ways and target in pushes and target not in boxes:
+                pushed, number = boxes - {(r, c)} | {target}, number + 1
+                longer = path + ways[r - dr, c - dc] + move
+                left = sum(pushes[box] for box in pushed)
+                heapq.heappush(heap, (len(longer) + 3 * left, number, (r, c), pushed, longer))
+"""
+"""A search over pushes, first where few of them are left."""
+
+
+_RULES = """\
+# is a wall, $ a box, . a goal, * a box on a goal, @ the player, + the player on a goal, _ \
+free floor. Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left.
+Moves: U is row - 1, D is row + 1, L is column - 1, R is column + 1. A move into a box pushes it \
+one cell, if the cell beyond it holds no wall and no other box; boxes cannot be pulled. Moves are \
+executed in order; an illegal move changes nothing. A box stuck where it can reach no goal loses \
+the level{end}.
+There are {{max_turns}} turns, with at most {{moves_per_turn}} moves each. {{costs}}"""
+
+
+@cache
+def words(stop_when_lost: bool) -> Words:
+    """Return the words of prompts; they say whether a lost level ends the episode."""
+    return Words(
+        goal="Push all boxes onto goals",
+        rules=_RULES.format(end=" and ends the episode" if stop_when_lost else ""),
+        user="Turn {turn} of {max_turns}.{history}\n{scene}",
+        example='["U","R","R"]',
+        program="""\
+The program reads the board from stdin, one line per row, without spaces and without numbers. It \
+prints a JSON list of moves, such as ["U","R","R"]; its answer is the last list that it prints.""",
+    )
+
+
+def _places_compact(state: PlanningState) -> str:
+    level, (player, boxes, _) = state.level, state.position
+    cells = (player, *cells_of(boxes), *cells_of(level.goals))
+    places = (number for cell in cells for number in divmod(cell, level.stride))
+    num_digits = len(str(max(level.rows, level.cols) - 1))
+    return "".join(f"{number:0{num_digits}}" for number in places)
+
+
+FIELDS: dict[str, PromptField[PlanningState]] = {
+    "scene": PromptField(
+        "`board` and, on the line below it, `places`; then `rules`",
+        lambda state, agent, turn: scene_text(state.level, *state.position),
+    ),
+    "board": PromptField(
+        "the board with row and column numbers, symbols divided by spaces",
+        lambda state, agent, turn: labelled_text(state.level, *state.position),
+    ),
+    "board_compact": PromptField(
+        "the board, one line per row, nothing between the symbols",
+        lambda state, agent, turn: shown_text(state.level, *state.position),
+    ),
+    "board_flat": PromptField(
+        "the board without line breaks",
+        lambda state, agent, turn: shown_text(state.level, *state.position).replace("\n", ""),
+    ),
+    "rules": PromptField(
+        "what holds in this level alone; begins with a line break unless it is empty",
+        lambda state, agent, turn: rules_text(state.level.rules, PUSHES),
+    ),
+    "places": PromptField(
+        "sentences with the cells of player, boxes and goals, open doors, letters under things",
+        lambda state, agent, turn: places_text(state.level, *state.position),
+    ),
+    "places_compact": PromptField(
+        "row and column of the player, of each box and of each goal: 213243; two digits each "
+        "where the board has more than ten rows or columns",
+        lambda state, agent, turn: _places_compact(state),
+    ),
+    "player": PromptField(
+        "the player's (row, column)",
+        lambda state, agent, turn: cell_list(1 << state.position.player, state.level.stride),
+    ),
+    "boxes": PromptField(
+        "the (row, column) of all boxes",
+        lambda state, agent, turn: cell_list(state.position.boxes, state.level.stride),
+    ),
+    "goals": PromptField(
+        "the (row, column) of all goals",
+        lambda state, agent, turn: cell_list(state.level.goals, state.level.stride),
+    ),
+    "rows": PromptField("number of rows", lambda state, agent, turn: state.level.rows),
+    "cols": PromptField("number of columns", lambda state, agent, turn: state.level.cols),
+}
 
 
 # The planner often does what was proposed, and branches of a group often the same.
@@ -67,27 +212,6 @@ def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
     else:
         info["proposed"] = tuple(trial.kept)
     return info
-
-
-GAME = Game[Level, Placement, str, str](
-    generate=generate,
-    start=lambda level: Placement(level.player, level.boxes),
-    read_level=text.read_level,
-    read_levels=text.read_levels_of_file,
-    identity=lambda level: canonical_form(level).decode(),
-    read=lambda level, answer: read_moves(answer),
-    read_printed=lambda level, printed: read_printed_moves(printed),
-    attempt=attempt,
-    no_answer="",
-    facts=facts,
-    plan=moves_of,
-    write=moves_json,
-    write_terse=lambda level, moves: "".join(moves),
-    board=lambda level, place: text.full_text(level, *place),
-    program_input=lambda level, place: text.program_text(level, *place),
-    length=lambda level: level.num_moves,
-    calls=CALLS,
-)
 
 
 def _with_rules(number: int) -> dict[str, Any]:
@@ -130,10 +254,8 @@ class SokobanEnv(PlanningEnv):
     `####` if it is the only one and ends the text, lower case, words, missing quotes, and
     capital letters alone (`UR`). The first `moves_per_turn` moves are executed in order until
     the level is solved; an illegal move changes nothing.
-    Tool with `tool="python"`: a program in a closed code block; it reads the board from stdin,
-    without spaces and numbers, and prints a list of moves. Tool with `tool="call"`: up to 8 calls
-    of `walk(row, col)`, `push(row, col, direction, count)` and `move(moves)`, each beginning
-    where the one before ended. Rows and columns are numbered from 0.
+    Tool: a program in a closed code block; it reads the board from stdin, without spaces and
+    numbers, and prints a list of moves. Rows and columns are numbered from 0.
 
     ## Reward
 
@@ -150,10 +272,10 @@ class SokobanEnv(PlanningEnv):
     | team | planner | rise of the potential, minus what was promised this turn |
     | team | planner: solved | +1 |
     | local | unreadable text; program that fails or prints no answer | -0.05 / T |
-    | local | moves that change nothing, or none; calls of which all are refused | -0.04 / T |
+    | local | moves that change nothing, or none | -0.04 / T |
     | local | else, each illegal move, executed or proposed | -0.04 / (T M) |
 
-    What a program prints, the moves of all calls and the proposer's list are proposals, of at most
+    What a program prints and the proposer's list are proposals, of at most
     M moves; a program that fails or runs too long proposes nothing. A turn's team parts add up to
     its real progress: a promise that is not kept pays nothing, and closed loops pay 0. With
     alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in [-0.06, 0.1) in
@@ -177,8 +299,8 @@ class SokobanEnv(PlanningEnv):
     - `executed`: (planner) the moves that were executed.
     - `num_pushes`: (planner) how many of them pushed a box.
     - `proposed`: (tool, proposer) the moves proposed to the planner.
-    - `tool_call`: (tool) the program or the calls.
-    - `tool_result`: (tool) what the planner reads about them.
+    - `tool_call`: (tool) the program.
+    - `tool_result`: (tool) what the planner reads about it.
     - `certificate`: what `level_moves` is: `"optimal"`: the length of a shortest solution;
       `"reference"`: that of some solution; `"none"`: nothing is known (large levels from files).
     - `level_moves`: moves of that solution, 0 if none is known.
@@ -199,7 +321,6 @@ class SokobanEnv(PlanningEnv):
     - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
     - `stop_when_lost`: whether an episode ends when it is certainly lost.
     - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
-    - `tool`: what the tool agent may do: `"python"` or `"call"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to rotation, reflection, and the player's place within its region; with rules, by what
       letters mean and by the player's place itself.
@@ -259,11 +380,49 @@ class SokobanEnv(PlanningEnv):
         last=7,
     )
     fixed_program: ClassVar[str] = PROGRAM
-    game = GAME
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(words(True), 4, 20)
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(
-        all_fields(GAME, FIELDS, limits_of(words(True), 4, 20, "shaped"))
-    )
+    words = words(stop_when_lost=True)
+    own_fields = FIELDS
+    default_limits = (4, 20)
+    _no_answer = ""
+    _draw = staticmethod(generate)
+    _read_level = staticmethod(text.read_level)
+    _read_level_file = staticmethod(text.read_levels_of_file)
+    _attempt = staticmethod(attempt)
+    _facts = staticmethod(facts)
+    _plan = staticmethod(moves_of)
+    _write = staticmethod(moves_json)
+
+    @staticmethod
+    def _start(level: Level) -> Placement:
+        return Placement(level.player, level.boxes)
+
+    @staticmethod
+    def _identity(level: Level) -> str:
+        return canonical_form(level).decode()
+
+    @staticmethod
+    def _read(level: Level, text: str) -> str | ParseError:
+        return read_moves(text)
+
+    @staticmethod
+    def _read_printed(level: Level, printed: str) -> str | ParseError:
+        return read_printed_moves(printed)
+
+    @staticmethod
+    def _write_terse(level: Level, moves: str) -> str:
+        return "".join(moves)
+
+    @staticmethod
+    def _board(level: Level, position: Placement) -> str:
+        return text.full_text(level, *position)
+
+    @classmethod
+    def _program_input(cls, level: Level, position: Placement) -> str:
+        return text.program_text(level, *position)
+
+    @staticmethod
+    def _length(level: Level) -> int:
+        return level.num_moves
 
     def __init__(
         self,
@@ -280,7 +439,6 @@ class SokobanEnv(PlanningEnv):
         moves_per_turn: int = 20,
         stop_when_lost: bool = True,
         team: str = "tool-planner",
-        tool: str = "python",
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
         alpha: float = 1.0,
@@ -295,7 +453,6 @@ class SokobanEnv(PlanningEnv):
             words=words(stop_when_lost),
             fields=FIELDS,
             team=team,
-            tool=tool,
             max_turns=max_turns,
             moves_per_turn=moves_per_turn,
             stop_when_lost=stop_when_lost,

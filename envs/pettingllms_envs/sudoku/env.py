@@ -1,21 +1,30 @@
-"""`SudokuEnv`: Sudoku as a game with proposals."""
+"""`SudokuEnv`: Sudoku as a game with proposals, and the words of its prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from math import isqrt
+from operator import getitem, itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice, check_flag, plain
 from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
-from pettingllms.prompts import PromptTemplate, meanings
+from pettingllms.prompts import PromptField
 from pettingllms.seeding import check_split
-from pettingllms_envs.planning.env import PlanningEnv
-from pettingllms_envs.planning.game import Game, PlanningState, Trial
-from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
+from pettingllms.types import ParseError
+from pettingllms_envs.planning.env import (
+    PlanningEnv,
+    PlanningState,
+    Trial,
+    Words,
+    bounded,
+)
+from pettingllms_envs.reward import history_text
 from pettingllms_envs.sudoku import text
-from pettingllms_envs.sudoku.calls import CALLS
 from pettingllms_envs.sudoku.drawn_text import rules_lines
 from pettingllms_envs.sudoku.generator import (
     DEFAULT_CLUES,
@@ -27,10 +36,228 @@ from pettingllms_envs.sudoku.generator import (
 )
 from pettingllms_envs.sudoku.image import draw_image
 from pettingllms_envs.sudoku.policies import fills_of
-from pettingllms_envs.sudoku.program import PROGRAM
-from pettingllms_envs.sudoku.prompts import FIELDS, words
-from pettingllms_envs.sudoku.rules import Fill, FillAnswer, Grid, attempt, start
+from pettingllms_envs.sudoku.rules import (
+    TAKEN,
+    TAKEN_DRAWN,
+    Fill,
+    FillAnswer,
+    Grid,
+    attempt,
+    candidates,
+    start,
+    text_of,
+)
+from pettingllms_envs.sudoku.solver import BOX_SHAPES
 from pettingllms_envs.sudoku.symmetry import canonical, canonical_drawn
+from pettingllms_envs.sudoku.text import (
+    MAX_TERSE_SIZE,
+    SHOWN_CHARS,
+    cells_text,
+    fills_json,
+    fills_terse,
+)
+
+PROGRAM = """\
+import json
+import math
+import sys
+
+lines = sys.stdin.read().splitlines()
+size = len(lines[0].split())
+grid = [list(map(int, line.split())) for line in lines[:size]]
+high = math.isqrt(size)
+wide = size // high
+units = {(r, c): (r, size + c, 2 * size + r // high * high + c // wide)
+         for r in range(size) for c in range(size)}
+free = [(1 << size) - 1] * (3 * size)
+
+
+def toggle(cell, value):
+    for unit in units[cell]:
+        free[unit] ^= 1 << value - 1
+
+
+def candidates(cell):
+    a, b, c = units[cell]
+    return free[a] & free[b] & free[c]
+
+
+def solve(empty):
+    if not empty:
+        return True
+    cell = min(empty, key=lambda one: candidates(one).bit_count())
+    mask, rest = candidates(cell), [one for one in empty if one != cell]
+    for value in range(1, size + 1):
+        if mask >> value - 1 & 1:
+            grid[cell[0]][cell[1]] = value
+            toggle(cell, value)
+            if solve(rest):
+                return True
+            toggle(cell, value)
+    return False
+
+
+for cell in units:
+    value = grid[cell[0]][cell[1]]
+    if value:
+        if not candidates(cell) >> value - 1 & 1:
+            sys.exit("these are not the rules of Sudoku")
+        toggle(cell, value)
+solve([cell for cell in units if not grid[cell[0]][cell[1]]])
+print(json.dumps(grid))
+"""
+"""Backtracking, the cell with the fewest candidates first; drawn rules are not read."""
+
+
+_RULES = """\
+Every row, column and box of the {size}x{size} grid must hold each of the values 1 to {size} \
+once. Boxes have {box_rows} rows and {box_cols} columns. 0 is an empty cell. Rows and columns are \
+numbered from 1; row 1 is at the top, column 1 at the left.
+A fill is [row, column, value]; value 0 clears a cell. The given values cannot be changed. A value \
+that is already in the {taken} is refused. There are {{max_turns}} turns. {{costs}}"""
+
+_DRAWN = """\
+This puzzle has rules of its own, which stand below the grid:
+boxes: the boxes instead of those above, as the number of the box of each cell, row by row; \
+without this line those above hold.
+cages: lists of a sum and of cells [row, column]. The values of a cage differ and add up to its sum.
+diagonals: each of the two long diagonals must hold every value once too.
+Sums are not checked when a value is written.
+"""
+
+
+@cache
+def words(size: int, is_drawn: bool = False) -> Words:
+    """Return the words of prompts about grids of a size, with or without drawn rules."""
+    box_rows, box_cols = BOX_SHAPES[size]
+    taken = TAKEN_DRAWN if is_drawn else TAKEN
+    rules = _RULES.format(size=size, box_rows=box_rows, box_cols=box_cols, taken=taken)
+    lines = ", and below it the lines of boxes, cages and diagonals" if is_drawn else ""
+    return Words(
+        goal="Solve the Sudoku",
+        rules=rules.replace("A fill is", _DRAWN + "A fill is") if is_drawn else rules,
+        user="Turn {turn} of {max_turns}.\n{scene}" + "\n{rules}" * is_drawn,
+        update="Turn {turn} of {max_turns}.\n{scene}" * is_drawn,
+        example="[[1,2,3],[4,1,2]]",
+        program=f"""\
+The program reads the grid from stdin, as {size} lines of {size} numbers{lines}, and prints a JSON \
+list of fills, or a whole grid as a JSON list of rows; its answer is the last such list it \
+prints.""",
+        moves="fills",
+        done="written into the grid",
+        illegal="refused fill",
+        answer_note="Instead of fills, a whole grid as a JSON list of rows is read too; it "
+        "replaces all earlier fills.",
+        counts_moves=False,
+    )
+
+
+def own_fills(clues: bytes, cells: bytes) -> str:
+    """Return the fills that a grid holds besides the clues, as a JSON list."""
+    values_of, texts = _blanks(clues)
+    return "[" + "".join(map(getitem, texts, values_of(cells)))[:-1] + "]"
+
+
+# Agents of a turn and branches see the same grid.
+@lru_cache(maxsize=512)
+def _grid_and_fills(clues: bytes, cells: bytes) -> str:
+    return f"{text_of(cells)}\nFilled in by your team so far: {own_fills(clues, cells)}"
+
+
+@lru_cache(maxsize=512)
+def _blanks(clues: bytes) -> tuple[Callable[[bytes], tuple[int, ...]], list[list[str]]]:
+    """Return what reads the values of all cells that are no clues, and the texts of their fills."""
+    texts = _fill_texts(isqrt(len(clues)))
+    cells = [cell for cell, clue in enumerate(clues) if not clue]
+    # One cell more: for a single cell it would give no tuple.
+    return itemgetter(*cells, -1), [texts[cell] for cell in cells]
+
+
+@cache
+def _fill_texts(size: int) -> list[list[str]]:
+    """Return every fill of every cell as text that ends with a comma; that of value 0 is empty."""
+    numbers = range(1, size + 1)
+    return [
+        ["", *(f"[{row},{col},{value}]," for value in numbers)]
+        for row in numbers
+        for col in numbers
+    ]
+
+
+def _scene(state: PlanningState, turn: int) -> str:
+    """Return the grid, and below it the lines on what the team did before this turn."""
+    puzzle, grid, _, _, _, _, _, refused, unchanged = state
+    cells, _, _, num_right, num_wrong = grid
+    has_fills = turn and (num_right or num_wrong)
+    text = _grid_and_fills(puzzle.clues, cells) if has_fills else text_of(cells)
+    if refused:
+        text += f"\nRefused last turn: {refused}"
+    return text + history_text(unchanged) if unchanged else text
+
+
+def _history(state: PlanningState, turn: int) -> str:
+    return _scene(state, turn).removeprefix(state.position.text)
+
+
+def _proposal_compact(state: PlanningState) -> str:
+    return bounded(fills_terse(state.proposal, state.level.size), SHOWN_CHARS)
+
+
+def _candidates_compact(state: PlanningState) -> str:
+    puzzle, size = state.level, state.level.size
+    cells = [cell for cell, value in enumerate(state.position.cells) if not value]
+    found = [
+        [cell // size + 1, cell % size + 1, *candidates(puzzle, state.position, cell)]
+        for cell in cells
+    ]
+    if size > MAX_TERSE_SIZE:
+        return json.dumps(found, separators=(",", ":"))
+    return ",".join("".join(map(str, numbers)) for numbers in found)
+
+
+FIELDS: dict[str, PromptField[PlanningState]] = {
+    "scene": PromptField(
+        "`grid` and, below it, `history`", lambda state, agent, turn: _scene(state, turn)
+    ),
+    "grid": PromptField(
+        "the grid, one row per line, 0 for empty cells",
+        lambda state, agent, turn: state.position.text,
+    ),
+    "grid_flat": PromptField(
+        "the grid as one line of symbols, one for each cell: 1-9, then A-G, . for empty cells",
+        lambda state, agent, turn: cells_text(state.position.cells),
+    ),
+    "candidates_compact": PromptField(
+        "row, column and the values that the rules allow there, for every empty cell, as "
+        "digits, if n has one: 113,1224",
+        lambda state, agent, turn: _candidates_compact(state),
+    ),
+    "history": PromptField(
+        "from the second turn on, lines on the team's fills, on refused ones and on a last "
+        "turn that changed nothing; begins with a line break unless it is empty",
+        lambda state, agent, turn: _history(state, turn),
+    ),
+    "own_fills": PromptField(
+        "the team's fills in the grid",
+        lambda state, agent, turn: own_fills(state.level.clues, state.position.cells),
+    ),
+    "refused": PromptField(
+        "the fills refused last turn", lambda state, agent, turn: state.refused or "none"
+    ),
+    "proposal": PromptField(
+        "the fills proposed this turn",
+        lambda state, agent, turn: bounded(fills_json(state.proposal), SHOWN_CHARS),
+    ),
+    "proposal_compact": PromptField(
+        "the same as digits, if n has one: 123,412",
+        lambda state, agent, turn: _proposal_compact(state),
+    ),
+    "rules": PromptField(
+        "a line for each rule that is drawn with the puzzle; empty without",
+        lambda state, agent, turn: "\n".join(rules_lines(state.level.size, state.level.rules)),
+    ),
+    "size": PromptField("n", lambda state, agent, turn: state.level.size),
+}
 
 
 def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
@@ -53,31 +280,11 @@ def board(puzzle: Puzzle, grid: Grid) -> str:
     return "\n".join([grid.text, *rules_lines(puzzle.size, puzzle.rules)])
 
 
-def _identity(puzzle: Puzzle) -> str:
+def identity(puzzle: Puzzle) -> str:
+    """What decides the split of a puzzle: equal for all its images."""
     if puzzle.rules:
         return canonical_drawn(puzzle.size, puzzle.clues, puzzle.rules).hex()
     return canonical(puzzle.size, puzzle.clues).hex()
-
-
-GAME = Game[Puzzle, Grid, FillAnswer, Sequence[Fill]](
-    generate=generate_of_split,
-    start=start,
-    read_level=text.read_puzzle,
-    read_levels=text.read_puzzles,
-    identity=_identity,
-    read=lambda puzzle, answer: text.read_answer(answer, puzzle.size),
-    read_printed=lambda puzzle, printed: text.read_printed_answer(printed, puzzle.size),
-    attempt=attempt,
-    no_answer=FillAnswer(()),
-    facts=facts,
-    plan=fills_of,
-    write=text.fills_json,
-    write_terse=lambda puzzle, fills: text.fills_terse(fills, puzzle.size),
-    board=board,
-    program_input=board,
-    length=lambda puzzle: 0,
-    calls=CALLS,
-)
 
 
 class SudokuEnv(PlanningEnv):
@@ -120,10 +327,9 @@ class SudokuEnv(PlanningEnv):
     or box, or in the cage or on the diagonal. Sums of cages are not checked. A wrong value that
     contradicts nothing is written; it can be cleared or replaced. A list of more than 2 n * n fills
     is unreadable.
-    Tool with `tool="python"`: a program in a closed code block; it reads the grid from stdin,
+    Tool: a program in a closed code block; it reads the grid from stdin,
     below it a line for each drawn rule (`boxes [[1,1,2,2],...]`, `cages [[7,[1,1],[1,2]],...]`,
-    `diagonals`), and prints fills or a grid. Tool with `tool="call"`: up to 8 calls of
-    `candidates(row, col)`, `places(unit, number, value)` and `check(fills)`.
+    `diagonals`), and prints fills or a grid.
 
     ## Reward
 
@@ -136,10 +342,10 @@ class SudokuEnv(PlanningEnv):
     | team | planner | rise of the potential, minus what was promised this turn |
     | team | planner: solved | +1 |
     | local | unreadable text; program that fails or prints no answer | -0.05 / T |
-    | local | fills that change nothing, or none; calls of which all are refused | -0.04 / T |
+    | local | fills that change nothing, or none | -0.04 / T |
     | local | else, each refused fill, -0.04 / T at most | -0.04 / (T n n) |
 
-    What a program prints, the fills of the last `check` and the proposer's list are proposals; a
+    What a program prints and the proposer's list are proposals; a
     program that fails or runs too long proposes nothing. A turn's team parts add up to its real
     progress: a promise that is not kept pays nothing, and closed loops pay 0. With alpha=1 the
     return of every agent is in [1.05, 1.1] in a solved episode and in [-0.15, 0.1) in an unsolved
@@ -158,8 +364,8 @@ class SudokuEnv(PlanningEnv):
     - `solvable`: whether the grid can still be completed without clearing a cell; never shown
       to agents.
     - `proposed`: (tool, proposer) the fills proposed to the planner.
-    - `tool_call`: (tool) the program or the calls.
-    - `tool_result`: (tool) what the planner reads about them.
+    - `tool_call`: (tool) the program.
+    - `tool_result`: (tool) what the planner reads about it.
 
     ## Arguments
 
@@ -172,7 +378,6 @@ class SudokuEnv(PlanningEnv):
       rules ask for more in any case.
     - `max_turns`: turns of an episode.
     - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
-    - `tool`: what the tool agent may do: `"python"` or `"call"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a puzzle's content up
       to renaming of values, permutation of rows, columns, bands and stacks, and transposition;
       with drawn rules by that of its solution, boxes and diagonals, up to renaming, rotation and
@@ -233,11 +438,36 @@ class SudokuEnv(PlanningEnv):
         last=7,
     )
     fixed_program: ClassVar[str] = PROGRAM
-    game = GAME
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(words(4), 4, 16)
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(
-        all_fields(GAME, FIELDS, limits_of(words(4), 4, 16, "shaped"))
-    )
+    words = words(4)
+    own_fields = FIELDS
+    default_limits = (4, 16)
+    _no_answer = FillAnswer(())
+    _draw = staticmethod(generate_of_split)
+    _start = staticmethod(start)
+    _read_level = staticmethod(text.read_puzzle)
+    _read_level_file = staticmethod(text.read_puzzles)
+    _identity = staticmethod(identity)
+    _attempt = staticmethod(attempt)
+    _facts = staticmethod(facts)
+    _plan = staticmethod(fills_of)
+    _write = staticmethod(text.fills_json)
+    _board = staticmethod(board)
+
+    @staticmethod
+    def _read(puzzle: Puzzle, answer: str) -> FillAnswer | ParseError:
+        return text.read_answer(answer, puzzle.size)
+
+    @staticmethod
+    def _read_printed(puzzle: Puzzle, printed: str) -> FillAnswer | ParseError:
+        return text.read_printed_answer(printed, puzzle.size)
+
+    @staticmethod
+    def _write_terse(puzzle: Puzzle, fills: Sequence[Fill]) -> str:
+        return text.fills_terse(fills, puzzle.size)
+
+    @staticmethod
+    def _length(puzzle: Puzzle) -> int:
+        return 0
 
     def __init__(
         self,
@@ -248,7 +478,6 @@ class SudokuEnv(PlanningEnv):
         singles_only: bool = True,
         max_turns: int = 4,
         team: str = "tool-planner",
-        tool: str = "python",
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
         alpha: float = 1.0,
@@ -268,7 +497,6 @@ class SudokuEnv(PlanningEnv):
             words=words(size, is_drawn=num_rules > 0),
             fields=FIELDS,
             team=team,
-            tool=tool,
             max_turns=max_turns,
             moves_per_turn=size * size,  # refused fills that cost as much as an empty answer
             prompts=prompts,

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import isqrt
 from typing import NamedTuple
 
-from pettingllms_envs.planning.game import Trial
+from pettingllms_envs.planning.env import Trial
 from pettingllms_envs.reward import PROGRESS
 from pettingllms_envs.sudoku.drawn_solver import Rules
 from pettingllms_envs.sudoku.generator import Puzzle

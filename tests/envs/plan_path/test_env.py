@@ -16,7 +16,7 @@ from pettingllms.errors import (
 )
 from pettingllms.testing import check_documentation, transcript_of
 from pettingllms_envs.plan_path import PlanPathEnv
-from pettingllms_envs.plan_path.prompts import VIEWS
+from pettingllms_envs.plan_path.env import VIEWS
 from pettingllms_envs.team_table import TEAMS
 
 LEVEL = "P..#\n##..\n...G"

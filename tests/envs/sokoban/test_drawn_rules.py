@@ -238,7 +238,7 @@ def started(**kwargs):
 
 
 def test_agents_read_rules_open_doors_and_what_is_covered():
-    env = started(team="single", tool="call")
+    env = started(team="single")
     assert env.observe("planner_0").endswith("\nq: ice\nk: key of m\nm: door of k")
     env.step("D")
     assert "Now free: the doors m." in env.observe("planner_0")
@@ -246,21 +246,6 @@ def test_agents_read_rules_open_doors_and_what_is_covered():
     env.step("URR")
     assert "Boxes not on goals: (1, 4)" in env.observe("planner_0")
     assert "under row 1, column 3: q" in env.observe("planner_0")
-
-
-def test_helper_functions_know_the_rules():
-    env = started(tool="call")
-    env.step("#### walk(2, 1) push(1, 4, R, 1) push(1, 5, R, 5) walk(0, 0)")
-    results = env.state().tool_result.split("\n")
-    assert (
-        results[0]
-        == 'walk(2, 1) = ["D"], then the player is at (2, 1) and 0 of 1 boxes are on goals'
-    )
-    assert results[1].startswith(
-        'push(1, 4, R, 1) = ["U","R","R","R"], then the player is at (1, 4)'
-    )
-    assert results[2] == "push(1, 5, R, 5) = none: the box can be pushed 1 times R"
-    assert results[3] == "walk(0, 0) = none: that cell cannot be reached without pushing"
 
 
 def test_a_picture_shows_letters_until_doors_are_open():

@@ -22,12 +22,10 @@ from pettingllms_envs.sokoban.text import level_text
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN
 
 TEAMS = [
-    {"team": "tool-planner", "tool": "python"},
-    {"team": "tool-planner", "tool": "call"},
+    {"team": "tool-planner"},
     {"team": "proposer-planner"},
     {"team": "single"},
-    {"team": "single-tool", "tool": "python"},
-    {"team": "single-tool", "tool": "call"},
+    {"team": "single-tool"},
 ]
 CORRIDOR = "#######\n#@ $ .#\n#     #\n#######"
 
@@ -225,43 +223,6 @@ def test_a_program_that_fails_proposes_nothing(failing):
     assert not env.state().proposal
 
 
-def test_helper_calls_are_chained_and_proposed():
-    env = SokobanEnv(tool="call", levels=[CORRIDOR])
-    env.reset(seed=0)
-    env.step("I think.\n#### walk(1, 2) push(1, 3, R, 2) walk(0, 0)")
-    assert env.state().proposal == "RRR"
-    assert env.state().tool_result.split("\n") == [
-        'walk(1, 2) = ["R"], then the player is at (1, 2) and 0 of 1 boxes are on goals',
-        'push(1, 3, R, 2) = ["R","R"], then the player is at (1, 4) and the level is solved',
-        "walk(0, 0) = none: that cell is not free",
-    ]
-    env.step('#### ["R","R","R"]')
-    assert env.infos["planner_0"]["success"]
-
-
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        ("walk(1, 1)", "none: the player stands there"),
-        ("walk(99, 99)", "none: that cell is not free"),
-        ("push(1, 1, R, 1)", "none: there is no box on that cell"),
-        ("push(1, 3, R, 9)", "none: the box can be pushed 2 cells R"),
-        ("push(1, 3, U)", "none: the box can be pushed 0 cells U"),
-        ("push(1, 3, D)", "none: the cell behind the box is not free"),
-        ("push(1, 3, R, 0)", "none: the box can be pushed 0 cells R"),
-        ("move([])", "none: no moves"),
-        ('move(["U"])', '["U"], then the player is at (1, 1) (1 of the moves illegal) and'),
-    ],
-)
-def test_helper_calls_that_fail(call, told):
-    env = SokobanEnv(tool="call", levels=[CORRIDOR])
-    env.reset(seed=0)
-    env.step(f"#### {call}")
-    assert told in env.state().tool_result
-    if told.startswith("none"):
-        assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.01}
-
-
 HOSTILE_TOOL_TEXTS = [
     "#### move([" + "R," * 200_000 + "R])",
     "#### " + "move([" + "R " * 50_000 + "]) ",
@@ -275,7 +236,7 @@ HOSTILE_TOOL_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("kwargs", TEAMS[:3], ids=names)
+@pytest.mark.parametrize("kwargs", TEAMS[:2], ids=names)
 @pytest.mark.parametrize("text", HOSTILE_TOOL_TEXTS, ids=range(len(HOSTILE_TOOL_TEXTS)))
 def test_the_planner_reads_a_bounded_prompt(kwargs, text):
     env = SokobanEnv(**kwargs, size=16, boxes=2, moves_per_turn=100)
@@ -294,7 +255,7 @@ def huge_level():
     return "\n".join(rows)
 
 
-@pytest.mark.parametrize("kwargs", TEAMS[:3], ids=names)
+@pytest.mark.parametrize("kwargs", TEAMS[:2], ids=names)
 def test_prompts_of_the_largest_levels_are_in_the_space(kwargs):
     env = SokobanEnv(**kwargs, levels=[huge_level()], moves_per_turn=MAX_MOVES_PER_TURN)
     env.reset(seed=0)
@@ -311,17 +272,6 @@ def test_larger_levels_and_longer_turns_are_refused():
         SokobanEnv(levels=["#" * 65 + "\n" + huge_level().replace("\n", "#\n") + "#"])
     with pytest.raises(InvalidArgument, match=r"moves_per_turn: .* from 1 to 10000"):
         SokobanEnv(moves_per_turn=MAX_MOVES_PER_TURN + 1)
-
-
-def test_long_lists_of_moves_are_cut_before_they_are_run():
-    env = SokobanEnv(tool="call", levels=[CORRIDOR], moves_per_turn=2)
-    env.reset(seed=0)
-    env.step(f"#### move({moves_json('RR' * 500)}) walk(1, 1)")
-    assert env.infos["tool_0"]["cut_moves"] == 1000
-    first, second = env.state().tool_result.split("\n")
-    assert "characters left out" in first
-    assert '= ["R","R"], then the player is at (1, 3)' in first
-    assert second.startswith('walk(1, 1) = ["L","L"]')
 
 
 def test_levels_from_texts_files_and_options(tmp_path):
@@ -351,7 +301,7 @@ def test_levels_from_texts_files_and_options(tmp_path):
 
 def test_boxoban_levels_play(shared_data):
     path = shared_data("boxoban/medium_valid.txt")
-    env = SokobanEnv(levels=path, tool="call", moves_per_turn=200)
+    env = SokobanEnv(levels=path, moves_per_turn=200)
     solved = 0
     for seed in range(5):
         env.reset(seed=seed)
@@ -372,7 +322,6 @@ def test_boxoban_levels_play(shared_data):
         ({"max_moves": 81}, UnreachableRequest),
         ({"min_moves": 90}, UnreachableRequest),
         ({"team": "duo"}, InvalidArgument),
-        ({"tool": "calls"}, InvalidArgument),
         ({"split": "dev"}, InvalidArgument),
         ({"render_mode": "svg"}, InvalidArgument),
     ],
@@ -430,12 +379,11 @@ def test_many_steps_keep_nothing():
     assert len(str(env.state())) < 3000
 
 
-@pytest.mark.parametrize("tool", ["call", "python"])
 @pytest.mark.parametrize(
     "unit", ["push(", "walk(1, ", 'move(["U",', "push(1, 1, R, 1) ", "U", "[U,", "``` "]
 )
-def test_very_long_texts_are_read_in_linear_time(tool, unit):
-    env = SokobanEnv(tool=tool)
+def test_very_long_texts_are_read_in_linear_time(unit):
+    env = SokobanEnv()
     env.reset(seed=0)
     env.step(unit * 50_000)
     env.step(unit * 50_000)

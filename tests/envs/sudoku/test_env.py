@@ -28,12 +28,10 @@ LARGE = [puzzle_text(generate(_RNG, 16)) for _ in range(3)]
 HARD = [puzzle_text(generate(_RNG, 9, 30, singles_only=False)) for _ in range(3)]
 
 TEAMS = [
-    {"team": "tool-planner", "tool": "python"},
-    {"team": "tool-planner", "tool": "call"},
+    {"team": "tool-planner"},
     {"team": "proposer-planner"},
     {"team": "single"},
-    {"team": "single-tool", "tool": "python"},
-    {"team": "single-tool", "tool": "call"},
+    {"team": "single-tool"},
 ]
 
 
@@ -218,32 +216,6 @@ def test_a_program_that_fails_proposes_nothing(failing):
     assert not env.state().proposal
 
 
-def test_helper_calls_tell_what_the_grid_shows_and_no_more():
-    env = SudokuEnv(tool="call", levels=[puzzle_text(generate(random.Random(4), 4))])
-    env.reset(seed=0)
-    puzzle = env.state().level
-    cell = puzzle.clues.index(0)
-    row, col = cell // 4 + 1, cell % 4 + 1
-    value = puzzle.solution[cell]
-    calls = f"candidates({row}, {col}) places(row, {row}, {value}) check([[{row},{col},{value}]]) "
-    env.step(f"#### {calls} candidates(9, 9) places(box, 0, 1)")
-    lines = env.state().tool_result.split("\n")
-    assert len(lines) == 5
-    taken = {puzzle.clues[other] for other in range(16) if other // 4 == row - 1}
-    taken |= {puzzle.clues[other] for other in range(16) if other % 4 == col - 1}
-    box = {(row - 1) // 2 * 2 + r: 0 for r in range(2)}
-    taken |= {puzzle.clues[r * 4 + (col - 1) // 2 * 2 + c] for r in box for c in range(2)}
-    assert lines[0].endswith(str(sorted({1, 2, 3, 4} - taken)))
-    assert f"[{row}, {col}]" in lines[1]
-    assert "refused: none" in lines[2]
-    assert "= none: " in lines[3]
-    assert "= none: " in lines[4]
-    assert env.state().proposal == ((row, col, value),)
-    env.step("#### []")
-    env.step("nothing to call")
-    assert env.infos["tool_0"]["parse_error"]
-
-
 HOSTILE_TOOL_TEXTS = [
     "#### " + ("check([" + "[16,16,16]," * 512 + "]) ") * 9,
     "#### " + ("check([" + "[-9999,-9999,-9999]," * 512 + "]) ") * 9,
@@ -257,7 +229,7 @@ HOSTILE_TOOL_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("kwargs", TEAMS[:3], ids=names)
+@pytest.mark.parametrize("kwargs", TEAMS[:2], ids=names)
 @pytest.mark.parametrize("text", HOSTILE_TOOL_TEXTS, ids=range(len(HOSTILE_TOOL_TEXTS)))
 def test_the_planner_reads_a_bounded_prompt(kwargs, text):
     env = SudokuEnv(**kwargs, size=16, levels=LARGE)
@@ -269,7 +241,7 @@ def test_the_planner_reads_a_bounded_prompt(kwargs, text):
     assert len(env.state().proposal) <= 512
 
 
-@pytest.mark.parametrize("kwargs", TEAMS[:3], ids=names)
+@pytest.mark.parametrize("kwargs", TEAMS[:2], ids=names)
 def test_an_honest_proposal_is_shown_whole(kwargs):
     env = SudokuEnv(**kwargs, size=16, levels=LARGE)
     env.reset(seed=0)
@@ -277,11 +249,11 @@ def test_an_honest_proposal_is_shown_whole(kwargs):
     text = env.observe("planner_0")
     state = env.state()
     assert state.potential == pytest.approx(0.1)
-    if kwargs.get("tool") != "python":
+    if kwargs["team"] == "proposer-planner":
         assert fills_json(state.proposal) in text
 
 
-@pytest.mark.parametrize("kwargs", [TEAMS[0], TEAMS[2], TEAMS[3]], ids=names)
+@pytest.mark.parametrize("kwargs", TEAMS[:3], ids=names)
 def test_fills_that_change_nothing_cost_as_much_as_none(kwargs):
     env = SudokuEnv(**kwargs)
     env.reset(seed=0)
@@ -302,7 +274,7 @@ def test_fills_that_change_nothing_cost_as_much_as_none(kwargs):
     assert env.infos[env.possible_agents[0]]["reward_parts"]["local"] == 0
 
 
-@pytest.mark.parametrize("kwargs", [TEAMS[0], TEAMS[2], TEAMS[3]], ids=names)
+@pytest.mark.parametrize("kwargs", TEAMS[:3], ids=names)
 def test_padding_does_not_dilute_the_cost_of_a_refused_fill(kwargs):
     env = SudokuEnv(**kwargs)
     env.reset(seed=0)
@@ -391,7 +363,6 @@ def test_levels_of_another_size_are_refused():
         ({"clues": 16}, InvalidArgument),
         ({"clues": 3}, UnreachableRequest),
         ({"team": "tool_planner"}, InvalidArgument),
-        ({"tool": "pyhton"}, InvalidArgument),
         ({"split": "dev"}, InvalidArgument),
         ({"max_turns": 0}, InvalidArgument),
         ({"prompts": {"planer": {}}}, InvalidArgument),
@@ -493,12 +464,11 @@ def test_many_steps_keep_nothing():
     assert len(str(env.state())) < 3000
 
 
-@pytest.mark.parametrize("tool", ["call", "python"])
 @pytest.mark.parametrize(
     "unit", ["check(", "check([[1,1,1],", "places(row, ", "candidates(1, 1) ", "``` ", "[[1,"]
 )
-def test_very_long_texts_are_read_in_linear_time(tool, unit):
-    env = SudokuEnv(tool=tool)
+def test_very_long_texts_are_read_in_linear_time(unit):
+    env = SudokuEnv()
     env.reset(seed=0)
     env.step(unit * 50_000)
     env.step(unit * 50_000)

@@ -91,7 +91,7 @@ def test_the_fixed_program_is_handed_in_on_every_level_and_its_proposal_taken_ov
     ("env_id", "kwargs"),
     [
         ("queens_v0", {"team": "single"}),
-        ("sokoban_v0", {"tool": "call"}),
+        ("plan_path_v0", {"tool": "call"}),
         ("dining_v0", {}),
         ("math_v0", {}),
     ],
