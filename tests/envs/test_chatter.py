@@ -9,6 +9,8 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pettingllms_envs.sokoban.calls import read_calls as read_sokoban_calls
+from pettingllms_envs.sudoku.calls import read_calls as read_sudoku_calls
 
 from pettingllms.types import ParseError
 from pettingllms_envs.dining.rules import CHOICES
@@ -26,8 +28,6 @@ from pettingllms_envs.panel.text import (
 from pettingllms_envs.plan_path.calls import HelperCall, read_call
 from pettingllms_envs.relay import RelayEnv
 from pettingllms_envs.search import SearchEnv
-from pettingllms_envs.sokoban.calls import read_calls as read_sokoban_calls
-from pettingllms_envs.sudoku.calls import read_calls as read_sudoku_calls
 from pettingllms_envs.sudoku.rules import FillAnswer
 from pettingllms_envs.sudoku.text import fills_json, read_answer
 
