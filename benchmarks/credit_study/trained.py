@@ -99,8 +99,8 @@ def played(
     directory: Path, folder: Path, policies: Mapping[str, Mapping[str, str]]
 ) -> dict[str, float]:
     """The success on the held-out levels of a run by variant; see `evaluated`."""
-    plan, kept = evaluated(directory, folder, policies)
-    found = summarise(plan, kept.results()).variants
+    plan, played_run = evaluated(directory, folder, policies)
+    found = summarise(plan, played_run.results()).variants
     return {name: found[name].success.value for name in policies}
 
 

@@ -62,8 +62,8 @@ def cell(model: str, size: str, seed: int, folder: Path) -> dict[str, Any]:
     """
     run = _train(model, size, seed, folder)
     judges = {"judge": {}, "majority": {"judge": "majority"}}
-    _, kept = evaluated(run, folder / "played", judges)
-    results = list(kept.results(with_steps=True))
+    _, evaluation = evaluated(run, folder / "played", judges)
+    results = list(evaluation.results(with_steps=True))
     right = [_right(result) for result in results if result.variant == "judge"]
     roles = sorted({role for answers in right for role, _ in answers})
     report = json.loads((run / "eval.json").read_text(encoding="utf-8"))

@@ -77,7 +77,7 @@ def measure(row: Row, rounds: int, seconds: float, python: str, checkout: str) -
         # isolated: the paper's package has the name of ours
         command = [python, "-I", str(THERE), row.peer, row.theirs, *tail, checkout]
         there = rate(command)
-        # A round without one side is no ratio.
+        # A round without one side gives no ratio.
         if here is not None and there is not None:
             ours.append(here)
             theirs.append(there)

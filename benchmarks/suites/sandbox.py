@@ -90,7 +90,7 @@ def streams_per_second(run: Runner, program: tuple[str, str, str], num_streams: 
     def stream() -> float:
         count, start = 0, time.perf_counter()
         while (elapsed := time.perf_counter() - start) < SECONDS:
-            # A sandbox that is fast and wrong is no use.
+            # What is fast and wrong must not count.
             assert run(code, stdin) == expected
             count += 1
         return count / elapsed

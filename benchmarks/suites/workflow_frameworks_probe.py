@@ -230,10 +230,10 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         with_one_certificate(Path(name))
         try:
-            told: dict[str, Any] = {"works": True, **probed(sys.argv[1], Path(name))}
+            result: dict[str, Any] = {"works": True, **probed(sys.argv[1], Path(name))}
         except Exception as error:  # noqa: BLE001  any way in which a framework fails is a result
             traceback.print_exc()
-            told = {"works": False, "cause": f"{type(error).__name__}: {error}"}
+            result = {"works": False, "cause": f"{type(error).__name__}: {error}"}
     spent = os.times()
-    told["cpu_s"] = round(sum(spent[:4]), 1)
-    print(f"\n{json.dumps(told)}")  # frameworks may leave a line open
+    result["cpu_s"] = round(sum(spent[:4]), 1)
+    print(f"\n{json.dumps(result)}")  # frameworks may leave a line open

@@ -203,7 +203,7 @@ class Judge:
         return values_match(json_or_none(actual), wanted)
 
     def bad_programs(self, problem: CodeProblem) -> tuple[BadProgram, ...]:
-        """Return `find_bad_programs` of a problem, found once.
+        """The known-bad programs of a problem, searched for once; see `find_bad_programs`.
 
         Raises:
             SandboxError: The sandbox itself failed.

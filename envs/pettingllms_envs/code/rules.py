@@ -57,8 +57,8 @@ def with_program(state: CodeState, program: str, num_passed: int, num_tests: int
 def with_mismatches(state: CodeState, found: tuple[Mismatch, ...], history: int) -> CodeState:
     """The state with further mismatches; the latest `history` different ones are kept."""
     new = {mismatch[1:] for mismatch in found}
-    kept = (mismatch for mismatch in state.mismatches if mismatch[1:] not in new)
-    return state._replace(mismatches=(*kept, *found)[-history:])
+    others = (mismatch for mismatch in state.mismatches if mismatch[1:] not in new)
+    return state._replace(mismatches=(*others, *found)[-history:])
 
 
 def program_value(num_passed: int, num_tests: int) -> float:
