@@ -13,7 +13,7 @@ import torch
 
 from pettingllms_trainers.config import LossConfig
 from pettingllms_trainers.learning.batch import micro_batches, mini_batch, parts_of
-from pettingllms_trainers.learning.loss import TokenStatistics, first_steering, policy_loss, steered
+from pettingllms_trainers.learning.loss import LossCoefficients, TokenStatistics, policy_loss
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -214,12 +214,12 @@ def test_the_entropy_bonus_is_steered_as_in_trl(trainer_class):
     config = LossConfig(entropy_coefficient=0.01, entropy_target=0.4, importance_cap=0.0)
     theirs = Theirs(trainer_class, entropy_coef=0.01, entropy_target=0.4)
     new, old, engine, reference, entropies = drawn()
-    steering = first_steering(config)
+    coefficients = LossCoefficients.of(config)
     for factor in (0.5, 0.6, 1.0, 1.2, 0.5, 0.5, 1.4, 1.4, 1.4, 1.4, 0.1):
         batch = (new, old, engine, reference, entropies * factor)
-        loss, _ = ours(steering.applied(config), *batch)
+        loss, _ = ours(coefficients.applied(config), *batch)
         expected, _ = theirs.loss(*batch)
         torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
         measured = float((entropies * factor * MASK).sum() / MASK.sum())
-        steering = steered(steering, config, kl=0.0, entropy=measured)
-        assert steering.entropy_coefficient == pytest.approx(theirs.trainer.entropy_coef)
+        coefficients = coefficients.adapted(config, kl=0.0, entropy=measured)
+        assert coefficients.entropy == pytest.approx(theirs.trainer.entropy_coef)

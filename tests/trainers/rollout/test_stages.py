@@ -65,7 +65,7 @@ class OneAtATime(LocalEpisodes):
         return copy, self._alone(state)
 
     def _alone(self, state):
-        return replace(state, stage_mates=())
+        return replace(state, co_acting=())
 
 
 def _without_stages(tree):

@@ -52,5 +52,6 @@ def by_episode(played: Sequence[Played], grouping: Grouping, gamma: float) -> Gr
             for index in indices
             for number in range(len(played[index][1].candidates))
         )
+        # One member for all its answers: a long episode counts in the mean as much as a short one.
         value = path_returns(tree, agent, gamma)[0]
         yield by_level(grouping, tree, decision), Member(value, candidates)

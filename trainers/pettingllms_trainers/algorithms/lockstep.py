@@ -204,6 +204,7 @@ class GoWithTheWinners:
                 continue
             if is_free or not self._may_move([player.decisions[-1] for player in playing]):
                 continue
+            # The first of the best stays itself, and is where all others continue.
             best = playing[earned.index(max(earned))]
             others = [player for player in playing if player is not best]
             await together(other.attempt(other.move_to(best.here)) for other in others)
@@ -246,10 +247,12 @@ class Evidence(NamedTuple):
             leads: [N] by how much each episode was ahead of the others.
             solved: [N]
         """
+        # Successes count also where nobody led: there was something to learn from.
         num_solved = self.num_solved + sum(solved)
         if not has_signal(leads):
             return self._replace(num_solved=num_solved)
         xs, ys = _centred(leads), _centred(solved)
+        # Of a sum over a draw without replacement, hence the N - 1.
         variance = _product(xs, xs) * _product(ys, ys) / (len(xs) - 1)
         return Evidence(self.total + _product(xs, ys), self.variance + variance, num_solved)
 

@@ -63,6 +63,7 @@ class Reinforce(WholeEpisodes):
         return self.credit == "step"
 
     def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
+        # States are shared by the episodes of a level, so that they are backed up together.
         if self.credit == "state_return":
             of_level = state_returns([tree for tree, _ in played], self.gamma)
 

@@ -82,6 +82,7 @@ class Branchings:
     async def _play(self, player: Player, copies: list[_Copy]) -> None:
         await player.start()
         while player.is_playing:
+            # Before every decision, as which of them branch is drawn when their number is known.
             copies.append(await player.candidates.episodes.fork(player.episode))
             await player.step()
         for position in self._chosen(player):

@@ -77,6 +77,7 @@ class ByValue:
     async def __call__(
         self, candidates: Candidates, episode: int, num_branches: int, seed: int
     ) -> Values:
+        # Prompts of all branches at once: V is a forward pass, and larger batches cost little more.
         states = await candidates.episodes.successors(episode)
         values = await asyncio.gather(
             *(self._value(candidates, state, (seed, index)) for index, state in enumerate(states))

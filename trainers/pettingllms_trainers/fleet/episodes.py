@@ -124,7 +124,7 @@ class SimulatedEpisodes:
             truncated=is_over,
             success=False,
             rewards=dict.fromkeys(self._agents, 0.0),
-            stage_mates=() if is_over else self._mates(position),
+            co_acting=() if is_over else self._co_acting(position),
         )
 
     @property
@@ -136,7 +136,7 @@ class SimulatedEpisodes:
         step = self._workload.episodes[position.episode][position.step]
         return ({"role": "user", "content": f"{place} {step.num_prompt_tokens}"},)
 
-    def _mates(self, position: _Position) -> tuple[tuple[str, tuple[dict[str, str], ...]], ...]:
+    def _co_acting(self, position: _Position) -> tuple[tuple[str, tuple[dict[str, str], ...]], ...]:
         """Return who acts with the agent, where it is the first of its stage."""
         steps = self._workload.episodes[position.episode]
         first = steps[position.step]

@@ -95,6 +95,7 @@ class Diagnostics:
 
 def update_figures(steps: Sequence[StepDiagnostics]) -> dict[str, Any]:
     """Return the measured fields of `UpdateStats` from the optimizer steps of an update."""
+    # Sums are divided here, once: means of means would weigh small micro-batches too much.
     whole = StepDiagnostics.merged(steps)
     figures: dict[str, float] = {}
     for index, (name, measured) in enumerate(_MEASURED.items()):
@@ -123,6 +124,7 @@ def role_figures(steps: Sequence[Products]) -> tuple[RoleGradient, ...]:
 
 
 def _figures(role: str, roles: Mapping[str, None], steps: Sequence[Products]) -> RoleGradient:
+    # A role without samples in a step has no gradient there, which is not one of norm 0.
     own = [products for products in steps if (role, role) in products]
     with_whole = math.fsum(p[role, other] for p in own for other in roles if (role, other) in p)
     whole = math.fsum(value for products in steps for value in products.values())

@@ -221,6 +221,7 @@ def has_signal(rewards: Sequence[float]) -> bool:
     """
     if not rewards:
         return False
+    # By the range, not the deviation: a sum of squares would underflow for tiny rewards.
     low, high = min(rewards), max(rewards)
     return high - low > _RELATIVE_TOLERANCE * max(1.0, abs(low), abs(high))
 
@@ -247,6 +248,7 @@ def grpo(rewards: Sequence[float], *, norm: Norm = "std") -> list[float]:
     centred = [reward - mean for reward in rewards]
     if norm != "std":
         return centred
+    # fsum: the result must not depend on the order of the candidates.
     std = math.sqrt(math.fsum(value * value for value in centred) / len(centred))
     return [value / std for value in centred]
 

@@ -1,6 +1,6 @@
-"""The clipped policy loss of sampled tokens, and what there is to know about it.
+"""The clipped policy loss of sampled tokens, its coefficients, and the train-inference mismatch.
 
-Legend: M target tokens of a micro-batch, V vocabulary size.
+Legend: M target tokens of a micro-batch, V vocabulary size, W = ceil(V / 32).
 """
 
 from __future__ import annotations
@@ -256,10 +256,10 @@ def masked(logits: Tensor, masks: Tensor) -> Tensor:
     return logits.masked_fill(~allowed, -torch.inf)
 
 
-def engine_gap(
+def mismatch(
     groups: Sequence[TrainingGroup], scores: Sequence[Scores], limit: float
 ) -> tuple[float, float]:
-    """Return mean and maximum distance of the engine's log-probabilities from recomputed ones.
+    """Return the train-inference mismatch: mean and maximum distance of log-probabilities.
 
     Args:
         groups: With the log-probabilities of the engine.
@@ -274,7 +274,7 @@ def engine_gap(
     return _checked(torch.tensor(trainer), torch.tensor(engine), limit)
 
 
-def with_gap_check(loss: MicroLoss, limit: float) -> MicroLoss:
+def with_mismatch_check(loss: MicroLoss, limit: float) -> MicroLoss:
     """Return a loss that first makes sure that the engine had the weights of the trainer.
 
     For the first optimizer step of an update whose ratios are to the engine's log-probabilities:
@@ -282,7 +282,7 @@ def with_gap_check(loss: MicroLoss, limit: float) -> MicroLoss:
 
     Args:
         loss: What it returns.
-        limit: As for `engine_gap`, whose error it raises.
+        limit: As for `mismatch`, whose error it raises.
     """
 
     def checked(statistics: TokenStatistics, targets: Targets) -> Tensor:
@@ -312,51 +312,51 @@ ENTROPY_STEP = 0.005
 _MAX_ENTROPY_COEFFICIENT = 1.0
 
 
-class Steering(NamedTuple):
-    """Coefficients in effect in the next update; kept in checkpoints."""
+class LossCoefficients(NamedTuple):
+    """Coefficients in effect in the next update, which follow what was measured in the last one.
 
-    kl_coefficient: float
-    entropy_coefficient: float
+    Source:
+        KL: the adaptive controller of Ziegler et al. (arXiv 1909.08593, section 2.2). Changed: its
+        gain is 1 instead of 0.1, since an update here is a whole train step and runs have hundreds.
+        Entropy: adaptive control of Skywork-OR1 (arXiv 2505.22312), with its step of 0.005; the
+        option of TRL. Changed: one decision per update, from the entropy of the whole update.
+    """
+
+    kl: float
+    entropy: float
     is_entropy_low: bool = True
     """Whether the entropy was at its target or below: else the bonus rests."""
 
+    @classmethod
+    def of(cls, config: LossConfig) -> LossCoefficients:
+        """Those of the first update: what the run file says."""
+        return cls(config.kl_coefficient, config.entropy_coefficient)
+
     def applied(self, config: LossConfig) -> LossConfig:
         """Return the loss with these coefficients."""
-        bonus = self.entropy_coefficient if self.is_entropy_low else 0.0
-        changes = {"kl_coefficient": self.kl_coefficient, "entropy_coefficient": bonus}
-        return config.model_copy(update=changes)
+        bonus = self.entropy if self.is_entropy_low else 0.0
+        return config.model_copy(update={"kl_coefficient": self.kl, "entropy_coefficient": bonus})
 
+    def adapted(self, config: LossConfig, *, kl: float, entropy: float) -> LossCoefficients:
+        """Return the coefficients after an update in which these were in effect.
 
-def first_steering(config: LossConfig) -> Steering:
-    """Return the coefficients of the first update: those of the run file."""
-    return Steering(config.kl_coefficient, config.entropy_coefficient)
-
-
-def steered(steering: Steering, config: LossConfig, *, kl: float, entropy: float) -> Steering:
-    """Return the coefficients after an update.
-
-    Args:
-        steering: Those in effect during it.
-        config: Targets; what has none stays as it is.
-        kl: Mean KL to the reference that was measured, in nats per token.
-        entropy: Mean entropy that was measured, in nats.
-
-    Source:
-        KL: the controller of Ziegler et al. (arXiv 1909.08593, section 2.2). Changed: its gain is 1
-        instead of 0.1, since an update here is a whole train step and runs have hundreds. Entropy:
-        adaptive control of Skywork-OR1 (arXiv 2505.22312), with its step of 0.005; the option of
-        TRL. Changed: one decision per update, from the entropy of the whole update.
-    """
-    if config.kl_target:
-        error = (kl - config.kl_target) / config.kl_target
-        error = min(max(error, -_MAX_ERROR), _MAX_ERROR)
-        steering = steering._replace(kl_coefficient=steering.kl_coefficient * (1 + error))
-    if config.entropy_target:
-        is_low = entropy <= config.entropy_target
-        moved = steering.entropy_coefficient + (ENTROPY_STEP if is_low else -ENTROPY_STEP)
-        moved = min(max(moved, 0.0), _MAX_ENTROPY_COEFFICIENT)
-        steering = steering._replace(entropy_coefficient=moved, is_entropy_low=is_low)
-    return steering
+        Args:
+            config: Targets; what has none stays as it is.
+            kl: Mean KL to the reference that was measured, in nats per token.
+            entropy: Mean entropy that was measured, in nats.
+        """
+        adapted = self
+        if config.kl_target:
+            # Relative: coefficients of any size take as many updates to double.
+            error = (kl - config.kl_target) / config.kl_target
+            error = min(max(error, -_MAX_ERROR), _MAX_ERROR)
+            adapted = adapted._replace(kl=self.kl * (1 + error))
+        if config.entropy_target:
+            is_low = entropy <= config.entropy_target
+            moved = self.entropy + (ENTROPY_STEP if is_low else -ENTROPY_STEP)
+            moved = min(max(moved, 0.0), _MAX_ENTROPY_COEFFICIENT)
+            adapted = adapted._replace(entropy=moved, is_entropy_low=is_low)
+        return adapted
 
 
 @torch.no_grad()

@@ -242,6 +242,7 @@ class Candidates:
         sampling = bounded(self.settings.sampling[role], state.constraints)
         policy = self.pool.for_role(role)
         if isinstance(policy, FixedPolicy):
+            # It writes one text whatever is asked for: K copies would be a group without spread.
             env = await self.episodes.environment(episode)
             messages, agent = state.messages, state.agent
 
@@ -283,6 +284,7 @@ class Candidates:
         lost = [branch for branch in found if isinstance(branch, LostBranch)]
         if not lost:
             return sampled, tuple(branch for branch in found if isinstance(branch, Branch))
+        # One lost branch is no reason to lose its siblings: the group is smaller by one.
         for branch in lost:
             self.failures.log(branch.cause, kind=branch.kind, details=branch.details)
         if len(lost) == len(found):
@@ -312,6 +314,7 @@ class Candidates:
 
 def bounded(sampling: SamplingSettings, constraints: Constraints) -> SamplingSettings:
     """Return how a role is sampled where the environment binds its answer."""
+    # The environment may ask for less than the run allows, never for more: memory is planned.
     limit = sampling.max_completion_tokens
     return replace(
         sampling,
@@ -326,7 +329,7 @@ def _sampling_failures(kind: str = "") -> Iterator[None]:
     try:
         yield
     except WorkerLost:
-        raise
+        raise  # no other rollout could be sampled either
     except Exception as error:
         if not kind and isinstance(error, InvalidArgument):
             kind = f"invalid {error.argument}"
@@ -340,6 +343,7 @@ def _is_whole(completion: TokenCompletion) -> bool:
 
 async def together(plays: Iterable[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
     """Return the results of all, in order; the first error ends the others."""
+    # Tasks, as a bare coroutine could not be cancelled.
     tasks = [asyncio.ensure_future(play) for play in plays]
     # Not a TaskGroup: it would wrap the error, and callers know errors by their type.
     try:

@@ -206,11 +206,11 @@ def _check_value(config: Config, env_id: str, env: TextEnv[Any]) -> None:
     """Refuse V where agents act at the same time: the next prompt shows no answer of the stage."""
     if config.algorithm.critic is None:
         return
-    for mates in env.stages:
-        if len(mates) > 1:
+    for agents in env.stages:
+        if len(agents) > 1:
             raise ConfigError(
                 f"the algorithm {config.algorithm.name} reads V at the prompt of the agent that "
-                f"acts next, and in {env_id} {', '.join(mates)} act at the same time: their "
+                f"acts next, and in {env_id} {', '.join(agents)} act at the same time: their "
                 "prompts do not show what the others have just answered. Use algorithm.name = "
                 '"continuation" or "reinforce"'
             )

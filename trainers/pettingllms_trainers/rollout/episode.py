@@ -48,7 +48,7 @@ class EpisodeState:
     """The task was solved."""
     rewards: Mapping[str, float]
     """What every agent earned by the action that led here; zeros at the start."""
-    stage_mates: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = ()
+    co_acting: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = ()
     """Where a stage begins: the agents that act later in it, in order, with their prompts. They see
     the same moment, so their prompts are known at once."""
     constraints: Constraints = UNBOUND
@@ -106,7 +106,7 @@ class BranchingEpisode:
     def __init__(self, env: TextEnv[Any]) -> None:
         self._env = env
         self._forks: list[TextEnv[Any]] = []
-        self._num_mates_known = 0
+        self._num_known = 0
 
     def start(self, env_seed: int) -> EpisodeState:
         """Make the level of a seed."""
@@ -121,6 +121,7 @@ class BranchingEpisode:
         """
         agent = self._env.agent_selection
         with _env_failures():
+            # Told before the forks: what is slow to judge can be begun for all of them at once.
             self._env.expect(texts)
             forks = [self._stepped(text) for text in texts]
         self._forks = [fork for fork in forks if not isinstance(fork, LostBranch)]
@@ -148,6 +149,7 @@ class BranchingEpisode:
             return self._env.fork()
 
     def _stepped(self, text: str) -> TextEnv[Any] | LostBranch:
+        # Only a branch that says so is lost alone; any other error is the whole episode's.
         fork = self._env.fork()
         try:
             fork.step(text)
@@ -160,14 +162,15 @@ class BranchingEpisode:
     def state(self) -> EpisodeState:
         """Return where the episode is now."""
         found = _state_of(self._env)
-        if self._num_mates_known:
-            self._num_mates_known -= 1
+        # The later agents of a stage were told with the first one: they see the same moment.
+        if self._num_known:
+            self._num_known -= 1
             return found
         with _env_failures():
             later = self._env.acting()[1:]
-            mates = tuple((agent, tuple(self._env.messages(agent))) for agent in later)
-        self._num_mates_known = len(mates)
-        return replace(found, stage_mates=mates) if mates else found
+            others = tuple((agent, tuple(self._env.messages(agent))) for agent in later)
+        self._num_known = len(others)
+        return replace(found, co_acting=others) if others else found
 
 
 def _state_of(env: TextEnv[Any]) -> EpisodeState:
@@ -194,6 +197,7 @@ def _state_of(env: TextEnv[Any]) -> EpisodeState:
 
 def _branch(fork: TextEnv[Any], agent: str) -> Branch:
     reward, info = fork.rewards[agent], fork.infos[agent]
+    # One NaN would make the advantages of its whole group NaN, and then the weights.
     if not math.isfinite(reward):
         raise EnvironmentFailure(f"the environment gave {agent} the reward {reward}")
     parts = info["reward_parts"]
@@ -288,12 +292,12 @@ class LocalEpisodes:
         # Episodes of one level begin one after another: it is made, and its solution found, once.
         if self._level and self._level[0] == env_seed:
             twin = self._level[1].fork(None)
-            return self._kept(twin), await self._call(lambda _: twin.state(), None)
+            return self._added(twin), await self._call(twin.state)
         with _env_failures():
             played = BranchingEpisode(self._env.fork())
         state = await self._call(played.start, env_seed)
         self._level = (env_seed, played.fork(None))
-        return self._kept(played), state
+        return self._added(played), state
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
         return await self._call(self._episodes[episode].branch, texts)
@@ -302,11 +306,11 @@ class LocalEpisodes:
         return await self._call(self._episodes[episode].follow, index)
 
     async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
-        return await self._call(lambda _: self._episodes[episode].successors(), None)
+        return await self._call(self._episodes[episode].successors)
 
     async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
         twin = self._episodes[episode].fork(index)
-        return self._kept(twin), twin.state()
+        return self._added(twin), twin.state()
 
     async def environment(self, episode: int) -> TextEnv[Any]:
         return self._episodes[episode].environment()
@@ -314,17 +318,17 @@ class LocalEpisodes:
     async def close(self, episode: int) -> None:
         self._episodes.pop(episode, None)
 
-    def _kept(self, episode: BranchingEpisode) -> int:
+    def _added(self, episode: BranchingEpisode) -> int:
         """Return the id under which an episode is known from now on."""
         id = next(self._ids)
         self._episodes[id] = episode
         return id
 
-    async def _call(self, method: Callable[..., ResultT], argument: object) -> ResultT:
+    async def _call(self, method: Callable[..., ResultT], *arguments: object) -> ResultT:
         if self._threads is None:
-            return method(argument)
+            return method(*arguments)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, method, argument)
+        return await loop.run_in_executor(self._threads, method, *arguments)
 
 
 class EpisodesOfEnv(NamedTuple):

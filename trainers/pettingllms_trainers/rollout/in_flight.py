@@ -141,6 +141,7 @@ class TrainingRollouts:
         Args:
             step: That learns, from 0.
         """
+        # All that may be as old as allowed is begun now, with the weights before the update.
         first = self.pending[-1].step + 1 if self.pending else step + 1
         last = min(step + self._most, self._config.num_steps - 1)
         self.pending += [self.sampler.pending(later, step) for later in range(first, last + 1)]
@@ -179,6 +180,7 @@ class TrainingRollouts:
             self._in_flight[first.step].comes_next.set()
             await asyncio.wait([self._tasks[first.step]])
         first.rollout_s += time.perf_counter() - started
+        # Later steps go on as long as the update takes: engines would have nothing to do.
         if updated is not None:
             await updated
         await self._gate.close(must_drain=not self._config.swaps_within_answers)
@@ -262,6 +264,7 @@ class WeightGate:
         ask: Callable[[int], Coroutine[Any, Any, ResultT]],
     ) -> ResultT:
         """Return what is known, or ask with the present weights."""
+        # The order of requests depends on timing, so that they are known by what they ask.
         step, content = asked
         key = hashlib.blake2b(repr(content).encode(errors="surrogatepass"), digest_size=16)
         name = key.hexdigest()
@@ -270,6 +273,7 @@ class WeightGate:
             version = await self._pass((step, name))
             request = asyncio.ensure_future(ask(version))
             self._asking.add(request)
+            # Whoever asked may be cancelled with its level; then the engine need not go on either.
             try:
                 known[name] = await request
             finally:
@@ -291,6 +295,7 @@ class WeightGate:
             version: Train steps that the engines' weights have taken.
         """
         self._version = version
+        # In the order in which a resumed run would ask: by step and content.
         waiting, self._waiting = sorted(self._waiting, key=lambda one: one[0]), []
         for _, turn in waiting:
             if not turn.done():  # else its episode was cancelled
@@ -311,6 +316,7 @@ class WeightGate:
     async def settled(self) -> None:
         """Wait until nobody is about to ask; what waits for threads may still do so later."""
         num_known = -1
+        # Each turn may wake another coroutine: only a few turns without a request mean silence.
         while self._num_asked > num_known:
             num_known = self._num_asked
             for _ in range(_TURNS):

@@ -105,6 +105,7 @@ class PolicyScorer:
         messages = [{"role": "user", "content": judge_prompt(self._config, exchange)}]
         dollars, text = 0.0, ""
         for number in range(_NUM_TRIES):
+            # Another seed, or the judge would write the same unreadable text again.
             prompt = Prompt(messages, "judge_0", (seed + number) % 2**31)
             try:
                 (answer,) = await self._policy.sample([prompt], 1, self._sampling)
@@ -304,6 +305,7 @@ class Reward:
         Raises:
             BudgetSpent: There is no money or time left for it.
         """
+        # By content, not by a draw: a resumed run judges the same answers twice.
         first = content_key(self.config, exchange, 0)
         is_twice = int(first[:8], 16) < self.config.judged_twice * 2**32
         keys = [first, content_key(self.config, exchange, 1)] if is_twice else [first]
@@ -320,6 +322,7 @@ class Reward:
             return score
         if key not in self._asked:
             self._asked[key] = asyncio.ensure_future(self._ask(key, exchange))
+        # Shielded: others may wait for the same verdict when one who asked is cancelled.
         return await asyncio.shield(self._asked[key])
 
     async def _ask(self, key: str, exchange: Exchange) -> float | str:

@@ -249,16 +249,16 @@ class Player:
         """
         state = self.state
         assert state is not None, "a decision is taken in a state"
-        mates = [
-            replace(state, agent=agent, messages=messages, stage_mates=())
-            for agent, messages in state.stage_mates
+        others = [
+            replace(state, agent=agent, messages=messages, co_acting=())
+            for agent, messages in state.co_acting
         ]
-        for number, mate in enumerate([state, *mates]):
+        for number, other in enumerate([state, *others]):
             # A fixed policy may read the environment, which must then be at its own turn.
-            must_wait = number > 0 and self.candidates.needs_environment(mate.agent)
-            if mate.agent not in self._asked and not must_wait:
+            must_wait = number > 0 and self.candidates.needs_environment(other.agent)
+            if other.agent not in self._asked and not must_wait:
                 position = len(self.decisions) + number
-                self._asked[mate.agent] = self._ask(mate, position, num_candidates)
+                self._asked[other.agent] = self._ask(other, position, num_candidates)
         asked = self._asked.pop(state.agent)
         if asked.messages != state.messages:
             raise EnvironmentFailure(

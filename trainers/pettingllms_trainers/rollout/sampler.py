@@ -251,6 +251,7 @@ class Sampler:
             )
         ]
         weights = [weight for *_, weight in arms]
+        # Whole levels: shares of environments hold over train steps, not within each of them.
         counts = level_counts(weights, num, seed=config.seed, step=step, refill=index)
         plays = [
             EpisodeBatch(

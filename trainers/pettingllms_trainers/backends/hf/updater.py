@@ -49,16 +49,14 @@ from pettingllms_trainers.learning.diagnostics import (
     update_figures,
 )
 from pettingllms_trainers.learning.loss import (
+    LossCoefficients,
     MicroLoss,
-    Steering,
     TokenStatistics,
-    engine_gap,
-    first_steering,
     mean_kl,
+    mismatch,
     moved_reference,
     policy_loss,
-    steered,
-    with_gap_check,
+    with_mismatch_check,
 )
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
@@ -136,14 +134,14 @@ class AdaptiveKLController:
 
     def __init__(self, weights: ModelWeights, config: LossConfig) -> None:
         self._weights, self._config = weights, config
-        self._steering = first_steering(config)
+        self._coefficients = LossCoefficients.of(config)
         self.reference: Mapping[str, Tensor] | None = None
         """Weights that updates are held near to; None without a KL penalty."""
 
     @property
     def loss(self) -> LossConfig:
         """The loss with the coefficients that are in effect."""
-        return self._steering.applied(self._config)
+        return self._coefficients.applied(self._config)
 
     def begin(self, step: int) -> None:
         """Take the reference in the first update, from 0; move it later, if it moves."""
@@ -161,14 +159,16 @@ class AdaptiveKLController:
         """Let the coefficients follow an update; return its statistics with those that it had."""
         # Before the coefficients move: the statistics are of the update that is over.
         loss = self.loss
-        self._steering = steered(self._steering, self._config, kl=stats.kl, entropy=stats.entropy)
+        self._coefficients = self._coefficients.adapted(
+            self._config, kl=stats.kl, entropy=stats.entropy
+        )
         return replace(
             stats, kl_coefficient=loss.kl_coefficient, entropy_coefficient=loss.entropy_coefficient
         )
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps. Collective."""
-        state: dict[str, Any] = {"steering": tuple(self._steering)}
+        state: dict[str, Any] = {"steering": tuple(self._coefficients)}
         if self.reference is not None:
             state["reference"] = self._weights.export_copy(self.reference)
         return state
@@ -181,7 +181,7 @@ class AdaptiveKLController:
         """
         reference = state.get("reference")
         self.reference = None if reference is None else self._weights.import_copy(reference)
-        self._steering = Steering(*state["steering"])
+        self._coefficients = LossCoefficients(*state["steering"])
 
 
 def _likelihood(statistics: TokenStatistics, targets: Targets) -> Tensor:
@@ -284,7 +284,7 @@ class Updater:
             # All scores are taken before the first step: they are of the weights that sampled, and
             # of the reference, whatever the mini-batches of this update do to the weights.
             old, reference = self._old_logprobs(groups), self._reference_logprobs(groups)
-            gap = engine_gap(groups, old, settings.max_logprob_gap) if old else (0.0, 0.0)
+            gap = mismatch(groups, old, settings.max_logprob_gap) if old else (0.0, 0.0)
             by_completion = settings.optimizer.spread_prompts
             parts = parts_of(groups, old, reference, by_completion=by_completion)
             trained, steps = self._optimizer_steps(parts, rate, step)
@@ -351,7 +351,7 @@ class Updater:
         loss = self._policy_loss(diagnostics)
         if is_first and mini_batch[0].old_logprobs is None:
             # Where nothing is recomputed, the first forward pass shows the mismatch.
-            loss = with_gap_check(loss, settings.max_logprob_gap)
+            loss = with_mismatch_check(loss, settings.max_logprob_gap)
         if settings.compares_roles:
             roles = RoleGradients(self.learner.weights.trained.values(), self._ranks)
         _, norm = self.learner.step(mini_batch, loss, rate, roles)

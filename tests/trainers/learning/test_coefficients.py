@@ -7,12 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pettingllms_trainers.config import LossConfig
-from pettingllms_trainers.learning.loss import (
-    Steering,
-    first_steering,
-    moved_reference,
-    steered,
-)
+from pettingllms_trainers.learning.loss import LossCoefficients, moved_reference
 
 KL = LossConfig(kl_coefficient=0.1, kl_target=0.02)
 ENTROPY = LossConfig(entropy_coefficient=0.01, entropy_target=0.3)
@@ -30,18 +25,18 @@ ENTROPY = LossConfig(entropy_coefficient=0.01, entropy_target=0.3)
     ],
 )
 def test_the_kl_coefficient_follows_its_relative_error(kl, coefficient):
-    found = steered(first_steering(KL), KL, kl=kl, entropy=9.0)
-    assert found.kl_coefficient == pytest.approx(coefficient)
-    assert found.entropy_coefficient == 0
+    found = LossCoefficients.of(KL).adapted(KL, kl=kl, entropy=9.0)
+    assert found.kl == pytest.approx(coefficient)
+    assert found.entropy == 0
 
 
 def test_the_entropy_bonus_rises_while_entropy_is_low_and_rests_while_it_is_not():
-    steering, given_ = first_steering(ENTROPY), []
+    coefficients, given_ = LossCoefficients.of(ENTROPY), []
     for entropy in (0.2, 0.3, 0.4, 0.4, 0.4, 0.2):
-        steering = steered(steering, ENTROPY, kl=9.0, entropy=entropy)
-        given_.append(steering.applied(ENTROPY).entropy_coefficient)
+        coefficients = coefficients.adapted(ENTROPY, kl=9.0, entropy=entropy)
+        given_.append(coefficients.applied(ENTROPY).entropy_coefficient)
     assert given_ == pytest.approx([0.015, 0.02, 0, 0, 0, 0.01])
-    assert steering.kl_coefficient == 0
+    assert coefficients.kl == 0
 
 
 @given(st.lists(st.floats(0, 10), max_size=30))
@@ -49,13 +44,13 @@ def test_without_targets_nothing_changes_and_with_them_nothing_leaves_its_range(
     plain = LossConfig(kl_coefficient=0.1, entropy_coefficient=0.01)
     both = plain.model_copy(update={"kl_target": 0.1, "entropy_target": 1.0})
     for config in (plain, both):
-        steering = first_steering(config)
+        coefficients = LossCoefficients.of(config)
         for value in measured:
-            steering = steered(steering, config, kl=value, entropy=value)
-            assert steering.kl_coefficient > 0
-            assert 0 <= steering.entropy_coefficient <= 1
+            coefficients = coefficients.adapted(config, kl=value, entropy=value)
+            assert coefficients.kl > 0
+            assert 0 <= coefficients.entropy <= 1
             if config is plain:
-                assert steering == Steering(0.1, 0.01)
+                assert coefficients == LossCoefficients(0.1, 0.01)
 
 
 def test_a_reference_moves_by_its_share():
