@@ -1,6 +1,6 @@
 """The player of an episode: takes decisions, and keeps the tree that they make.
 
-Strategies (`rollout.strategies`) say what is played; everything that they may ask of an episode is
+Strategies (`algorithms`) say what is played; everything that they may ask of an episode is
 a public method here.
 """
 
