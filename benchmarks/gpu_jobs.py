@@ -35,7 +35,7 @@ from pettingllms_trainers.backends.hf.shapes import counted, published_config
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import Config, EngineConfig, LossConfig, OptimizerConfig
-from pettingllms_trainers.config.policies import LoraConfig
+from pettingllms_trainers.config.sections import LoraConfig
 from pettingllms_trainers.plan.memory import USABLE, plan_memory
 from pettingllms_trainers.types import (
     GenerateRequest,

@@ -34,7 +34,7 @@ from pettingllms_trainers.cli import main as pettingllms_train
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.own_loop import open_policies
-from pettingllms_trainers.runs.boards import WeightsAndBiases
+from pettingllms_trainers.runs.trackers import WeightsAndBiases
 
 TRAP = "import pathlib\npathlib.Path({sprung!r}).touch()\n"
 """A module that leaves a file behind when it is imported."""

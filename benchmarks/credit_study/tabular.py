@@ -17,11 +17,10 @@ import numpy as np
 
 from credit_study.enumeration import Level, softmax, text_of
 from pettingllms import TextEnv
-from pettingllms_trainers.config import announced
+from pettingllms_trainers.config import algorithm as algorithms
 from pettingllms_trainers.config.algorithm import Algorithm, StepContext
 from pettingllms_trainers.learning.groups import score_decisions
-from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
 from pettingllms_trainers.rollout.player import play_episodes
@@ -128,7 +127,7 @@ def algorithm_of(keys: Mapping[str, Mapping[str, Any]]) -> Algorithm:
     Args:
         keys: Sections of a run file, such as ``{"algorithm": {"name": "grpo", "norm": "none"}}``.
     """
-    return announced.algorithm_of(keys.get("algorithm", {}))
+    return algorithms.algorithm_of(keys.get("algorithm", {}))
 
 
 class Table:

@@ -28,12 +28,9 @@ from measuring import frame, parser_of, timed, write
 from pettingllms_trainers import commands
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.fleet.clock import VirtualLoop
-from pettingllms_trainers.fleet.engine import Server
 from pettingllms_trainers.fleet.here import Here, measured_here
-from pettingllms_trainers.fleet.places import Fleet
 from pettingllms_trainers.fleet.planner import bottleneck, plan_fleet
-from pettingllms_trainers.fleet.simulate import rollouts_on, step_on
+from pettingllms_trainers.fleet.simulate import Fleet, Server, VirtualLoop, rollouts_on, step_on
 from pettingllms_trainers.fleet.speeds import EngineSpeed
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks

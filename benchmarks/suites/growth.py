@@ -23,8 +23,7 @@ import pettingllms
 from pettingllms import PromptTemplate, TextEnv, Transition
 from pettingllms.sandbox import Sandbox
 from pettingllms_trainers.config.loading import config_of
-from pettingllms_trainers.fleet.places import Fleet
-from pettingllms_trainers.fleet.simulate import rollouts_on
+from pettingllms_trainers.fleet.simulate import Fleet, rollouts_on
 from pettingllms_trainers.fleet.speeds import EngineSpeed
 from pettingllms_trainers.fleet.workload import Step, Workload
 from pettingllms_trainers.rollout.environments import make_environments

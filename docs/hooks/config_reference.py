@@ -10,8 +10,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pettingllms_trainers.config import Algorithm, Config
-from pettingllms_trainers.config.announced import algorithm_class, algorithm_names
-from pettingllms_trainers.config.section import Section
+from pettingllms_trainers.config.algorithm import algorithm_class, algorithm_names
+from pettingllms_trainers.config.sections import Section
 
 _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 

@@ -18,7 +18,7 @@ from pettingllms.cli.app import cli
 from pettingllms.cli.new import write_package
 from pettingllms.testing import CHECKS, promise_of
 from pettingllms_trainers.config import Algorithm, Config
-from pettingllms_trainers.config.announced import DEFAULT, algorithm_class, algorithm_names
+from pettingllms_trainers.config.algorithm import DEFAULT, algorithm_class, algorithm_names
 
 _WORDS = {"yes": "yes", "numbers": "with numbers only", "no": "no"}
 

@@ -12,7 +12,7 @@ import pytest
 import pettingllms
 from pettingllms.evaluation.bench import FULL, QUICK
 from pettingllms.evaluation.statistics import mean_interval, wilson_interval
-from pettingllms_trainers.config.recipes import Recorded, read_recipe, recipe_names, recipe_path
+from pettingllms_trainers.config.loading import Recorded, read_recipe, recipe_names, recipe_path
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -18,8 +18,7 @@ from credit_study.tabular import Table
 from pettingllms_rivals.entropy_branching import entropy
 
 from pettingllms.plugins import ALGORITHMS, installed
-from pettingllms_trainers.config import announced
-from pettingllms_trainers.config.algorithm import StepContext
+from pettingllms_trainers.config.algorithm import StepContext, algorithm_of
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.testing import check_algorithm
 from pettingllms_trainers.types import (
@@ -64,7 +63,7 @@ def tree(episode, *steps, success=False):
 
 def advantages(name, *trees, context=None, **parameters):
     """Return the advantages of each episode's decisions; 0 where nothing is learnt."""
-    algorithm = announced.algorithm_of({"name": ANNOUNCED[name], **parameters})
+    algorithm = algorithm_of({"name": ANNOUNCED[name], **parameters})
     scored = score_decisions(trees, algorithm, context=context).decisions
     found = {one.key: [c.advantage for c in one.candidates] for one in scored}
     return [
@@ -99,7 +98,7 @@ def test_they_are_found_as_plug_ins_are(tmp_path, monkeypatch):
     installed.cache_clear()
     try:
         for name in ANNOUNCED:
-            assert type(announced.algorithm_of({"name": name})).__name__ in ANNOUNCED[name]
+            assert type(algorithm_of({"name": name})).__name__ in ANNOUNCED[name]
     finally:
         installed.cache_clear()
 
@@ -108,7 +107,7 @@ def test_each_is_a_way_of_the_study():
     ways = [way["algorithm"] for way in read_table()["ways"].values()]
     assert set(ANNOUNCED.values()) <= {way["name"] for way in ways}
     for way in ways:
-        announced.algorithm_of(way)
+        algorithm_of(way)
 
 
 def test_gigpo_adds_the_comparison_in_equal_states_to_that_of_episodes():
@@ -230,7 +229,7 @@ def test_entropy_branching_branches_there():
     )  # fmt: skip
     logits = 3 * np.random.default_rng(3).normal(size=(len(prompts), len(texts)))
     settings = {"name": ANNOUNCED["entropy_branching"], "num_branchings": 1}
-    trees = Table([level], logits).sample(announced.algorithm_of(settings), 0, 20)
+    trees = Table([level], logits).sample(algorithm_of(settings), 0, 20)
     places = set()
     for found in trees:
         unsure = [one.candidates[0].completion.entropies for one in found.decisions]

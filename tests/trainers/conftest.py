@@ -15,8 +15,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.player import play_episodes

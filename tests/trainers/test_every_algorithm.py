@@ -6,8 +6,8 @@ import pytest
 
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.lockstep import Lockstep
-from pettingllms_trainers.config import announced
-from pettingllms_trainers.config.announced import algorithm_class, algorithm_names
+from pettingllms_trainers.config import algorithm
+from pettingllms_trainers.config.algorithm import algorithm_class, algorithm_names
 from pettingllms_trainers.testing import check_algorithm
 
 NAMES = algorithm_names()
@@ -116,11 +116,11 @@ class Growing(Lockstep):
 @pytest.fixture
 def known(monkeypatch):
     """Return a function that makes a class known under a name."""
-    load = announced.algorithm_class
+    load = algorithm.algorithm_class
 
     def know(kind):
         monkeypatch.setattr(
-            announced, "algorithm_class", lambda name: kind if name == "their_own" else load(name)
+            algorithm, "algorithm_class", lambda name: kind if name == "their_own" else load(name)
         )
 
     return know

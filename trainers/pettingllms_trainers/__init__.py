@@ -31,4 +31,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pettingllms_trainers import api, own_loop
 
-    return getattr(own_loop if name in own_loop.__all__ else api, name)
+    return getattr(own_loop if hasattr(own_loop, name) else api, name)

@@ -16,8 +16,7 @@ import click
 
 from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers import commands
-from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.config.recipes import PREFIX
+from pettingllms_trainers.config.loading import PREFIX, load_config
 from pettingllms_trainers.errors import (
     BudgetSpent,
     ConfigError,
@@ -159,7 +158,7 @@ def _train(
     config = load_config(paths, flags, trust=trust)
     if dry_run:
         # Imported here: torch and transformers take seconds.
-        from pettingllms_trainers.plan.show import show_plan
+        from pettingllms_trainers.plan.view import show_plan
 
         return show_plan(
             config, is_resumed=resume, num_gpus=gpus, gpu_gib=gpu_memory, measures=measure
@@ -202,7 +201,7 @@ def _plan(
     if not paths:
         return _usage(flags)
     # Imported here: torch and transformers take seconds.
-    from pettingllms_trainers.fleet.show import show_fleet
+    from pettingllms_trainers.fleet.view import show_fleet
 
     return show_fleet(
         load_config(paths, flags, trust=trust),

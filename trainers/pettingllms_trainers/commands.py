@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pettingllms_trainers.config import Config, LoggingConfig
-from pettingllms_trainers.config.advice import start_advice
+from pettingllms_trainers.config.rules import start_advice
 from pettingllms_trainers.config.vetting import ALGORITHM, ENVIRONMENT, POLICY, named_code
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import open_fixed_policies
@@ -63,7 +63,7 @@ def train(
         _tell(ranks, chosen)
         if not on_gpu:
             # Not before, too: it imports peft, peft bitsandbytes, and that asks for a device.
-            from pettingllms_trainers.runs.lengths import with_cpu_cache
+            from pettingllms_trainers.runs.prompts import with_cpu_cache
 
             config = with_cpu_cache(config, prompts)
         with (
@@ -93,7 +93,7 @@ def _train(
     _open(files, config, pool.ranks)
     machines.check_directory(files.directory)
     # Imported here: torch and transformers take seconds, and bad input needs neither.
-    from pettingllms_trainers.runs.assembly import build_trainer
+    from pettingllms_trainers.runs.train import build_trainer
 
     console = Console(quiet=not pool.ranks.is_main)
     progress = progress_view(config.logging.progress, console, config.num_steps)

@@ -26,7 +26,7 @@ from pettingllms.files import open_to_append
 from pettingllms_trainers.child import bound
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.config.policies import TINY, base_groups
+from pettingllms_trainers.config.sections import TINY, base_groups
 from pettingllms_trainers.errors import ConfigError, WorkerLost
 
 logger = logging.getLogger(__name__)

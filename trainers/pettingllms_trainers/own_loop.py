@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from pettingllms_trainers.learning.loss import MicroLoss
 
 
-__all__ = ["Answers", "OpenPolicy", "open_policies"]
-
 Messages = Sequence[Mapping[str, str]]
 """A prompt: chat messages with `role` and `content`."""
 
@@ -337,8 +335,7 @@ def open_policies(
     # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.
     from pettingllms_trainers.backends.build import build_policies, build_pool, prepare_libraries
     from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
-    from pettingllms_trainers.runs.lengths import with_cpu_cache
-    from pettingllms_trainers.runs.prompts import checked_prompts
+    from pettingllms_trainers.runs.prompts import checked_prompts, with_cpu_cache
 
     prompts = checked_prompts(config, environments)
     on_gpu = computes_on_gpu(config, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from pettingllms_trainers.config.recipes import (
+from pettingllms_trainers.config.loading import (
     PREFIX,
     Recorded,
     read_recipe,

@@ -19,11 +19,9 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
-from pettingllms_trainers.config.algorithm import Algorithm, StepContext
-from pettingllms_trainers.config.announced import algorithm_of
+from pettingllms_trainers.config.algorithm import Algorithm, StepContext, algorithm_of
 from pettingllms_trainers.learning.groups import collect_decisions, score_decisions
-from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, episode_specs
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.player import play_episodes

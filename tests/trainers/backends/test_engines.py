@@ -18,7 +18,7 @@ from pettingllms_trainers.backends.engines import (
     folder_for_files,
 )
 from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.config.engine import KINDS, EngineKind
+from pettingllms_trainers.config.sections import KINDS, EngineKind
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import SamplingSettings

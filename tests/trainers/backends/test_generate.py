@@ -16,7 +16,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM
 from pettingllms_trainers.backends.vllm.server import ServedVLLM
 from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.config.engine import VLLMServerConfig
+from pettingllms_trainers.config.sections import VLLMServerConfig
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 # vLLM and what it imports use what is deprecated elsewhere.

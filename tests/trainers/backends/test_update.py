@@ -23,7 +23,7 @@ from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.weights import read_shares
 from pettingllms_trainers.config import DeepSpeedConfig, EngineConfig
-from pettingllms_trainers.config.policies import LoraConfig
+from pettingllms_trainers.config.sections import LoraConfig
 from pettingllms_trainers.errors import CheckpointError, UpdateError
 from pettingllms_trainers.learning.batch import weighted_groups
 from pettingllms_trainers.types import Demonstration, Imitation

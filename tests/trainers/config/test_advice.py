@@ -2,8 +2,8 @@
 
 import pytest
 
-from pettingllms_trainers.config.advice import start_advice
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.config.rules import start_advice
 
 RUN = """
 [env]

@@ -8,9 +8,13 @@ import pytest
 from pydantic import ValidationError
 
 from pettingllms_trainers.config import Config, config_hash
-from pettingllms_trainers.config.loading import dump_config, load_config, validate
-from pettingllms_trainers.config.merge import Layer
-from pettingllms_trainers.config.recipes import recipe_names
+from pettingllms_trainers.config.loading import (
+    Layer,
+    dump_config,
+    load_config,
+    recipe_names,
+    validate,
+)
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.types import SamplingSettings

@@ -3,8 +3,8 @@
 import pytest
 
 from pettingllms_trainers.config import Config, config_hash
-from pettingllms_trainers.config.defaults import learning_rates, warm_start_rates
 from pettingllms_trainers.config.loading import dump_config, load_config
+from pettingllms_trainers.config.root import learning_rates, warm_start_rates
 
 TINY = {"model": "tiny"}
 FULL = {"model": "some/model"}

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.config.loading import dump_config, load_config
-from pettingllms_trainers.config.merge import Layer, merge_layers
+from pettingllms_trainers.config.loading import Layer, dump_config, load_config, merge_layers
 from pettingllms_trainers.errors import ConfigError
 
 TASK = """

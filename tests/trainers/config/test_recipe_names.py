@@ -7,8 +7,7 @@ import pytest
 
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import config_hash
-from pettingllms_trainers.config.loading import config_of, dump_config, load_config
-from pettingllms_trainers.config.recipes import recipe_names
+from pettingllms_trainers.config.loading import config_of, dump_config, load_config, recipe_names
 from pettingllms_trainers.errors import ConfigError
 
 

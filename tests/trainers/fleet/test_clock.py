@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pettingllms_trainers.fleet.clock import VirtualLoop
+from pettingllms_trainers.fleet.simulate import VirtualLoop
 
 
 def test_the_clock_leaps_from_event_to_event():

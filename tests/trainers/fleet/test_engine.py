@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pettingllms_trainers.fleet.clock import VirtualLoop
-from pettingllms_trainers.fleet.engine import Server, SimulatedEngine, prompt_of
+from pettingllms_trainers.fleet.simulate import Server, SimulatedEngine, VirtualLoop, prompt_of
 from pettingllms_trainers.fleet.speeds import EngineSpeed
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 

@@ -14,8 +14,7 @@ from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.fleet import workload
 from pettingllms_trainers.fleet.here import Watch, measured_here
-from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.runs.measuring import measured
 from pettingllms_trainers.types import (

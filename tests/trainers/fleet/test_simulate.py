@@ -2,12 +2,11 @@
 
 import pytest
 
-from pettingllms_trainers.config.announced import algorithm_class, algorithm_names
+from pettingllms_trainers.config.algorithm import algorithm_class, algorithm_names
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.config.policies import LoraConfig
-from pettingllms_trainers.fleet.places import Fleet
-from pettingllms_trainers.fleet.search import fastest, sizes
-from pettingllms_trainers.fleet.simulate import Speeds, rollouts_on, step_on
+from pettingllms_trainers.config.sections import LoraConfig
+from pettingllms_trainers.fleet.planner import fastest, sizes
+from pettingllms_trainers.fleet.simulate import Fleet, Speeds, rollouts_on, step_on
 from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
 from pettingllms_trainers.fleet.workload import Step, Workload
 from pettingllms_trainers.rollout.environments import make_environments

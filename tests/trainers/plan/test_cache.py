@@ -5,8 +5,7 @@ import pytest
 from pettingllms_trainers.backends.hf.shapes import shape_of
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.rollout.environments import make_environments
-from pettingllms_trainers.runs.lengths import lengths_of, with_cpu_cache
-from pettingllms_trainers.runs.prompts import first_prompts
+from pettingllms_trainers.runs.prompts import first_prompts, lengths_of, with_cpu_cache
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pettingllms_trainers.backends.hf.shapes import model_problem
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.plan.problems import answer_warnings
+from pettingllms_trainers.plan.view import answer_warnings
 
 RUN = """
 [env]

@@ -26,12 +26,11 @@ from pettingllms_trainers.backends.hf.shapes import counted, shape_of
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config, PolicyConfig
-from pettingllms_trainers.config.policies import LoraConfig
+from pettingllms_trainers.config.sections import LoraConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.memory import plan_memory
-from pettingllms_trainers.plan.problems import errors_of, warnings_of
-from pettingllms_trainers.plan.view import plan_view
+from pettingllms_trainers.plan.view import errors_of, plan_view, warnings_of
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.types import Lengths
 
@@ -667,7 +666,7 @@ def test_spread_prompts_are_counted_once_per_completion():
 
 def test_a_directory_with_an_adapter_is_planned_as_that_adapter(tmp_path):
     from pettingllms_trainers.backends.hf.adapters import AdapterBase
-    from pettingllms_trainers.config.policies import LoraConfig
+    from pettingllms_trainers.config.sections import LoraConfig
 
     base = build_tiny(tmp_path / "base", hidden_size=16, num_layers=1, num_heads=2, max_length=64)
     new = PolicyConfig(model=str(base), lora=LoraConfig(rank=3))

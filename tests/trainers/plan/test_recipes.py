@@ -11,10 +11,9 @@ from pettingllms.testing import play
 from pettingllms.types import role_of
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.config.recipes import read_recipe, recipe_names, recipe_path
+from pettingllms_trainers.config.loading import load_config, read_recipe, recipe_names, recipe_path
 from pettingllms_trainers.plan import make_plan
-from pettingllms_trainers.plan.problems import warnings_of
+from pettingllms_trainers.plan.view import warnings_of
 from pettingllms_trainers.rollout.environments import make_environments
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pettingllms_trainers.algorithms.continuation import Continuation
-from pettingllms_trainers.policies.batcher import Batcher
+from pettingllms_trainers.policies.pool import Batcher
 
 
 class TimedEngine:

@@ -10,7 +10,7 @@ import pytest
 import pettingllms
 from pettingllms_trainers.algorithms.base import Alone
 from pettingllms_trainers.errors import EnvironmentFailure
-from pettingllms_trainers.policies.batcher import Batcher
+from pettingllms_trainers.policies.pool import Batcher
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import Branch, BranchingEpisode, LocalEpisodes
 from pettingllms_trainers.rollout.player import play_episodes

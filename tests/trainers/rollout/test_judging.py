@@ -9,7 +9,7 @@ from pettingllms.policies import Answer, Completion, PolicyFailure, Usage
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.config.algorithm import StepContext
-from pettingllms_trainers.config.rewards import RewardConfig
+from pettingllms_trainers.config.sections import RewardConfig
 from pettingllms_trainers.errors import BudgetSpent, RolloutError
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
@@ -25,7 +25,7 @@ from pettingllms_trainers.rollout.judging import (
     read_verdict,
 )
 from pettingllms_trainers.rollout.player import play_episodes
-from pettingllms_trainers.runs.metrics.judged import judged_metrics
+from pettingllms_trainers.runs.metrics import judged_metrics
 from pettingllms_trainers.types import SamplingSettings
 
 ASK = RewardConfig(judge="j", question="Is it even?", judged_twice=0)

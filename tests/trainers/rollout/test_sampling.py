@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.engine import RowSampling, uniforms
-from pettingllms_trainers.policies.requests import check_sampling
+from pettingllms_trainers.policies.pool import check_sampling
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 torch.set_num_threads(1)  # several at once are slower on models this small

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pettingllms_trainers.algorithms.at_grpo import choose
 from pettingllms_trainers.errors import RolloutError
-from pettingllms_trainers.policies.batcher import Batcher
+from pettingllms_trainers.policies.pool import Batcher
 from pettingllms_trainers.rollout.candidates import FailureLog, episode_specs
 from pettingllms_trainers.types import (
     GenerateRequest,

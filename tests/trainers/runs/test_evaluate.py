@@ -11,8 +11,7 @@ from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.runs.evaluate import HeldOut, evaluation_metrics
-from pettingllms_trainers.runs.held_out import HeldOutSet
+from pettingllms_trainers.runs.evaluate import HeldOut, HeldOutSet, evaluation_metrics
 
 ROLES = {"caller": "shared", "echo": "shared"}
 

@@ -30,8 +30,8 @@ from pettingllms_trainers.runs.progress import (
     ProgressView,
     progress_view,
 )
+from pettingllms_trainers.runs.recorder import tree_to_json
 from pettingllms_trainers.runs.report import build_report, no_gain, report_table
-from pettingllms_trainers.runs.tree_json import tree_to_json
 from pettingllms_trainers.types import UpdateStats
 
 

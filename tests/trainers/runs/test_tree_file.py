@@ -11,7 +11,7 @@ from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.runs.folder import RunDirectory
-from pettingllms_trainers.runs.tree_file import TreeFile
+from pettingllms_trainers.runs.recorder import TreeFile
 from pettingllms_trainers.types import (
     Candidate,
     Decision,

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from pettingllms_trainers.config.algorithm import Algorithm, Member, StepContext, Strategy
-from pettingllms_trainers.config.roles import is_named
+from pettingllms_trainers.config.sections import is_named
 from pettingllms_trainers.learning.groups import grpo, leave_one_out
 from pettingllms_trainers.rollout.player import Player
 from pettingllms_trainers.types import Decision, RolloutTree

@@ -22,12 +22,11 @@ from pettingllms_trainers.backends.hf.policy import NewLearner, TransformersPoli
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
 from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
-from pettingllms_trainers.config.defaults import learning_rates
-from pettingllms_trainers.config.policies import TINY, base_groups, base_of_adapter
+from pettingllms_trainers.config.root import learning_rates
+from pettingllms_trainers.config.sections import TINY, base_groups, base_of_adapter
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.fixed import FixedPolicy
-from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.sampler import sampling_of
 

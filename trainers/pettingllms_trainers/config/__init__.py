@@ -4,21 +4,29 @@ Defaults are overridden by the files, files by flags. Attribute docstrings are t
 """
 
 from pettingllms_trainers.config.algorithm import Algorithm, ValueConfig
-from pettingllms_trainers.config.distributed import DeepSpeedConfig, FsdpConfig, RayConfig
-from pettingllms_trainers.config.engine import EngineConfig, VLLMConfig, VLLMServerConfig
-from pettingllms_trainers.config.env import EnvConfig, EnvEvaluationConfig, StageConfig
-from pettingllms_trainers.config.identity import config_hash, decides_results
-from pettingllms_trainers.config.learning import LossConfig, OptimizerConfig
-from pettingllms_trainers.config.policies import PolicyConfig
-from pettingllms_trainers.config.rollout import RoleSamplingConfig, RolloutConfig
-from pettingllms_trainers.config.root import Config
-from pettingllms_trainers.config.run import (
+from pettingllms_trainers.config.root import Config, config_hash, decides_results
+from pettingllms_trainers.config.sections import (
     CheckpointConfig,
+    DeepSpeedConfig,
+    EngineConfig,
+    EnvConfig,
+    EnvEvaluationConfig,
     EvaluationConfig,
+    FsdpConfig,
     LoggingConfig,
+    LossConfig,
+    OptimizerConfig,
+    PhaseConfig,
+    PolicyConfig,
+    RayConfig,
+    RoleSamplingConfig,
+    RolloutConfig,
+    StageConfig,
+    UpdatesConfig,
+    VLLMConfig,
+    VLLMServerConfig,
     WarmStartConfig,
 )
-from pettingllms_trainers.config.updates import PhaseConfig, UpdatesConfig
 
 __all__ = [
     "Algorithm",

@@ -9,26 +9,38 @@ import itertools
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainSerializer, SerializationInfo, WrapSerializer
-
-from pettingllms_trainers.config.algorithm import Algorithm
-from pettingllms_trainers.config.announced import DEFAULT, algorithm_of
-from pettingllms_trainers.config.distributed import DeepSpeedConfig, FsdpConfig, RayConfig
-from pettingllms_trainers.config.engine import EngineConfig
-from pettingllms_trainers.config.env import EnvConfig, env_list
-from pettingllms_trainers.config.learning import LossConfig, OptimizerConfig
-from pettingllms_trainers.config.policies import PolicyConfig
-from pettingllms_trainers.config.rewards import RewardConfig
-from pettingllms_trainers.config.roles import entry_of, flat_roles, is_named
-from pettingllms_trainers.config.rollout import RolloutConfig
-from pettingllms_trainers.config.run import (
-    CheckpointConfig,
-    EvaluationConfig,
-    LoggingConfig,
-    WarmStartConfig,
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializationInfo,
+    WrapSerializer,
 )
-from pettingllms_trainers.config.section import Section
-from pettingllms_trainers.config.updates import PhaseConfig, UpdatesConfig
+
+from pettingllms_trainers.config.algorithm import DEFAULT, Algorithm, algorithm_of
+from pettingllms_trainers.config.sections import (
+    CheckpointConfig,
+    DeepSpeedConfig,
+    EngineConfig,
+    EnvConfig,
+    EvaluationConfig,
+    FsdpConfig,
+    LoggingConfig,
+    LossConfig,
+    OptimizerConfig,
+    PhaseConfig,
+    PolicyConfig,
+    RayConfig,
+    RewardConfig,
+    RolloutConfig,
+    Section,
+    UpdatesConfig,
+    WarmStartConfig,
+    entry_of,
+    env_list,
+    flat_roles,
+    is_named,
+)
 
 
 def _table_or_list(value: Any, dump: Callable[[Any], list[Any]]) -> Any:

@@ -1,31 +1,460 @@
-"""Run files: read, overridden by flags, checked with errors that name the key, and saved."""
+"""From what is typed to a configuration: recipes, run files, flags; merged and vetted."""
 
 from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Collection, Mapping, Sequence
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
+import click
 import tomli_w
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.flags import annotation_of, flag_table, help_text
-from pettingllms_trainers.config.merge import (
-    EVERY_POLICY,
-    EVERY_ROLE,
-    Layer,
-    layer_of,
-    merge_layers,
-    origin_of,
-    read_layer,
-)
-from pettingllms_trainers.config.recipes import PREFIX
+from pettingllms_trainers.config.algorithm import DEFAULT, Algorithm, known_parameters, section_of
+from pettingllms_trainers.config.root import Config
+from pettingllms_trainers.config.sections import Section, env_places, flat_roles
 from pettingllms_trainers.config.vetting import vet
 from pettingllms_trainers.errors import ConfigError
+
+PREFIX = "recipe:"
+"""What the name of a run file begins with when it comes with the package."""
+TABLE = "recipe"
+"""Key of the table in a run file that says what is known about it."""
+
+_FOLDER = Path(str(files("pettingllms_trainers"))) / "recipes"
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Recorded(Section):
+    """What training with a recipe gave, over several seeds on two CPU cores."""
+
+    seeds: int = Field(ge=1)
+    """Runs."""
+    minutes: float = Field(gt=0)
+    """Time of the fastest run; others shared the machine."""
+    cpu_minutes: float = Field(gt=0)
+    """Processor time, all threads together: that of the median run."""
+    before: tuple[_Share, _Share]
+    """Held-out success of greedy play after the warm start, lowest and highest run."""
+    after: tuple[_Share, _Share]
+    """Held-out success of greedy play in the end, lowest and highest run."""
+
+
+class Planned(Section):
+    """What a recipe is made for that has never run."""
+
+    gpus: int = Field(ge=1)
+    """GPUs of 80 GB, for which the dry run says that it fits."""
+    start: str = Field(min_length=1)
+    """Command that starts it."""
+
+
+class Recipe(Section):
+    """What is known about a run file: the table [recipe]. It changes nothing in a run."""
+
+    task: str = Field(min_length=1)
+    """What is learnt, or what a part of a run file is for."""
+    needs: str = ""
+    """What must be there before; empty: nothing."""
+    recorded: Recorded | None = None
+    """What came of it; None: no run is recorded."""
+    planned: Planned | None = None
+    """For recipes that need more than two cores; None: it does not."""
+
+
+def recipe_names() -> list[str]:
+    """Return the names of all recipes, parts that are laid over another one included."""
+    return sorted(
+        path.relative_to(_FOLDER).with_suffix("").as_posix() for path in _FOLDER.rglob("*.toml")
+    )
+
+
+def recipe_path(name: str) -> Path:
+    """Return the file of a recipe.
+
+    Raises:
+        ConfigError: There is none of this name.
+    """
+    known = recipe_names()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {PREFIX}{near[0]}?" if near else f"there are: {', '.join(known)}"
+        raise ConfigError(f"there is no {PREFIX}{name}; {hint}")
+    return _FOLDER / f"{name}.toml"
+
+
+def read_recipe(name: str) -> tuple[Recipe, dict[str, Any]]:
+    """Return what is known about a recipe, and the rest of its file."""
+    path = recipe_path(name)
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    return recipe_of(table.pop(TABLE), PREFIX + name), table
+
+
+def recipe_of(table: Any, source: str) -> Recipe:
+    """Return the checked table [recipe] of a run file.
+
+    Raises:
+        ConfigError: A key is unknown, missing or wrong.
+    """
+    try:
+        return Recipe.model_validate(table)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"'{'.'.join(map(str, (TABLE, *detail['loc'])))}': {detail['msg']}"
+            for detail in error.errors()
+        )
+        raise ConfigError(f"{source}: {problems}. The table may be left out") from None
+
+
+def team_of(table: Mapping[str, Any]) -> list[str]:
+    """Return the roles of a run file; of several environments each role once."""
+    return list(dict.fromkeys(role.rpartition(".")[2] for role in table.get("roles", {})))
+
+
+EVERY_POLICY = "every_policy"
+EVERY_ROLE = "every_role"
+
+
+class Layer(NamedTuple):
+    """One run file, or the flags over all of them."""
+
+    source: str
+    """What messages call it."""
+    table: dict[str, Any]
+    """Its content."""
+    file: str = ""
+    """What finds the run file again from anywhere; empty: it is none."""
+
+
+def layer_of(table: Mapping[str, Any], source: str, file: str = "") -> Layer:
+    """Return a table of keys as a layer, without [recipe].
+
+    Raises:
+        ConfigError: [recipe] is wrong.
+    """
+    if TABLE in table:
+        recipe_of(table[TABLE], source)
+    own = {
+        key: flat_roles(value) if key == "roles" else value
+        for key, value in table.items()
+        if key != TABLE
+    }
+    return Layer(source, own, file)
+
+
+def read_layer(name: str | Path) -> Layer:
+    """Return the content of a run file: a TOML file, or ``recipe:NAME`` of the package.
+
+    Raises:
+        ConfigError: There is no such file, or it is not TOML.
+    """
+    source = str(name)
+    is_recipe = source.startswith(PREFIX)
+    path = recipe_path(source.removeprefix(PREFIX)) if is_recipe else Path(name)
+    try:
+        with path.open("rb") as file:
+            found = source if is_recipe else str(path.absolute())
+            return layer_of(tomllib.load(file), source, found)
+    except FileNotFoundError:
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")])
+        hint = f"; did you mean {path.parent / near[0]}?" if near else ""
+        raise ConfigError(f"no run file at {path}{hint}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the run file {path} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the run file {path} is not TOML: {error}") from error
+
+
+def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return one table: tables are merged key by key, of other values the last one counts.
+
+    A policy has the keys of ``[every_policy]`` where it has none of its own, in whichever file they
+    are; a policy that only ``[roles]`` names consists of them. A fixed policy takes none. A file
+    that names another algorithm than those before it keeps the parameters that both have.
+
+    Raises:
+        ConfigError: `every_policy` is no table, or `every_role` no name.
+    """
+    table: dict[str, Any] = {}
+    for layer in layers:
+        policy = layer.table.get(EVERY_ROLE)
+        if policy is not None:
+            if not isinstance(policy, str):
+                raise ConfigError(f"{layer.source}: {EVERY_ROLE} is {policy!r}; name a policy")
+            table["roles"] = dict.fromkeys(_table(table, "roles"), policy)
+        own = dict(layer.table)
+        if "algorithm" in table and "algorithm" in own:
+            table["algorithm"] = _of_algorithm(table["algorithm"], own["algorithm"])
+        if isinstance(table.get("env"), list) and "env" in own:
+            own["env"] = _with_envs(table["env"], own["env"], layer.source)
+        table = _merged(table, own)
+    table.pop(EVERY_ROLE, None)
+    if EVERY_POLICY in table:
+        _spread(table, layers)
+    return table
+
+
+def origin_of(layers: Sequence[Layer], location: Sequence[str]) -> tuple[str, list[str]]:
+    """Return which files a key comes from, and its name there.
+
+    Args:
+        layers: As they were merged.
+        location: Path of the key in the merged table.
+
+    Returns:
+        The last file that has the key, or all files when none has it.
+    """
+    names = [list(location)] if location else []
+    if len(location) > 2 and location[0] == "policies":
+        names.append([EVERY_POLICY, *location[2:]])
+    for name in names:
+        for layer in reversed(layers):
+            if _has(layer.table, name):
+                return layer.source, name
+    return " + ".join(layer.source for layer in layers), list(location)
+
+
+def _spread(table: dict[str, Any], layers: Sequence[Layer]) -> None:
+    """Give the keys of `every_policy` to all policies."""
+    common = table.pop(EVERY_POLICY)
+    if not isinstance(common, dict):
+        source, _ = origin_of(layers, [EVERY_POLICY])
+        raise ConfigError(f"{source}: {EVERY_POLICY} is {common!r}; write a table [{EVERY_POLICY}]")
+    used = [name for name in _table(table, "roles").values() if isinstance(name, str)]
+    own = table.setdefault("policies", {})
+    if isinstance(own, dict):
+        table["policies"] = {
+            name: _merged(common, values) if _has_weights(values) else values
+            for name, values in ({name: {} for name in used} | own).items()
+        }
+
+
+def _has_weights(policy: Any) -> bool:
+    return isinstance(policy, dict) and "fixed" not in policy
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(below)
+    for key, value in above.items():
+        old = both.get(key)
+        if isinstance(value, dict):
+            value = _merged(old if isinstance(old, dict) else {}, value)
+        both[key] = value
+    return both
+
+
+def _of_algorithm(below: Any, above: Any) -> Any:
+    """Return what stays of an algorithm when a later file may name another one: what that has too.
+
+    The rest were parameters of the former. What the later file says itself must be its own.
+    """
+    if not (isinstance(below, dict) and isinstance(above, dict)) or "name" not in above:
+        return below
+    if above["name"] == below.get("name", DEFAULT):
+        return below
+    own = known_parameters(above["name"])
+    return {key: value for key, value in below.items() if key in own}
+
+
+def _with_envs(below: Any, above: Any, source: str) -> Any:
+    """Return the environments of two files: a table over a list changes those that it names."""
+    if not (isinstance(below, list) and isinstance(above, dict)):
+        return above
+    if len(below) == 1:
+        return [_merged(below[0], above)]
+    places = env_places(below)
+    changed = list(below)
+    for key, value in above.items():
+        if key not in places or not isinstance(value, dict):
+            raise ConfigError(
+                f"{source}: 'env.{key}' could be that of any environment; name one of them: "
+                f"{', '.join(f'env.{name}.{key}' for name in places)}"
+            )
+        changed[places[key]] = _merged(below[places[key]], value)
+    return changed
+
+
+def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = table.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _has(table: Any, location: Sequence[str]) -> bool:
+    for key in location:
+        if isinstance(table, list):
+            return True  # lists are not merged: a part comes from where the list does
+        if not isinstance(table, dict) or key not in table:
+            return False
+        table = table[key]
+    return True
+
+
+def flag_table(flags: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what flags set, as the table of a run file; whether it is allowed is checked later.
+
+    Args:
+        flags: Such as ``["--optimizer.learning-rate", "3e-4", "--logging.no-tensorboard"]``. A list
+            takes several values; a switch takes none, or ``true`` or ``false``.
+        known: Merged table of the run files: names in it may have dashes.
+
+    Raises:
+        ConfigError: A flag lacks its value or has too many, or an argument belongs to no flag.
+    """
+    table: dict[str, Any] = {}
+    waiting = list(flags)
+    while waiting:
+        flag = waiting.pop(0)
+        if not flag.startswith("--"):
+            raise ConfigError(f"the argument {flag!r} belongs to no flag; flags begin with --")
+        name, equals, value = flag.removeprefix("--").partition("=")
+        values = [value] if equals else []
+        while not equals and waiting and not waiting[0].startswith("--"):
+            values.append(waiting.pop(0))
+        *path, key = _path(name, known)
+        kind = annotation_of([*path, key])
+        positive = key.removeprefix("no_")
+        if kind is None and not values and annotation_of([*path, positive]) is bool:
+            key, kind, values = positive, bool, ["false"]
+        target = table
+        for part in path:
+            target = target.setdefault(part, {})
+            if not isinstance(target, dict):
+                raise ConfigError(f"the flag {flag} needs a table [{'.'.join(path)}]")
+        target[key] = _value(flag, values, kind)
+    return table
+
+
+def annotation_of(path: Sequence[str]) -> Any:
+    """Return the type of a key, `Any` in an open table; None for what is no key."""
+    if list(path) == [EVERY_ROLE]:
+        return str
+    parts = iter(["policies", "NAME", *path[1:]] if path[:1] == [EVERY_POLICY] else path)
+    kind: Any = Config
+    for part in parts:
+        if kind is Any:
+            return Any
+        if get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+            continue
+        if get_origin(kind) is tuple and part.isdecimal():
+            kind = get_args(kind)[0]
+            continue
+        if kind == Config.model_fields["env"].annotation:
+            (kind, _) = get_args(kind)
+            if part not in kind.model_fields:
+                continue  # the name of an environment
+        if kind is Algorithm:
+            # Which one it is, is known when all files and flags are.
+            kind = Algorithm if part == "name" else section_of(part)
+        if isinstance(kind, type) and issubclass(kind, Section) and part in kind.model_fields:
+            kind = kind.model_fields[part].annotation
+        else:
+            return None
+    return kind
+
+
+def _path(name: str, known: Any) -> list[str]:
+    """Return the parts of a flag's name, dashes replaced where a run file has no such name."""
+    path: list[str] = []
+    for part in name.split("."):
+        table = known if isinstance(known, Mapping) else {}
+        path.append(part if part in table else part.replace("-", "_"))
+        known = table.get(path[-1])
+    return path
+
+
+def _value(flag: str, values: Sequence[str], kind: Any) -> Any:
+    if len(values) == 1 and values[0] in _words(kind):
+        return values[0]
+    if _is_list(kind):
+        is_text = _items(kind) is str and not "".join(values).startswith("[")
+        found = [value if is_text else _toml(value) for value in values]
+        return found[0] if len(found) == 1 and isinstance(found[0], list | dict) else found
+    if not values and kind in (bool, None):
+        return True  # of an unknown key: whoever checks the table says so
+    if not values:
+        raise ConfigError(f"the flag {flag} needs a value")
+    if len(values) > 1 and kind not in (None, Any):
+        raise ConfigError(f"the flag {flag} takes one value; it has {' '.join(values)}")
+    if kind is str:
+        return values[0]
+    found = [_toml(value) for value in values]
+    return found if len(found) > 1 else found[0]
+
+
+def _kinds(kind: Any) -> list[Any]:
+    """Return the alternatives of a type, without None."""
+    is_union = get_origin(kind) not in (None, tuple, dict, Literal)
+    return [part for part in (get_args(kind) if is_union else [kind]) if part is not NoneType]
+
+
+def _words(kind: Any) -> list[Any]:
+    """Return the texts that a type allows."""
+    return [word for part in _kinds(kind) if get_origin(part) is Literal for word in get_args(part)]
+
+
+def _is_list(kind: Any) -> bool:
+    return any(get_origin(part) is tuple for part in _kinds(kind))
+
+
+def _items(kind: Any) -> Any:
+    (found, *_) = [get_args(part) for part in _kinds(kind) if get_origin(part) is tuple]
+    return getattr(found[0], "__origin__", found[0])
+
+
+def _toml(text: str) -> Any:
+    """Return a value as TOML has it; other text is a text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def help_text(config: Config, names: str) -> str:
+    """Return the explanation of every key, with its value after reading some run files."""
+    formatter = click.HelpFormatter(width=100)
+    formatter.write_usage("pettingllms-train", f"{names} [--SECTION.KEY VALUE ...]")
+    formatter.write_paragraph()
+    formatter.write_text("Keys of a run file, and their values after reading these.")
+    for title, doc, rows in _sections(config, ""):
+        with formatter.section(f"[{title}] {doc}" if title else doc):
+            formatter.write_dl(rows, col_max=44)
+    return formatter.getvalue()
+
+
+def _sections(section: Section, path: str) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+    rows: list[tuple[str, str]] = []
+    inner: list[tuple[str, Section]] = []
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            inner.append((f"{path}{name}", value))
+        elif isinstance(value, dict) and any(isinstance(v, Section) for v in value.values()):
+            inner += [(f"{path}{name}.{key}", v) for key, v in value.items()]
+        elif isinstance(section, Config) and name == "env":
+            labels = section.env_names
+            inner += [
+                (f"env.{label}".rstrip("."), env)
+                for label, env in zip(labels, section.env, strict=True)
+            ]
+        else:
+            text = " ".join((field.description or "").split())
+            rows.append((f"--{path}{name}".replace("_", "-"), f"{text} [{_shown(value)}]"))
+    doc = " ".join((section.__doc__ or "").split()).rstrip(".")
+    yield path.rstrip("."), doc, rows
+    for place, value in inner:
+        yield from _sections(value, f"{place}.")
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
 
 _COMMAND_LINE = "the command line"
 

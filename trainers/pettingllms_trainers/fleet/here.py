@@ -12,13 +12,12 @@ import numpy as np
 
 from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.policies import base_groups
+from pettingllms_trainers.config.sections import base_groups
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.fleet.simulate import Speeds
 from pettingllms_trainers.fleet.speeds import Call, LearningSpeed, fitted, non_negative
 from pettingllms_trainers.fleet.workload import Workload, from_trees
-from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.policies.pool import Batcher, PolicyPool
 from pettingllms_trainers.policies.protocols import Generate, Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment

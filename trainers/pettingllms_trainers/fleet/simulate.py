@@ -1,31 +1,29 @@
-"""Train steps of a run on a fleet, in simulated time."""
+"""A run on engines that are simulated: its own rollouts, on a clock that never waits."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import heapq
 import itertools
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import random
+import selectors
+from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
+from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.algorithm import StepContext
-from pettingllms_trainers.fleet.clock import VirtualLoop
-from pettingllms_trainers.fleet.engine import Server
-from pettingllms_trainers.fleet.flights import Flights, Flown
-from pettingllms_trainers.fleet.learnt import learnt_tokens, optimizer_steps
-from pettingllms_trainers.fleet.places import (
-    Fleet,
-    Place,
-    learning_gpus,
-    num_players,
-    place_of,
-)
+from pettingllms_trainers.config.sections import base_groups
 from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
-from pettingllms_trainers.fleet.workload import Workload
+from pettingllms_trainers.fleet.workload import Workload, longest_answer
+from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
+from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.candidates import (
     FailureLog,
@@ -34,10 +32,619 @@ from pettingllms_trainers.rollout.candidates import (
     episode_specs,
 )
 from pettingllms_trainers.rollout.environments import RunEnvironment
+from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LostBranch
+from pettingllms_trainers.rollout.in_flight import WeightGate, has_only_stragglers
 from pettingllms_trainers.rollout.player import EpisodeBatch, joined, play_all, play_share
-from pettingllms_trainers.rollout.sampler import InFlightRollouts, sampling_of
-from pettingllms_trainers.runs.metrics.rollouts import age_metrics
-from pettingllms_trainers.types import RolloutTree
+from pettingllms_trainers.rollout.sampler import InFlightRollouts, PendingStep, sampling_of
+from pettingllms_trainers.runs.metrics import age_metrics
+from pettingllms_trainers.types import (
+    Decision,
+    GenerateRequest,
+    RequestLimits,
+    RolloutTree,
+    TokenCompletion,
+)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Runs coroutines in simulated time; `time` is in simulated seconds, from 0.
+
+    Coroutines may await each other and `asyncio.sleep`, no sockets and no threads.
+
+    Source:
+        Discrete-event simulation: with nothing left to do at a moment the clock goes to the next
+        event (Law, Simulation Modeling and Analysis, section 1.3).
+    """
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        super().__init__(_Leaping(self))
+
+    def time(self) -> float:
+        """Return the simulated seconds since the start."""
+        return self._now_s
+
+    def leap(self, seconds: float) -> None:
+        """Let time pass in which nothing else happens here: to the next event, or in a caller."""
+        self._now_s += seconds
+
+
+class _Leaping(selectors.DefaultSelector):
+    """Selects without waiting: the loop's time passes instead."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready and timeout is None:
+            raise RuntimeError("the simulation stands still: all wait, and nothing is to happen")
+        if not ready and timeout:
+            self._loop.leap(timeout)
+        return ready
+
+
+Draw = Callable[[int, random.Random], int]
+"""From the place of a prompt (`place_of`) and chance to the tokens of an answer."""
+
+_LIMITS = RequestLimits(max_batch_tokens=1 << 62, context_length=None, vocab_size=1 << 31)
+
+
+@functools.lru_cache(maxsize=4096)
+def prompt_of(place: int, num_tokens: int) -> tuple[int, ...]:
+    """Return a prompt of a length, at least 1, that names the place it is asked at."""
+    return (place, *[0] * (num_tokens - 1))
+
+
+@functools.lru_cache(maxsize=4096)
+def _answer(num_tokens: int) -> TokenCompletion:
+    return TokenCompletion(
+        token_ids=(0,) * num_tokens, logprobs=(0.0,) * num_tokens, text="", finish_reason="stop"
+    )
+
+
+class Server:
+    """One GPU, or several as one, with an engine for each of some models.
+
+    All sequences advance by one token in an iteration. Models on one server take turns, so that an
+    iteration is as long as those of all models that have something to write.
+
+    Args:
+        speeds: Model to what its engine takes here.
+    """
+
+    def __init__(self, speeds: Mapping[str, EngineSpeed]) -> None:
+        self._speeds = speeds
+        self._loop = asyncio.get_running_loop()
+        self._running = dict.fromkeys(speeds, 0)
+        self._cached = dict.fromkeys(speeds, 0.0)
+        self._waiting: deque[tuple[str, int, int, asyncio.Future[None]]] = deque()
+        self._ends: list[tuple[float, int, str, int, asyncio.Future[None]]] = []
+        """Heap of what is written: iteration at which it ends, number, model, tokens, who waits."""
+        self._numbers = itertools.count()
+        self._iterations = 0.0
+        self._since_s = self._loop.time()
+        """Until when `_iterations` is right; in the future while prompts are read."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.num_asked = dict.fromkeys(speeds, 0)
+        """Sequences of each model that are written or wait."""
+        self.client_s = 0.0
+        """What the process that plays has computed to ask."""
+        self.changes: list[tuple[float, str, int]] = []
+        """When sequences of which model began, 1, or ended, -1."""
+        self.busy_s = dict.fromkeys(speeds, 0.0)
+        """Time in which each model had something to write."""
+
+    async def write(
+        self, model: str, num_prompt_tokens: int, lengths: Sequence[int], *, is_read: bool = False
+    ) -> None:
+        """Read a prompt, unless it is read, and write completions of these lengths after it."""
+        self._advance()
+        speed = self._speeds[model]
+        reading_s = speed.request_s + num_prompt_tokens * speed.prompt_s * (not is_read)
+        self._since_s += reading_s
+        self.busy_s[model] += reading_s
+        ends = [self._loop.create_future() for _ in lengths]
+        self.num_asked[model] += len(lengths)
+        self.client_s += speed.client_s
+        for length, end in zip(lengths, ends, strict=True):
+            self._waiting.append((model, num_prompt_tokens, length, end))
+        self._admit()
+        await asyncio.gather(*ends)
+
+    def _admit(self) -> None:
+        """Begin what waits as far as the cache has room, and set the timer."""
+        while self._waiting:
+            model, read, length, end = self._waiting[0]
+            room = self._speeds[model].max_tokens - self._cached[model]
+            if self._running[model] and room < read + length:
+                break
+            self._waiting.popleft()
+            self._running[model] += 1
+            self._cached[model] += read
+            self.changes.append((self._loop.time(), model, 1))
+            entry = (self._iterations + length, next(self._numbers), model, read + length, end)
+            heapq.heappush(self._ends, entry)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._ends:
+            left = self._seconds(self._ends[0][0] - self._iterations)
+            self._timer = self._loop.call_at(self._since_s + left, self._finish)
+
+    def _finish(self) -> None:
+        due = self._ends[0][0]
+        self._advance()
+        self._iterations = max(self._iterations, due)  # rounding must not leave it behind
+        self._complete()
+        self._admit()
+
+    def _complete(self) -> None:
+        """Let go what is written."""
+        while self._ends and self._ends[0][0] <= self._iterations + 1e-6:
+            _, _, model, num_tokens, end = heapq.heappop(self._ends)
+            self._running[model] -= 1
+            self._cached[model] -= num_tokens
+            self.num_asked[model] -= 1
+            self.changes.append((self._since_s, model, -1))
+            if not end.done():
+                end.set_result(None)
+
+    def _rates(self) -> tuple[float, float]:
+        """Return the seconds of the next iteration, and by how much each later one is longer."""
+        seconds = growth = 0.0
+        for model, num in self._running.items():
+            if num:
+                speed = self._speeds[model]
+                seconds += speed.iteration(num, self._cached[model])
+                growth += speed.cache_s * num
+        return seconds, growth
+
+    def _seconds(self, num: float) -> float:
+        seconds, growth = self._rates()
+        return num * seconds + growth * num * (num - 1) / 2
+
+    def _advance(self) -> None:
+        """Bring the count of iterations to now, past ends that nobody had time to look at."""
+        now = self._loop.time()
+        while self._ends:
+            end_s = self._since_s + self._seconds(self._ends[0][0] - self._iterations)
+            if end_s >= now:
+                break
+            self._move(end_s)
+            self._iterations = max(self._iterations, self._ends[0][0])  # as in `_finish`
+            self._complete()
+        self._move(now)
+
+    def _move(self, moment: float) -> None:
+        """Bring the count of iterations to a moment; before it nothing ends."""
+        passed = moment - self._since_s
+        if passed <= 0:
+            return
+        self._since_s = moment
+        seconds, growth = self._rates()
+        if not seconds:
+            return
+        num = passed / seconds
+        if growth * num > 1e-3 * seconds:  # the positive root of what `_seconds` computes
+            linear = seconds - growth / 2
+            num = (math.sqrt(linear * linear + 2 * growth * passed) - linear) / growth
+        self._iterations += num
+        for model, running in self._running.items():
+            self._cached[model] += num * running
+            self.busy_s[model] += passed * (running > 0)
+
+
+class SimulatedEngine:
+    """An engine (`Generate`) that takes the time of its servers.
+
+    Args:
+        model: Its model on the servers.
+        servers: A request goes to the one with the fewest sequences.
+        speed: What a call takes besides.
+        draw: How long answers are.
+        is_concurrent: See `Generate`.
+    """
+
+    limits = _LIMITS
+
+    def __init__(
+        self,
+        model: str,
+        servers: Sequence[Server],
+        speed: EngineSpeed,
+        draw: Draw,
+        *,
+        is_concurrent: bool,
+    ) -> None:
+        self.is_concurrent = is_concurrent
+        self._model, self._servers, self._speed, self._draw = model, servers, speed, draw
+
+    def check(self, request: GenerateRequest) -> None:
+        """Accept all."""
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
+        """See `Generate.generate`."""
+        if self._speed.call_s:
+            await asyncio.sleep(self._speed.call_s)
+        seen = set[tuple[int, ...]]()
+        tasks: list[Coroutine[Any, Any, list[TokenCompletion]]] = []
+        for request in requests:  # equal prompts are read once
+            tasks.append(self._written(request, is_read=request.prompt_ids in seen))
+            seen.add(request.prompt_ids)
+        return await asyncio.gather(*tasks)
+
+    async def _written(self, request: GenerateRequest, *, is_read: bool) -> list[TokenCompletion]:
+        place, rng = request.prompt_ids[0], random.Random(request.seed)
+        longest = request.sampling.max_completion_tokens
+        lengths = [min(self._draw(place, rng), longest) for _ in range(request.num_candidates)]
+        server = min(self._servers, key=lambda one: sum(one.num_asked.values()))
+        await server.write(self._model, len(request.prompt_ids), lengths, is_read=is_read)
+        return [_answer(length) for length in lengths]
+
+
+class _Position(NamedTuple):
+    episode: int
+    """Of the workload."""
+    step: int
+
+
+def encoded(messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+    """Return the tokens of a simulated prompt."""
+    place, num_tokens = map(int, messages[0]["content"].split())
+    return prompt_of(place, num_tokens)
+
+
+class SimulatedEpisodes:
+    """Plays a workload; see `Episodes`.
+
+    A level always has the same length, whatever is answered. Rewards are random, so that algorithms
+    that compare episodes or branches have something to choose by.
+
+    Args:
+        workload: What is played.
+        workers: Environments step while one of these is free; a step of one is not divided. None:
+            the process that plays steps them, and does nothing else meanwhile.
+    """
+
+    def __init__(self, workload: Workload, workers: asyncio.Semaphore | None) -> None:
+        self._workload, self._workers = workload, workers
+        self._positions: dict[int, _Position] = {}
+        self._num_branches: dict[int, int] = {}
+        self._begun: dict[int, float] = {}
+        self._ids = itertools.count()
+        self._first = _starts(workload)
+        self._rng = random.Random(0)
+        self.worked_s = 0.0
+        """Time that workers were busy, added up."""
+        self.player_s = 0.0
+        """What the process that plays has computed itself."""
+        self.spans: list[tuple[float, float]] = []
+        """Beginning and end of every episode that was started, in simulated seconds."""
+
+    async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
+        """See `Episodes.start`."""
+        id, position = next(self._ids), _Position(env_seed % len(self._workload.episodes), 0)
+        self._positions[id] = position
+        self._begun[id] = asyncio.get_running_loop().time()
+        return id, self._state(position)
+
+    async def branch(self, episode: int, texts: Sequence[Any]) -> tuple[Branch | LostBranch, ...]:
+        """See `Episodes.branch`."""
+        loop = cast(VirtualLoop, asyncio.get_running_loop())
+        loop.leap(self._workload.decision_s)
+        self.player_s += self._workload.decision_s
+        seconds = self._workload.branch_s * len(texts)
+        self.worked_s += seconds
+        if self._workers is None:
+            loop.leap(seconds)
+            self.player_s += seconds
+        else:
+            async with self._workers:
+                await asyncio.sleep(seconds)
+        self._num_branches[episode] = len(texts)
+        rewards = [self._rng.random() for _ in texts]
+        return tuple(Branch(reward, reward, 0.0, None, False) for reward in rewards)
+
+    async def follow(self, episode: int, index: int) -> EpisodeState:
+        """See `Episodes.follow`."""
+        position = self._positions[episode]
+        self._positions[episode] = position._replace(step=position.step + 1)
+        return self._state(self._positions[episode])
+
+    async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
+        """See `Episodes.successors`."""
+        position = self._positions[episode]
+        after = self._state(position._replace(step=position.step + 1))
+        return (after,) * self._num_branches[episode]
+
+    async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
+        """See `Episodes.fork`."""
+        id, position = next(self._ids), self._positions[episode]
+        if index is not None:
+            position = position._replace(step=position.step + 1)
+        self._positions[id] = position
+        return id, self._state(position)
+
+    async def environment(self, episode: int) -> TextEnv[Any]:
+        """See `Episodes.environment`; there is none."""
+        raise NotImplementedError("a simulated episode has no environment")
+
+    async def close(self, episode: int) -> None:
+        """See `Episodes.close`."""
+        self._positions.pop(episode, None)
+        self._num_branches.pop(episode, None)
+        if (begun := self._begun.pop(episode, None)) is not None:
+            self.spans.append((begun, asyncio.get_running_loop().time()))
+
+    def _state(self, position: _Position) -> EpisodeState:
+        steps = self._workload.episodes[position.episode]
+        is_over = position.step == len(steps)
+        step = steps[min(position.step, len(steps) - 1)]
+        name = f"{position.episode} {position.step} {next(self._ids)}"
+        return EpisodeState(
+            agent=step.agent,
+            turn=step.turn,
+            messages=() if is_over else self._messages(position),
+            state_hash=name,
+            state_key=name,
+            terminated=False,
+            truncated=is_over,
+            success=False,
+            rewards=dict.fromkeys(self._agents, 0.0),
+            co_acting=() if is_over else self._co_acting(position),
+        )
+
+    @property
+    def _agents(self) -> list[str]:
+        return [agent for stage in self._workload.stages for agent in stage]
+
+    def _messages(self, position: _Position) -> tuple[dict[str, str], ...]:
+        place = self._first[position.episode] + position.step
+        step = self._workload.episodes[position.episode][position.step]
+        return ({"role": "user", "content": f"{place} {step.num_prompt_tokens}"},)
+
+    def _co_acting(self, position: _Position) -> tuple[tuple[str, tuple[dict[str, str], ...]], ...]:
+        """Return who acts with the agent, where it is the first of its stage."""
+        steps = self._workload.episodes[position.episode]
+        first = steps[position.step]
+        stage = next(one for one in self._workload.stages if first.agent in one)
+        if first.agent != stage[0]:
+            return ()
+        found: list[tuple[str, tuple[dict[str, str], ...]]] = []
+        for number in range(position.step + 1, len(steps)):
+            step = steps[number]
+            if step.turn != first.turn or step.agent not in stage:
+                break
+            found.append((step.agent, self._messages(position._replace(step=number))))
+        return tuple(found)
+
+
+def _starts(workload: Workload) -> list[int]:
+    """Return the number of each episode's first step, counted through all episodes."""
+    return list(itertools.accumulate(map(len, workload.episodes), initial=0))
+
+
+class Fleet(NamedTuple):
+    """Which GPUs do what."""
+
+    generate: tuple[int, ...]
+    """Engines for each base model (`base_groups`), each on GPUs of its own."""
+    learn: tuple[int, ...]
+    """GPUs that do nothing but learn, for each of them; none: those that generate learn, too."""
+    num_shared: int = 0
+    """Processes on a GPU each (or several, with shards), which generate and then learn with all
+    policies; without Ray each plays a share of the levels. 0: every base model has its own GPUs."""
+
+
+def num_players(config: Config, fleet: Fleet) -> int:
+    """Return the processes that play levels: one with Ray or dedicated GPUs."""
+    return 1 if config.ray.enabled else max(fleet.num_shared, 1)
+
+
+def learning_gpus(config: Config, fleet: Fleet) -> dict[str, int]:
+    """Return base model to the GPUs on which it learns."""
+    names = [group[0] for group in base_groups(config.models)]
+    if fleet.num_shared:
+        return dict.fromkeys(names, fleet.num_shared)
+    own = fleet.learn or [config.engine.num_shards * num for num in fleet.generate]
+    return dict(zip(names, own, strict=True))
+
+
+class Place(NamedTuple):
+    """Where a process plays."""
+
+    servers: Mapping[str, Sequence[Server]]
+    """Base model to its engines."""
+    pool: PolicyPool
+    episodes: SimulatedEpisodes
+
+
+def place_of(
+    config: Config,
+    environment: RunEnvironment,
+    workload: Workload,
+    fleet: Fleet,
+    engines: Mapping[str, EngineSpeed],
+) -> Place:
+    """Return a place of its own on a fleet.
+
+    Args:
+        config: The run.
+        environment: What it plays.
+        workload: What stands for it.
+        fleet: On what.
+        engines: What engines take, by base model.
+    """
+    servers = _servers(config, fleet, engines)
+    has_workers = config.rollout.env_threads or (config.ray.enabled and config.ray.num_env_workers)
+    workers = asyncio.Semaphore(config.num_env_workers(1)) if has_workers else None
+    pool = _pool(config, environment, workload, servers, engines)
+    return Place(servers, pool, SimulatedEpisodes(workload, workers))
+
+
+def _servers(
+    config: Config, fleet: Fleet, engines: Mapping[str, EngineSpeed]
+) -> dict[str, list[Server]]:
+    if fleet.num_shared:
+        num = fleet.num_shared // num_players(config, fleet)
+        shared = [Server(engines) for _ in range(num)]
+        return dict.fromkeys(engines, shared)
+    return {
+        name: [Server({name: speed}) for _ in range(num)]
+        for (name, speed), num in zip(engines.items(), fleet.generate, strict=True)
+    }
+
+
+def _pool(
+    config: Config,
+    environment: RunEnvironment,
+    workload: Workload,
+    servers: Mapping[str, Sequence[Server]],
+    engines: Mapping[str, EngineSpeed],
+) -> PolicyPool:
+    steps = [step for episode in workload.episodes for step in episode]
+    longest = {
+        agent: longest_answer(config, environment, agent)
+        for agent in dict.fromkeys(step.agent for step in steps)
+    }
+
+    def draw(place: int, rng: random.Random) -> int:
+        return workload.length(steps[place], longest[steps[place].agent], rng)
+
+    policies: dict[str, ModelPolicy] = {}
+    for group in base_groups(config.models):
+        base, speed = group[0], engines[group[0]]
+        for name in group:
+            engine = SimulatedEngine(
+                base, servers[base], speed, draw, is_concurrent=config.is_continuous
+            )
+            policies[name] = ModelPolicy(
+                name=name,
+                encode=encoded,
+                encode_answer=lambda _: (),
+                batcher=Batcher(engine, is_continuous=config.is_continuous),
+                updater=cast(Update, _NoValue()),
+            )
+    return PolicyPool(policies=policies, roles=environment.roles)
+
+
+class _NoValue:
+    """What rollouts ask of an updater: V, which costs little beside what is written."""
+
+    def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+        return [0.0] * len(prompts)
+
+
+Play = Callable[[InFlightRollouts], Coroutine[Any, Any, list[RolloutTree]]]
+"""Plays the levels of a train step."""
+
+
+class Flown(NamedTuple):
+    """Train steps in the middle of a run."""
+
+    begin_s: float
+    end_s: float
+    trees: list[list[RolloutTree]]
+    """By train step, without episodes that were given up."""
+
+
+class Flights:
+    """Plays as `TrainingRollouts` does: the same gate, the same order, the same stragglers.
+
+    Updates take no time here. So a train step takes as long as engines need for its part of what is
+    in flight: longer updates leave them more time.
+
+    Args:
+        play: Plays the levels of a train step.
+        most: `rollout.max_staleness`, at least 1.
+        must_drain: Whether engines finish what they write before they get new weights.
+
+    Source:
+        A closed system whose customers think for no time: its throughput, and that of the policies,
+        bound the one of both from above (Lazowska et al., Quantitative System Performance, 1984,
+        section 5.2).
+    """
+
+    def __init__(self, play: Play, most: int, *, must_drain: bool) -> None:
+        self._play, self._most, self._must_drain = play, most, must_drain
+        self._gate = WeightGate()
+        self._in_flight: list[InFlightRollouts] = []
+        self._tasks: list[asyncio.Task[list[RolloutTree]]] = []
+
+    async def fly(self, num_steps: int) -> Flown:
+        """Take some train steps after the first ones, in which what is in flight grows."""
+        loop, begin_s, trees = asyncio.get_running_loop(), 0.0, list[list[RolloutTree]]()
+        for step in range(self._most + num_steps):
+            if step == self._most:
+                begin_s = loop.time()
+            first = len(self._in_flight) + step
+            for later in range(first, step + self._most):
+                self._begin(later + 1, step)
+            await self._gate.settled()
+            self._gate.open(step)
+            self._leave_stragglers()
+            found = await self._tasks.pop(0)
+            self._in_flight.pop(0)
+            await self._gate.close(must_drain=self._must_drain)
+            trees.append(found)
+        end_s = loop.time()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        return Flown(begin_s, end_s, trees[self._most :])
+
+    def _begin(self, step: int, version: int) -> None:
+        pending = PendingStep(step=step, version=version, memory={}, records={})
+        in_flight = self._gate.rollouts(pending, self._leave_stragglers)
+        self._in_flight.append(in_flight)
+        self._tasks.append(asyncio.ensure_future(self._play(in_flight)))
+
+    def _leave_stragglers(self) -> None:
+        if has_only_stragglers(self._in_flight, self._most):
+            self._in_flight[0].cut_short()
+
+
+def learnt_tokens(
+    config: Config, workload: Workload, trees: Sequence[RolloutTree]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the tokens that updates of each base model read, and what of them are answers.
+
+    A prompt is read once for its candidates.
+    """
+    base = {name: group[0] for group in base_groups(config.models) for name in group}
+    tokens: defaultdict[str, float] = defaultdict(float)
+    answers: defaultdict[str, float] = defaultdict(float)
+    for decision in (decision for tree in trees for decision in tree.decisions):
+        written = sum(len(candidate.completion.token_ids) for candidate in decision.candidates)
+        copies = 1 if config.optimizer.packing else len(decision.candidates)
+        used = config.optimizer.num_epochs * _share_used(workload, decision)
+        tokens[base[decision.policy]] += used * (copies * len(decision.prompt_ids) + written)
+        answers[base[decision.policy]] += used * written
+    return tokens, answers
+
+
+def _share_used(workload: Workload, decision: Decision) -> float:
+    return workload.share_used(decision.key.agent, len(decision.candidates))
+
+
+def optimizer_steps(
+    config: Config, workload: Workload, trees: Sequence[RolloutTree]
+) -> dict[str, int]:
+    """Return the optimizer steps of each base model, all its policies together."""
+    groups: defaultdict[str, float] = defaultdict(float)
+    completions: defaultdict[str, float] = defaultdict(float)
+    for decision in (decision for tree in trees for decision in tree.decisions):
+        used = _share_used(workload, decision)
+        groups[decision.policy] += used
+        completions[decision.policy] += used * len(decision.candidates)
+    base = {name: group[0] for group in base_groups(config.models) for name in group}
+    found: defaultdict[str, int] = defaultdict(int)
+    for name, num in completions.items():
+        steps = config.optimizer.num_minibatches(round(num), round(groups[name]))
+        found[base[name]] += config.optimizer.num_epochs * steps
+    return dict(found)
+
 
 _NUM_ROUNDS = 2
 """So many times what is in flight is averaged over."""

@@ -17,7 +17,7 @@ from pettingllms.files import read_lines
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.hf.shapes import tokenizer_of
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.roles import qualified
+from pettingllms_trainers.config.sections import qualified
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import sampling_of

@@ -13,12 +13,17 @@ import torch
 from pettingllms_trainers.backends.device import computes_on_gpu
 from pettingllms_trainers.backends.hf.shapes import ModelShape, shape_of
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.policies import base_groups
+from pettingllms_trainers.config.sections import base_groups
 from pettingllms_trainers.plan.memory import USABLE, MemoryPlan, plan_memory
 from pettingllms_trainers.ranks import num_launched
 from pettingllms_trainers.rollout.environments import RunEnvironment
-from pettingllms_trainers.runs.lengths import lengths_of, with_cpu_cache
-from pettingllms_trainers.runs.prompts import RolePrompt, answer_lengths, first_prompts
+from pettingllms_trainers.runs.prompts import (
+    RolePrompt,
+    answer_lengths,
+    first_prompts,
+    lengths_of,
+    with_cpu_cache,
+)
 from pettingllms_trainers.types import Lengths
 
 __all__ = ["Devices", "Plan", "StepPlan", "make_plan"]

@@ -13,10 +13,8 @@ from pettingllms_trainers.backends.engines import computes_elsewhere
 from pettingllms_trainers.backends.hf.activations import activation_bytes, micro_batch_sizes
 from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.policies import PolicyConfig, base_groups
+from pettingllms_trainers.config.sections import PolicyConfig, base_groups
 from pettingllms_trainers.types import Lengths
-
-__all__ = ["USABLE", "MemoryPlan", "Phase", "PolicyMemory", "plan_memory"]
 
 USABLE = 0.92
 """Share of a GPU's memory that a run can fill: the rest is lost in fragments."""

@@ -13,8 +13,6 @@ from pettingllms import policies as core
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.types import SamplingSettings, TokenCompletion
 
-__all__ = ["FixedPolicy", "open_fixed_policies"]
-
 _NUM_SEEDS = 2**31
 """Seeds of prompts are smaller than this."""
 

@@ -1,28 +1,214 @@
-"""Policies, and which policy plays which role."""
+"""Which policy plays which role: weights behind an engine that joins requests, or fixed."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pettingllms_trainers.policies.batcher import Batcher
+from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.protocols import (
     CheckGrammar,
     Encode,
     EncodeAnswer,
+    Generate,
     Sync,
     TokenTexts,
     Update,
 )
-from pettingllms_trainers.policies.values import JoinedValues
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import TrainingGroup, UpdateStats, ValueExample, ValueFit
+from pettingllms_trainers.types import (
+    GenerateRequest,
+    RequestLimits,
+    SamplingSettings,
+    TokenCompletion,
+    TrainingGroup,
+    UpdateStats,
+    ValueExample,
+    ValueFit,
+)
 
-__all__ = ["ModelPolicy", "PolicyPool"]
+
+def check_sampling(sampling: SamplingSettings) -> None:
+    """Raise `InvalidArgument` if a value is out of its range."""
+    rules = (
+        ("temperature", sampling.temperature, sampling.temperature >= 0, "0 (greedy) or more"),
+        ("top_p", sampling.top_p, 0 < sampling.top_p <= 1, "above 0 and at most 1"),
+        ("top_k", sampling.top_k, sampling.top_k >= 0, "0 (off) or more"),
+        (
+            "max_completion_tokens",
+            sampling.max_completion_tokens,
+            sampling.max_completion_tokens >= 1,
+            "1 or more",
+        ),
+        ("stop", sampling.stop, all(sampling.stop), "texts that are not empty"),
+    )
+    for name, got, holds, allowed in rules:
+        if not holds:
+            raise InvalidArgument(name, got, allowed, f"change `{name}` of the sampling settings")
+
+
+def check_request(request: GenerateRequest, limits: RequestLimits) -> None:
+    """Raise `InvalidArgument` if the request cannot be answered by this model."""
+    check_sampling(request.sampling)
+    if request.num_candidates < 1:
+        raise InvalidArgument(
+            "num_candidates", request.num_candidates, "1 or more", "ask for at least one completion"
+        )
+    prompt = request.prompt_ids
+    if not prompt or min(prompt) < 0 or max(prompt) >= limits.vocab_size:
+        raise InvalidArgument(
+            "prompt_ids",
+            "no token" if not prompt else f"ids from {min(prompt)} to {max(prompt)}",
+            f"one or more ids from 0 to {limits.vocab_size - 1}",
+            "encode the prompt with the tokenizer of this policy",
+        )
+    needed = len(prompt) + request.sampling.max_completion_tokens
+    if limits.context_length is not None and needed > limits.context_length:
+        raise InvalidArgument(
+            "prompt_ids",
+            f"{len(prompt)} prompt and up to {needed - len(prompt)} completion tokens",
+            f"at most {limits.context_length} tokens together (the context of the model)",
+            "shorten the observation, lower `max_completion_tokens` or take a larger context",
+        )
+
+
+_Prompt = tuple[int, ...]
+
+
+class JoinedValues:
+    """Joins prompts of concurrent coroutines into one evaluation; equal ones are evaluated once.
+
+    Args:
+        evaluate: Prompts to their V; see `Update.values`.
+    """
+
+    def __init__(self, evaluate: Callable[[Sequence[_Prompt]], list[float]]) -> None:
+        self._evaluate = evaluate
+        self._prompts: dict[_Prompt, None] = {}
+        self._flight: asyncio.Task[dict[_Prompt, float]] | None = None
+        self.seconds = 0.0
+        """Wall time of evaluations since it was last set to 0."""
+
+    async def of(self, prompt_ids: _Prompt) -> float:
+        """Return V of one prompt; raises what the evaluation raises."""
+        self._prompts[prompt_ids] = None
+        if self._flight is None:
+            # A new task runs after all coroutines that are ready now: they join this flight.
+            self._flight = asyncio.get_running_loop().create_task(self._fly())
+        return (await asyncio.shield(self._flight))[prompt_ids]
+
+    async def _fly(self) -> dict[_Prompt, float]:
+        prompts, self._prompts, self._flight = list(self._prompts), {}, None
+        started = time.perf_counter()
+        values = self._evaluate(prompts)
+        self.seconds += time.perf_counter() - started
+        return dict(zip(prompts, values, strict=True))
+
+
+_TURNS = 4
+"""Turns of the event loop without a request after which nobody is on the way to one. For episodes
+in lockstep one is enough; a turn takes microseconds."""
+
+
+class Batcher:
+    """Joins requests of concurrent coroutines into one engine call.
+
+    The call starts once every coroutine that can run has asked, so batches are as big as they can
+    be and depend on nothing but the order in which the coroutines were started. Requests that come
+    while the engine computes share the next call. An engine that takes requests while it computes
+    can get each in a call of its own: nobody then waits for the longest completion of others.
+
+    Args:
+        engine: Answers.
+        overlaps: Whether coroutines run while the engine computes. What shares a call then
+            depends on timing.
+        is_continuous: Whether requests are not joined; needs an engine that is concurrent.
+    """
+
+    def __init__(
+        self, engine: Generate, *, overlaps: bool = False, is_continuous: bool = False
+    ) -> None:
+        self.engine = engine
+        """Answers."""
+        self._overlaps, self._is_continuous = overlaps, is_continuous
+        self._turn = asyncio.Lock()
+        self._requests: list[GenerateRequest] = []
+        self._flight: asyncio.Task[list[list[TokenCompletion]]] | None = None
+        self._num_flights = 0
+        self._busy_since_s = 0.0
+        self.generate_s = 0.0
+        """Wall time in which the engine worked since it was last set to 0."""
+        self.num_completions = 0
+        """Completions that the engine has written."""
+
+    async def sample(self, request: GenerateRequest) -> list[TokenCompletion]:
+        """Return the completions of one request; raises what the engine raises.
+
+        Raises:
+            InvalidArgument: The engine cannot answer it. Requests that would have shared its call
+                are not affected.
+        """
+        self.engine.check(request)
+        if self._is_continuous:
+            (completions,) = await self._answered([request])
+            return completions
+        index = len(self._requests)
+        self._requests.append(request)
+        if self._flight is None:
+            self._flight = asyncio.get_running_loop().create_task(self._fly())
+        return (await asyncio.shield(self._flight))[index]
+
+    async def _fly(self) -> list[list[TokenCompletion]]:
+        async with contextlib.nullcontext() if self.engine.is_concurrent else self._turn:
+            if not self.engine.is_concurrent:
+                await self._all_have_asked()
+            requests, self._requests, self._flight = self._requests, [], None
+            return await self._answered(requests)
+
+    async def _all_have_asked(self) -> None:
+        """Wait until no coroutine that can run is about to ask.
+
+        Episodes that wait for each other come to their next request after different numbers of
+        turns of the event loop. Whoever misses a flight once would fly apart for the whole episode.
+        """
+        num_known = 0
+        while len(self._requests) > num_known:
+            num_known = len(self._requests)
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+
+    async def _answered(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
+        completions = await self._timed(requests)
+        if len(completions) != len(requests):
+            raise RuntimeError(
+                f"the engine answered {len(requests)} requests with {len(completions)} results"
+            )
+        self.num_completions += sum(map(len, completions))
+        return completions
+
+    async def _timed(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
+        if not self._num_flights:
+            self._busy_since_s = time.perf_counter()
+        self._num_flights += 1
+        try:
+            return await self._generate(requests)
+        finally:
+            self._num_flights -= 1
+            if not self._num_flights:
+                self.generate_s += time.perf_counter() - self._busy_since_s
+
+    async def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
+        if self.engine.is_concurrent or not self._overlaps:
+            return await self.engine.generate(requests)
+        return await asyncio.to_thread(lambda: asyncio.run(self.engine.generate(requests)))
+
 
 _PartT = TypeVar("_PartT")
 _ResultT = TypeVar("_ResultT")

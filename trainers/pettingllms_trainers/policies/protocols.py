@@ -19,8 +19,6 @@ from pettingllms_trainers.types import (
     ValueFit,
 )
 
-__all__ = ["CheckGrammar", "Encode", "EncodeAnswer", "Generate", "Sync", "TokenTexts", "Update"]
-
 Encode = Callable[[Sequence[Mapping[str, str]]], tuple[int, ...]]
 """Chat messages to prompt token ids, the generation prompt included."""
 

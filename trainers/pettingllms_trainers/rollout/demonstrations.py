@@ -15,8 +15,8 @@ from pettingllms import TextEnv, role_of
 from pettingllms.evaluation.rows import read_rows
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.defaults import warm_start_rates
-from pettingllms_trainers.config.roles import entry_of, qualified
+from pettingllms_trainers.config.root import warm_start_rates
+from pettingllms_trainers.config.sections import entry_of, qualified
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.candidates import RolloutSpec

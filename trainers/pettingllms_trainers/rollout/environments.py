@@ -12,7 +12,7 @@ from pettingllms.errors import PettingLLMsError, suggestion
 from pettingllms.registry import SOLVED_SHARE
 from pettingllms.workflows import WorkflowEnv
 from pettingllms_trainers.config import Config, EnvConfig
-from pettingllms_trainers.config.roles import entry_of, qualified
+from pettingllms_trainers.config.sections import entry_of, qualified
 from pettingllms_trainers.errors import ConfigError
 
 

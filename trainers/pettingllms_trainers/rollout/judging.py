@@ -21,8 +21,7 @@ from pettingllms import TextEnv, role_of
 from pettingllms.files import open_to_append, read_lines
 from pettingllms.policies import Policy, PolicyFailure, Prompt, Sampling, Usage
 from pettingllms.prompts import as_observation
-from pettingllms_trainers.config.rewards import RewardConfig
-from pettingllms_trainers.config.roles import qualified
+from pettingllms_trainers.config.sections import RewardConfig, qualified
 from pettingllms_trainers.errors import BudgetSpent
 from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState, LostBranch
 

@@ -15,7 +15,7 @@ from pettingllms import role_of
 from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config.algorithm import Strategy
-from pettingllms_trainers.config.roles import qualified
+from pettingllms_trainers.config.sections import qualified
 from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks

@@ -15,7 +15,7 @@ from pettingllms.curriculum import LevelRecord, level_shares
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.config.algorithm import StepContext
-from pettingllms_trainers.config.roles import entry_of, qualified
+from pettingllms_trainers.config.sections import entry_of, qualified
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.candidates import (

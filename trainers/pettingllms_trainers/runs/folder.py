@@ -25,9 +25,8 @@ from typing import Any
 from pettingllms.files import PARTIAL, open_to_append, read_lines, write_whole
 from pettingllms.state import flat_table
 from pettingllms_trainers.config import Config, config_hash, decides_results
-from pettingllms_trainers.config.defaults import learning_rates
-from pettingllms_trainers.config.loading import dump_config, load_config
-from pettingllms_trainers.config.merge import read_layer
+from pettingllms_trainers.config.loading import dump_config, load_config, read_layer
+from pettingllms_trainers.config.root import learning_rates
 from pettingllms_trainers.config.vetting import ALGORITHM, named_code
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 

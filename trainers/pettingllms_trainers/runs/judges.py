@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pettingllms.sources import load_source
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.rewards import RewardConfig
+from pettingllms_trainers.config.sections import RewardConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.ranks import Ranks

@@ -14,16 +14,14 @@ from pettingllms_trainers.policies.fixed import open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment, played_by
-from pettingllms_trainers.runs.assembly import build_trainer
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.machines import open_machines
 from pettingllms_trainers.runs.progress import ProgressView
 from pettingllms_trainers.runs.recorder import SilentRecorder
 from pettingllms_trainers.runs.trackers import Trackers
+from pettingllms_trainers.runs.train import build_trainer
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree
-
-__all__ = ["Measured", "measured"]
 
 
 class Measured(NamedTuple):

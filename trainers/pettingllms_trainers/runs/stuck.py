@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.defaults import learning_rates
+from pettingllms_trainers.config.root import learning_rates
 from pettingllms_trainers.rollout.sampler import sampling_of
 
 _SOLVED = 0.95

@@ -1,24 +1,202 @@
-"""Where metrics go besides metrics.jsonl: each tracker is optional, and none can end a run."""
+"""Boards that metrics can be written to besides metrics.jsonl, each by its own library."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
+import json
 import logging
+import os
+import secrets
+import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
+from pettingllms.files import write_whole
+from pettingllms.state import flat_table
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.runs.boards import (
-    Board,
-    Mlflow,
-    Opener,
-    TensorBoard,
-    Trackio,
-    WeightsAndBiases,
-)
+
+_PARAMETERS = 100
+"""Parameters of one request to MLflow, at most."""
+_PARAMETER_LENGTH = 500
+"""Characters of a parameter that every MLflow server takes."""
+
+
+class Board(Protocol):
+    """Takes the metrics of a run; whatever it raises is told, and the run goes on without it."""
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of a step."""
+        ...
+
+    def close(self, has_failed: bool) -> None:
+        """Write what is buffered; report whether the run failed, where it can be reported."""
+        ...
+
+
+Opener = Callable[[Path, Config, int], Board]
+"""``(directory, config, step) -> board``: opens a board for the steps that follow a step."""
+
+
+class TensorBoard(Board):
+    """Files of TensorBoard below the directory of the run."""
+
+    def __init__(self, directory: Path, config: Config, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # slow, and only when it is used
+
+        self._writer: Any = SummaryWriter(str(directory / "tensorboard"), purge_step=step + 1)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Board.write`."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self, has_failed: bool) -> None:
+        """See `Board.close`."""
+        self._writer.close()
+
+
+class WeightsAndBiases(Board):
+    """A run at Weights & Biases; a resumed run continues there.
+
+    It cannot forget: the steps that a resumed run repeats stay there as they are.
+    """
+
+    def __init__(self, directory: Path, config: Config, step: int) -> None:
+        # A file of the working directory, which may be a stranger's, does not say who gets the key.
+        local = Path(os.environ.get("WANDB_DIR", ""), "wandb", "settings")
+        names_server = local.is_file() and "base_url" in local.read_text("utf-8", "replace")
+        if names_server and "WANDB_BASE_URL" not in os.environ:
+            raise ConfigError(
+                f"{local} names a server, which would get your key of Weights & Biases. Remove it, "
+                "or name the server in the environment variable WANDB_BASE_URL"
+            )
+        wandb = importlib.import_module("wandb")  # slow, and only when it is used
+        wanted = config.logging
+        self._run: Any = wandb.init(
+            project=wanted.wandb_project,
+            entity=wanted.wandb_entity or None,
+            name=wanted.wandb_name or directory.name,
+            id=_run_id(directory),
+            resume="allow",
+            dir=str(directory),
+            mode=None if wanted.wandb_mode == "auto" else wanted.wandb_mode,
+            config=config.model_dump(mode="json"),
+            # A table that is redrawn would fill the console log.
+            settings=wandb.Settings(console="off"),
+        )
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Board.write`."""
+        if step >= self._run.step:
+            self._run.log(dict(metrics), step=step, commit=True)
+
+    def close(self, has_failed: bool) -> None:
+        """See `Board.close`."""
+        self._run.finish(exit_code=1 if has_failed else 0)
+
+
+class Mlflow(Board):
+    """A run in an experiment of MLflow, at the place that MLFLOW_TRACKING_URI names.
+
+    What a resumed run repeats is not sent again.
+    """
+
+    def __init__(self, directory: Path, config: Config, step: int) -> None:
+        mlflow = importlib.import_module("mlflow")  # slow, and only when it is used
+        self._metric: Any = mlflow.entities.Metric
+        self._client: Any = mlflow.MlflowClient()
+        self._sent = _Sent(directory / "mlflow_run.json")
+        if self._sent.run_id:
+            self._client.update_run(self._sent.run_id, status="RUNNING")
+        else:
+            self._begin(mlflow, directory, config)
+
+    def _begin(self, mlflow: Any, directory: Path, config: Config) -> None:
+        name = config.logging.mlflow_experiment
+        known = self._client.get_experiment_by_name(name)
+        experiment = known.experiment_id if known else self._client.create_experiment(name)
+        run_id = self._client.create_run(experiment, run_name=directory.name).info.run_id
+        parameters = [
+            mlflow.entities.Param(key, str(value)[:_PARAMETER_LENGTH])
+            for key, value in flat_table(config.model_dump(mode="json")).items()
+        ]
+        for first in range(0, len(parameters), _PARAMETERS):
+            self._client.log_batch(run_id, params=parameters[first : first + _PARAMETERS])
+        self._sent.begin(run_id)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Board.write`."""
+        if step > self._sent.step:
+            now = int(time.time() * 1000)
+            values = [self._metric(name, value, now, step) for name, value in metrics.items()]
+            self._client.log_batch(self._sent.run_id, metrics=values)
+            self._sent.up_to(step)
+
+    def close(self, has_failed: bool) -> None:
+        """See `Board.close`."""
+        self._client.set_terminated(self._sent.run_id, "FAILED" if has_failed else "FINISHED")
+
+
+class Trackio(Board):
+    """A run in a project of Trackio: on this machine, or where TRACKIO_SPACE_ID says.
+
+    What a resumed run repeats is not sent again.
+    """
+
+    def __init__(self, directory: Path, config: Config, step: int) -> None:
+        trackio = importlib.import_module("trackio")  # slow, and only when it is used
+        self._sent = _Sent(directory / "trackio_run.json")
+        if not self._sent.run_id:
+            # Trackio knows runs by their names, and directories of several runs may be named alike.
+            self._sent.begin(f"{directory.name}-{secrets.token_hex(3)}")
+        self._run: Any = trackio.init(
+            project=config.logging.trackio_project,
+            name=self._sent.run_id,
+            config=config.model_dump(mode="json"),
+            resume="allow",
+        )
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Board.write`."""
+        if step > self._sent.step:
+            self._run.log(dict(metrics), step=step)
+            self._sent.up_to(step)
+
+    def close(self, has_failed: bool) -> None:
+        """See `Board.close`; Trackio does not record whether a run failed."""
+        self._run.finish()
+
+
+class _Sent:
+    """Under which name a board knows a run, and the last step that was sent; kept in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        self.run_id: str = known.get("run_id", "")
+        self.step: int = known.get("step", -1)
+
+    def begin(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.up_to(-1)
+
+    def up_to(self, step: int) -> None:
+        self.step = step
+        content = {"run_id": self.run_id, "step": step}
+        write_whole(self._path, json.dumps(content) + "\n")
+
+
+def _run_id(directory: Path) -> str:
+    """Return the run's name at Weights & Biases, the same when it is resumed."""
+    path = directory / "wandb_run_id.txt"
+    if not path.is_file():
+        write_whole(path, secrets.token_hex(8) + "\n")
+    return path.read_text(encoding="utf-8").strip()
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.config import EngineConfig, OptimizerConfig
-from pettingllms_trainers.config.policies import LoraConfig
+from pettingllms_trainers.config.sections import LoraConfig
 from pettingllms_trainers.errors import CheckpointError, GenerationError
 from pettingllms_trainers.types import (
     Demonstration,

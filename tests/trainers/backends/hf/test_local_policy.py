@@ -17,7 +17,7 @@ from pettingllms_trainers.backends.hf.local_policy import load
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.config.policies import LoraConfig
+from pettingllms_trainers.config.sections import LoraConfig
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from pettingllms_trainers.backends.hf import packaged
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import PolicyConfig
-from pettingllms_trainers.config.packaged import PACKAGED, PackagedModel, model_directory
+from pettingllms_trainers.config.sections import PACKAGED, PackagedModel, model_directory
 from pettingllms_trainers.errors import ConfigError
 
 

@@ -22,7 +22,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
-from pettingllms_trainers.config.policies import LoraConfig
+from pettingllms_trainers.config.sections import LoraConfig
 from pettingllms_trainers.runs.metrics import is_timing
 from pettingllms_trainers.types import (
     GenerateRequest,

@@ -13,9 +13,8 @@ pytest.importorskip("vllm", reason="the package vllm is not installed")
 from pettingllms_trainers.backends.device import check_parallel
 from pettingllms_trainers.backends.engines import computes_elsewhere
 from pettingllms_trainers.backends.vllm import in_process
-from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.config.policies import base_groups
-from pettingllms_trainers.config.recipes import recipe_path
+from pettingllms_trainers.config.loading import load_config, recipe_path
+from pettingllms_trainers.config.sections import base_groups
 
 # vLLM's imports call torch by old names.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -15,7 +15,7 @@ from pettingllms_trainers.backends.vllm import handover
 from pettingllms_trainers.backends.vllm import server as vllm_server
 from pettingllms_trainers.backends.vllm.handover import weight_files, write_weights
 from pettingllms_trainers.backends.vllm.server import ServedVLLM, start_command
-from pettingllms_trainers.config.engine import VLLMServerConfig
+from pettingllms_trainers.config.sections import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 
 

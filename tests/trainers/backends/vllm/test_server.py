@@ -22,7 +22,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.vllm.server import ServedVLLM
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.config.engine import VLLMServerConfig
+from pettingllms_trainers.config.sections import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 
 pytestmark = pytest.mark.slow

@@ -27,7 +27,7 @@ from transformers import (
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.quantised import full_weight, quantise
-from pettingllms_trainers.config.policies import LoraConfig, base_of_adapter
+from pettingllms_trainers.config.sections import LoraConfig, base_of_adapter
 
 _PLAIN = {
     "auto_mapping", "base_model_name_or_path", "exclude_modules", "inference_mode",

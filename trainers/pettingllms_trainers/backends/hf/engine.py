@@ -37,7 +37,7 @@ from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.errors import GenerationError
 from pettingllms_trainers.learning.loss import masked
-from pettingllms_trainers.policies.requests import check_request
+from pettingllms_trainers.policies.pool import check_request
 from pettingllms_trainers.types import (
     FinishReason,
     GenerateRequest,

@@ -22,8 +22,8 @@ from pettingllms_trainers.backends.device import fast_precision
 from pettingllms_trainers.backends.hf.chat import Chat
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.config.policies import base_of_adapter
-from pettingllms_trainers.policies.batcher import Batcher
+from pettingllms_trainers.config.sections import base_of_adapter
+from pettingllms_trainers.policies.pool import Batcher
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 _DEFAULT_COMPLETION_TOKENS = 512

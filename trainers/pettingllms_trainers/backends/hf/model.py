@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pettingllms_trainers.backends.hf.adapters import Adapter, AdapterBase, load_model
 from pettingllms_trainers.backends.hf.chat import read_template_kwargs
-from pettingllms_trainers.config.policies import base_of_adapter
+from pettingllms_trainers.config.sections import base_of_adapter
 from pettingllms_trainers.learning.batch import Targets
 from pettingllms_trainers.learning.loss import TokenStatistics, token_statistics
 from pettingllms_trainers.types import RequestLimits

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from pettingllms_trainers.config.packaged import PACKAGED, PackagedModel, model_directory
+from pettingllms_trainers.config.sections import PACKAGED, PackagedModel, model_directory
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.files import whole_directory
 

