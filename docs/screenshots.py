@@ -23,7 +23,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pettingllms.viewer import write_overview, write_view
-from pettingllms_trainers.runs.progress import LiveProgress
+from pettingllms_trainers.runs.recorder import LiveProgress
 
 ROOT = Path(__file__).resolve().parents[1]
 ASSETS = ROOT / "docs" / "assets"

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pettingllms.prompts import PromptTemplate
     from pettingllms.registry import make, register, registered_ids, spec
     from pettingllms.sources import EnvSpec
-    from pettingllms.state import Snapshot
-    from pettingllms.types import ParseError, Transition, role_of
+    from pettingllms.types import ParseError, Snapshot, Transition, role_of
 
 __version__ = "0.1.0"
 
@@ -28,7 +27,7 @@ _HOMES = {
     "EnvSpec": "sources",
     "ParseError": "types",
     "PromptTemplate": "prompts",
-    "Snapshot": "state",
+    "Snapshot": "types",
     "TextEnv": "env",
     "Transition": "types",
     "evaluate": "evaluation",

@@ -18,14 +18,15 @@ from pettingllms.hooks import GameHooks, StateT
 from pettingllms.prompts import PreparedTemplate, resolve_prompts
 from pettingllms.seeding import checked_seed, derive_seed, next_seed
 from pettingllms.sources import EnvSpec
-from pettingllms.state import Snapshot, digest
 from pettingllms.types import (
     NOTHING,
     UNBOUND,
     Constraints,
     Observation,
     ParseError,
+    Snapshot,
     TextSpace,
+    digest,
     order_of,
     role_of,
     stage_openings,

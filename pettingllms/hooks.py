@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pettingllms.difficulty import Difficulty
 from pettingllms.prompts import PromptTemplate
-from pettingllms.state import to_jsonable
-from pettingllms.types import Transition
+from pettingllms.types import Transition, to_jsonable
 
 StateT = TypeVar("StateT")
 

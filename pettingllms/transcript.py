@@ -18,9 +18,8 @@ from pettingllms.errors import InvalidArgument, OrderError, ReplayDivergence, Tr
 from pettingllms.files import write_whole
 from pettingllms.prompts import PromptTemplate
 from pettingllms.registry import check_kwargs, make
-from pettingllms.state import to_jsonable
 from pettingllms.trust import FoundName, Name
-from pettingllms.types import Action, TokenCounts
+from pettingllms.types import Action, TokenCounts, to_jsonable
 from pettingllms.wrappers import ChecksWrapper
 
 FORMAT = "pettingllms-transcript"

@@ -10,8 +10,7 @@ from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, OrderError
-from pettingllms.state import Snapshot
-from pettingllms.types import Constraints, Observation, TextSpace
+from pettingllms.types import Constraints, Observation, Snapshot, TextSpace
 
 StateT = TypeVar("StateT")
 

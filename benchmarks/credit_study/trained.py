@@ -31,7 +31,7 @@ from credit_study import distractors
 from pettingllms.evaluation import EvaluationPlan, RunFolder, evaluate, summarise
 from pettingllms.evaluation.plan import swapped
 from pettingllms.evaluation.training_run import TrainingRun
-from pettingllms.state import flat_table
+from pettingllms.types import flat_table
 from pettingllms_trainers.config.loading import load_config
 
 _POLL_S = 0.5

@@ -20,7 +20,7 @@ from pettingllms.adapters.optional import require
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, OrderError
 from pettingllms.registry import make, spec
-from pettingllms.state import to_jsonable
+from pettingllms.types import to_jsonable
 
 
 def _library(module: str) -> Any:

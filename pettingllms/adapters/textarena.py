@@ -24,8 +24,7 @@ from pettingllms.arguments import check_kind, check_texts, check_whole
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.prompts import PromptTemplate
-from pettingllms.state import CopyOnRead
-from pettingllms.types import Transition
+from pettingllms.types import CopyOnRead, Transition
 
 
 @dataclass(frozen=True)

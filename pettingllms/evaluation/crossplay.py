@@ -36,9 +36,9 @@ from pettingllms.evaluation.presentation import share, share_difference
 from pettingllms.evaluation.report import by_content, compare, figures_json, solved_of
 from pettingllms.evaluation.sides import RunTeam
 from pettingllms.evaluation.statistics import Interval, clustered_share
-from pettingllms.state import flat_table
 from pettingllms.tables import Block, TextTable
 from pettingllms.trust import Name
+from pettingllms.types import flat_table
 
 FILE = "crossplay.json"
 FORMAT = "pettingllms-crossplay"

@@ -18,8 +18,8 @@ from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.files import read_lines
 from pettingllms.policies import Sampling
-from pettingllms.state import flat_table
 from pettingllms.trust import Name
+from pettingllms.types import flat_table
 
 _GREEDY = "greedy"
 _SCRIPTED = "scripted:"

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from pettingllms.hooks import GameHooks
 from pettingllms.parsing import one_line
-from pettingllms.state import mutable_parts
 from pettingllms.testing.play import (
     SEEDS,
     AnyEnv,
@@ -25,7 +24,7 @@ from pettingllms.testing.play import (
 )
 from pettingllms.testing.report import Figures, NotPromised, SkippedCheck, Subject
 from pettingllms.testing.uninformed import LEVEL_SEEDS
-from pettingllms.types import role_of
+from pettingllms.types import mutable_parts, role_of
 
 HASHED_LEVELS = 40
 """Levels whose hashes are compared, besides those of whole episodes."""

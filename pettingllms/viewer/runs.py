@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.errors import PettingLLMsError, TranscriptError
-from pettingllms.state import flat_table
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
 from pettingllms.trust import FoundName
+from pettingllms.types import flat_table
 from pettingllms.viewer.episodes import (
     LineFile,
     Setting,

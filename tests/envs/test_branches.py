@@ -5,8 +5,8 @@ import random
 import pytest
 
 import pettingllms
-from pettingllms.state import CopyOnRead, mutable_parts
 from pettingllms.testing.play import mixed_actor
+from pettingllms.types import CopyOnRead, mutable_parts
 
 IDS = pettingllms.registered_ids()
 

@@ -25,7 +25,7 @@ from pettingllms_envs.panel.text import (
     read_expert,
     read_moderator,
 )
-from pettingllms_envs.plan_path.calls import HelperCall, read_call
+from pettingllms_envs.plan_path.env import HelperCall, read_call
 from pettingllms_envs.relay import RelayEnv
 from pettingllms_envs.search import SearchEnv
 from pettingllms_envs.sudoku.rules import FillAnswer

@@ -21,8 +21,7 @@ from pettingllms_trainers.rollout.environments import RunEnvironment, make_envir
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.judges import build_rewards
 from pettingllms_trainers.runs.machines import Machines, open_machines
-from pettingllms_trainers.runs.progress import progress_view
-from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder
+from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder, progress_view
 from pettingllms_trainers.runs.report import no_gain, report_table
 from pettingllms_trainers.runs.trackers import Trackers, check_trackers
 from pettingllms_trainers.stopping import StopRequest, StopRequested

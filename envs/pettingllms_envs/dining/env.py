@@ -17,8 +17,7 @@ from pettingllms.prompts import (
     meanings,
     resolve_prompts,
 )
-from pettingllms.state import to_jsonable
-from pettingllms.types import ParseError, Transition
+from pettingllms.types import ParseError, Transition, to_jsonable
 from pettingllms_envs.dining.rules import (
     MAX_SIGHT,
     WAIT,

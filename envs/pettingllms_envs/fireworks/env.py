@@ -16,8 +16,7 @@ from pettingllms.prompts import (
     meanings,
     resolve_prompts,
 )
-from pettingllms.state import to_jsonable
-from pettingllms.types import ParseError, Transition
+from pettingllms.types import ParseError, Transition, to_jsonable
 from pettingllms_envs.fireworks.policies import Request, action_of, canonical_form, generate
 from pettingllms_envs.fireworks.rules import (
     Action,

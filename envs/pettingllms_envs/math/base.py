@@ -13,8 +13,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, SandboxError
 from pettingllms.parsing import lines_of, one_line
 from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox
-from pettingllms.state import to_jsonable
-from pettingllms.types import ParseError, role_of
+from pettingllms.types import ParseError, role_of, to_jsonable
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS, last_printed
 from pettingllms_envs.math.problems import BUILTIN, checked_range, problem_source

@@ -11,9 +11,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs import drawing
-from pettingllms_envs.drawing import Drawing, Shape, compact, labelled
-from pettingllms_envs.grid import UNREACHABLE, find_symbols, first_line, parse_rows
+from pettingllms_envs import grid
+from pettingllms_envs.grid import (
+    UNREACHABLE,
+    Drawing,
+    Shape,
+    compact,
+    find_symbols,
+    first_line,
+    labelled,
+    parse_rows,
+)
 from pettingllms_envs.level_files import read_blocks
 from pettingllms_envs.plan_path.generator import MAX_SIZE
 from pettingllms_envs.plan_path.rules import Level, Maze, RuledMaze
@@ -173,17 +181,17 @@ def parse_level(text: str) -> Level:
 
 
 _SHAPES = {
-    symbol: (Shape("rectangle", 0, fill, drawing.LINE), *marks)
+    symbol: (Shape("rectangle", 0, fill, grid.LINE), *marks)
     for symbol, fill, *marks in (
-        (WALL, drawing.STONE),
-        (FREE, drawing.PAPER),
-        (GOAL, drawing.GREEN),
-        (PLAYER, drawing.PAPER, Shape("ellipse", 5, drawing.BLUE)),
-        (PLAYER_ON_GOAL, drawing.GREEN, Shape("ellipse", 5, drawing.BLUE)),
+        (WALL, grid.STONE),
+        (FREE, grid.PAPER),
+        (GOAL, grid.GREEN),
+        (PLAYER, grid.PAPER, Shape("ellipse", 5, grid.BLUE)),
+        (PLAYER_ON_GOAL, grid.GREEN, Shape("ellipse", 5, grid.BLUE)),
     )
 }
 
 
 def draw_image(level: Level, position: int) -> npt.NDArray[np.uint8]:
     """Return a picture of the board: dark walls, a green goal, a blue player, letters on sand."""
-    return drawing.board_picture(compact_board(level, position).split("\n"), _SHAPES)
+    return grid.board_picture(compact_board(level, position).split("\n"), _SHAPES)

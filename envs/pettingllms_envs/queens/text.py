@@ -21,8 +21,7 @@ from pettingllms.parsing import (
     usual_answer,
 )
 from pettingllms.types import ParseError
-from pettingllms_envs.drawing import labelled
-from pettingllms_envs.grid import first_line, parse_rows
+from pettingllms_envs.grid import first_line, labelled, parse_rows
 from pettingllms_envs.level_files import read_blocks
 from pettingllms_envs.queens.rules import (
     KINDS,

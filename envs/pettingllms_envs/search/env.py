@@ -22,8 +22,7 @@ from pettingllms.prompts import (
     resolve_prompts,
 )
 from pettingllms.seeding import split_of
-from pettingllms.state import to_jsonable
-from pettingllms.types import ParseError, Transition, role_of
+from pettingllms.types import ParseError, Transition, role_of, to_jsonable
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
 from pettingllms_envs.search.tasks import (

@@ -21,7 +21,6 @@ from pettingllms_envs.planning.env import (
     why_unchanged,
 )
 from pettingllms_envs.sokoban import text
-from pettingllms_envs.sokoban.drawn import outlook_at, play_at
 from pettingllms_envs.sokoban.generator import (
     MAX_SIZE,
     MIN_SIZE,
@@ -30,7 +29,7 @@ from pettingllms_envs.sokoban.generator import (
     generate,
 )
 from pettingllms_envs.sokoban.policies import moves_of
-from pettingllms_envs.sokoban.rules import Level, Placement
+from pettingllms_envs.sokoban.rules import Level, Placement, outlook_at, play_at
 from pettingllms_envs.sokoban.text import (
     PUSHES,
     cell_list,

@@ -20,9 +20,16 @@ from pettingllms_envs.grid import (
     random_cell,
     shortest_walk,
 )
-from pettingllms_envs.sokoban.drawn import needs_thought, ruled_form, with_rules
-from pettingllms_envs.sokoban.rules import Level, guide_of
-from pettingllms_envs.sokoban.search import NODE_LIMIT, backward_layers, solve
+from pettingllms_envs.sokoban.rules import (
+    NODE_LIMIT,
+    Level,
+    backward_layers,
+    guide_of,
+    needs_thought,
+    ruled_form,
+    solve,
+    with_rules,
+)
 from pettingllms_envs.state_search import MAX_STATES
 from pettingllms_envs.terrain import MAX_RULES
 

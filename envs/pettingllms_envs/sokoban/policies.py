@@ -10,9 +10,7 @@ import random
 
 from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.grid import MOVES, cells_of, deltas_of, flood, shortest_walk
-from pettingllms_envs.sokoban.drawn import planned
-from pettingllms_envs.sokoban.rules import Level, Placement, guide_of, play, step
-from pettingllms_envs.sokoban.search import solve
+from pettingllms_envs.sokoban.rules import Level, Placement, guide_of, planned, play, solve, step
 
 ORACLE_NODES = 40_000
 """Search nodes of the oracle where no reference solution leads on."""

@@ -7,19 +7,21 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs import drawing
-from pettingllms_envs.drawing import Drawing, Shape, compact, labelled
+from pettingllms_envs import grid
 from pettingllms_envs.grid import (
     UNREACHABLE,
+    Drawing,
+    Shape,
     bits_of,
     cells_of,
+    compact,
     find_symbols,
     first_line,
     flood,
+    labelled,
     parse_rows,
 )
 from pettingllms_envs.level_files import read_blocks
-from pettingllms_envs.sokoban.drawn import warehouse_of
 from pettingllms_envs.sokoban.generator import certify, is_small
 from pettingllms_envs.sokoban.rules import (
     BOX,
@@ -32,6 +34,7 @@ from pettingllms_envs.sokoban.rules import (
     Level,
     Placement,
     guide_of,
+    warehouse_of,
 )
 from pettingllms_envs.terrain import (
     FREE,
@@ -261,24 +264,24 @@ def _place(cell: tuple[int, int], top: int) -> tuple[int, int]:
     return cell[0] + top, cell[1] + 1
 
 
-_RING, _SHIRT = Shape("ellipse", 7, None, drawing.GREEN, 3), Shape("ellipse", 5, drawing.BLUE)
+_RING, _SHIRT = Shape("ellipse", 7, None, grid.GREEN, 3), Shape("ellipse", 5, grid.BLUE)
 _WOOD, _WOOD_HOME = (
     Shape("rectangle", 4, fill, (120, 82, 36)) for fill in ((206, 150, 82), (120, 178, 98))
 )
 _SHAPES = {
-    symbol: (Shape("rectangle", 0, fill, drawing.LINE), *marks)
+    symbol: (Shape("rectangle", 0, fill, grid.LINE), *marks)
     for symbol, fill, *marks in (
-        (WALL, drawing.STONE),
-        (FLOOR, drawing.PAPER),
-        (GOAL, drawing.PAPER, _RING),
-        (BOX, drawing.PAPER, _WOOD),
-        (BOX_ON_GOAL, drawing.PAPER, _RING, _WOOD_HOME),
-        (PLAYER, drawing.PAPER, _SHIRT),
-        (PLAYER_ON_GOAL, drawing.PAPER, _RING, _SHIRT),
+        (WALL, grid.STONE),
+        (FLOOR, grid.PAPER),
+        (GOAL, grid.PAPER, _RING),
+        (BOX, grid.PAPER, _WOOD),
+        (BOX_ON_GOAL, grid.PAPER, _RING, _WOOD_HOME),
+        (PLAYER, grid.PAPER, _SHIRT),
+        (PLAYER_ON_GOAL, grid.PAPER, _RING, _SHIRT),
     )
 }
 
 
 def draw_image(level: Level, player: int, boxes: int, opened: int = 0) -> npt.NDArray[np.uint8]:
     """Return a picture: dark walls, green rings for goals, boxes (green at home), a blue player."""
-    return drawing.board_picture(board_text(level, player, boxes, opened).split("\n"), _SHAPES)
+    return grid.board_picture(board_text(level, player, boxes, opened).split("\n"), _SHAPES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pettingllms_envs.drawing import SAND, blank_picture
+from pettingllms_envs.grid import SAND, blank_picture
 from pettingllms_envs.sudoku.drawn_solver import neighbours
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.errors import LevelFormatError, UnreachableRequest
-from pettingllms_envs.sokoban.drawn import outlook_at, play_at, warehouse_of
 from pettingllms_envs.sokoban.generator import Request, canonical_form, generate
-from pettingllms_envs.sokoban.rules import Placement
+from pettingllms_envs.sokoban.rules import Placement, outlook_at, play_at, warehouse_of
 from pettingllms_envs.sokoban.text import draw_image, full_text, read_level, read_levels_of_file
 
 WAYS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}

@@ -17,7 +17,7 @@ from pettingllms.testing import HOSTILE_TEXTS, play
 from pettingllms.testing.play import mixed_actor, scripted_actor, transcript_of
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
-from pettingllms_envs.sokoban.drawn import outlook_at
+from pettingllms_envs.sokoban.rules import outlook_at
 from pettingllms_envs.sokoban.text import level_text
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN
 

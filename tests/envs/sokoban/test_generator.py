@@ -10,8 +10,7 @@ from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.grid import cells_of, flood
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.generator import Request, canonical_form, generate
-from pettingllms_envs.sokoban.rules import guide_of, play
-from pettingllms_envs.sokoban.search import solve
+from pettingllms_envs.sokoban.rules import guide_of, play, solve
 from pettingllms_envs.sokoban.text import level_text, read_level
 
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.grid import cells_of, deltas_of, shortest_walk
-from pettingllms_envs.sokoban.rules import Level, guide_of, play, step
-from pettingllms_envs.sokoban.search import backward_layers, solve
+from pettingllms_envs.sokoban.rules import Level, backward_layers, guide_of, play, solve, step
 from pettingllms_envs.sokoban.text import board_text, level_text, read_level
 
 WAYS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}

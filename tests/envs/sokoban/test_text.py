@@ -4,8 +4,7 @@ import pytest
 
 from pettingllms.errors import LevelFormatError
 from pettingllms_envs.sokoban.generator import certify
-from pettingllms_envs.sokoban.rules import guide_of, play
-from pettingllms_envs.sokoban.search import solve
+from pettingllms_envs.sokoban.rules import guide_of, play, solve
 from pettingllms_envs.sokoban.text import level_text, read_level, read_levels_of_file
 
 GOOD = "#######\n#@ $ .#\n# $  .#\n#  *  #\n#     #\n#######"

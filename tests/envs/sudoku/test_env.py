@@ -16,7 +16,7 @@ from pettingllms.errors import (
 )
 from pettingllms.testing import HOSTILE_TEXTS, check_env, play
 from pettingllms.testing.play import mixed_actor, scripted_actor, transcript_of
-from pettingllms_envs import drawing
+from pettingllms_envs import grid
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.policies import fills_of
@@ -495,7 +495,7 @@ def test_a_picture_shows_the_rules_that_were_drawn():
     for cell in range(36):
         row, col = divmod(cell, 6)
         corner = env.render()[row * 32 + 29, col * 32 + 26]
-        assert (tuple(corner) == drawing.SAND) == (col in (row, 5 - row))
+        assert (tuple(corner) == grid.SAND) == (col in (row, 5 - row))
     for _, cells in rules.cages:
         for cell in cells:
             y, x = (place * 32 + 1 for place in divmod(cell, 6))

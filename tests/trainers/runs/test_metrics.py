@@ -24,13 +24,13 @@ from pettingllms_trainers.runs.metrics import (
     update_metrics,
 )
 from pettingllms_trainers.runs.plots import learning_curve
-from pettingllms_trainers.runs.progress import (
+from pettingllms_trainers.runs.recorder import (
     LiveProgress,
     PlainProgress,
     ProgressView,
     progress_view,
+    tree_to_json,
 )
-from pettingllms_trainers.runs.recorder import tree_to_json
 from pettingllms_trainers.runs.report import build_report, no_gain, report_table
 from pettingllms_trainers.types import UpdateStats
 

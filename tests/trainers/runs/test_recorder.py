@@ -6,8 +6,7 @@ import pytest
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.runs.folder import RunDirectory
-from pettingllms_trainers.runs.progress import ProgressView
-from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder
+from pettingllms_trainers.runs.recorder import ProgressView, Recorder, SilentRecorder
 
 
 class Writer:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from pettingllms.state import flat_table
+from pettingllms.types import flat_table
 from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.rules import AFTER_DEFAULTS, BEFORE_DEFAULTS
 from pettingllms_trainers.config.sections import TINY, PolicyConfig

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.files import PARTIAL, open_to_append, read_lines, write_whole
-from pettingllms.state import flat_table
+from pettingllms.types import flat_table
 from pettingllms_trainers.config import Config, config_hash, decides_results
 from pettingllms_trainers.config.loading import dump_config, load_config, read_layer
 from pettingllms_trainers.config.root import learning_rates

@@ -16,8 +16,7 @@ from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment, played_by
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.machines import open_machines
-from pettingllms_trainers.runs.progress import ProgressView
-from pettingllms_trainers.runs.recorder import SilentRecorder
+from pettingllms_trainers.runs.recorder import ProgressView, SilentRecorder
 from pettingllms_trainers.runs.trackers import Trackers
 from pettingllms_trainers.runs.train import build_trainer
 from pettingllms_trainers.stopping import StopRequest

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from pettingllms.files import write_whole
-from pettingllms.state import flat_table
+from pettingllms.types import flat_table
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError
 
