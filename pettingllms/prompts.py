@@ -226,3 +226,12 @@ def _is_layout(layout: str) -> bool:
             continue
         return True
     return False
+
+
+def history_text(unchanged: str) -> str:
+    """Return the line, with its line break, on a turn that changed nothing; empty without one."""
+    return f"\nThe last turn changed nothing: {unchanged}." if unchanged else ""
+
+
+HISTORY = "a line on a last turn that changed nothing; begins with a line break unless it is empty"
+"""Meaning of the placeholder `history`."""

@@ -43,11 +43,11 @@ from pettingllms import PromptTemplate, TextEnv, Transition
 from pettingllms_trainers.backends.build import build_policies, build_pool
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.learning.groups import ScoredDecisions, score_decisions, training_groups
+from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog, episode_specs
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.in_flight import WeightGate
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
-from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, UpdateStats
 
 LEARNING_RATE = 1e-5

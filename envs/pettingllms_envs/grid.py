@@ -10,23 +10,11 @@ numbers index the text of the grid when its rows are joined with line breaks.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pettingllms.errors import LevelFormatError, MissingDependency
-from pettingllms.parsing import (
-    Item,
-    Part,
-    answer_part,
-    bare_answer,
-    one_line,
-    printed_part,
-    read_list,
-    usual_answer,
-)
-from pettingllms.types import ParseError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,17 +28,6 @@ MOVES = "UDLR"
 
 UNREACHABLE = -1
 """The distance of a cell that cannot be reached."""
-
-USUAL_CHARS = 120
-"""Longest text, or answer in the usual form, that is remembered with its moves, in characters."""
-
-_WORDS = {"up": "U", "down": "D", "left": "L", "right": "R"}
-_MOVE = r"(?:[UDLR]++|(?i:up|down|left|right|[udlr]))"
-_USUAL = re.compile(rf'\["[{MOVES}]"(?>(?:, ?"[{MOVES}]")*)\]')
-_BARE = re.compile(rf"""(?>(?:["'`]?{_MOVE}["'`]?(?:[\s,;]++|$))+)""")
-_ONE_MOVE = re.compile(_MOVE)
-_NO_LETTER = re.compile(rf"[^{MOVES}]+")
-_MOVE_WORD = re.compile(r"[A-Za-z]+")
 
 
 def deltas(stride: int) -> dict[str, int]:
@@ -271,78 +248,6 @@ def find_symbols(rows: Iterable[str], symbols: str) -> list[tuple[int, int]]:
         for col, symbol in enumerate(line)
         if symbol in symbols
     ]
-
-
-def read_moves(text: str) -> str | ParseError:
-    """Read the moves of an answer; see `pettingllms.parsing` for where the answer stands.
-
-    Moves are the letters U D L R or the words up, down, left, right in any case, quoted or not;
-    capital letters may be joined (`UUR`). Brackets may be missing where nothing but moves follows
-    the mark on its line (`#### U, R`), or where the text holds nothing else. Moves of inner lists
-    are executed in the order in which they are written.
-
-    Returns:
-        The moves as letters U D L R (empty for an empty list). Takes time linear in the length of
-        the text, and never raises.
-    """
-    return _short_answer(text) if len(text) <= USUAL_CHARS else _read(text)
-
-
-def _read(text: str) -> str | ParseError:
-    if text and not text.strip(MOVES):
-        return text
-    usual = usual_answer(text, USUAL_CHARS)
-    if usual is not None and (moves := _usual_moves(usual)) is not None:
-        return moves
-    part = answer_part(text)
-    return part if isinstance(part, ParseError) else _moves_of(part)
-
-
-# Trained policies write few different short texts, and branches of a group often the same.
-_short_answer = lru_cache(maxsize=4096)(_read)
-
-
-def read_printed_moves(text: str) -> str | ParseError:
-    """Read the moves that a program printed: the last list, or a text of moves and nothing else."""
-    return _moves_of(printed_part(text))
-
-
-def _moves_of(part: Part) -> str | ParseError:
-    bare = bare_answer(part)
-    if _BARE.fullmatch(bare):
-        return _letters(_MOVE_WORD.findall(bare))
-    items = read_list(part)
-    return items if isinstance(items, ParseError) else moves_of_items(items)
-
-
-def moves_of_items(items: list[Item]) -> str | ParseError:
-    """Return the moves of a list, and of the lists in it, as letters."""
-    words: list[str] = []
-    rest = items[::-1]
-    while rest:
-        item = rest.pop()
-        if isinstance(item, list):
-            rest += item[::-1]
-        elif _ONE_MOVE.fullmatch(item.strip()):
-            words.append(item.strip())
-        else:
-            return ParseError(f"{one_line(item, 30)!r} is none of the moves U, D, L, R")
-    return _letters(words)
-
-
-def _letters(words: list[str]) -> str:
-    return "".join(_WORDS.get(word.lower()) or word.upper() for word in words)
-
-
-@lru_cache(maxsize=4096)
-def _usual_moves(answer: str) -> str | None:
-    """Return the moves of a JSON list of moves, None for any other text."""
-    return _NO_LETTER.sub("", answer) if _USUAL.fullmatch(answer) else None
-
-
-def moves_json(moves: str) -> str:
-    """Return the JSON list of moves that prompts ask for: `UR` gives `["U","R"]`."""
-    return '["' + '","'.join(moves) + '"]' if moves else "[]"
 
 
 Colour: TypeAlias = tuple[int, int, int]

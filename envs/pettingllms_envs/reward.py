@@ -117,12 +117,3 @@ def fault_text(costs: Costs, fault: str, rewarded: str, reward: str) -> str:
     return (
         f"Costs: an answer that cannot be read {-costs.malformed:.3g}; {fault} {-costs.empty:.3g}."
     )
-
-
-def history_text(unchanged: str) -> str:
-    """Return the line, with its line break, on a turn that changed nothing; empty without one."""
-    return f"\nThe last turn changed nothing: {unchanged}." if unchanged else ""
-
-
-HISTORY = "a line on a last turn that changed nothing; begins with a line break unless it is empty"
-"""Meaning of the placeholder `history`."""

@@ -17,7 +17,6 @@ from pettingllms_envs.dining.rules import CHOICES
 from pettingllms_envs.dining.text import Move, read_move
 from pettingllms_envs.fireworks.rules import Discard, Hint, Play, Rules
 from pettingllms_envs.fireworks.text import action_text, read_action
-from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.panel.text import (
     FinalAnswer,
     GiveFloor,
@@ -26,6 +25,7 @@ from pettingllms_envs.panel.text import (
     read_moderator,
 )
 from pettingllms_envs.plan_path.env import HelperCall, read_call
+from pettingllms_envs.planning.env import moves_json, read_moves
 from pettingllms_envs.relay import RelayEnv
 from pettingllms_envs.search import SearchEnv
 from pettingllms_envs.sudoku.rules import FillAnswer

@@ -11,7 +11,7 @@ from pettingllms.policies.scripted import program_action
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.blocksworld.text import level_text as blocks_text
-from pettingllms_envs.plan_path.text import level_text
+from pettingllms_envs.plan_path.env import level_text
 from pettingllms_envs.queens.text import board_text
 from pettingllms_envs.sokoban.text import level_text as sokoban_text
 from pettingllms_envs.sudoku.text import puzzle_text

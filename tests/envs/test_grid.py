@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pettingllms.errors import LevelFormatError
 from pettingllms.types import ParseError
 from pettingllms_envs import grid
+from pettingllms_envs.planning import env as planning
 
 
 @st.composite
@@ -186,14 +187,14 @@ def test_ill_formed_rows_are_refused_with_their_place(text, line, column, word):
     ],
 )
 def test_move_lists_are_read_liberally(text, moves):
-    read = grid.read_moves(text)
+    read = planning.read_moves(text)
     assert isinstance(read, ParseError) if moves is None else read == moves
 
 
 @given(st.text("UDLR"))
 def test_a_written_list_is_read_back(moves):
-    for text in (grid.moves_json(moves), f"Well.\n#### {grid.moves_json(moves)}\nDone."):
-        assert grid.read_moves(text) == moves
+    for text in (planning.moves_json(moves), f"Well.\n#### {planning.moves_json(moves)}\nDone."):
+        assert planning.read_moves(text) == moves
 
 
 @given(
@@ -202,14 +203,14 @@ def test_a_written_list_is_read_back(moves):
     st.text("[]UDLR, \nx", max_size=4),
 )
 def test_the_usual_form_of_a_list_is_read_as_any_other(before, moves, after):
-    text = f"{before}#### {grid.moves_json(moves)}{after}"
-    usual, other = grid.read_moves(text), grid.read_moves(text.replace('"', "'"))
+    text = f"{before}#### {planning.moves_json(moves)}{after}"
+    usual, other = planning.read_moves(text), planning.read_moves(text.replace('"', "'"))
     assert usual == other or (isinstance(usual, ParseError) and isinstance(other, ParseError))
 
 
 @given(st.one_of(st.text(), st.text("[]UDLRudlr\"',; \n#`")))
 def test_any_text_is_read_without_raising(text):
-    moves = grid.read_moves(text)
+    moves = planning.read_moves(text)
     assert isinstance(moves, ParseError) or set(moves) <= set("UDLR")
 
 
@@ -217,5 +218,5 @@ def test_any_text_is_read_without_raising(text):
     "text", ["[U," * 60_000, "[" * 200_000, "[U" + " " * 200_000, "####" * 50_000, "U " * 90_000]
 )
 def test_long_texts_are_no_trap(text):
-    grid.read_moves(text)
-    grid.read_moves(text + "x")
+    planning.read_moves(text)
+    planning.read_moves(text + "x")

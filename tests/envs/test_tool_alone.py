@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms.testing import play
 from pettingllms.testing.play import mixed_actor, scripted_actor
-from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import maze_of, shortest_path
+from pettingllms_envs.planning.env import moves_json
 
 MOVES = st.lists(st.sampled_from("UDLR"), max_size=9)
 PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)).map(list), max_size=5)

@@ -2,8 +2,7 @@
 
 import signal
 
-from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.ranks import Ranks, StopRequest
 
 
 def test_a_signal_is_answered_at_once_by_the_main_rank(capfd):

@@ -43,9 +43,9 @@ from pettingllms.viewer import write_view
 from pettingllms_trainers import commands
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import RunFiles, config_of, load_config
+from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.plots import learning_curve
-from pettingllms_trainers.stopping import StopRequest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

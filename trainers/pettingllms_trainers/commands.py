@@ -16,7 +16,7 @@ from pettingllms_trainers.config.vetting import ALGORITHM, ENVIRONMENT, POLICY, 
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.ranks import Ranks, joined_ranks
+from pettingllms_trainers.ranks import Ranks, StopRequest, StopRequested, joined_ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments, played_by
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.judges import build_rewards
@@ -24,7 +24,6 @@ from pettingllms_trainers.runs.machines import Machines, open_machines
 from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder, progress_view
 from pettingllms_trainers.runs.report import no_gain, report_table
 from pettingllms_trainers.runs.trackers import Trackers, check_trackers
-from pettingllms_trainers.stopping import StopRequest, StopRequested
 
 
 def train(

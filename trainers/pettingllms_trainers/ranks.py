@@ -1,4 +1,4 @@
-"""The processes of a run: each runs the same program, plays its share, and learns its share.
+"""The processes of a run: each runs the same program, plays its share, learns its share, and stops.
 
 One process is the ordinary case and needs none of this. Several are started by a launcher, such as
 ``torchrun --nproc-per-node 8 -m pettingllms_trainers.cli CONFIG``. Every rank has the same
@@ -11,12 +11,15 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Generator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pettingllms_trainers.errors import RankError
 
@@ -250,3 +253,70 @@ def _connect(is_masked: bool) -> TorchRanks:
 
 def _has_mask() -> bool:
     return bool(os.environ.get("CUDA_VISIBLE_DEVICES", "").strip())
+
+
+_ANSWER = "stopping when what is being computed is done; a second one stops at once"
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequested(Exception):
+    """A signal asked to stop before there was anything to save."""
+
+
+class StopRequest:
+    """Remembers the first signal; a second one acts as if this object were not there.
+
+    Used as a context. Signals reach the main thread alone, so in another one it hears of none. With
+    several ranks `is_wanted` and `check` are collective, and a second signal is ignored: a launcher
+    passes on what a terminal has sent to all anyway.
+
+    Args:
+        ranks: The processes of the run; None for this one alone.
+    """
+
+    def __init__(self, ranks: Ranks | None = None) -> None:
+        self._ranks = ranks or Ranks()
+        self.signal: signal.Signals | None = None
+        """The signal that asked to stop; None while nothing did."""
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def is_wanted(self) -> bool:
+        """Return whether a signal has asked some rank to stop; then all have it."""
+        asked = max(self._ranks.gather([int(self.signal or 0)]))
+        if asked:
+            self.signal = signal.Signals(asked)
+        return bool(asked)
+
+    def check(self) -> None:
+        """Stop where there is nothing to save.
+
+        Raises:
+            StopRequested: A signal has asked to stop.
+        """
+        if self.is_wanted():
+            raise StopRequested
+
+    def __enter__(self) -> Self:
+        """Listen to the signals."""
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        for kind in _SIGNALS:
+            self._previous[kind] = signal.signal(kind, self._remember)
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        """Restore what listened before."""
+        self._restore()
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self.signal = signal.Signals(number)
+        # What is being done may take minutes. A file object could be in the middle of writing.
+        if self._ranks.is_main:
+            os.write(2, f"\n{self.signal.name}: {_ANSWER}\n".encode())
+        if self._ranks.size == 1:
+            self._restore()
+
+    def _restore(self) -> None:
+        for kind, handler in self._previous.items():
+            signal.signal(kind, handler)
+        self._previous = {}

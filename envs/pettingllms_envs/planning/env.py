@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import random
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.parsing import (
+    Item,
+    Part,
+    answer_part,
+    bare_answer,
+    one_line,
+    printed_part,
+    read_list,
+    usual_answer,
+)
 from pettingllms.prompts import (
+    HISTORY,
     PromptField,
     PromptFields,
     PromptTemplate,
+    history_text,
     meanings,
     resolve_prompts,
 )
 from pettingllms.types import ParseError, Transition, role_of
+from pettingllms_envs.grid import MOVES
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import INSTRUCTIONS, read_program, run_program, show_program
-from pettingllms_envs.reward import HISTORY, SUCCESS, costs, costs_text, history_text
+from pettingllms_envs.reward import SUCCESS, costs, costs_text
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, asks_for_mark
 
 
@@ -157,6 +172,92 @@ def bounded(text: str, num_chars: int) -> str:
     """Return a text, cut to a number of characters if it is longer, with a note on the rest."""
     rest = len(text) - num_chars
     return text if rest <= 0 else f"{text[:num_chars]}... {rest} characters left out"
+
+
+# ---- lists of the moves U, D, L, R, as answers of two games
+
+USUAL_CHARS = 120
+"""Longest text, or answer in the usual form, that is remembered with its moves, in characters."""
+
+_WORDS = {"up": "U", "down": "D", "left": "L", "right": "R"}
+_MOVE = r"(?:[UDLR]++|(?i:up|down|left|right|[udlr]))"
+_USUAL = re.compile(rf'\["[{MOVES}]"(?>(?:, ?"[{MOVES}]")*)\]')
+_BARE = re.compile(rf"""(?>(?:["'`]?{_MOVE}["'`]?(?:[\s,;]++|$))+)""")
+_ONE_MOVE = re.compile(_MOVE)
+_NO_LETTER = re.compile(rf"[^{MOVES}]+")
+_MOVE_WORD = re.compile(r"[A-Za-z]+")
+
+
+def read_moves(text: str) -> str | ParseError:
+    """Read the moves of an answer; see `pettingllms.parsing` for where the answer stands.
+
+    Moves are the letters U D L R or the words up, down, left, right in any case, quoted or not;
+    capital letters may be joined (`UUR`). Brackets may be missing where nothing but moves follows
+    the mark on its line (`#### U, R`), or where the text holds nothing else. Moves of inner lists
+    are executed in the order in which they are written.
+
+    Returns:
+        The moves as letters U D L R (empty for an empty list). Takes time linear in the length of
+        the text, and never raises.
+    """
+    return _short_answer(text) if len(text) <= USUAL_CHARS else _read(text)
+
+
+def _read(text: str) -> str | ParseError:
+    if text and not text.strip(MOVES):
+        return text
+    usual = usual_answer(text, USUAL_CHARS)
+    if usual is not None and (moves := _usual_moves(usual)) is not None:
+        return moves
+    part = answer_part(text)
+    return part if isinstance(part, ParseError) else _moves_of(part)
+
+
+# Trained policies write few different short texts, and branches of a group often the same.
+_short_answer = lru_cache(maxsize=4096)(_read)
+
+
+def read_printed_moves(text: str) -> str | ParseError:
+    """Read the moves that a program printed: the last list, or a text of moves and nothing else."""
+    return _moves_of(printed_part(text))
+
+
+def _moves_of(part: Part) -> str | ParseError:
+    bare = bare_answer(part)
+    if _BARE.fullmatch(bare):
+        return _letters(_MOVE_WORD.findall(bare))
+    items = read_list(part)
+    return items if isinstance(items, ParseError) else moves_of_items(items)
+
+
+def moves_of_items(items: list[Item]) -> str | ParseError:
+    """Return the moves of a list, and of the lists in it, as letters."""
+    words: list[str] = []
+    rest = items[::-1]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, list):
+            rest += item[::-1]
+        elif _ONE_MOVE.fullmatch(item.strip()):
+            words.append(item.strip())
+        else:
+            return ParseError(f"{one_line(item, 30)!r} is none of the moves U, D, L, R")
+    return _letters(words)
+
+
+def _letters(words: list[str]) -> str:
+    return "".join(_WORDS.get(word.lower()) or word.upper() for word in words)
+
+
+@lru_cache(maxsize=4096)
+def _usual_moves(answer: str) -> str | None:
+    """Return the moves of a JSON list of moves, None for any other text."""
+    return _NO_LETTER.sub("", answer) if _USUAL.fullmatch(answer) else None
+
+
+def moves_json(moves: str) -> str:
+    """Return the JSON list of moves that prompts ask for: `UR` gives `["U","R"]`."""
+    return '["' + '","'.join(moves) + '"]' if moves else "[]"
 
 
 # ---- what agents read

@@ -11,13 +11,16 @@ from pettingllms.arguments import check_flag, check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.prompts import PromptField
 from pettingllms.types import ParseError
-from pettingllms_envs.grid import cells_of, moves_json, read_moves, read_printed_moves
+from pettingllms_envs.grid import cells_of
 from pettingllms_envs.planning.env import (
     POLICIES,
     PlanningEnv,
     PlanningState,
     Trial,
     Words,
+    moves_json,
+    read_moves,
+    read_printed_moves,
     why_unchanged,
 )
 from pettingllms_envs.sokoban import text

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pettingllms.arguments import check_choice, check_flag, plain
 from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
-from pettingllms.prompts import PromptField
+from pettingllms.prompts import PromptField, history_text
 from pettingllms.seeding import check_split
 from pettingllms.types import ParseError
 from pettingllms_envs.planning.env import (
@@ -23,7 +23,6 @@ from pettingllms_envs.planning.env import (
     Words,
     bounded,
 )
-from pettingllms_envs.reward import history_text
 from pettingllms_envs.sudoku import text
 from pettingllms_envs.sudoku.drawn_text import rules_lines
 from pettingllms_envs.sudoku.generator import (

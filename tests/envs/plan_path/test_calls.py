@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms import ParseError
-from pettingllms_envs.plan_path.env import HelperCall, answer, read_call
+from pettingllms_envs.plan_path.env import HelperCall, answer, level_text, parse_level, read_call
 from pettingllms_envs.plan_path.policies import SEARCH_PROGRAM
-from pettingllms_envs.plan_path.text import level_text, parse_level
 
 #                    0123456
 LEVEL = parse_level("P.#...#\n..#.#.#\n....#.#\n###.#G#\n..#....")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.plan_path import rules, text
-from pettingllms_envs.plan_path.generator import Request, generate
+from pettingllms_envs.plan_path import env, rules
+from pettingllms_envs.plan_path.rules import Request, generate
 
 STEPS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 RULES = "q: ice\nr: one-way R\nu: one-way U\nk: key of m\nm: door of k\na: key of b\nb: door of a"
@@ -88,9 +88,9 @@ def read(board):
     plain = Plain(board)
     if plain.moves_left(plain.start) is None:
         with pytest.raises(LevelFormatError, match="no path"):
-            text.parse_level(board)
+            env.parse_level(board)
         assume(False)
-    return text.parse_level(board), plain
+    return env.parse_level(board), plain
 
 
 @given(ruled_texts(), st.text("UDLR", max_size=30))
@@ -105,8 +105,8 @@ def test_moves_and_boards_equal_the_plain_rules(board, moves):
         state = after
     done = rules.walk(rules.maze_of(level), level.start, moves)
     assert done.executed == executed
-    assert text.level_text(level, done.position) == plain.board(state)
-    assert text.level_text(level) == board
+    assert env.level_text(level, done.position) == plain.board(state)
+    assert env.level_text(level) == board
 
 
 @given(ruled_texts(max_side=5))
@@ -131,10 +131,10 @@ def test_distances_equal_a_plain_search_from_every_state(board):
 @given(st.integers(1, 3), st.integers(0, 999))
 def test_generated_levels_are_certified_and_need_their_rules(num_rules, seed):
     level = generate(random.Random(seed), Request(9, 8, 0.25, 5, 40, None, num_rules).checked())
-    plain = Plain(text.level_text(level))
+    plain = Plain(env.level_text(level))
     assert plain.moves_left(plain.start) == level.shortest
     assert 5 <= level.shortest <= 40
-    assert text.parse_level(text.level_text(level)) == level
+    assert env.parse_level(env.level_text(level)) == level
     kinds = {"door" if "of" in means else means.split()[0] for means in plain.means.values()}
     assert len(kinds) == num_rules
     keys = {letter for letter, means in plain.means.items() if means.startswith("key")}
@@ -172,7 +172,7 @@ def test_symmetric_and_renamed_levels_are_one(board, letters):
         ),
     ]
     for other in others:
-        assert rules.canonical_form(text.parse_level(other)) == form
+        assert rules.canonical_form(env.parse_level(other)) == form
 
 
 def renamed(line, letters):
@@ -184,7 +184,7 @@ def renamed(line, letters):
 
 def test_levels_that_differ_in_a_rule_alone_are_different():
     boards = [f"Pq.G\n....\nq: {means}" for means in ("ice", "one-way R", "one-way D", "one-way U")]
-    assert len({rules.canonical_form(text.parse_level(board)) for board in boards}) == 4
+    assert len({rules.canonical_form(env.parse_level(board)) for board in boards}) == 4
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_levels_that_differ_in_a_rule_alone_are_different():
 )
 def test_ill_formed_rules_are_refused_with_their_line(board, line, word):
     with pytest.raises(LevelFormatError, match=word) as caught:
-        text.parse_level(board)
+        env.parse_level(board)
     assert caught.value.line == line
 
 
@@ -221,6 +221,6 @@ def test_agents_read_the_rules_and_which_doors_are_open():
 
 
 def test_a_picture_shows_letters():
-    level = text.parse_level(f"Pk.mG\n{RULES}")
-    closed, opened = (text.draw_image(level, at) for at in (level.start, 2 * level.area + 1))
+    level = env.parse_level(f"Pk.mG\n{RULES}")
+    closed, opened = (env.draw_image(level, at) for at in (level.start, 2 * level.area + 1))
     assert (closed[:, 72:96] != opened[:, 72:96]).any()

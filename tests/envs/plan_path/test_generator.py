@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
-from pettingllms_envs.plan_path.generator import Request, generate
-from pettingllms_envs.plan_path.rules import canonical_form
-from pettingllms_envs.plan_path.text import level_text, parse_level
+from pettingllms_envs.plan_path.env import level_text, parse_level
+from pettingllms_envs.plan_path.rules import Request, canonical_form, generate
 
 DEFAULT = Request(10, 10, 0.22, 4, 40, "train")
 
@@ -80,7 +79,7 @@ def test_splits_have_their_shares():
 def test_equal_seeds_give_equal_levels_in_any_process():
     program = (
         "import random\n"
-        "from pettingllms_envs.plan_path.generator import Request, generate\n"
+        "from pettingllms_envs.plan_path.rules import Request, generate\n"
         "r = Request(8, 8, 0.3, 4, 40, 'train')\n"
         "print([generate(random.Random(seed), r) for seed in range(20)])\n"
     )

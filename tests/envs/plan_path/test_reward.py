@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.testing import HOSTILE_TEXTS
-from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import maze_of
+from pettingllms_envs.planning.env import moves_json
 from pettingllms_envs.team_table import TEAMS
 
 LEVEL = "P...\n.##.\n...G"

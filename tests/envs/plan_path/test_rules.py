@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.plan_path import rules, text
+from pettingllms_envs.plan_path import env, rules
 from pettingllms_envs.plan_path.policies import greedy_walk, moves_of, target_cell
 
 MOVES = st.text("UDLR", max_size=30)
@@ -16,7 +16,7 @@ MOVES = st.text("UDLR", max_size=30)
 @given(st.data())
 def test_walks_equal_the_reference_rules(level_texts, reference, data):
     board, moves = data.draw(level_texts()), data.draw(MOVES)
-    level = text.parse_level(board)
+    level = env.parse_level(board)
     maze = rules.maze_of(level)
     done = rules.walk(maze, level.start, moves)
     position, executed, illegal, unused = reference.walk(board, reference.find(board, "P"), moves)
@@ -34,7 +34,7 @@ def test_walks_equal_the_reference_rules(level_texts, reference, data):
 @given(st.data())
 def test_distances_and_certificate_equal_a_plain_search(level_texts, reference, data):
     board = data.draw(level_texts())
-    level = text.parse_level(board)
+    level = env.parse_level(board)
     expected = reference.distances(board, reference.find(board, "G"))
     maze = rules.maze_of(level)
     assert level.shortest == expected[reference.find(board, "P")]
@@ -46,7 +46,7 @@ def test_distances_and_certificate_equal_a_plain_search(level_texts, reference, 
 @given(st.data())
 def test_shortest_paths_are_legal_and_shortest(level_texts, reference, data):
     board = data.draw(level_texts())
-    level = text.parse_level(board)
+    level = env.parse_level(board)
     maze = rules.maze_of(level)
     start = reference.find(board, "P")
     expected = reference.distances(board, start)
@@ -65,7 +65,7 @@ def test_shortest_paths_are_legal_and_shortest(level_texts, reference, data):
 
 @given(st.data())
 def test_no_step_leaves_the_board_or_wraps(level_texts, data):
-    level = text.parse_level(data.draw(level_texts()))
+    level = env.parse_level(data.draw(level_texts()))
     maze = rules.maze_of(level)
     for cell, distance in enumerate(maze.to_goal):
         if distance < 0:
@@ -80,7 +80,7 @@ def test_no_step_leaves_the_board_or_wraps(level_texts, data):
 
 @given(st.data())
 def test_policies_never_bump_and_the_oracle_is_optimal(level_texts, data):
-    level = text.parse_level(data.draw(level_texts()))
+    level = env.parse_level(data.draw(level_texts()))
     maze, rng = rules.maze_of(level), random.Random(data.draw(st.integers(0, 99)))
     limit = data.draw(st.integers(1, 12))
     for policy in ("oracle", "greedy", "random"):
@@ -97,11 +97,11 @@ def test_policies_never_bump_and_the_oracle_is_optimal(level_texts, data):
 
 
 def test_greedy_is_held_by_a_dead_end_and_reaches_the_goal_without_walls():
-    trap = text.parse_level("....\n.##.\nP.#G\n.##.\n....")
+    trap = env.parse_level("....\n.##.\nP.#G\n.##.\n....")
     maze = rules.maze_of(trap)
     walked = rules.walk(maze, trap.start, greedy_walk(maze, trap.start, 40, random.Random(0)))
     assert walked.position != trap.goal
-    free = text.parse_level("P....\n.....\n....G")
+    free = env.parse_level("P....\n.....\n....G")
     moves = greedy_walk(rules.maze_of(free), free.start, 40, random.Random(0))
     assert len(moves) == free.shortest
 
@@ -109,26 +109,26 @@ def test_greedy_is_held_by_a_dead_end_and_reaches_the_goal_without_walls():
 @given(st.data())
 def test_a_written_level_is_read_back(level_texts, data):
     board = data.draw(level_texts())
-    level = text.parse_level(board)
-    assert text.level_text(level) == board
-    assert text.parse_level(f"\n{board}\n\n") == level
+    level = env.parse_level(board)
+    assert env.level_text(level) == board
+    assert env.parse_level(f"\n{board}\n\n") == level
 
 
 @given(st.data())
 def test_canonical_form_ignores_symmetry_and_direction(level_texts, data):
     board = data.draw(level_texts(max_side=5))
-    form = rules.canonical_form(text.parse_level(board))
+    form = rules.canonical_form(env.parse_level(board))
     back = board.translate({ord("P"): "G", ord("G"): "P"})
     for rows in (board.split("\n"), back.split("\n")):
         for _ in range(4):
             rows = ["".join(column) for column in zip(*rows[::-1], strict=True)]
             for image in (rows, rows[::-1]):
-                assert rules.canonical_form(text.parse_level("\n".join(image))) == form
+                assert rules.canonical_form(env.parse_level("\n".join(image))) == form
 
 
 def test_canonical_form_tells_other_levels_apart():
     boards = ["P.G\n...", "P..\n..G", "P.G\n.#.", "PG.\n...", ".P.\n..G"]
-    assert len({rules.canonical_form(text.parse_level(board)) for board in boards}) == 5
+    assert len({rules.canonical_form(env.parse_level(board)) for board in boards}) == 5
 
 
 @pytest.mark.parametrize(
@@ -150,38 +150,38 @@ def test_canonical_form_tells_other_levels_apart():
 )
 def test_ill_formed_levels_are_refused_with_their_place(board, line, column, word):
     with pytest.raises(LevelFormatError, match=word) as caught:
-        text.parse_level(board)
+        env.parse_level(board)
     assert (caught.value.line, caught.value.column) == (line, column)
 
 
 @given(st.data())
 def test_drawings_show_every_cell_where_it_is(level_texts, data):
     board = data.draw(level_texts(max_side=12))
-    level = text.parse_level(board)
+    level = env.parse_level(board)
     for position in (level.start, level.goal):
-        expected = text.level_text(level, position).split("\n")
-        lines = text.labelled_board(level, position).split("\n")
+        expected = env.level_text(level, position).split("\n")
+        lines = env.labelled_board(level, position).split("\n")
         assert [int(label) for label in lines[0].split()] == list(range(level.cols))
         assert [line.split() for line in lines[1:]] == [
             [str(row), *symbols] for row, symbols in enumerate(expected)
         ]
         assert len({len(line) for line in lines[1:]}) == 1
-    assert "*" in text.level_text(level, level.goal)
+    assert "*" in env.level_text(level, level.goal)
 
 
 @given(st.data())
 def test_centred_map_is_the_board_seen_from_the_player(level_texts, data):
-    level = text.parse_level(data.draw(level_texts()))
+    level = env.parse_level(data.draw(level_texts()))
     reachable = [
         cell for cell, distance in enumerate(rules.maze_of(level).to_goal) if distance >= 0
     ]
     position = data.draw(st.sampled_from(reachable))
-    rows = text.centred_rows(level, position)
+    rows = env.centred_rows(level, position)
     height, width = level.rows + 1, level.cols + 1
     assert len(rows) == height
     assert {len(row) for row in rows} == {width}
     player_row, player_col = divmod(position, level.stride)
-    plain = text.level_text(level, position).split("\n")
+    plain = env.level_text(level, position).split("\n")
     for row in range(height):
         for col in range(width):
             source = (

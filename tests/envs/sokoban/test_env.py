@@ -15,7 +15,7 @@ from pettingllms.errors import (
 )
 from pettingllms.testing import HOSTILE_TEXTS, play
 from pettingllms.testing.play import mixed_actor, scripted_actor, transcript_of
-from pettingllms_envs.grid import moves_json
+from pettingllms_envs.planning.env import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.rules import outlook_at
 from pettingllms_envs.sokoban.text import level_text

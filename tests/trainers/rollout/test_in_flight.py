@@ -12,13 +12,12 @@ from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.ranks import Ranks, StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.in_flight import TrainingRollouts
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
-from pettingllms_trainers.stopping import StopRequest
 
 RUN = """
 num_steps = 7

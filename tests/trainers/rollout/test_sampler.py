@@ -13,13 +13,12 @@ from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.learning.groups import score_decisions
-from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.ranks import Ranks, StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import LocalEpisodes, local_episodes
 from pettingllms_trainers.rollout.in_flight import WeightGate
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
-from pettingllms_trainers.stopping import StopRequest
 
 RUN = """
 [env]

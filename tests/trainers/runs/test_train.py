@@ -10,6 +10,7 @@ import pytest
 
 from pettingllms import Transition
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import LocalEpisodes
@@ -17,7 +18,6 @@ from pettingllms_trainers.rollout.in_flight import TrainingRollouts
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.runs.evaluate import HeldOut, HeldOutSet
 from pettingllms_trainers.runs.train import Trainer
-from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import Decision, RolloutTree, TokenCompletion, UpdateStats
 
 RUN = """

@@ -19,10 +19,10 @@ from pettingllms_trainers.config.root import warm_start_rates
 from pettingllms_trainers.config.sections import entry_of, qualified
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.rollout.candidates import RolloutSpec
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import apportioned
-from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import Demonstration, Imitation, ImitationStep
 
 Record = Callable[[str, ImitationStep], None]

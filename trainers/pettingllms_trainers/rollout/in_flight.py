@@ -15,7 +15,7 @@ from typing import Any
 from pettingllms.curriculum import with_episodes
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.algorithm import StepContext
-from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.ranks import Ranks, StopRequest
 from pettingllms_trainers.rollout.candidates import Ask, AskV, ResultT, VersionedCompletions
 from pettingllms_trainers.rollout.sampler import (
     InFlightRollouts,
@@ -24,7 +24,6 @@ from pettingllms_trainers.rollout.sampler import (
     Sample,
     Sampler,
 )
-from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree
 
 _TURNS = 4

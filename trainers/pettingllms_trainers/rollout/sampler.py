@@ -18,6 +18,7 @@ from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.config.sections import entry_of, qualified
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.rollout.candidates import (
     Answering,
     FailureLog,
@@ -29,7 +30,6 @@ from pettingllms_trainers.rollout.candidates import (
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.judging import Rewards, ShapedEpisodes
 from pettingllms_trainers.rollout.player import EpisodeBatch, Share, joined, play_share
-from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, SamplingSettings
 
 Records = Mapping[str, Sequence[LevelRecord]]

@@ -12,14 +12,13 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.learning.groups import ScoredDecisions
 from pettingllms_trainers.policies.fixed import open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.ranks import Ranks, StopRequest
 from pettingllms_trainers.rollout.environments import RunEnvironment, played_by
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.machines import open_machines
 from pettingllms_trainers.runs.recorder import ProgressView, SilentRecorder
 from pettingllms_trainers.runs.trackers import Trackers
 from pettingllms_trainers.runs.train import build_trainer
-from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree
 
 

@@ -16,6 +16,7 @@ from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import StuckError
 from pettingllms_trainers.learning.groups import score_decisions, training_groups
 from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.ranks import StopRequest, StopRequested
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.environments import RunEnvironment
@@ -44,7 +45,6 @@ from pettingllms_trainers.runs.metrics import (
     value_metrics,
 )
 from pettingllms_trainers.runs.recorder import Recorder
-from pettingllms_trainers.stopping import StopRequest, StopRequested
 from pettingllms_trainers.types import ValueExample
 
 
