@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -124,16 +123,3 @@ def cheapest(data: Mapping[str, Any]) -> Iterator[tuple[str, str, float, str, st
     # Of all levels the worst: a role is as exploitable as its most exploitable level.
     for place, policies in found.items():
         yield (*place, *max(policies))
-
-
-def packages() -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """Every package with the first sentence of its docstring, and the packages in it."""
-    for name in ("pettingllms", "envs/pettingllms_envs", "trainers/pettingllms_trainers"):
-        inner = sorted(path.parent for path in (ROOT / name).glob("*/__init__.py"))
-        yield name, _sentence(ROOT / name), [(path.name, _sentence(path)) for path in inner]
-
-
-def _sentence(package: Path) -> str:
-    # Parsed, not imported: no table needs torch.
-    tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
-    return (ast.get_docstring(tree) or "").partition("\n")[0].removesuffix(".")

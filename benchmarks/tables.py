@@ -54,7 +54,6 @@ def tables() -> dict[str, Callable[[], str]]:
         "entry",
         "games",
         "head",
-        "packages",
         "result",
     )
     env.globals |= {name: getattr(documents, name) for name in (*names, "leaderboard_entries")}
