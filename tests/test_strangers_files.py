@@ -259,7 +259,7 @@ def test_a_live_page_imports_nothing_on_a_request(place, named):
     thread = threading.Thread(target=server.serve)
     thread.start()
     try:
-        with urllib.request.urlopen(server.url, timeout=60) as answer:
+        with urllib.request.urlopen(server.url, timeout=300) as answer:
             assert answer.status == 200
     finally:
         server.close()

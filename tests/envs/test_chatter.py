@@ -9,8 +9,6 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pettingllms_envs.sokoban.calls import read_calls as read_sokoban_calls
-from pettingllms_envs.sudoku.calls import read_calls as read_sudoku_calls
 
 from pettingllms.types import ParseError
 from pettingllms_envs.dining.rules import CHOICES
@@ -147,33 +145,11 @@ FILLS = st.lists(st.tuples(*[st.integers(1, 4)] * 3), min_size=1, max_size=4).ma
 PATHS = st.builds(
     HelperCall, st.sampled_from(["path", "distance"]), st.integers(0, 9), st.integers(0, 9)
 ).map(lambda call: (str(call), call))
-WALKS = st.lists(st.tuples(*[st.integers(0, 9)] * 2), min_size=1, max_size=3).map(
-    lambda cells: (
-        ", ".join(f'walk({r}, {c}), push({r}, {c}, "up", 1)' for r, c in cells),
-        tuple(
-            call
-            for r, c in cells
-            for call in (("walk", str(r), str(c)), ("push", str(r), str(c), "U", "1"))
-        ),
-    )
-)
-CHECKS = FILLS.map(lambda pair: (f"candidates(1, 2) check({pair[0]})", (("1", "2"), pair[1])))
-
-
-def checked(text):
-    read = read_sudoku_calls(text, 4)
-    if isinstance(read, ParseError):
-        return read
-    first, second = read
-    return first.arguments, second.fills
-
 
 GAMES = {
     "moves": (MOVES, read_moves),
     "fills": (FILLS, lambda text: read_answer(text, 4)),
     "path": (PATHS, read_call),
-    "walk and push": (WALKS, read_sokoban_calls),
-    "check": (CHECKS, checked),
 }
 # Answers of a few words. Chatter may make them unreadable, for any words may be chatter.
 NAMES = st.sampled_from("abcdef")

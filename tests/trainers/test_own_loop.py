@@ -54,7 +54,7 @@ def test_one_step_is_that_of_the_trainer(policies, table):
     found = mine.forward_backward(groups)
     assert mine.optim_step(ONE_STEP["learning_rate"]) == stats.grad_norm
     assert found == {name: getattr(stats, name) for name in found}
-    trained = theirs._learner.weights.trained.values()
+    trained = theirs.learner.weights.trained.values()
     assert all(map(torch.equal, weights(mine), trained))
 
 

@@ -43,7 +43,7 @@ def server_url(adapter):
         time.sleep(0.05)
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
-    thread.join(timeout=20)
+    thread.join(timeout=300)
     assert not thread.is_alive()
 
 

@@ -44,7 +44,7 @@ def server_url(folder):
             time.sleep(0.1)
     yield url
     server.terminate()
-    server.wait(timeout=20)
+    server.wait(timeout=300)
 
 
 def test_an_episode_over_http_equals_the_local_one(server_url):

@@ -33,7 +33,7 @@ class DirectHarness(vf.Harness[vf.HarnessConfig]):
         system, prompt = self.resolve_prompt(data)
         messages = [{"role": "system", "content": system}] if system else []
         messages += [message_to_wire(message) for message in prompt]
-        async with httpx.AsyncClient(timeout=30) as client:
+        async with httpx.AsyncClient(timeout=300) as client:
             response = await client.post(
                 f"{endpoint}/chat/completions",
                 json={"model": ctx.model, "messages": messages},

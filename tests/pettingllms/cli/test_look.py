@@ -201,7 +201,7 @@ def test_a_missing_package_ends_with_2_and_the_pip_command(missing, arguments, e
         "from pettingllms.cli import main; main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path
     )
     assert done.returncode == 2
     assert f'pip install "pettingllms[{extra}]"' in done.stderr

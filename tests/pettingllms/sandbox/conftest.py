@@ -207,7 +207,7 @@ def bare_python():
             [sys.executable, "-I", "-c", code],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=300,
             check=False,
         )
 

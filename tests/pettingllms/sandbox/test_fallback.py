@@ -52,7 +52,7 @@ def machine(any_jail):
             [sys.executable, "-c", SCRIPT, json.dumps(denied), str(SECCOMP), isolation],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
@@ -125,7 +125,7 @@ def test_a_root_that_is_alone_in_its_namespace():
         [sys.executable, "-c", ALONE],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={**os.environ, "PYTHONPATH": path},
     )

@@ -286,7 +286,7 @@ if {ending!r} != "exit": os.kill(os.getpid(), getattr(signal, {ending!r}))
             [sys.executable, "-c", script],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=30,
+            timeout=300,
             check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )

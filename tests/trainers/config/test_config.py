@@ -110,7 +110,7 @@ def test_flags_may_add_to_open_tables(run_file):
             r"has no weights; remove frozen, hidden_size",
         ),
         ("algorithm = 'grpo'\n", r"algorithm is 'grpo'; write a table \[algorithm\] with name"),
-        ("[algorithm]\nname = 3\n", r"algorithm.name is 3; it is a text"),
+        ("[algorithm]\nname = 3\n", r"algorithm.name is 3; it must be a string"),
         ("[algorithm]\nname = 'gpro'\n", r"which is not installed; did you mean \"grpo\"\?"),
         (
             "[algorithm]\nname = 'no.such:Thing'\n",
@@ -118,7 +118,7 @@ def test_flags_may_add_to_open_tables(run_file):
         ),
         (
             "[algorithm]\nname = 'pettingllms_trainers.config:Config'\n",
-            r"pettingllms_trainers.config:Config is no Algorithm",
+            r"pettingllms_trainers.config:Config is not an Algorithm",
         ),
         (
             "[algorithm]\nnum_branchings = 1\n",

@@ -44,7 +44,7 @@ class Pair(Ranks):
 
     def __init__(self, rank, shared=None):
         self.rank = rank
-        self.shared = shared or (threading.Barrier(2, timeout=20), [None, None], {})
+        self.shared = shared or (threading.Barrier(2, timeout=300), [None, None], {})
 
     def gather(self, share):
         barrier, shares, _ = self.shared

@@ -291,6 +291,20 @@ class RequestsConfig(Section):
     OPENAI_BASE_URL get the key in OPENAI_API_KEY, others none."""
 
 
+def _check_endpoints(urls: tuple[str, ...]) -> tuple[str, ...]:
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url!r} is no address of a server; such as http://127.0.0.1:8000")
+    cleaned = tuple(url.rstrip("/") for url in urls)
+    if len(set(cleaned)) < len(cleaned):
+        raise ValueError("an address is listed twice; name every replica once")
+    return cleaned
+
+
+Endpoints = Annotated[tuple[str, ...], AfterValidator(_check_endpoints)]
+"""Addresses of servers, without a slash at the end."""
+
+
 class PolicyConfig(Section):
     """One set of weights, or a fixed policy, which has none."""
 
@@ -388,20 +402,6 @@ def base_groups(policies: Mapping[str, PolicyConfig]) -> list[tuple[str, ...]]:
         key = ("shared", *policy.base) if is_shared else ("own", name)
         groups[key] = (*groups.get(key, ()), name)
     return list(groups.values())
-
-
-def _check_endpoints(urls: tuple[str, ...]) -> tuple[str, ...]:
-    for url in urls:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"{url!r} is no address of a server; such as http://127.0.0.1:8000")
-    cleaned = tuple(url.rstrip("/") for url in urls)
-    if len(set(cleaned)) < len(cleaned):
-        raise ValueError("an address is listed twice; name every replica once")
-    return cleaned
-
-
-Endpoints = Annotated[tuple[str, ...], AfterValidator(_check_endpoints)]
-"""Addresses of servers, without a slash at the end."""
 
 
 @dataclass(frozen=True)
