@@ -113,7 +113,7 @@ def terse(move: Move) -> str:
 
 
 def within(seat: int, sight: int, seats: int) -> list[int]:
-    """The philosophers whom one sees and hears, the own seat first, then to the right."""
+    """The philosophers whom one sees and hears, oneself first, then to the right."""
     near = (step for step in range(seats) if min(step, seats - step) <= sight)
     return [(seat + step) % seats for step in near]
 

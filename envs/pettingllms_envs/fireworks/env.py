@@ -135,7 +135,7 @@ def potential(state: FireworksState) -> float:
 
 
 class FireworksEnv(TextEnv[FireworksState]):
-    """Build stacks of cards; nobody sees the own hand.
+    """Build stacks of cards; your own hand is hidden.
 
     ## Task
 

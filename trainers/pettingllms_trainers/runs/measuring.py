@@ -22,8 +22,8 @@ from pettingllms_trainers.runs.train import build_trainer
 from pettingllms_trainers.types import RolloutTree
 
 
-class Measured(NamedTuple):
-    """What was measured."""
+class MeasuredRun(NamedTuple):
+    """Train steps that were taken to be measured."""
 
     steps: list[dict[str, float]]
     """Metrics of each train step."""
@@ -39,7 +39,7 @@ def measured(
     *,
     num_steps: int = 1,
     watch: Callable[[PolicyPool], PolicyPool] = lambda pool: pool,
-) -> Measured:
+) -> MeasuredRun:
     """Take train steps and an evaluation with untrained policies; nothing is kept.
 
     Args:
@@ -74,7 +74,7 @@ def measured(
             runner=runner,
         )
         steps, evaluation_s = trainer.measure(num_steps)
-        return Measured(steps, recorder.trees[-num_steps:], evaluation_s)
+        return MeasuredRun(steps, recorder.trees[-num_steps:], evaluation_s)
 
 
 class _KeepingRecorder(SilentRecorder):
