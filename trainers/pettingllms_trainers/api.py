@@ -45,7 +45,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import RunFiles, config_of, load_config
 from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.runs.folder import RunDirectory
-from pettingllms_trainers.runs.plots import learning_curve
+from pettingllms_trainers.runs.report import learning_curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,7 +92,7 @@ def train(
 
 
 def load_run(directory: str | Path, *, trust: bool = False) -> Run:
-    """Return a run that was trained before, finished or not.
+    """Open a run that was trained before, finished or not.
 
     Args:
         directory: Its output directory.
@@ -153,7 +153,7 @@ class Run:
         return DataFrame(rows, columns=["step", "variant", *_FIGURES])
 
     def plot(self) -> Figure:
-        """Return the learning curve as a figure of matplotlib.
+        """Draw the learning curve as a figure of matplotlib.
 
         Raises:
             RunFolderError: Nothing is evaluated yet.
@@ -171,7 +171,7 @@ class Run:
     def policy(
         self, role: str, *, environment: str | None = None, step: int | None = None
     ) -> RolePolicy:
-        """Return a role's policy, to be asked.
+        """A role's policy, to be asked.
 
         Args:
             role: Who is asked.
@@ -241,7 +241,7 @@ class Run:
         return path
 
     def __repr__(self) -> str:
-        """Return its directory, and how far it is."""
+        """Its directory, and how far it is."""
         steps = max((line["step"] for line in read_lines(self._files.metrics)), default=0)
         total = self._trained.config["num_steps"]
         return f"Run({str(self.directory)!r}, {steps} of {total} train steps)"
@@ -284,7 +284,7 @@ class RolePolicy:
         temperature: float | None = None,
         max_completion_tokens: int | None = None,
     ) -> list[str]:
-        """Return what the policy writes; the model is loaded at the first call.
+        """Sample what the policy writes; the model is loaded at the first call.
 
         Args:
             prompt: A text, chat messages with `role` and `content`, or an environment: what its
@@ -313,7 +313,7 @@ class RolePolicy:
         return [completion.text for completion in answer.completions]
 
     def __repr__(self) -> str:
-        """Return the role and the name."""
+        """The role and the name."""
         return f"RolePolicy({self.role!r}, {self.name!r})"
 
 
@@ -339,7 +339,7 @@ class Page:
         self.path = path
 
     def __repr__(self) -> str:
-        """Return where it is."""
+        """Where it is."""
         return f"Page({str(self.path)!r})"
 
     def _repr_html_(self) -> str:

@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"os error (\d+)")
 
 
 def partial_of(final: Path) -> Path:
-    """Return the hidden directory beside a directory in which that is written."""
+    """The hidden directory beside a directory in which that is written."""
     return final.with_name(f".{final.name}{PARTIAL}")
 
 
@@ -58,7 +58,7 @@ def whole_directory(final: Path) -> Generator[Path]:
 
 
 def _disk_error(error: BaseException, directory: Path) -> int | None:
-    """Return the number of the error of the system behind one of a library; None for another.
+    """Number of the system's error behind one of a library; None for another.
 
     Neither torch nor safetensors raises `OSError` when it cannot write.
     """

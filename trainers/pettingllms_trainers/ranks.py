@@ -281,7 +281,7 @@ class StopRequest:
         self._previous: dict[signal.Signals, Any] = {}
 
     def is_wanted(self) -> bool:
-        """Return whether a signal has asked some rank to stop; then all have it."""
+        """Whether a signal has asked some rank to stop; then all have it."""
         asked = max(self._ranks.gather([int(self.signal or 0)]))
         if asked:
             self.signal = signal.Signals(asked)

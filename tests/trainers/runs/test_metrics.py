@@ -23,7 +23,6 @@ from pettingllms_trainers.runs.metrics import (
     template_of,
     update_metrics,
 )
-from pettingllms_trainers.runs.plots import learning_curve
 from pettingllms_trainers.runs.recorder import (
     LiveProgress,
     PlainProgress,
@@ -31,7 +30,7 @@ from pettingllms_trainers.runs.recorder import (
     progress_view,
     tree_to_json,
 )
-from pettingllms_trainers.runs.report import build_report, no_gain, report_table
+from pettingllms_trainers.runs.report import build_report, learning_curve, no_gain, report_table
 from pettingllms_trainers.types import UpdateStats
 
 

@@ -86,7 +86,7 @@ class ListRecorder:
         pass
 
     start_at = note = imitation = rollouts = held_out = evaluation = close = _ignore
-    is_stuck = False
+    is_stalled = False
 
     def busy(self, activity):
         return contextlib.nullcontext()

@@ -123,7 +123,7 @@ def save_checkpoint(
 def load_checkpoint(
     directory: Path, *, config_hash: str, step: int | None = None
 ) -> Checkpoint | None:
-    """Return a checkpoint of a run; None when it has none yet.
+    """Read a checkpoint of a run; None when it has none yet.
 
     Args:
         directory: Holds all checkpoints of a run.
@@ -175,7 +175,7 @@ _RECORDS = TypeAdapter(dict[str, list[LevelRecord]])
 
 
 def _of_all(flights: Sequence[PendingStep], ranks: Ranks) -> list[PendingStep]:
-    """Return the flights with what all ranks were answered: each asks for its own levels."""
+    """Add what the other ranks were answered: each asks for its own levels."""
     found = list(flights)
     for known in ranks.gather([[(flight.answers, flight.values) for flight in flights]]):
         found = [
@@ -204,7 +204,7 @@ def _remove_leftovers(directory: Path) -> None:
 
 
 def _contents(directory: Path) -> dict[str, dict[str, Any]]:
-    """Return size in bytes and SHA-256 of the files below a directory."""
+    """Size in bytes and SHA-256 of the files below a directory."""
     files = (path for path in sorted(directory.rglob("*")) if path.is_file())
     return {
         path.relative_to(directory).as_posix(): {

@@ -94,7 +94,7 @@ class HeldOutSet:
         )
 
     def of_trees(self, trees: Sequence[RolloutTree]) -> Played:
-        """Return what was played, as the core's evaluation knows it."""
+        """What was played, as the core's evaluation knows it."""
         results = [self._of_tree(spec, tree) for spec, tree in zip(self.specs, trees, strict=True)]
         failed = [tree.cause or "unknown" for tree in trees if tree.status is not RolloutStatus.OK]
         return Played(results, Counter(failed))
@@ -133,7 +133,7 @@ def _result(
     num_turns: int,
     roles: Mapping[str, RoleResult],
 ) -> EpisodeResult:
-    """Return an episode as the core's evaluation knows it; a failed one is not solved."""
+    """An episode as the core's evaluation knows it; a failed one is not solved."""
     return EpisodeResult(
         variant="",
         level=spec.episode,
@@ -173,7 +173,7 @@ class HeldOut:
         people to look at."""
 
     def play(self, pool: PolicyPool) -> dict[str, Figures]:
-        """Return the figures of each way of decoding, one answer per decision.
+        """Play all levels in each way of decoding, one answer per decision.
 
         Raises:
             RolloutError: More rollouts failed than allowed.
@@ -189,7 +189,7 @@ class HeldOut:
         return {name: self._of_trees(trees) for name, trees in played.items()}
 
     def play_scripted(self) -> dict[str, Figures]:
-        """Return the figures of the scripted policies of the configuration, each in all roles."""
+        """Play all levels with each scripted policy of the configuration, in all roles."""
         played: dict[str, dict[str, Played]] = {}
         for own in self._sets:
             for name in scripted_of(self._config, own.env.config):
@@ -197,7 +197,7 @@ class HeldOut:
         return {f"scripted:{name}": _together(parts) for name, parts in played.items()}
 
     def play_swapped(self, pool: PolicyPool) -> dict[str, Figures]:
-        """Return the figures of greedy play in each other's roles; none for a shared policy."""
+        """Play greedily in each other's roles; no figures for a shared policy."""
         parts: dict[str, Played] = {}
         for own in self._sets if self._config.evaluation.swap_roles else ():
             swapped = _of_env(pool, own).swapped()
@@ -206,7 +206,7 @@ class HeldOut:
         return {"swapped": _together(parts)} if parts else {}
 
     def line(self, variants: Mapping[str, Figures]) -> dict[str, Any]:
-        """Return a line of evaluations.jsonl."""
+        """A line of evaluations.jsonl, without its step."""
         first = next(iter(variants.values()))
         kwargs = {own.env.name: own.kwargs for own in self._sets}
         return {
@@ -226,7 +226,7 @@ def _of_env(pool: PolicyPool, own: HeldOutSet) -> PolicyPool:
 
 
 def _together(parts: Mapping[str, Played]) -> Figures:
-    """Return the figures over all environments, with those of each if there are several."""
+    """Figures over all environments, with those of each if there are several."""
     if "" in parts:
         return _figures(parts[""])
     # Roles of the other environments have no actions in an episode.
@@ -263,7 +263,7 @@ def _figures(played: Played) -> Figures:
 
 
 def evaluation_metrics(variants: Mapping[str, Figures]) -> dict[str, float]:
-    """Return the metrics of an evaluation, by the names of who played."""
+    """Metrics of an evaluation, by the names of who played."""
     names = ("success", "success_low", "success_high", "num_turns", "num_failed")
     metrics: dict[str, float] = {}
     for variant, figures in variants.items():
@@ -279,15 +279,15 @@ _UNTOUCHED = "untouched:"
 
 
 def untouched(variants: Mapping[str, Figures]) -> dict[str, Figures]:
-    """Return the figures of policies before their warm start, by names that say so."""
+    """Name figures as those of policies before their warm start."""
     return {f"{_UNTOUCHED}{name}": figures for name, figures in variants.items()}
 
 
 def is_untouched(name: str) -> bool:
-    """Return whether a name of an evaluation is that of policies before their warm start."""
+    """Whether a name of an evaluation is that of policies before their warm start."""
     return name.startswith(_UNTOUCHED)
 
 
 def is_scripted(name: str) -> bool:
-    """Return whether a name of an evaluation is that of a scripted policy."""
+    """Whether a name of an evaluation is that of a scripted policy."""
     return name.startswith("scripted:")

@@ -60,7 +60,7 @@ class RunDirectory:
                 was written yet is fine: the run then starts from the beginning.
 
         Raises:
-            OutputDirError: It is no directory, not empty, or holds something else than a run.
+            OutputDirError: It is not a directory, not empty, or holds something else than a run.
             CheckpointError: It is the run of another configuration.
         """
         if self.directory.exists() and not self.directory.is_dir():
@@ -91,7 +91,7 @@ class RunDirectory:
             )
 
     def settled(self, config: Config) -> Config:
-        """Return a configuration with the precision of the run here, unless it names one itself."""
+        """Take over the precision of the run here, unless the configuration names one."""
         if config.engine.precision != "auto" or not self.config.is_file():
             return config
         saved = self._saved(config).engine.precision
@@ -99,7 +99,7 @@ class RunDirectory:
         return config.model_copy(update={"engine": engine})
 
     def changes(self, config: Config) -> list[str]:
-        """Return in words what a resumed run does otherwise than before; nothing for a new one.
+        """Say in words what a resumed run does otherwise than before; nothing for a new one.
 
         Args:
             config: With which it is resumed; `check` has accepted it.
@@ -129,7 +129,7 @@ class RunDirectory:
         write_whole(self.config, dump_config(config))
 
     def verdicts(self, rank: int) -> Path:
-        """Return the file of the verdicts that a process has asked for; makes its directory."""
+        """File of the verdicts that a process has asked for; its directory is made."""
         folder = self.directory / "verdicts"
         folder.mkdir(exist_ok=True)
         return folder / f"{rank}.jsonl"
@@ -159,12 +159,12 @@ class RunDirectory:
                 write_whole(path, text)
 
     def _steps(self) -> list[int]:
-        """Return the train steps of the checkpoints."""
+        """Train steps of the checkpoints."""
         names = (path.name for path in self.checkpoints.glob("step-*"))
         return [int(name.removeprefix("step-")) for name in names if name[5:].isdecimal()]
 
     def _is_abandoned(self) -> bool:
-        """Return whether a run has begun here, has no checkpoint, and nothing else is here."""
+        """Whether a run has begun here, has no checkpoint, and nothing else is here."""
         if not self.config.is_file() or self._has_results():
             return False
         names = {path.name for path in self.directory.iterdir()}
@@ -175,7 +175,7 @@ class RunDirectory:
         return Path(saved).resolve() == self.directory.resolve()
 
     def _saved(self, config: Config) -> Config:
-        """Return the saved configuration, to be compared with that of the run."""
+        """Read the saved configuration, to be compared with that of the run."""
         known = named_code(config.model_dump(mode="json"), ALGORITHM)
         return load_config(self.config, known=known, is_read=True)
 

@@ -29,7 +29,7 @@ def build_rewards(
     verdicts: Path | None = None,
     ranks: Ranks | None = None,
 ) -> Rewards:
-    """Return what answers of a run earn beside the environments' rewards.
+    """Build what answers of a run earn beside the environments' rewards.
 
     Args:
         config: The run's configuration.

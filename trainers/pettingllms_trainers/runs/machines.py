@@ -31,7 +31,7 @@ class Machines(Protocol):
         ...
 
     def build_episodes(self, environments: Sequence[RunEnvironment]) -> tuple[EpisodesOfEnv, ...]:
-        """Return the places where episodes of each environment are played.
+        """Prepare the places where episodes of each environment are played.
 
         Args:
             environments: See `make_environments`.
@@ -57,7 +57,7 @@ class ThisProcess:
         self._config, self._ranks = config, ranks
 
     def build_pool(self, fixed_policies: Mapping[str, FixedPolicy]) -> PolicyPool:
-        """See `Machines.build_pool`."""
+        """Load the models here; imports what takes seconds only now."""
         # Imported here: torch and transformers take seconds, and bad input needs neither.
         from pettingllms_trainers.backends.build import (
             build_policies,
@@ -70,11 +70,11 @@ class ThisProcess:
         return build_pool(self._config, policies, fixed_policies, self._ranks)
 
     def build_episodes(self, environments: Sequence[RunEnvironment]) -> tuple[EpisodesOfEnv, ...]:
-        """See `Machines.build_episodes`."""
+        """Play episodes on threads of this process."""
         return local_episodes(self._config, environments)
 
     def check_directory(self, directory: Path) -> None:
-        """See `Machines.check_directory`."""
+        """Nothing to check: who made the directory writes into it."""
 
 
 @contextlib.contextmanager

@@ -93,5 +93,5 @@ class _KeepingRecorder(SilentRecorder):
         scored: ScoredDecisions,
         pool: PolicyPool,
     ) -> None:
-        """See `Recorder.rollouts`."""
+        """Keep the trees instead of writing them."""
         self.trees.append(list(trees))

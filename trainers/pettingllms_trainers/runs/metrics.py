@@ -191,7 +191,7 @@ ROLLOUTS: Mapping[str, AnyMetric] = {
 def rollout_metrics(
     trees: Sequence[RolloutTree], scored: ScoredDecisions, num_candidates: int
 ) -> dict[str, float]:
-    """Return the metrics of the rollouts of a train step.
+    """Metrics of the rollouts of a train step.
 
     Args:
         trees: All rollouts of the step.
@@ -220,7 +220,7 @@ def rollout_metrics(
 
 
 def age_metrics(trees: Sequence[RolloutTree], step: int) -> dict[str, float]:
-    """Return how old the tokens of a train step are.
+    """How old the tokens of a train step are.
 
     Args:
         trees: All rollouts of the step.
@@ -242,7 +242,7 @@ def age_metrics(trees: Sequence[RolloutTree], step: int) -> dict[str, float]:
 
 
 def num_sampled_tokens(trees: Sequence[RolloutTree]) -> int:
-    """Return how many tokens were sampled for rollouts, those of continuations included."""
+    """How many tokens were sampled for rollouts, those of continuations included."""
     decisions = (decision for tree in trees for decision in tree.decisions)
     own = sum(len(c.completion.token_ids) for decision in decisions for c in decision.candidates)
     return own + sum(tree.num_continuation_tokens for tree in trees)
@@ -267,7 +267,7 @@ _UPDATE = ("num_groups", "num_completions", "num_tokens", "num_optimizer_steps",
 
 
 def _stats_metrics() -> dict[str, AnyMetric]:
-    """Return the metrics that are fields of `UpdateStats`, documented there."""
+    """Declare the metrics that are fields of `UpdateStats`, documented there."""
     metrics: dict[str, AnyMetric] = {}
     for name, field in STATS_FIELDS.items():
         section = "update" if name in _UPDATE else "loss"
@@ -282,13 +282,13 @@ STATS: Mapping[str, AnyMetric] = _stats_metrics()
 
 
 def phase_metrics(config: Config, step: int) -> dict[str, float]:
-    """Return which phase of the updates a train step, from 0, is in, if there are phases."""
+    """Which phase of the updates a train step, from 0, is in, if there are phases."""
     updates = config.updates
     return {"update/phase": 1.0 + updates.phase_at(step)} if updates.phases else {}
 
 
 def curriculum_metrics(trees: Sequence[RolloutTree], records: Records) -> dict[str, float]:
-    """Return how much the stages of curricula were played, and how well.
+    """How much the stages of curricula were played, and how well.
 
     Args:
         trees: All rollouts of the step.
@@ -305,7 +305,7 @@ def curriculum_metrics(trees: Sequence[RolloutTree], records: Records) -> dict[s
 
 
 def update_metrics(stats: Mapping[str, UpdateStats]) -> dict[str, float]:
-    """Return the metrics of the updates of a train step, by policy name."""
+    """Metrics of the updates of a train step, by policy name."""
     metrics: dict[str, float] = {}
     for policy, values in stats.items():
         for found in values.role_gradients:
@@ -327,7 +327,7 @@ def update_metrics(stats: Mapping[str, UpdateStats]) -> dict[str, float]:
 
 
 def value_metrics(fits: Mapping[str, ValueFit]) -> dict[str, float]:
-    """Return the metrics of the fits of V of a train step, by policy name."""
+    """Metrics of the fits of V of a train step, by policy name."""
     return {
         f"value/{policy}/{name}": float(value)
         for policy, fit in fits.items()
@@ -342,7 +342,7 @@ def timing_metrics(
     generate_s: float,
     update_s: float,
 ) -> dict[str, float]:
-    """Return times and throughputs of a train step.
+    """Times and throughputs of a train step.
 
     Args:
         trees: All rollouts of the step.
@@ -389,7 +389,7 @@ JUDGED: Mapping[str, AnyMetric] = {
 
 
 def judged_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
-    """Return the metrics of all scores in the rollouts of a train step."""
+    """Metrics of all scores in the rollouts of a train step."""
     candidates = [c for tree in trees for decision in tree.decisions for c in decision.candidates]
     names = dict.fromkeys(name.removesuffix(AGAIN) for c in candidates for name in c.judged)
     metrics: dict[str, float] = {}
@@ -411,7 +411,7 @@ def judged_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
 
 
 def cost_metrics(rewards: Rewards) -> dict[str, float]:
-    """Return what scores have cost since the run began."""
+    """What scores have cost since the run began."""
     return {
         f"cost/{one.name}/{unit}": float(value)
         for one in rewards.rewards
@@ -525,23 +525,23 @@ _PATTERNS = {name: re.compile(re.sub(r"<\w+>", "[^/]+", name)) for name in METRI
 
 
 def template_of(name: str) -> str | None:
-    """Return the entry of `METRICS` that describes a metric; None when there is none."""
+    """Find the entry of `METRICS` that describes a metric; None when there is none."""
     return next((key for key, pattern in _PATTERNS.items() if pattern.fullmatch(name)), None)
 
 
 def metrics_table() -> str:
-    """Return the table of METRICS.md."""
+    """The table of METRICS.md."""
     rows = [f"| `{name}` | {metric.doc} |" for name, metric in METRICS.items()]
     return "\n".join(["| name | meaning |", "| --- | --- |", *rows])
 
 
 def is_timing(name: str) -> bool:
-    """Return whether a metric depends on the machine or on interruptions, not on the seed."""
+    """Whether a metric depends on the machine or on interruptions, not on the seed."""
     return name.startswith(("time/", "throughput/", "cost/"))
 
 
 def checked(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics when all are documented and finite.
+    """Check that all metrics are documented and finite.
 
     Raises:
         TrainerError: A value is not finite: training has diverged.

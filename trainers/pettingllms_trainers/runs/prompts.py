@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.hf.shapes import (
+    ModelShape,
     context_length,
     model_problem,
+    shape_of,
     tokenizer_of,
 )
 from pettingllms_trainers.config import Config, PolicyConfig
@@ -19,11 +21,10 @@ from pettingllms_trainers.rollout.candidates import RolloutSpec
 from pettingllms_trainers.rollout.demonstrations import play_scripted_episode
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import sampling_of
+from pettingllms_trainers.types import Lengths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-from pettingllms_trainers.backends.hf.shapes import ModelShape, shape_of
-from pettingllms_trainers.types import Lengths
 
 _NUM_LEVELS = 8
 _NUM_ANSWERED = 2
@@ -51,7 +52,7 @@ def check_models(config: Config) -> None:
 def checked_prompts(
     config: Config, environments: Sequence[RunEnvironment]
 ) -> dict[str, RolePrompt]:
-    """Return the first prompts of a run; raise before one starts in which none would fit.
+    """Find the first prompts of a run; raise before one starts in which none would fit.
 
     Args:
         config: The run's configuration.
@@ -71,7 +72,7 @@ def checked_prompts(
 
 
 def first_prompts(config: Config, environments: Sequence[RunEnvironment]) -> dict[str, RolePrompt]:
-    """Return the longest first-turn prompt of every role that a model plays.
+    """Find the longest first-turn prompt of every role that a model plays.
 
     Args:
         config: The run's configuration.
@@ -112,7 +113,7 @@ def _measured(policy: PolicyConfig, messages: Sequence[Mapping[str, str]]) -> Ro
 def _unknown(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]
 ) -> frozenset[str]:
-    """Return what a tiny model's vocabulary lacks: its tokenizer reads all of it as one token."""
+    """What a tiny model's vocabulary lacks: its tokenizer reads all of it as one token."""
     found: set[str] = set()
     for message in messages:
         text = message["content"]
@@ -123,7 +124,7 @@ def _unknown(
 
 
 def answer_lengths(config: Config, environments: Sequence[RunEnvironment]) -> dict[str, int | None]:
-    """Return the tokens of the longest answer of every role in episodes of a scripted policy.
+    """Count the tokens of every role's longest answer in episodes of a scripted policy.
 
     Those of the environment's first scripted policy, its best; end tokens are included. None for
     roles whose model has no tokenizer on this machine, and for those of an environment without
@@ -187,7 +188,7 @@ def prompt_problems(
 
 
 def _more_room(config: Config, name: str, is_engine: bool) -> str:
-    """Return what lets a policy read longer prompts."""
+    """What lets a policy read longer prompts."""
     if is_engine:
         return "raise engine.vllm.max_model_len"
     if config.policies[name].model == TINY:
@@ -202,7 +203,7 @@ _BLOCK = 32
 def lengths_of(
     config: Config, shapes: Mapping[str, ModelShape], prompts: Mapping[str, RolePrompt]
 ) -> dict[str, Lengths]:
-    """Return the longest sequences of every policy.
+    """Longest sequences of every policy.
 
     A prompt can grow up to what the engine takes beside a completion; where no limit is set, it is
     taken as a first prompt with one more completion, of another agent, in it.
@@ -226,7 +227,7 @@ def lengths_of(
 
 
 def with_cpu_cache(config: Config, prompts: Mapping[str, RolePrompt]) -> Config:
-    """Return a configuration whose vLLM engines have a cache for the run's own lengths.
+    """Give vLLM engines a cache for the run's own lengths.
 
     For engines on a CPU, where no share of a GPU's memory decides it. The cache holds all sequences
     that a train step or an evaluation asks for at once, as far as `engine.vllm.max_num_seqs` lets

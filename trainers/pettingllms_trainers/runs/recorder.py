@@ -29,9 +29,8 @@ from pettingllms_trainers.rollout.environments import held_out_kwargs
 from pettingllms_trainers.runs.evaluate import is_untouched
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.metrics import METRICS, checked, template_of
-from pettingllms_trainers.runs.plots import learning_curve
-from pettingllms_trainers.runs.report import build_report
-from pettingllms_trainers.runs.stuck import StuckWatch
+from pettingllms_trainers.runs.report import build_report, learning_curve
+from pettingllms_trainers.runs.stalled import StallWatch
 from pettingllms_trainers.runs.trackers import Trackers
 from pettingllms_trainers.types import (
     Candidate,
@@ -196,7 +195,7 @@ class _Clock:
 
 
 def _cells(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return heading to text of the metrics that are shown; of an evaluation the first way."""
+    """Heading to text of the metrics that are shown; of an evaluation the first way."""
     cells: dict[str, str] = {}
     played = (name.split("/")[1] for name in metrics if name.startswith("eval/"))
     first = next((name for name in played if not is_untouched(name)), "")
@@ -217,7 +216,7 @@ def _cells(metrics: Mapping[str, float]) -> dict[str, str]:
 def progress_view(
     kind: Literal["auto", "live", "plain", "off"], console: Console, num_steps: int
 ) -> ProgressView:
-    """Return the view a configuration asks for; `auto` is live on a terminal, else plain."""
+    """The view a configuration asks for; `auto` is live on a terminal, else plain."""
     if kind == "off":
         return ProgressView()
     if kind == "live" or (kind == "auto" and console.is_terminal):
@@ -234,7 +233,7 @@ def tree_to_json(
     scored: Mapping[DecisionKey, Decision] | None = None,
     token_texts: Mapping[str, Mapping[int, str]] | None = None,
 ) -> dict[str, Any]:
-    """Return a rollout tree as JSON data.
+    """A rollout tree as JSON data.
 
     Args:
         tree: The tree.
@@ -294,7 +293,7 @@ def _candidate(candidate: Candidate, token_texts: Mapping[int, str] | None) -> d
 
 
 def _figures(value: Decision | Candidate) -> dict[str, float]:
-    """Return all numbers of a value by name: the viewer shows those that it does not know, too."""
+    """All numbers of a value by name: the viewer shows those that it does not know, too."""
     named = ((field.name, getattr(value, field.name)) for field in fields(value))
     return {
         name: number
@@ -304,7 +303,7 @@ def _figures(value: Decision | Candidate) -> dict[str, float]:
 
 
 def _tokens(completion: TokenCompletion, token_texts: Mapping[int, str]) -> dict[str, list[Any]]:
-    """Return columns with one entry per token."""
+    """Columns with one entry per token."""
     columns: dict[str, list[Any]] = {
         "text": [token_texts[token] for token in completion.token_ids],
         "logprob": [round(value, _DIGITS) for value in completion.logprobs],
@@ -399,7 +398,7 @@ class TreeFile:
 
 
 def _token_texts(trees: Sequence[RolloutTree], pool: PolicyPool) -> dict[str, dict[int, str]]:
-    """Return policy to token to text: a tokenizer is asked once for all that the trees hold."""
+    """Policy to token to text: a tokenizer is asked once for all that the trees hold."""
     tokens: dict[str, set[int]] = defaultdict(set)
     for tree in trees:
         for decision in (*tree.prefix, *tree.decisions):
@@ -415,13 +414,13 @@ def _token_texts(trees: Sequence[RolloutTree], pool: PolicyPool) -> dict[str, di
 
 
 def _place(name: str, env: EnvConfig, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a line says of the environment; its id only where there are several."""
+    """What a line says of the environment; its id only where there are several."""
     which = {"environment": name, "env_id": env.id} if name else {}
     return {**which, "env": kwargs}
 
 
 def num_mixed(tree: RolloutTree) -> int:
-    """Return the number of decisions whose candidates earned different rewards."""
+    """Number of decisions whose candidates earned different rewards."""
     return sum(len({one.reward for one in group.candidates}) > 1 for group in tree.decisions)
 
 
@@ -443,15 +442,15 @@ class Recorder:
         self._progress = progress
         self._trackers = trackers
         self._trees = TreeFile(files, config, progress.note)
-        self._watch = StuckWatch(config)
+        self._watch = StallWatch(config)
 
     @property
-    def is_stuck(self) -> bool:
+    def is_stalled(self) -> bool:
         """Whether nothing is learnt any more; only the main rank finds out."""
-        return self._watch.is_stuck
+        return self._watch.is_stalled
 
     def warnings(self) -> list[str]:
-        """Return what was wrong for several train steps."""
+        """What was wrong for several train steps."""
         return self._watch.warnings()
 
     def start_at(self, step: int) -> None:
@@ -463,7 +462,7 @@ class Recorder:
                 self._watch.step(line["step"], line)
 
     def busy(self, activity: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which long silence is broken by what is being done."""
+        """Break long silence, while the context lasts, by what is being done."""
         return self._progress.busy(activity)
 
     def imitation(self, policy: str, step: ImitationStep) -> None:
@@ -531,7 +530,7 @@ class SilentRecorder(Recorder):
     start_at = note = imitation = rollouts = held_out = evaluation = _nothing
 
     def busy(self, activity: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
-        """Return a context that does nothing."""
+        """Say nothing."""
         return contextlib.nullcontext()
 
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:

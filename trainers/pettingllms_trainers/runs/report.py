@@ -1,15 +1,18 @@
-"""What a run achieved: held-out figures before and after training, beside scripted policies."""
+"""What a run achieved on held-out levels, beside scripted policies: as a table and as a curve."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from pettingllms_trainers.runs.evaluate import is_scripted, is_untouched
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _UNLIMITED = 1000
 
@@ -17,7 +20,7 @@ _UNLIMITED = 1000
 def build_report(
     evaluations: Sequence[Mapping[str, Any]], final_variants: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the report of a run as JSON data.
+    """The report of a run as JSON data.
 
     Args:
         evaluations: Lines of evaluations.jsonl, oldest first; at least one.
@@ -41,10 +44,10 @@ def build_report(
 
 
 def no_gain(report: Mapping[str, Any]) -> str:
-    """Return a sentence about a run that shows no gain on held-out levels, empty if it shows one.
+    """A sentence about a run that shows no gain on held-out levels; empty if it shows one.
 
     Args:
-        report: As `build_report` returns it.
+        report: Made by `build_report`.
     """
     before = report.get("warm_start", report["before"])["variants"]
     after = report["after"]["variants"]
@@ -64,10 +67,10 @@ def no_gain(report: Mapping[str, Any]) -> str:
 
 
 def report_table(report: Mapping[str, Any], console: Console) -> Table:
-    """Return the report as a table for people.
+    """The report as a table for people.
 
     Args:
-        report: As `build_report` returns it.
+        report: Made by `build_report`.
         console: Where it will be printed. If it is too narrow for figures with their intervals
             beside them, every interval is on a line of its own.
     """
@@ -78,7 +81,7 @@ def report_table(report: Mapping[str, Any], console: Console) -> Table:
 
 
 def _table(report: Mapping[str, Any], between: str) -> Table:
-    """Return the report with a text between figures and intervals."""
+    """The report with a text between figures and intervals."""
     table = Table(
         title=f"Held-out success on {report['num_episodes']} levels "
         f"(manifest {report['manifest']}), 95 % Wilson intervals",
@@ -128,3 +131,61 @@ def _share(between: str, figures: Mapping[str, Any] | None) -> str:
     low, high = 100 * figures["success_low"], 100 * figures["success_high"]
     share = f"{100 * figures['success']:.1f} %{between}({low:.1f} to {high:.1f})"
     return f"{share}, {figures['num_failed']} failed" if figures["num_failed"] else share
+
+
+_CURVES = {"greedy": "#1b6ca8", "sampled": "#d1495b"}
+_LINES = ("--", ":", "-.")
+
+
+def learning_curve(evaluations: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Draw held-out success over train steps, with 95 % intervals, and scripted policies as lines.
+
+    Args:
+        evaluations: Lines of evaluations.jsonl, oldest first.
+        title: Heading of the picture.
+    """
+    from matplotlib.figure import Figure  # half a second, which only this needs
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for name, colour in _CURVES.items():
+        points = [
+            (line["step"], line["variants"][name])
+            for line in evaluations
+            if name in line["variants"]
+        ]
+        if not points:
+            continue
+        steps = [step for step, _ in points]
+        axes.plot(
+            steps,
+            [100 * figures["success"] for _, figures in points],
+            color=colour,
+            marker="o",
+            markersize=3,
+            label=f"team, {name}",
+        )
+        axes.fill_between(
+            steps,
+            [100 * figures["success_low"] for _, figures in points],
+            [100 * figures["success_high"] for _, figures in points],
+            color=colour,
+            alpha=0.15,
+            linewidth=0,
+        )
+    scripted = filter(is_scripted, evaluations[0]["variants"])
+    for index, name in enumerate(scripted):
+        axes.axhline(
+            100 * evaluations[0]["variants"][name]["success"],
+            color="#666666",
+            linestyle=_LINES[index % len(_LINES)],
+            linewidth=1,
+            label=f"scripted policy: {name.partition(':')[2]}",
+        )
+    axes.set_xlabel("train step")
+    axes.set_ylabel("held-out success (%)")
+    axes.set_ylim(-2, 102)
+    axes.set_title(title)
+    axes.grid(alpha=0.25)
+    axes.legend(loc="lower right", fontsize="small")
+    return figure

@@ -16,7 +16,7 @@ from pettingllms_trainers.runs.export import export_policy
 
 
 def load(argument: str, settings: core.PolicySettings) -> local_policy.LocalPolicy:
-    """Return a policy of a run's checkpoint, in this process.
+    """Load a policy of a run's checkpoint into this process.
 
     Args:
         argument: ``RUN?policy=NAME&step=N``: output directory of a run, the policy (needed when

@@ -26,7 +26,7 @@ _PARAMETER_LENGTH = 500
 
 
 class Board(Protocol):
-    """Takes the metrics of a run; whatever it raises is told, and the run goes on without it."""
+    """Takes the metrics of a run; what it raises is a warning, and the run goes on without it."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of a step."""
@@ -50,12 +50,12 @@ class TensorBoard(Board):
         self._writer: Any = SummaryWriter(str(directory / "tensorboard"), purge_step=step + 1)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Board.write`."""
+        """Add a scalar per metric."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
     def close(self, has_failed: bool) -> None:
-        """See `Board.close`."""
+        """Flush the files."""
         self._writer.close()
 
 
@@ -90,12 +90,12 @@ class WeightsAndBiases(Board):
         )
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Board.write`."""
+        """Log a step, unless it was sent before."""
         if step >= self._run.step:
             self._run.log(dict(metrics), step=step, commit=True)
 
     def close(self, has_failed: bool) -> None:
-        """See `Board.close`."""
+        """Finish the run there."""
         self._run.finish(exit_code=1 if has_failed else 0)
 
 
@@ -129,7 +129,7 @@ class Mlflow(Board):
         self._sent.begin(run_id)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Board.write`."""
+        """Log a step, unless it was sent before."""
         if step > self._sent.step:
             now = int(time.time() * 1000)
             values = [self._metric(name, value, now, step) for name, value in metrics.items()]
@@ -137,7 +137,7 @@ class Mlflow(Board):
             self._sent.up_to(step)
 
     def close(self, has_failed: bool) -> None:
-        """See `Board.close`."""
+        """Set the status of the run there."""
         self._client.set_terminated(self._sent.run_id, "FAILED" if has_failed else "FINISHED")
 
 
@@ -161,13 +161,13 @@ class Trackio(Board):
         )
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Board.write`."""
+        """Log a step, unless it was sent before."""
         if step > self._sent.step:
             self._run.log(dict(metrics), step=step)
             self._sent.up_to(step)
 
     def close(self, has_failed: bool) -> None:
-        """See `Board.close`; Trackio does not record whether a run failed."""
+        """Finish the run; Trackio does not record whether it failed."""
         self._run.finish()
 
 
@@ -191,7 +191,7 @@ class _Sent:
 
 
 def _run_id(directory: Path) -> str:
-    """Return the run's name at Weights & Biases, the same when it is resumed."""
+    """The run's name at Weights & Biases, the same when it is resumed."""
     path = directory / "wandb_run_id.txt"
     if not path.is_file():
         write_whole(path, secrets.token_hex(8) + "\n")

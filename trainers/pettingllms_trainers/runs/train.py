@@ -92,7 +92,7 @@ class Trainer:
             self.recorder.metrics(step, metrics)
             if _is_due(step, config.checkpoint.every):
                 self._save(step)
-            if config.stop_when_stuck and self.pool.ranks.any(self.recorder.is_stuck):
+            if config.stop_when_stuck and self.pool.ranks.any(self.recorder.is_stalled):
                 break
         self._save(step)
         if step == config.num_steps:
@@ -154,7 +154,7 @@ class Trainer:
         self._save(0)
 
     def _busy(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which the progress view says what is done, if it takes long."""
+        """Let the progress view say what is being done, if it takes long."""
         before = self.pool.num_completions
 
         def activity() -> str:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.runs.stuck import StuckWatch
+from pettingllms_trainers.runs.stalled import StallWatch
 
 CONFIG = Config.model_validate(
     {
@@ -32,7 +32,7 @@ def metrics(*, skipped=(), success=0.2, entropy=1.0, **shares):
 
 
 def after(*steps):
-    watch = StuckWatch(CONFIG)
+    watch = StallWatch(CONFIG)
     said = [watch.step(number, step) for number, step in enumerate(steps, 1)]
     return watch, said
 
@@ -75,7 +75,7 @@ def test_a_warning_comes_once_with_its_cause(step, what, cause):
     (text,) = [line for line in said[2] if what in line]
     assert text.startswith("train steps 1 to 3: ")
     assert cause in text.partition("Likely cause: ")[2]
-    assert watch.is_stuck
+    assert watch.is_stalled
     assert any("train steps 1 to 4" in line and what in line for line in watch.warnings())
 
 
@@ -93,14 +93,14 @@ def test_a_run_that_learns_or_has_nothing_left_to_learn_is_not_stuck(step):
     watch, said = after(*[metrics(**step)] * 5)
     assert said == [[]] * 5
     assert watch.warnings() == []
-    assert not watch.is_stuck
+    assert not watch.is_stalled
 
 
 def test_what_has_passed_is_reported_in_the_end_but_stops_nothing():
     stuck, sound = metrics(skipped="tp"), metrics()
     watch, said = after(*[stuck] * 3, sound, *[stuck] * 2, sound)
     assert [len(lines) for lines in said] == [0, 0, 2, 0, 0, 0, 0]
-    assert not watch.is_stuck
+    assert not watch.is_stalled
     assert [text.partition(":")[0] for text in watch.warnings()] == ["train steps 1 to 3"] * 2
 
 
@@ -115,7 +115,7 @@ def test_every_warning_that_was_given_is_in_the_end(steps):
     assert len(last) >= len(given_ones) * bool(last)
     assert bool(watch.warnings()) == bool(given_ones)
     if steps[-3:] and steps[-1] in SOUND:
-        assert not watch.is_stuck
+        assert not watch.is_stalled
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_role_that_captures_a_shared_policy_is_named_and_stops_nothing(figures
     assert [len(lines) for lines in said] == [0, 0, 1]
     assert re.search(message, said[2][0]), said
     assert "[[updates.phases]]" in said[2][0]
-    assert not watch.is_stuck
+    assert not watch.is_stalled
     assert len(watch.warnings()) == 1
 
 
@@ -149,7 +149,7 @@ def test_steps_that_leave_a_policy_frozen_neither_end_nor_prolong_a_finding():
     config = Config.model_validate(
         CONFIG.model_dump() | {"updates": {"phases": phases, "repeat": True}}
     )
-    watch, said = StuckWatch(config), []
+    watch, said = StallWatch(config), []
     for step in range(1, 7):
         other = "p" if step % 2 else "t"
         found = metrics(skipped="tp", tool_parse_errors=0.9)
@@ -166,7 +166,7 @@ def test_a_v_that_predicts_nothing_is_found_once_it_had_time_to_learn():
     (warning,) = said[11]
     assert warning.startswith("train steps 10 to 12: V of t predicts returns worse than their mean")
     assert "value.shrink = true" in warning
-    assert not watch.is_stuck, "the policies learn all the same"
+    assert not watch.is_stalled, "the policies learn all the same"
     watch, _ = after(*[metrics() | {"value/t/r2": 0.1, "value/p/r2": 0.3}] * 12)
     assert not watch.warnings()
     watch, _ = after(*[metrics(success=0.99) | {"value/t/r2": -0.2, "value/p/r2": 0.3}] * 12)
@@ -179,7 +179,7 @@ def test_a_role_that_is_taught_nothing_while_others_learn_is_named():
     assert [len(lines) for lines in said] == [0, 0, 1]
     assert "no decision of tool has candidates whose rewards differ" in said[2][0]
     assert 'algorithm.name = "reinforce"' in said[2][0]
-    assert not watch.is_stuck
+    assert not watch.is_stalled
     for more in (
         {"role/tool/decisions_used": 0.01, "role/planner/decisions_used": 0.6},
         {"role/tool/decisions_used": 0.0, "role/planner/decisions_used": 0.0},
@@ -191,7 +191,7 @@ def test_a_role_that_is_taught_nothing_while_others_learn_is_named():
         parallel = CONFIG.model_dump() | {
             "algorithm": {"name": "reinforce", "credit": credit},
         }
-        watch = StuckWatch(Config.model_validate(parallel))
+        watch = StallWatch(Config.model_validate(parallel))
         warned = any([watch.step(number, step) for number, step in enumerate(steps, 1)])
         assert warned == (credit == "step"), "whole episodes by the step are no better off"
 
@@ -203,5 +203,5 @@ def test_an_update_that_throws_a_policy_away_is_told_at_once():
     assert [len(lines) for lines in said] == [0, 1]
     assert "one update has moved the policy t by 3 nats per token" in said[1][0]
     assert "the learning rate is too high" in said[1][0]
-    assert not watch.is_stuck
+    assert not watch.is_stalled
     assert watch.warnings() == said[1]

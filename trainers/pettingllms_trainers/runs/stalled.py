@@ -10,7 +10,7 @@ from pettingllms_trainers.config.root import learning_rates
 from pettingllms_trainers.rollout.sampler import sampling_of
 
 _SOLVED = 0.95
-"""Training success from which equal rewards and equal answers are no problem."""
+"""Training success from which equal rewards and equal answers are not a problem."""
 _MOST = 0.5
 """Share of answers from which their fault is named as the cause."""
 _SAME = 0.95
@@ -39,7 +39,7 @@ class _Finding:
     last: int
     num_steps: int
     """Those among them that updated the policy."""
-    is_stuck: bool
+    is_stalled: bool
     """Whether nothing is learnt; else one role learns at the cost of another, or from noise."""
     num_needed: int
     """Train steps in a row from which it is reported."""
@@ -51,7 +51,7 @@ class _Finding:
         return f"{steps}: {self.what}. Likely cause: {self.cause}"
 
 
-class StuckWatch:
+class StallWatch:
     """Finds policies that are not updated, and roles that give one answer to every prompt.
 
     Train steps that solve nearly all of their levels are left out: there equal rewards are success.
@@ -67,12 +67,12 @@ class StuckWatch:
         self._past: list[_Finding] = []
 
     @property
-    def is_stuck(self) -> bool:
+    def is_stalled(self) -> bool:
         """Whether something has been wrong for `stuck_after` train steps up to the latest one."""
-        return any(f.is_stuck and self._is_long(f) for f in self._present.values())
+        return any(f.is_stalled and self._is_long(f) for f in self._present.values())
 
     def warnings(self) -> list[str]:
-        """Return all that lasted for `stuck_after` train steps or more, oldest first."""
+        """All that lasted for `stuck_after` train steps or more, oldest first."""
         found = [*self._past, *filter(self._is_long, self._present.values())]
         return [str(finding) for finding in sorted(found, key=lambda finding: finding.first)]
 
@@ -191,7 +191,7 @@ class StuckWatch:
                 yield f"roles {key}", (policy, what, f"the roles want different answers. {_APART}")
 
     def _cause(self, role: str, metrics: Mapping[str, float]) -> str | None:
-        """Return why the answers of a role may all earn the same; None where they look sound."""
+        """Why the answers of a role may all earn the same; None where they look sound."""
         limit = sampling_of(self._config.rollout, role).max_completion_tokens
         if metrics[f"role/{role}/parse_errors"] >= _MOST:
             unreadable = f"{_percent(metrics, role, 'parse_errors')} of the answers of {role}"
