@@ -81,11 +81,13 @@ def train(
     """
     config = config_of(source, changes, trust=trust)
     work = partial(commands.train, config, is_resumed=resume, on_step=on_step)
+    # A notebook's cell runs inside an event loop, and a run needs one of its own.
     if is_in_loop():
         with StopRequest() as stop:  # signals reach this thread only
             code = in_thread(partial(work, stop=stop))
     else:
         code = work()
+    # Not a value: a script that goes on with half a run should have to ask for that.
     if code:
         raise KeyboardInterrupt(f"stopped; continue with resume=True ({config.output_dir})")
     return Run(config.output_dir, trust=True)  # what it names was typed, or trusted
@@ -211,6 +213,7 @@ class Run:
         """
         part = self._of(environment)
         line_up = {**part.line_up(step), **(policies or {})}
+        # The run's own seed: these levels were never trained on.
         numbers = part.levels()
         plan = EvaluationPlan(
             env_id=part.env_id,
@@ -307,6 +310,7 @@ class RolePolicy:
         given = {"temperature": temperature, "max_completion_tokens": max_completion_tokens}
         changes = {name: value for name, value in given.items() if value is not None}
         settings = replace(self.sampling, **changes)
+        # Loading takes seconds and memory, which looking at a run's roles should not cost.
         if self._policy is None:
             self._policy = self._load()
         (answer,) = finish(self._policy.sample([asked], num_answers, settings))

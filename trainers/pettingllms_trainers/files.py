@@ -42,6 +42,7 @@ def whole_directory(final: Path) -> Generator[Path]:
     partial.mkdir(parents=True)
     try:
         yield partial
+        # The move may reach the disk before the bytes do; then a crash leaves empty files.
         for path in (*partial.rglob("*"), partial):
             fsync_path(path)
     except BaseException as error:
@@ -68,6 +69,7 @@ def _disk_error(error: BaseException, directory: Path) -> int | None:
     if found := _NUMBER.search(text):
         return int(found[1])
     try:
+        # The library hides the number: whether the disk is full shows in another write.
         (directory / "probe").write_bytes(bytes(1 << 16))
     except OSError as probed:
         return probed.errno

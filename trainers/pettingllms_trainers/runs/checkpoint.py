@@ -113,8 +113,10 @@ def save_checkpoint(
                 "files": _contents(partial),
             }
             (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
+            # The manifest cannot hold its own hash; one flipped bit in it would go unseen.
             (partial / _SEAL).write_bytes(_seal(partial))
     if ranks.is_main:
+        # After the new one has its name: at every moment one whole checkpoint is there.
         for old in _all(directory)[:-keep]:
             shutil.rmtree(old)
     return ranks.broadcast(final)
@@ -159,6 +161,7 @@ def load_checkpoint(
             f"{path} was written by a run of another configuration (hash "
             f"{manifest['config_hash']}, this one has {config_hash})"
         )
+    # Every byte, before anything is loaded: half a state would train on without an error.
     _check_files(path, manifest["files"])
     return Checkpoint(
         step=manifest["step"],

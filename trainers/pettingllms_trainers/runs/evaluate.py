@@ -74,6 +74,7 @@ class HeldOutSet:
             RolloutSpec(
                 first + index, level_seed(seed, index), derive_seed(seed, "held-out", index)
             )
+            # The same level twice would count as two trials, and make intervals too narrow.
             for index in distinct_levels(env.held_out, seed, num, {})
         ]
         """Its levels."""
@@ -96,6 +97,7 @@ class HeldOutSet:
     def of_trees(self, trees: Sequence[RolloutTree]) -> Played:
         """What was played, as the core's evaluation knows it."""
         results = [self._of_tree(spec, tree) for spec, tree in zip(self.specs, trees, strict=True)]
+        # They stay in `results`, as not solved: leaving them out would flatter a team that crashes.
         failed = [tree.cause or "unknown" for tree in trees if tree.status is not RolloutStatus.OK]
         return Played(results, Counter(failed))
 
@@ -106,6 +108,7 @@ class HeldOutSet:
     def _of_tree(self, spec: RolloutSpec, tree: RolloutTree) -> EpisodeResult:
         roles = {role: RoleResult() for role in self._roles}
         for decision in tree.decisions:
+            # One answer per decision: best-of-K would show the branching, not the policy.
             (answer,) = decision.candidates
             written, is_error = answer.completion, answer.parse_error is not None
             usage = Usage(completion_tokens=len(written.token_ids))
@@ -264,6 +267,7 @@ def _figures(played: Played) -> Figures:
 
 def evaluation_metrics(variants: Mapping[str, Figures]) -> dict[str, float]:
     """Metrics of an evaluation, by the names of who played."""
+    # A count of levels is in evaluations.jsonl; it does not change over a run.
     names = ("success", "success_low", "success_high", "num_turns", "num_failed")
     metrics: dict[str, float] = {}
     for variant, figures in variants.items():

@@ -84,6 +84,7 @@ def _write(config: Config, name: str, state: Path, directory: Path, *, is_merged
     # Imported here: torch and transformers take seconds, and bad input needs neither.
     from pettingllms_trainers.backends.build import build_policies
 
+    # A checkpoint of any engine and any number of processes is read by one, without a GPU.
     engine = {"kind": "transformers", "attention": "expanded", "precision": "float32"}
     alone = config.model_copy(
         update={
@@ -97,6 +98,7 @@ def _write(config: Config, name: str, state: Path, directory: Path, *, is_merged
     policy = build_policies(alone)[name]
     assert policy.updater is not None, f"{name} is frozen"
     policy.updater.load_weights(state)
+    # Inside, files name the final place: an adapter says where its base model is.
     with whole_directory(directory) as partial:
         if is_merged:
             policy.exporter.save_merged(partial)

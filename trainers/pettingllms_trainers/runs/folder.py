@@ -76,6 +76,7 @@ class RunDirectory:
             )
         if not self.config.is_file():
             raise OutputDirError(f"{self.directory} holds no run: it has no config.toml")
+        # What `auto` chose on the first machine holds for the whole run.
         config = self.settled(config)
         saved = self._saved(config)
         if config_hash(saved) != config_hash(config):
@@ -84,6 +85,7 @@ class RunDirectory:
                 f"{', '.join(_differences(saved, config))}. Resume with the configuration in "
                 f"{self.config}, or start a new run in another directory"
             )
+        # Equal hashes do not show it: num_steps may differ when a run is resumed.
         if (done := max(self._steps(), default=0)) > config.num_steps:
             raise CheckpointError(
                 f"{self.directory} has done {done} train steps, and num_steps = "
@@ -142,6 +144,7 @@ class RunDirectory:
         Raises:
             ValueError: A value is not a finite number or not JSON.
         """
+        # NaN is not JSON: other readers of the file would refuse the whole line.
         line = json.dumps({"step": step, **values}, allow_nan=False)
         with open_to_append(path) as file:
             file.write(f"{line}\n".encode())
@@ -154,6 +157,7 @@ class RunDirectory:
         for name in _LINE_FILES:
             path = self.directory / name
             if path.exists():
+                # A crash comes between lines and checkpoint: the files may be steps ahead of it.
                 kept = [line for line in read_lines(path) if line["step"] <= step]
                 text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept)
                 write_whole(path, text)

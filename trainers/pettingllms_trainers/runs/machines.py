@@ -91,6 +91,7 @@ def open_machines(config: Config, ranks: Ranks) -> Generator[Machines]:
     if not config.ray.enabled:
         yield ThisProcess(config, ranks)
         return
+    # Every process would start a cluster of its own, and each would train all policies.
     if ranks.size > 1:
         raise ConfigError(
             f"ray.enabled = true with {ranks.size} processes of a launcher: Ray starts its own. "

@@ -74,6 +74,7 @@ def measured(
             runner=runner,
         )
         steps, evaluation_s = trainer.measure(num_steps)
+        # With rollouts in flight earlier trees are of steps that do not count.
         return MeasuredRun(steps, recorder.trees[-num_steps:], evaluation_s)
 
 

@@ -201,6 +201,7 @@ def rollout_metrics(
     usable = [tree for tree in trees if tree.status is RolloutStatus.OK]
     rollouts = _Rollouts(usable, len(trees) - len(usable), num_candidates)
     metrics = _computed("rollout", _ROLLOUT, rollouts)
+    # Of all trees: tokens of failed rollouts took their time, too.
     metrics["rollout/num_completion_tokens"] = num_sampled_tokens(trees)
     for env in dict.fromkeys(tree.env for tree in trees if tree.env):
         played = [tree for tree in trees if tree.env == env]
@@ -231,12 +232,14 @@ def age_metrics(trees: Sequence[RolloutTree], step: int) -> dict[str, float]:
         if decision.version is not None:
             for candidate in decision.candidates:
                 found, age = candidate.completion, step - decision.version
+                # Weights may change within an answer: each part is as old as what drew it.
                 starts = (0, *found.swaps, len(found.token_ids))
                 for num_swaps, (start, end) in enumerate(itertools.pairwise(starts)):
                     num_tokens[age - num_swaps] += end - start
     total = sum(age * number for age, number in num_tokens.items())
     return {
         "rollout/mean_age": total / max(num_tokens.total(), 1),
+        # The plus leaves out ages without tokens, such as before a swap at the first token.
         "rollout/max_age": max(+num_tokens, default=0),
     }
 
@@ -400,6 +403,7 @@ def judged_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
             (c.judged[name], c.judged[name + AGAIN]) for c in candidates if name + AGAIN in c.judged
         ]
         if twice:
+            # The mean squared difference of two scores of one answer is twice the variance of one.
             noise2 = fmean((one - other) ** 2 for one, other in twice) / 2
             values["noise"] = noise2**0.5
             if variance := pvariance(found):
@@ -521,6 +525,7 @@ METRICS: Mapping[str, AnyMetric] = {
 }
 """Every metric that a run may log, by its name."""
 
+# Names of roles and policies have no slash: a part in angle brackets is one part.
 _PATTERNS = {name: re.compile(re.sub(r"<\w+>", "[^/]+", name)) for name in METRICS}
 
 
@@ -550,6 +555,7 @@ def checked(metrics: Mapping[str, float]) -> dict[str, float]:
     for name, value in metrics.items():
         if template_of(name) is None:
             raise KeyError(f"the metric {name!r} is not documented in METRICS")
+        # Raised before the step is saved: its checkpoint would hold broken weights.
         if not math.isfinite(value):
             raise TrainerError(
                 f"{name} is {value}: training has diverged. Lower optimizer.learning_rate, or "

@@ -81,6 +81,7 @@ def first_prompts(config: Config, environments: Sequence[RunEnvironment]) -> dic
     stages = [(env, stage) for env in environments for stage in env.training]
     longest: dict[str, RolePrompt] = {}
     for (env, stage), level in itertools.product(stages, range(_NUM_LEVELS)):
+        # The environment is the run's own: a copy is played, so that it stays as it is.
         probe = stage.fork()
         probe.reset(seed=derive_seed(config.seed, "planned level", level))
         for agent in probe.possible_agents:
@@ -141,6 +142,7 @@ def answer_lengths(config: Config, environments: Sequence[RunEnvironment]) -> di
     for (env, stage), level in itertools.product(stages, range(_NUM_ANSWERED)):
         if not stage.scripted_policies:
             continue
+        # The levels whose prompts were measured, so that prompts and answers fit each other.
         seed = derive_seed(config.seed, "planned level", level)
         policies = {role: {stage.scripted_policies[0]: 1.0} for role in env.roles}
         spec = RolloutSpec(level, seed, seed)

@@ -83,6 +83,7 @@ class ProgressView:
             while not done.wait(self.quiet_s):
                 self.note(f"{activity()}, {time.monotonic() - started:.0f} s")
 
+        # A daemon, so that a call which never returns does not keep the process from ending.
         thread = threading.Thread(target=report, daemon=True)
         if self.quiet_s != float("inf"):
             thread.start()
@@ -189,6 +190,7 @@ class _Clock:
 
     def left(self, step: int, metrics: Mapping[str, float]) -> str:
         self._seconds.append(metrics["time/step_s"] + metrics.get("time/evaluate_s", 0.0))
+        # The latest 20 alone: answers get longer or shorter while a run learns.
         mean = sum(self._seconds) / len(self._seconds)
         minutes, seconds = divmod(round(mean * (self.num_steps - step)), 60)
         return f"{minutes}:{seconds:02d}"
@@ -198,6 +200,7 @@ def _cells(metrics: Mapping[str, float]) -> dict[str, str]:
     """Heading to text of the metrics that are shown; of an evaluation the first way."""
     cells: dict[str, str] = {}
     played = (name.split("/")[1] for name in metrics if name.startswith("eval/"))
+    # The figures before a warm start are not those of the policies that are trained now.
     first = next((name for name in played if not is_untouched(name)), "")
     for name, value in metrics.items():
         template = template_of(name)
@@ -341,6 +344,7 @@ class TreeFile:
             return
         for name, env in zip(self._config.env_names, self._config.env, strict=True):
             own = [tree for tree in trees if tree.env == name]
+            # Trees whose candidates differ show what was learnt from; equal ones teach nothing.
             by_spread = sorted(own, key=num_mixed, reverse=True)  # stable: then in play order
             chosen = by_spread[: self._config.logging.num_rollouts]
             places = [_place(name, env, kwargs) for kwargs in env.stage_kwargs]
@@ -369,6 +373,7 @@ class TreeFile:
         texts, known = _token_texts(trees, pool), {one.key: one for one in scored}
         for tree in trees:
             line = {"set": tree_set, **places[tree.stage], **tree_to_json(tree, known, texts)}
+            # The file has a limit: a long run with long answers would fill a disk with examples.
             num_bytes = len(json.dumps(line)) + 32  # the number of the step comes before it
             has_room = self._makes_room(num_bytes)
             if tree_set == "training" and not self._is_kept(step):
@@ -390,6 +395,7 @@ class TreeFile:
             training = [line for line in lines if line["set"] != "held_out"]
             if {line["step"] for line in training} <= {1, self._config.num_steps}:
                 return False
+            # Every second step goes, so that those which stay are spread evenly over the run.
             self._every *= 2
             kept = [line for line in training if self._is_kept(line["step"])]
             kept = sorted(held_out + kept, key=lambda line: line["step"])
@@ -457,6 +463,7 @@ class Recorder:
         """Forget what was written after a step, -1 for everything."""
         self._files.forget_after(step)
         self._trackers.start_at(step)
+        # A resumed run warns as one that was never interrupted: it sees all earlier steps again.
         for line in read_lines(self._files.metrics):
             if line["step"] > 0:
                 self._watch.step(line["step"], line)
@@ -482,6 +489,7 @@ class Recorder:
         Raises:
             TrainerError: A value is not finite.
         """
+        # The file comes first: what trackers miss is still here.
         self._files.append(self._files.metrics, step, checked(metrics))
         self._trackers.write(step, metrics)
         if step > 0:
@@ -517,6 +525,7 @@ class Recorder:
         self.policies(pool)
         write_whole(self._files.report, json.dumps(report, indent=2) + "\n")
         title = ", ".join(short_name(env.id) for env in self._config.env)
+        # Last: it imports matplotlib, and all that cannot be made again is written by now.
         learning_curve(evaluations, title).savefig(self._files.curve, dpi=150)
         return report
 

@@ -49,12 +49,14 @@ def no_gain(report: Mapping[str, Any]) -> str:
     Args:
         report: Made by `build_report`.
     """
+    # Imitation is not what train steps gave, so they are compared with what they began from.
     before = report.get("warm_start", report["before"])["variants"]
     after = report["after"]["variants"]
     name = next((name for name in ("greedy", "sampled") if name in before and name in after), "")
     if not name or before[name]["success"] == 1:
         return ""
     one, other = before[name], after[name]
+    # Both were measured on the same levels; the end of the interval guards against luck.
     if other["success_low"] > one["success"]:
         return ""
     steps = report["after"]["step"]

@@ -93,6 +93,7 @@ class StallWatch:
             for key, finding in self._present.items()
             if not self._config.updates_policy(finding.policy, step - 1)
         ]
+        # What was wrong for too few steps to be reported is forgotten: single bad steps are noise.
         for key in [key for key in self._present if key not in wrong and key not in resting]:
             ended = self._present.pop(key)
             self._past += [ended] if self._is_long(ended) else []
@@ -100,10 +101,12 @@ class StallWatch:
         for key, (policy, what, cause) in wrong.items():
             old = self._present.get(key)
             first, num = (old.first, old.num_steps) if old else (step, 0)
+            # One such update may have destroyed the policy; waiting for more helps nobody.
             needed = 1 if key.startswith("moved") else self._config.stuck_after
             self._present[key] = finding = _Finding(
                 policy, what, cause, first, step, num + 1, not key.startswith(_BESIDE), needed
             )
+            # Not `>=`: the same warning at every further step would drown the metrics.
             if finding.num_steps == needed:
                 new.append(str(finding))
         return new
@@ -149,6 +152,7 @@ class StallWatch:
         self, metrics: Mapping[str, float], wrong: Mapping[str, object]
     ) -> Iterator[tuple[str, tuple[str, str, str]]]:
         """Yield the roles whose candidates never differ, while others learn."""
+        # Algorithms that compare whole episodes give every role the credit of the outcome.
         if not self._config.algorithm.is_by_step or metrics.get("rollout/success", 0.0) >= _SOLVED:
             return
         used = {

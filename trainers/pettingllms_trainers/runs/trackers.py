@@ -91,6 +91,7 @@ class WeightsAndBiases(Board):
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log a step, unless it was sent before."""
+        # Steps must not decrease there; what is repeated after a resume would be dropped noisily.
         if step >= self._run.step:
             self._run.log(dict(metrics), step=step, commit=True)
 
@@ -124,6 +125,7 @@ class Mlflow(Board):
             mlflow.entities.Param(key, str(value)[:_PARAMETER_LENGTH])
             for key, value in flat_table(config.model_dump(mode="json")).items()
         ]
+        # The server refuses larger requests as a whole.
         for first in range(0, len(parameters), _PARAMETERS):
             self._client.log_batch(run_id, params=parameters[first : first + _PARAMETERS])
         self._sent.begin(run_id)
@@ -291,6 +293,7 @@ class Trackers:
     def start_at(self, step: int) -> None:
         """Open the trackers for what follows a step, -1 for everything."""
         wanted = [kind for kind in _KINDS if getattr(self._config.logging, kind.key)]
+        # On by default, so a missing package is not an error as it is for those asked for by name.
         if self._config.logging.tensorboard and _TENSORBOARD.is_installed:
             wanted.append(_TENSORBOARD)
         for kind in wanted:
@@ -300,6 +303,7 @@ class Trackers:
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of a step; a tracker that fails gets no further ones."""
         for kind, board in [*self._boards.items()]:
+            # Out first: one that raises stays out, and the next step does not wait for it again.
             del self._boards[kind]
             with _only_warns(kind, f"gets no more metrics, from step {step} on"):
                 board.write(step, metrics)

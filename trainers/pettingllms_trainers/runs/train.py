@@ -92,8 +92,10 @@ class Trainer:
             self.recorder.metrics(step, metrics)
             if _is_due(step, config.checkpoint.every):
                 self._save(step)
+            # The main rank alone watches, and all have to leave the loop after the same step.
             if config.stop_when_stuck and self.pool.ranks.any(self.recorder.is_stalled):
                 break
+        # Also after a signal: what is learnt since the last checkpoint is not lost.
         self._save(step)
         if step == config.num_steps:
             return self.recorder.finish(self.pool, self.held_out.play_swapped(self.pool))
@@ -124,6 +126,7 @@ class Trainer:
     def _restore(self) -> int | None:
         """Load the newest checkpoint; return its step, None when there is none."""
         checkpoint = load_checkpoint(self.checkpoints, config_hash=config_hash(self.config))
+        # Lines after the checkpoint are of steps that are taken again, and written again.
         self.recorder.start_at(-1 if checkpoint is None else checkpoint.step)
         if checkpoint is None:
             return None
@@ -146,6 +149,7 @@ class Trainer:
             self.recorder.note("evaluating the untouched policies")
             with self._busy("evaluation of the untouched policies"):
                 variants = untouched(self.held_out.play(self.pool))
+            # Supervised steps may need the memory in which engines keep what they have read.
             self.pool.release_engines()
             with self.recorder.busy(lambda: self.warm_start.doing):
                 metrics = self.warm_start.run(self.recorder.note, self.recorder.imitation)
@@ -188,13 +192,14 @@ class Trainer:
         """Update policies on their groups; the next rollouts may be played meanwhile."""
         config, trees = self.config, sample.trees
         is_trained, context = partial(config.trains, step=step - 1), self._context(step - 1)
+        # Before `remember`: outcomes of this step must not decide how its answers are compared.
         scored = score_decisions(trees, config.algorithm, is_trained, context)
         data = training_groups(
             scored.decisions, mask_truncated=self.config.loss.mask_truncated_completions
         )
         examples = config.algorithm.value_examples(trees, context)
         self.rollouts.remember(step - 1, trees)
-        begun = time.perf_counter()
+        entered = time.perf_counter()
         activity = f"train step {step}, update"
         with self._busy(activity), self.rollouts.playing_next(step - 1):
             self.pool.release_engines()
@@ -203,7 +208,8 @@ class Trainer:
             update_s = time.perf_counter() - started
             fits = self._fit_values(examples)
             learn_s = time.perf_counter() - started
-        wait_s = time.perf_counter() - begun - learn_s
+        # What is left of the block is spent on the next rollouts, before or after the update.
+        wait_s = time.perf_counter() - entered - learn_s
         started = time.perf_counter()
         self.pool.push_weights()
         sync_s = time.perf_counter() - started
@@ -243,7 +249,9 @@ class Trainer:
         with self._busy(f"evaluation after train step {step}"):
             variants = {**(before or {}), **self.held_out.play(self.pool)}
         if step == 0:
+            # Scripted policies do not learn: one evaluation of them holds for the whole run.
             variants |= self.held_out.play_scripted()
+        # Else the next train step would count these seconds as its own.
         self.pool.take_generate_s()
         self.recorder.evaluation(step, self.held_out.line(variants))
         if step in (0, self.config.num_steps):
