@@ -71,7 +71,7 @@ class Trial(NamedTuple):
     """Its potential, in [-`PROGRESS`, `PROGRESS`]."""
     is_solved: bool
     kept: Any
-    """The part of the answer that counts, as `Game.write` takes it: what a proposal proposes."""
+    """The part of the answer that counts, as `PlanningEnv._write` takes it: what is proposed."""
     executed: Any = ()
     """The legal moves, in order; empty in games that do not count moves."""
     num_illegal: int = 0
@@ -83,14 +83,14 @@ class Trial(NamedTuple):
     is_lost: bool = False
     """Whether the level certainly cannot be solved any more."""
     about: Any = None
-    """What else `Game.facts` wants to know; the shell does not look at it."""
+    """What else `PlanningEnv._facts` wants to know; the shell does not look at it."""
 
 
 class ToolWork(NamedTuple):
     """What a tool agent's calls or program gave."""
 
     answer: Any
-    """The moves that it found, as `Game.read` returns them; or a `ParseError`."""
+    """The moves that it found, as `PlanningEnv._read` returns them; or a `ParseError`."""
     call: str = ""
     """What it asked for or wrote, bounded."""
     result: str = ""

@@ -1,4 +1,4 @@
-"""What Blocks World and the queens share: teams, proposals, programs, rewards, prompts."""
+"""What planning games share: teams, proposals, programs, rewards, costs, prompts."""
 
 import random
 
@@ -121,6 +121,45 @@ def test_programs_read_the_level_and_their_list_is_the_proposal(env_id):
     env.step(f"#### {PLANS[env_id][0]}")
     assert env.infos["planner_0"]["executed"] == PLANS[env_id][0]
     assert env.state().tool_call == ""
+
+
+@pytest.mark.parametrize("stop_when_lost", [True, False])
+def test_lost_levels_end_the_episode_if_asked(stop_when_lost):
+    level = "#####\n#  ##\n# $.#\n#  @#\n#####"
+    env = pettingllms.make(
+        "sokoban_v0", checks=False, team="single", levels=[level], stop_when_lost=stop_when_lost
+    )
+    env.reset(seed=0)
+    env.step('#### ["L","U"]')
+    info = env.infos["planner_0"]
+    assert info["lost"]
+    assert not info["success"]
+    assert env.terminations["planner_0"] is stop_when_lost
+    assert env.rewards["planner_0"] == pytest.approx(-0.01)
+
+
+# Sudoku alone refuses more parts of an answer than it would take to cost an empty one.
+@pytest.mark.parametrize(
+    ("num_refused", "cost"), [(0, 0), (1, 0.04 / 4 / 16), (16, 0.04 / 4), (31, 0.04 / 4)]
+)
+def test_refusals_cost_by_number_and_at_most_an_empty_answer(num_refused, cost):
+    env = pettingllms.make(
+        "sudoku_v0", checks=False, team="single", levels=["0234341221434321"], max_turns=4
+    )
+    env.reset(seed=0)
+    env.step(f"#### {[[1, 1, 1], *[[1, 2, 1]] * num_refused]}")
+    assert env.infos["planner_0"]["reward_parts"]["local"] == pytest.approx(-cost)
+
+
+@pytest.mark.parametrize(
+    ("call", "cost"), [("neighbours(0, 0)", 0), ("path(0, 1)", 0), ("path(9, 9)", 0.04 / 4)]
+)
+def test_refused_calls_cost_an_empty_answer_and_useful_ones_nothing(call, cost):
+    level = {"tool": "call", "levels": ["P..\n...\n..G"], "max_turns": 4}
+    env = pettingllms.make("plan_path_v0", checks=False, **level)
+    env.reset(seed=0)
+    env.step(f"#### {call}")
+    assert env.infos["tool_0"]["reward_parts"]["local"] == pytest.approx(-cost)
 
 
 @pytest.mark.parametrize("env_id", GAMES)
