@@ -6,11 +6,6 @@
 PYTHON ?= python3
 VENV ?= .venv
 BACKENDS_VENV ?= .venv-backends
-# The torch build. TORCH_INDEX is an extra package index, such as PyTorch's index of CPU wheels.
-TORCH ?= torch==2.13.0
-TORCH_INDEX ?=
-# pip, or uv when it is installed
-INSTALLER ?= pip
 CONFIG ?= recipe:plan_path
 RUN ?= runs/$(basename $(notdir $(CONFIG:recipe:%=%)))-$(shell date +%Y%m%d-%H%M%S)
 LLM_RUN ?= runs/plan_path_smollm2-$(shell date +%Y%m%d-%H%M%S)
@@ -18,20 +13,15 @@ ARGS ?=
 PYTEST_WORKERS ?= 2
 
 BIN := $(VENV)/bin
-METADATA := pyproject.toml trainers/pyproject.toml constraints.txt
-ifeq ($(INSTALLER),uv)
-INSTALL := uv pip install --quiet --python $(BIN)/python -c constraints.txt
-else
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-endif
-EXTRA_INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+METADATA := pyproject.toml trainers/pyproject.toml
+include requirements/install.mk
 
-.PHONY: train train-llm test coverage test-adapters test-workflows test-backends backends check format transcripts docs build clean
+.PHONY: train train-llm test coverage test-adapters test-workflows test-backends backends check format transcripts docs build locks audit sbom clean
 
 train: $(VENV)/.train
 	OMP_NUM_THREADS=1 $(BIN)/pettingllms-train $(CONFIG) --output-dir $(RUN) $(ARGS)
 
-train-llm: $(VENV)/.llm
+train-llm: $(VENV)/.train
 	$(BIN)/pettingllms-train fetch-model smollm2
 	$(BIN)/pettingllms-train recipe:plan_path_smollm2 --output-dir $(LLM_RUN) $(ARGS)
 
@@ -51,6 +41,7 @@ check: $(VENV)/.dev
 	$(BIN)/pyright
 	$(BIN)/pyright -p trainers
 	PYTHONPATH=envs:trainers $(BIN)/lint-imports
+	$(BIN)/zizmor --offline --quiet .github
 
 # Against real vLLM (its CPU build), DeepSpeed and Ray, in an environment of its own with a full lock.
 # ARGS="-m smoke" takes the few that every submission must pass.
@@ -91,42 +82,48 @@ install-check: build
 
 # The documentation of one version beside those that are there: make docs-version VERSION=0.1
 docs-version: $(VENV)/.dev
-	$(INSTALL) "mike>=2.1"
 	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike deploy --update-aliases $(VERSION) latest
 
-clean:
-	rm -rf $(VENV) $(BACKENDS_VENV) .cache dist build .pytest_cache .ruff_cache .hypothesis
+# All locks anew; ARGS=--upgrade takes the newest releases, otherwise the versions that are there stay.
+locks: $(VENV)/.dev
+	$(BIN)/python requirements/lock.py $(ARGS)
 
-$(BACKENDS_VENV)/.ready: constraints-backends.txt pyproject.toml trainers/pyproject.toml
+# Known vulnerabilities of what the locks name; the list of them comes from the package index.
+audit: $(VENV)/.dev
+	for lock in build train dev backends; do \
+		$(BIN)/pip-audit --disable-pip --require-hashes -r requirements/$$lock.txt || exit 1; \
+	done
+
+# What a release was tested with, as a software bill of materials in CycloneDX.
+sbom: $(VENV)/.dev
+	mkdir -p sbom
+	$(BIN)/cyclonedx-py requirements requirements/train.txt --pyproject pyproject.toml \
+		--output-reproducible -o sbom/pettingllms.cdx.json
+
+clean:
+	rm -rf $(VENV) $(BACKENDS_VENV) .cache dist sbom build .pytest_cache .ruff_cache .hypothesis
+
+$(BACKENDS_VENV)/.ready: requirements/backends.txt $(METADATA)
 	@echo "== creating $(BACKENDS_VENV) with vLLM, DeepSpeed and Ray"
 	$(PYTHON) -m venv $(BACKENDS_VENV)
-	$(BACKENDS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
-	$(BACKENDS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(EXTRA_INDEX) "$(TORCH)"
-	$(BACKENDS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r constraints-backends.txt
-	$(BACKENDS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e . -e trainers
+	$(call locked,$(BACKENDS_VENV),backends)
+	$(call torch,$(BACKENDS_VENV))
+	$(call editable,$(BACKENDS_VENV)) -e . -e trainers
 	@touch $@
 
 $(VENV)/.created:
 	@echo "== creating the virtual environment $(VENV)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	@touch $@
 
-$(VENV)/.torch: $(VENV)/.created
-	@echo "== installing $(TORCH) (choose another build with TORCH= and TORCH_INDEX=)"
-	$(INSTALL) $(EXTRA_INDEX) "$(TORCH)"
+$(VENV)/.train: $(VENV)/.created requirements/train.txt $(METADATA)
+	@echo "== installing pettingllms, pettingllms-trainers and $(TORCH) (choose another build with TORCH= and TORCH_INDEX=)"
+	$(call locked,$(VENV),train)
+	$(call torch,$(VENV))
+	$(call editable,$(VENV)) -e . -e trainers
 	@touch $@
 
-$(VENV)/.train: $(VENV)/.torch $(METADATA)
-	@echo "== installing pettingllms and pettingllms-trainers"
-	$(INSTALL) -e ".[cli]" -e trainers
-	@touch $@
-
-$(VENV)/.llm: $(VENV)/.train
-	$(INSTALL) -e "trainers[gguf]"
-	@touch $@
-
-$(VENV)/.dev: $(VENV)/.train
+$(VENV)/.dev: $(VENV)/.train requirements/dev.txt
 	@echo "== installing the extras and the development tools"
-	$(INSTALL) --group dev -e ".[cli,data,math,render,langgraph,openai-agents]" -e "trainers[gguf,tensorboard]"
+	$(call locked,$(VENV),dev)
 	@touch $@

@@ -5,14 +5,15 @@
     python DIR/gpu_campaign.py --output RESULTS
 
 The wheels of both packages are built from this checkout: they announce environments and
-algorithms. The others are those of `constraints.txt`, for this version of Python or the one that
-is given. None draws pictures, which is a third of what the packages ask for.
+algorithms. The others are those of `requirements/dev.txt`, for this version of Python or the one
+that is given. None draws pictures, which is a third of what the packages ask for.
 """
 
 from __future__ import annotations
 
 import argparse
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -43,8 +44,12 @@ def pack(folder: Path, python: str) -> int:
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
     download = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(wheels)]
     download += ["--only-binary", ":all:", "--python-version", python]
-    # The versions that the tests of this commit have passed with.
-    download += ["--constraint", str(ROOT / "constraints.txt")]
+    # The versions that the tests of this commit have passed with; without hashes, as pip would
+    # want a hash for what other builds need, too.
+    lock = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
+    pins = folder / "constraints.txt"
+    pins.write_text("".join(f"{pin}\n" for pin in re.findall(r"^\S+==[^\\\n]+", lock, re.M)))
+    download += ["--constraint", str(pins)]
     subprocess.run([*download, "--no-deps", *WHEELS], check=True)
     subprocess.run([*download, *WHEELS_WITH_REQUIREMENTS], check=True)
     for path in (ROOT / "benchmarks").glob("gpu_*.py"):

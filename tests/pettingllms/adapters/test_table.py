@@ -49,9 +49,7 @@ def test_adapters_and_extras_exist(table, repository):
 
 
 def test_versions_are_those_that_are_tested(table, repository):
-    pins = "".join(
-        (repository / name).read_text(encoding="utf-8")
-        for name in ("constraints-adapters.txt", "tests/adapters.mk")
-    )
+    locks = (repository / "requirements").rglob("*.txt")
+    pins = "".join(path.read_text(encoding="utf-8") for path in locks)
     for library in table["library"]:
-        assert f"{library['package']}=={library['version']}" in pins
+        assert f"\n{library['package']}=={library['version']} " in pins
