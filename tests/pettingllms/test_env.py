@@ -17,6 +17,56 @@ def started(cls, seed=0, **kwargs):
     return env
 
 
+@pytest.mark.parametrize("simultaneous", [False, True])
+def test_the_first_moment(guess_env, simultaneous):
+    env = guess_env(simultaneous=simultaneous)
+    for _ in range(2):
+        env.reset(seed=0)
+        assert env.metadata["is_parallelizable"] is simultaneous
+        assert env.rewards == env._cumulative_rewards == {"teller_0": 0.0, "guesser_0": 0.0}
+        parts = {"team": 0.0, "local": 0.0}
+        first = {"reward_parts": parts, "parse_error": None, "success": False, "turn": 0}
+        assert env.infos == {agent: first for agent in env.possible_agents}
+        observation, reward, terminated, truncated, info = env.last()
+        assert observation == env.observe("teller_0")
+        assert (reward, terminated, truncated, info) == (0.0, False, False, first)
+        env.step("1")
+        env.step(str(env.state().secret))
+    assert env.rewards == {"teller_0": 1.0, "guesser_0": 1.0}
+
+
+def test_three_agents_in_two_stages(guess_env):
+    class Trio(guess_env):
+        def __init__(self):
+            stages = (("teller_0", "teller_1"), ("guesser_0",))
+            TextEnv.__init__(self, stages=stages, max_turns=1)
+
+    assert Trio().stages == (("teller_0", "teller_1"), ("guesser_0",))
+    assert Trio().metadata["is_parallelizable"] is False
+
+
+def test_prompts_after_the_last_turn_are_of_the_last_turn(guess_env):
+    class Counts(guess_env):
+        def _fields(self, state, agent, turn):
+            return {**state._asdict(), "hint": turn}
+
+    env = started(Counts, max_turns=2)
+    shown = []
+    for _ in range(4):
+        shown.append(env.observe("guesser_0"))
+        env.step("0")
+    shown.append(env.observe("guesser_0"))
+    assert [text.partition("Hint: ")[2][0] for text in shown] == ["0", "0", "1", "1", "1"]
+
+
+def test_a_difficulty_is_in_every_info(guess_env):
+    env = guess_env()
+    env.difficulty = 2
+    env.reset(seed=0)
+    env.step("1")
+    assert [info["difficulty"] for info in env.infos.values()] == [2, 2]
+
+
 def test_later_stage_sees_what_the_earlier_did_in_the_same_turn(guess_env):
     env = started(guess_env)
     env.step("41")
@@ -137,7 +187,12 @@ def test_agents_leave_one_by_one_after_the_end(guess_env):
     env.step("x")
     with pytest.raises(InvalidAction, match="has ended and needs None"):
         env.step("more")
-    left = [agent for agent in env.agent_iter() if env.step(None) is None]
+    left = []
+    for agent in env.agent_iter():
+        left.append(agent)
+        env.step(None)
+        assert set(env.infos) == set(env.terminations) == set(env.truncations) == set(env.agents)
+        assert env.rewards == env._cumulative_rewards | dict.fromkeys(env.agents, 0.0)
     assert left == ["teller_0", "guesser_0"]
     assert env.agents == []
     assert env.rewards == {}
@@ -304,6 +359,7 @@ def test_seeds(guess_env):
     ("kwargs", "message"),
     [
         ({"max_turns": 0}, "max_turns"),
+        ({"max_turns": 1_000_001}, "max_turns.* 1000000"),
         ({"max_turns": True}, "max_turns"),
         ({"alpha": -1}, "alpha"),
         ({"reward": "sparse"}, "reward"),
@@ -330,6 +386,8 @@ def test_scripted_actions(guess_env):
         env.scripted_action("guesser_0", "oracel", rng)
     with pytest.raises(InvalidArgument, match="agent"):
         env.scripted_action("judge_0", "oracle", rng)
+    with pytest.raises(InvalidArgument, match="allowed: oracle, random"):
+        env.scripted_action("guesser_0", "best", rng)
 
 
 def test_methods_before_reset_are_refused(guess_env):
