@@ -1,199 +1,104 @@
-"""The grammar of answers: marks, lists and calls."""
+"""How answers are read out of model text: marks, lists, calls, programs, boxes and phrases.
+
+`parsing.json` lists texts and what is read in each; null: it is refused.
+"""
+
+import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.parsing import (
+    MAX_CHARS,
+    Block,
     Part,
     after_thinking,
     answer_part,
     bare_answer,
+    code_blocks,
+    last_boxed,
     one_line,
     printed_part,
+    read_boxed,
     read_calls,
     read_list,
+    read_phrase,
+    read_program,
     usual_answer,
 )
 from pettingllms.types import ParseError
 
-
-def listed(text):
-    part = answer_part(text)
-    return part if isinstance(part, ParseError) else read_list(part)
+CASES = json.loads(Path(__file__).with_name("parsing.json").read_text(encoding="utf-8"))
 
 
-def called(text):
-    part = answer_part(text)
-    return part if isinstance(part, ParseError) else read_calls(part, ("go", "look"))
+def of_part(read):
+    """A reader of the part of a text that is its answer."""
+
+    def reader(text):
+        part = answer_part(text)
+        return part if isinstance(part, ParseError) else read(part)
+
+    return reader
 
 
-@pytest.mark.parametrize(
-    ("text", "rest"),
-    [
-        ("no thinking", "no thinking"),
-        ("<think>a</think>b", "b"),
-        ("a</think>b", "b"),
-        ("<think>a</think>b<THINKING>c</thinking>d", "d"),
-        ("a < b", "a < b"),
-        ("<think>a", None),
-        ("a</think>b<think>c", None),
-    ],
-)
-def test_thinking_is_no_answer(text, rest):
-    found = after_thinking(text)
-    assert isinstance(found, ParseError) if rest is None else found == rest
+def calls_of(part):
+    found = read_calls(part, ("go", "look"))
+    return found if isinstance(found, ParseError) else [list(call) for call in found]
 
 
-@pytest.mark.parametrize(
-    ("text", "rest"),
-    [
-        ("a #### b", " b"),
-        ("#### a\n#### b", " b"),
-        ("####\n[b]", "\n[b]"),
-        ("##### b", None),
-        ("#####", None),
-        ("####", None),
-        ("#### ..@ ####\n", None),
-        ("####\n#@.#", None),
-        ("####G##\n#P..#", None),
-        ("#### P", " P"),
-        ("so it is\n#### G.\n", " G.\n"),
-        ("#### P G #\n", None),
-        ("#### b\n#####\n#.$@#\n####", " b\n#####\n#.$@#\n####"),
-        ("no mark", None),
-    ],
-)
-def test_the_last_mark_counts_and_walls_are_no_marks(text, rest):
-    part = answer_part(text)
-    assert (part.text, part.is_marked) == ((text, False) if rest is None else (rest, True))
+listed, called = of_part(read_list), of_part(calls_of)
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("so #### 12345 ", None),
-        ("so #### 12345", None),
-        ("so #### 1234", "1234"),
-        ("#### a\n####b\n", "b"),
-        ("####", ""),
-        ("##### b", None),
-        ("<b> #### b", None),
-        ("no mark", None),
-    ],
-)
-def test_the_usual_answer_is_short_and_behind_a_plain_mark(text, answer):
+def any_words(said):
+    return said or ParseError("no word")
+
+
+READERS = {
+    "thinking": after_thinking,
+    "marks": of_part(lambda part: part.text if part.is_marked else ParseError("not marked")),
+    "lists": listed,
+    "calls": called,
+    "printed": lambda text: read_list(printed_part(text)),
+    "bare": of_part(bare_answer),
+    "programs": lambda text: read_program(text, 100),
+    "boxes": read_boxed,
+    "phrases": lambda text: read_phrase(text, any_words, needs_mark=True),
+    "whole": lambda text: read_phrase(text, any_words, needs_mark=False),
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_what_is_read(kind):
+    for text, expected in CASES[kind]:
+        found = READERS[kind](text)
+        assert isinstance(found, ParseError) if expected is None else found == expected, text
+
+
+def test_the_usual_answer_is_short_and_behind_a_plain_mark():
     """Of five characters at most, the spaces around it included."""
-    assert usual_answer(text, 5) == answer
+    for text, answer in CASES["usual"]:
+        assert usual_answer(text, 5) == answer, text
 
 
 @pytest.mark.parametrize(
     ("text", "items"),
     [
-        ('["U", "R"]', ["U", "R"]),
-        ("[U R;d,]", ["U", "R", "d"]),
-        ("['up', \"down\", `left`, \u201cright\u201d]", ["up", "down", "left", "right"]),
-        ("[]", []),
-        ("[[1, -2], (3 4)]", [["1", "-2"], ["3", "4"]]),
-        ("[1],[2]", [["1"], ["2"]]),
-        ("[1]\n[2]", [["1"], ["2"]]),
-        ("#### [1]\n\n[2]", ["1"]),
-        ("#### [1] + [2]", [["1"], ["2"]]),
-        ("#### [1] [2] is wrong", None),
-        ("#### [1], [2", None),
-        ("#### [1]\n[2", ["1"]),
-        ("####\n[1]", ["1"]),
-        ("####\n[1] is one", None),
-        ("#### Moves: [1]", ["1"]),
-        ("#### Moves: [1], others: [2]", None),
-        ("#### Moves: [1]\nothers: [2]", ["1"]),
-        ("#### \\text{Moves}: [1]\n[2] loses", None),
-        ("#### a\n#### Moves: [1]", None),
-        ("#### a\n#### ** [1]", ["1"]),
-        ("#### the moves\n[1]", ["1"]),
-        ("#### the moves [1]", None),
-        ("#### the moves\nare these:\n[1]", None),
-        ("#### [1],\n\n[2]", [["1"], ["2"]]),
-        ("It is [1]", ["1"]),
-        ("#### " + "~" * 200 + "[1]", ["1"]),
-        ("#### " + "~" * 201 + "[1]", None),
         ("[]" * 20_000, [[]] * 20_000),
         ("[]" * 20_001, None),
-        ("#### " + " ".join(["ab"] * 20) + ": [1]", ["1"]),
-        ("#### [1] x 3", None),
-        ("#### \\[ [1] \\]", ["1"]),
-        ("[1", None),
-        ("[1)", None),
-        ("[(1]", None),
-        ('["a]', None),
-        ("", None),
-        ("[[[[1]]]]", [[[["1"]]]]),
-        ("[[[[[]]]]]", None),
         ("[" + "1," * (19_998) + "]", ["1"] * (19_998)),
         ("[" + "1," * (19_999) + "]", None),
     ],
 )
-def test_lists(text, items):
+def test_lists_have_a_limit(text, items):
     found = listed(text)
     assert isinstance(found, ParseError) if items is None else found == items
 
 
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        ("go(1, 2)", [("go", ["1", "2"])]),
-        (
-            "#### go(1), look([[1,2]]) then go()",
-            [("go", ["1"]), ("look", [[["1", "2"]]]), ("go", [])],
-        ),
-        ("#### go(x=1, y = 'b')", [("go", ["1", "b"])]),
-        ("#### 1. go(1)\n2. `go(2)`\n", [("go", ["1"]), ("go", ["2"])]),
-        ("#### go(1)\ngo(2) loses", [("go", ["1"])]),
-        ("#### go(1)\n\ngo(2)", [("go", ["1"])]),
-        ("#### go(1), jump(2)", None),
-        ("#### go(1) or go(2)", None),
-        ("#### go(1), go(2", None),
-        ("#### never go(1)", None),
-        ("#### go (1)", [("go", ["1"])]),
-        ("####\ngo(1)", [("go", ["1"])]),
-        ("####\ngo(1) wins", None),
-        ("#### go(1) wins", [("go", ["1"])]),
-        ("I could go(1). I go(2).", None),
-        ("ago(1)", None),
-    ],
-)
-def test_calls(text, calls):
-    found = called(text)
-    assert isinstance(found, ParseError) if calls is None else found == calls
-
-
-@pytest.mark.parametrize(
-    ("text", "bare"),
-    [
-        ("#### **U, R**\n[L]", "U, R"),
-        ("#### Moves: U.", "U"),
-        (" U R \n", "U R"),
-        ("Moves: U", "Moves: U"),
-        ("####\nU\nbecause", "U"),
-    ],
-)
-def test_bare_answers(text, bare):
-    assert bare_answer(answer_part(text)) == bare
-
-
-@pytest.mark.parametrize(
-    ("text", "items"),
-    [
-        ("[1]\n[2]\n", ["2"]),
-        ("seen [1]\n[[2],\n [3]]\ndone", [["2"], ["3"]]),
-        ("[1]\n#### [2]\n[3] was worse", ["2"]),
-        ("1]", None),
-        ("", None),
-    ],
-)
-def test_the_last_list_that_a_program_printed_counts(text, items):
-    found = read_list(printed_part(text))
-    assert isinstance(found, ParseError) if items is None else found == items
+def test_a_text_without_a_mark_is_the_part_as_a_whole():
+    for text, rest in CASES["marks"]:
+        assert rest is not None or answer_part(text).text == text
 
 
 def test_the_last_list_of_a_program_is_an_answer_as_if_it_were_marked():
@@ -201,82 +106,76 @@ def test_the_last_list_of_a_program_is_an_answer_as_if_it_were_marked():
     assert read_list(Part("Moves: [1]", is_marked=True)) == ["1"], "there is one mark"
 
 
-def test_a_call_that_cannot_be_read_is_named():
+def test_refusals_say_why():
     assert called("#### go (1") == ParseError("a call of go that cannot be read")
+    assert listed("#### U") == ParseError("no list after ####")
+    assert listed("U") == ParseError("no #### and no list")
 
 
 def test_only_the_beginning_of_a_long_text_is_looked_at():
     assert [one_line(" " * spaces + "a", 4) for spaces in (15, 16)] == ["a", ""]
+    too_long = read_phrase("#### " + "x" * (MAX_CHARS + 1), any_words, needs_mark=True)
+    assert isinstance(too_long, ParseError)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"), [("#### U", "no list after ####"), ("U", "no #### and no list")]
-)
-def test_a_text_without_a_list_is_told_so(text, reason):
-    assert listed(text) == ParseError(reason)
+def test_blocks_have_labels_and_contents():
+    text = "```Input\n1\n```\n```output x\n2\n```\n``` \n3"
+    assert code_blocks(text) == [
+        Block("input", "", "1\n", is_closed=True),
+        Block("output", "x", "2\n", is_closed=True),
+        Block("", "", "3", is_closed=False),
+    ]
+
+
+def test_the_first_reading_of_a_phrase_that_fits_counts():
+    offered = []
+
+    def fits(said):
+        offered.append(said)
+        return said if said == "fox" else ParseError("no animal")
+
+    assert read_phrase("#### Their animal: fox (red)", fits, needs_mark=True) == "fox"
+    expected = ["Their animal: fox (red)", "Their animal: fox", "fox (red)", "fox"]
+    assert offered == expected
+    refused = read_phrase("#### Not this animal: fox", fits, needs_mark=True)
+    assert refused == ParseError("no animal")
 
 
 SIGNS = st.one_of(
     st.text(),
     st.text("[](),;\"'`#<>/think go123-\\{}*\n\r\u201c\u2019"),
+    st.text("`python{}\\boxed[]<>/think \n\r\t=-*1.\ud800"),
     st.text(st.characters(categories=["Cs", "Cc", "Nd", "Zs", "Mn"])),
-    st.lists(
-        st.sampled_from(
-            [
-                "####",
-                "<think>",
-                "</think>",
-                "[",
-                "]",
-                "go(",
-                ")",
-                "9" * 5000,
-                "\n",
-                " ",
-                '"',
-                "x",
-                ",",
-            ]
-        )
-    ).map("".join),
+    st.lists(st.sampled_from([*CASES["pieces"], "9" * 5000])).map("".join),
 )
 
 
-@given(SIGNS)
-def test_any_text_is_read_or_refused(text):
-    assert isinstance(listed(text), list | ParseError)
-    assert isinstance(called(text), list | ParseError)
-    assert isinstance(read_list(printed_part(text)), list | ParseError)
-    part = answer_part(text)
-    assert isinstance(part, ParseError) or isinstance(bare_answer(part), str)
+@pytest.mark.parametrize("kind", READERS)
+@given(text=SIGNS)
+def test_any_text_is_read_or_refused(kind, text):
+    assert isinstance(READERS[kind](text), list | str | ParseError)
 
 
-UNITS = ["[", "]", "[]", "[[]],", "1", "[1,", "####", "#### ", "####\n", "#### [", "go(", "go(1) "]
-UNITS += [
-    "<think>",
-    "</think>",
-    "<",
-    '["',
-    "'",
-    "\n",
-    " ",
-    "\\[",
-    "go ",
-    "**",
-    "| ",
-    "\ud800",
-    "[9,",
-]
-
-
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", CASES["units"])
 def test_a_long_text_is_no_trap(unit):
-    text = unit * ((1 << 17) // len(unit))
-    for whole in (text, "#### [" + text, "#### [1]" + text + "#### [1]"):
-        assert isinstance(listed(whole), list | ParseError)
-        assert isinstance(called(whole), list | ParseError)
-        assert isinstance(read_list(printed_part(whole)), list | ParseError)
+    text = unit * ((1 << 18) // len(unit))
+    short = "#### " + text[: MAX_CHARS - 1]
+    fenced = ("```" + text, "```python\n" + text + "\n```", text + "```python")
+    for whole in (text, "#### [" + text, "#### [1]" + text + "#### [1]", short, *fenced):
+        for read in READERS.values():
+            assert isinstance(read(whole), list | str | ParseError)
         assert isinstance(bare_answer(Part(whole, is_marked=True)), str)
+
+
+def test_nested_boxes():
+    hostile = r"\boxed{" * 200_000
+    assert last_boxed(hostile) is None
+    assert last_boxed(hostile + "1}") == "1"
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\r`")).filter(str.strip))
+def test_a_written_program_is_read_back(program):
+    assert read_program(f"So:\n```python\n{program}\n```\nDone.", 10**6) == f"{program}\n"
 
 
 @given(st.text(), st.integers(3, 50))
