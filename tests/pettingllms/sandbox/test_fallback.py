@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,29 +13,20 @@ from pettingllms.errors import SandboxError
 from pettingllms.sandbox import Sandbox, isolation, probe
 from pettingllms.sandbox.syscalls import syscall_numbers
 
-NUMBERS = syscall_numbers()
-UNSHARE = NUMBERS["unshare"]
-LANDLOCK = 444
-SECCOMP = NUMBERS["seccomp"]
-MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}[platform.machine()]
+NUMBERS = syscall_numbers() | {"landlock": 444}
+NUMBERS["memfd_create"] = {"x86_64": 319, "aarch64": 279}[platform.machine()]
+TIERS = ("namespaces", "landlock", "sealed")
 
 SCRIPT = """
-import errno, json, struct, sys
-from pettingllms.sandbox.jail import kernel
-
-denied = json.loads(sys.argv[1])
-code = struct.pack("=HBBI", 0x20, 0, 0, 0)
-for index, number in enumerate(denied):
-    code += struct.pack("=HBBI", 0x15, len(denied) - index, 0, number)
-code += struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000)
-code += struct.pack("=HBBI", 6, 0, 0, 0x00050000 | errno.EPERM)
-kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-kernel.Filter(int(sys.argv[2]), code).load()
+import json, sys
+from neighbours import deny
+denied, seccomp, isolation = json.loads(sys.argv[1])
+deny(denied, seccomp)
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox import Sandbox, probe
+from pettingllms.sandbox import Sandbox
 try:
-    with Sandbox(isolation=sys.argv[3], workers=1) as sandbox:
+    with Sandbox(isolation=isolation, workers=1) as sandbox:
         facts = sandbox.describe()
         output = sandbox.run("print(6 * 7)").stdout
         print(json.dumps([facts["isolation"], facts["not_available"], output]))
@@ -43,51 +35,53 @@ except SandboxError as error:
 """
 
 
-@pytest.fixture
-def machine(any_jail):
-    """Run a sandbox on a machine where some system calls are denied, as in a container."""
-
-    def run(denied, isolation="auto"):
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, json.dumps(denied), str(SECCOMP), isolation],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        return json.loads(done.stdout)
-
-    return run
+def ran(code, *arguments):
+    """Run a script in a process of its own that finds this package and these tests."""
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
 
 
-def test_without_namespaces(machine):
-    isolation, reasons, output = machine([UNSHARE])
-    if isolation == "sealed":
+def on_a_machine(denied, isolation="auto"):
+    """Run a sandbox where some system calls are denied, as in a container."""
+    numbers = [NUMBERS[name] for name in denied]
+    done = ran(SCRIPT, json.dumps([numbers, NUMBERS["seccomp"], isolation]))
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("lacks", [("unshare",), ("unshare", "landlock")])
+def test_the_best_tier_that_is_left_is_taken(any_jail, lacks):
+    isolation, reasons, output = on_a_machine(lacks)
+    if isolation == "sealed" and len(lacks) == 1:
         pytest.skip("this machine has no Landlock")
-    assert (isolation, output) == ("landlock", "42\n")
+    assert (isolation, output) == (TIERS[len(lacks)], "42\n")
+    assert list(reasons) == list(TIERS[: len(lacks)])
     assert "unshare" in reasons["namespaces"]
 
 
-def test_without_namespaces_and_landlock(machine):
-    isolation, reasons, output = machine([UNSHARE, LANDLOCK])
-    assert (isolation, output) == ("sealed", "42\n")
-    assert list(reasons) == ["namespaces", "landlock"]
-
-
-def test_without_anything(machine):
-    isolation, _, message = machine([UNSHARE, LANDLOCK, SECCOMP])
-    assert isolation is None
-    for tier in ("namespaces", "landlock", "sealed"):
-        assert f"{tier}: " in message
-    assert "pettingllms doctor" in message
-
-
-def test_without_memory_files(machine):
-    isolation, _, message = machine([MEMFD_CREATE])
-    assert isolation is None
-    assert "no memfd_create here" in message
-    assert "seccomp profile" in message
+@pytest.mark.parametrize(
+    ("lacks", "isolation", "told"),
+    [
+        (
+            ("unshare", "landlock", "seccomp"),
+            "auto",
+            [*(f"{tier}: " for tier in TIERS), "pettingllms doctor"],
+        ),
+        (("memfd_create",), "auto", ["no memfd_create here", "seccomp profile"]),
+        (("unshare", "landlock"), "namespaces", ["isolation='namespaces'"]),
+        (("unshare", "landlock"), "landlock", ["isolation='landlock'"]),
+    ],
+)
+def test_nothing_is_lowered_in_silence(any_jail, lacks, isolation, told):
+    found, _, message = on_a_machine(lacks, isolation)
+    assert found is None
+    assert all(text in message for text in told), message
 
 
 def test_a_python_without_memory_files(monkeypatch):
@@ -120,15 +114,7 @@ except SandboxError as error:
 
 
 def test_a_root_that_is_alone_in_its_namespace():
-    path = os.pathsep.join(sys.path)
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    done = ran(ALONE)
     if "no user namespace" in done.stderr:
         pytest.skip(done.stderr)
     assert "the root of this user namespace can become none of" in done.stdout, done.stderr
@@ -155,10 +141,3 @@ def test_which_ids_of_a_container_are_enough(monkeypatch, tmp_path, text, is_cov
     else:
         with pytest.raises(SandboxError, match="65,536 ids"):
             isolation.check_platform()
-
-
-@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
-def test_a_demanded_tier_is_not_lowered(machine, tier):
-    isolation, _, message = machine([UNSHARE, LANDLOCK], tier)
-    assert isolation is None
-    assert f"isolation='{tier}'" in message

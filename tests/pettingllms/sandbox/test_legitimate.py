@@ -1,160 +1,28 @@
 """Fair programs work in every tier as they do outside."""
 
 import json
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from pettingllms.sandbox import Limits, Sandbox, Status
 
-PROGRAMS = {
-    "sum of two": ("print(sum(map(int, input().split())))", "1 2", "3\n"),
-    "reads to the end": ("import sys\nprint(sum(map(int, sys.stdin)))", "1\n2\n3", "6\n"),
-    "reads at once": ("import sys\nprint(len(sys.stdin.read()))", "x" * 100_000, "100000\n"),
-    "reads by open(0)": ("print(*reversed(open(0).read().split()))", "a b c", "c b a\n"),
-    "reads bytes": ("import sys\nprint(sys.stdin.buffer.readline())", "ab\ncd", "b'ab\\n'\n"),
-    "reads by os.read": (
-        "import os\nprint(os.read(0, os.fstat(0).st_size).split())",
-        "1 2",
-        "[b'1', b'2']\n",
-    ),
-    "iterates input until EOFError": (
-        "n = 0\ntry:\n    while True:\n        n += int(input())\nexcept EOFError:\n    print(n)",
-        "1\n2\n3\n",
-        "6\n",
-    ),
-    "ignores its input": ("print(1)", "x" * 3_000_000, "1\n"),
-    "no line end at the end": ("print(1, end='')", "", "1"),
-    "a stdout of its own": (
-        "import os, sys\n"
-        "class Out:\n"
-        "    def __init__(self):\n        self.parts = []\n"
-        "    def write(self, text):\n        self.parts.append(text)\n"
-        "    def flush(self):\n"
-        "        os.write(1, ''.join(self.parts).encode())\n        self.parts.clear()\n"
-        "sys.stdout = Out()\nprint(42)",
-        "",
-        "42\n",
-    ),
-    "no output": ("pass", "", ""),
-    "unicode": ("print(input()[::-1] + 'é')", "añ🐍", "🐍ñaé\n"),
-    "fast output": (
-        "import sys\nsys.stdout.write('\\n'.join(map(str, range(50000))))",
-        "",
-        "\n".join(map(str, range(50000))),
-    ),
-    "buffered output of its own": (
-        "import atexit, io, os\nout = io.BytesIO()\n"
-        "atexit.register(lambda: os.write(1, out.getvalue()))\nout.write(b'late')",
-        "",
-        "late",
-    ),
-    "forgotten file object": ("f = open(1, 'w')\nf.write('kept')", "", "kept"),
-    "stdout redirected": (
-        "import io, sys\nold, sys.stdout = sys.stdout, io.StringIO()\nprint('hidden')\n"
-        "text = sys.stdout.getvalue()\nsys.stdout = old\nprint(text.upper())",
-        "",
-        "HIDDEN\n\n",
-    ),
-    "main guard": ("if __name__ == '__main__':\n    print(__name__)", "", "__main__\n"),
-    "class in main": (
-        "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))) is A)",
-        "",
-        "True\n",
-    ),
-    "deep recursion": (
-        "import sys\nsys.setrecursionlimit(10**6)\n"
-        "def f(n): return n and 1 + f(n - 1)\nprint(f(50_000))",
-        "",
-        "50000\n",
-    ),
-    "deep recursion in a thread": (
-        "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(2**27)\n"
-        "def f(n): return n and 1 + f(n - 1)\n"
-        "t = threading.Thread(target=lambda: print(f(50_000)))\nt.start()\nt.join()",
-        "",
-        "50000\n",
-    ),
-    "recursion through C": (
-        "import sys\nfrom functools import lru_cache\nsys.setrecursionlimit(10**5)\n"
-        "@lru_cache(None)\ndef f(n): return n and 1 + f(n - 1)\n"
-        "for n in range(0, 20_000, 200): f(n)\nprint(f(20_000))",
-        "",
-        "20000\n",
-    ),
-    "raises its stack limit": (
-        "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (2**27, -1))\nprint('ok')",
-        "",
-        "ok\n",
-    ),
-    "several threads": (
-        "import queue, threading\nq = queue.Queue()\n"
-        "ts = [threading.Thread(target=q.put, args=(i,)) for i in range(20)]\n"
-        "[t.start() for t in ts]\n[t.join() for t in ts]\nprint(sum(q.queue))",
-        "",
-        "190\n",
-    ),
-    "thread that ends after main": (
-        "import threading, time\n"
-        "threading.Thread(target=lambda: (time.sleep(0.05), print('last'))).start()",
-        "",
-        "last\n",
-    ),
-    "thread pool": (
-        "import threading\nfrom concurrent.futures import ThreadPoolExecutor\n"
-        "all_are_there = threading.Barrier(12)\n"
-        "with ThreadPoolExecutor(12) as pool:\n"
-        "    print(sorted(pool.map(lambda n: all_are_there.wait(), range(12))))",
-        "",
-        f"{list(range(12))}\n",
-    ),
-    "standard library": (
-        "import bisect, collections, datetime, decimal, fractions, hashlib, heapq, itertools\n"
-        "import math, random, re, string, textwrap, time, bz2, lzma, zlib, uuid, ctypes\n"
-        "import statistics\n"
-        "print(decimal.Decimal(1) / 4, fractions.Fraction(1, 3), math.comb(5, 2),\n"
-        "      hashlib.md5(b'').hexdigest()[:4], zlib.crc32(b'a'), datetime.date(2024, 2, 29))",
-        "",
-        "0.25 1/3 10 d41d 3904355907 2024-02-29\n",
-    ),
-    "timer signal": (
-        "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print('rang'))\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.02)\nsignal.pause()",
-        "",
-        "rang\n",
-    ),
-    "leaves early": ("print(1)\nexit()\nprint(2)", "", "1\n"),
-    "source of bytes that look like a cookie": ("# coding: latin-1\nprint('é')", "", "é\n"),
-    "windows line ends": ("x = 1\r\nif x:\r\n    print(x)\r\n", "", "1\n"),
-}
-
-IMPORTING_LATE = {
-    "asyncio": (
-        "import asyncio\nasync def main():\n    await asyncio.sleep(0.01)\n"
-        "    print(await asyncio.to_thread(lambda: 7))\nasyncio.run(main())",
-        "7\n",
-    ),
-    "modules that are not loaded beforehand": (
-        "import colorsys, csv, graphlib, html, ipaddress, logging, unittest, xml.dom\nprint('ok')",
-        "ok\n",
-    ),
-    "logging": ("import logging\nlogging.warning('careful')\nprint('done')", "done\n"),
-}
+PROGRAMS = tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8"))
+FAIR = [(one["name"], one["code"], one.get("stdin", ""), one["stdout"]) for one in PROGRAMS["fair"]]
+FAIR += [
+    ("reads at once", "import sys\nprint(len(sys.stdin.read()))", "x" * 100_000, "100000\n"),
+    ("ignores its input", "print(1)", "x" * 3_000_000, "1\n"),
+    ("fast output", "print('x' * 300_000)", "", "x" * 300_000 + "\n"),
+]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_fair_program(jail, name):
-    code, stdin, expected = PROGRAMS[name]
+@pytest.mark.parametrize(("_", "code", "stdin", "expected"), FAIR, ids=[one[0] for one in FAIR])
+def test_fair_program(jail, _, code, stdin, expected):
     result = jail.run(code, stdin)
     assert (result.status, result.stdout) == (Status.OK, expected), result
     assert result.exit_code == 0
     assert not result.truncated
-
-
-@pytest.mark.parametrize("name", IMPORTING_LATE)
-def test_fair_program_that_imports_late(jail, name):
-    code, expected = IMPORTING_LATE[name]
-    result = jail.run(code)
-    assert (result.status, result.stdout) == (Status.OK, expected), result
 
 
 def test_default_limits_are_what_they_say(jail):
