@@ -122,7 +122,7 @@ policy_settings_options = together(
         type=click.FloatRange(min=0, min_open=True),
         default=_DEFAULT.timeout_s,
         show_default=True,
-        help="Longest wait for one answer.",
+        help="Longest wait for one whole answer.",
     ),
     click.option("--requests-per-minute", type=float, help="Maximum rate per policy."),
     click.option("--tokens-per-minute", type=float, help="Maximum rate per policy."),

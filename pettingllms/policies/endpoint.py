@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import openai
 from aiolimiter import AsyncLimiter
-from openai.types.chat import ChatCompletion
+from openai.types.chat import ChatCompletion, ChatCompletionMessage
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.exchange import AnswerRefused, Client
 from pettingllms.policies.protocol import (
     ANY_HOST,
     Answer,
@@ -37,6 +38,9 @@ _NAME = re.compile(rf"(?P<model>.+?)(?:@(?P<url>{_URL}))?")
 _CHARACTERS_PER_TOKEN = 4
 _DEFAULT_COMPLETION_TOKENS = 1024
 """What a request without a limit counts against `tokens_per_minute`."""
+_MAX_COUNT = 10**9
+_NOT_ANSWERED = ("content_filter", "error")
+"""Reasons of servers to end a completion that are not the model's doing."""
 _CHECK_TIMEOUT_S = 20.0
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0
@@ -72,6 +76,7 @@ class EndpointPolicy:
             base_url=self.base_url,
             max_retries=settings.max_retries,
             timeout=settings.timeout_s,
+            http_client=Client(timeout=settings.timeout_s),
         )
         # As the client library reads the address, and no other way: requests go where it says.
         origin = self._origin(self.base_url)
@@ -142,7 +147,7 @@ class EndpointPolicy:
             await self._once.models.list()
         except (openai.APIConnectionError, openai.AuthenticationError) as error:
             raise explained(str(self), self.settings, error) from error
-        except (openai.APIError, ValueError):
+        except (openai.APIError, RecursionError, ValueError):
             pass  # a list of models is not needed; requests will show what is wrong
         self._has_answered = True
 
@@ -230,13 +235,15 @@ class EndpointPolicy:
         unknown = Usage(num_requests=1, num_retries=raw.retries_taken, num_unknown=1)
         try:
             parsed = cast(object, raw.parse())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             text = f"gave an answer that is not JSON: {_start(raw.text)}"
             raise MalformedAnswer(text, unknown) from error
         if isinstance(parsed, str):  # the client's answer to another content type
             raise MalformedAnswer(f"gave an answer that is not JSON: {_start(parsed)}", unknown)
         usage = _usage(parsed, raw.retries_taken)
-        if not isinstance(parsed, ChatCompletion) or not (parsed.choices or None):
+        # The client library reads without checking: any field may hold anything.
+        choices = cast(object, getattr(parsed, "choices", None))
+        if not isinstance(parsed, ChatCompletion) or not (choices and isinstance(choices, list)):
             raise MalformedAnswer(f"gave an answer without completions: {_start(raw.text)}", usage)
         model = getattr(parsed, "model", None)
         served = model if isinstance(model, str) else ""
@@ -266,7 +273,8 @@ def _usage(parsed: object, num_retries: int) -> Usage:
     """What an answer cost; unknown unless the server reports both counts."""
     found = getattr(parsed, "usage", None)
     counts = [getattr(found, f"{name}_tokens", None) for name in ("prompt", "completion")]
-    if not all(isinstance(count, int) for count in counts):
+    # Some servers report nothing, and what is absurd must not add up with the counts of others.
+    if not all(isinstance(count, int) and 0 <= count <= _MAX_COUNT for count in counts):
         return Usage(num_requests=1, num_retries=num_retries, num_unknown=1)
     prompt_tokens, completion_tokens = cast(list[int], counts)
     return Usage(
@@ -288,10 +296,12 @@ def _detail(usage: object, side: str, kind: str, total: int) -> int:
 def _completion(choice: Any, model: str, usage: Usage) -> Completion:
     message = getattr(choice, "message", None)
     text = getattr(message, "content", None)
-    if message is None or not isinstance(text, str | None):
+    if not isinstance(message, ChatCompletionMessage) or not isinstance(text, str | None):
         raise MalformedAnswer("gave a completion without a text", usage)
     # No text is an outcome: all tokens went into hidden reasoning, or the model refused.
     reason = str(getattr(choice, "finish_reason", None) or "unknown")
+    if reason in _NOT_ANSWERED:
+        raise MalformedAnswer(f"ended a completion itself (finish_reason {reason!r})", usage)
     return Completion(text or "", reason, _reasoning(message), model)
 
 
@@ -309,7 +319,7 @@ _MAX_SHOWN = 8
 
 
 class MalformedAnswer(Exception):
-    """The server answered something that is not a chat completion."""
+    """The server answered something that is not what a model wrote."""
 
     def __init__(self, problem: str, usage: Usage) -> None:
         super().__init__(problem)
@@ -337,6 +347,8 @@ def explained(
         )
     if isinstance(error, openai.APIConnectionError):
         cause = error.__cause__ or error
+        if isinstance(cause, AnswerRefused):
+            return PolicyFailure(f"{policy} cannot be understood {tries}: {cause}.")
         if has_answered:
             return PolicyFailure(
                 f"{policy} dropped the connection {tries} ({type(cause).__name__}: {cause}). Its "
@@ -361,6 +373,11 @@ def explained(
         )
     if isinstance(error, openai.InternalServerError):
         return PolicyFailure(f"{policy} failed {tries} ({_said(error)}). Its log should say why.")
+    if isinstance(error, openai.APIStatusError) and error.response.has_redirect_location:
+        return PolicyUnavailable(
+            f"{policy} sends requests on to {error.response.headers['Location']!r}, and neither a "
+            "key nor a prompt follows. Name that address if it is the right one."
+        )
     return PolicyFailure(f"{policy} refused a request ({_said(error)}).")
 
 
@@ -370,9 +387,9 @@ async def model_not_found(
     """A 404 with the models that the server has, if it lists them."""
     model = policy.removeprefix("openai:").partition("@")[0]
     try:
-        page = await client.models.list()
-        known = sorted(entry.id for entry in page.data or ())
-    except (openai.APIError, ValueError):
+        page: Any = await client.models.list()
+        known = sorted(str(entry.id) for entry in page.data or ())
+    except (openai.APIError, AttributeError, RecursionError, TypeError, ValueError):
         return PolicyUnavailable(
             f"{policy} was not found ({_said(error)}). Check the address (it usually ends in /v1) "
             "and the name of the model."

@@ -162,10 +162,11 @@ class PolicySettings:
     """Concurrent requests to one policy."""
     max_retries: int = 6
     """Retries of a request that failed for a reason that may pass: 408, 409, 429, 5xx,
-    time-outs, lost connections, unreadable answers. Waits double from 0.5 to 8 s unless the server
-    says how long (`Retry-After`)."""
+    time-outs, lost connections, unreadable answers, and those that the server ended by itself.
+    Waits double from 0.5 to 8 s unless the server says how long (`Retry-After`), up to two
+    minutes."""
     timeout_s: float = 300.0
-    """Longest wait for one answer, in seconds."""
+    """Longest wait for one whole answer, from the connection to the last byte, in seconds."""
     requests_per_minute: float | None = None
     """Maximum rate of requests of one policy."""
     tokens_per_minute: float | None = None

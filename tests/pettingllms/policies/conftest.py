@@ -12,8 +12,8 @@ import pytest
 class ChatServer:
     """Answers like an OpenAI-compatible server; `script` holds what it does with the next requests.
 
-    An entry of the script is "ok", "html", "bad json", "no choices", "no text", "drop", "half",
-    "hang" (until the test ends), or (status, headers, body).
+    An entry of the script is "ok", "bad json", "no choices", "no text", "drop", "hang" (until the
+    test ends), or (status, headers, body).
     """
 
     def __init__(self):
@@ -84,20 +84,11 @@ class _Handler(BaseHTTPRequestHandler):
             act = chat.script.pop(0) if chat.script else chat.then
         if isinstance(act, tuple):
             self.send(*act)
-        elif act == "html":
-            self.send(200, {"content-type": "text/html"}, "<h1>busy</h1>")
         elif act == "bad json":
             self.send(200, {}, '{"choices": [')
         elif act == "no choices":
             self.send(200, {}, {**self.completion(body, ""), "choices": []})
         elif act == "drop":
-            self.close_connection = True
-        elif act == "half":
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", "1000")
-            self.end_headers()
-            self.wfile.write(b'{"id": ')
             self.close_connection = True
         elif act == "hang":
             chat.closing.wait(60)

@@ -19,9 +19,6 @@ from pettingllms.policies import (
     load_policy,
 )
 
-SOON = {"retry-after-ms": "1"}
-"""Tells the client to try again at once, so that tests need not wait."""
-
 
 def error_body(message, code=None):
     return {"error": {"message": message, "type": "error", "code": code}}
@@ -230,105 +227,6 @@ def test_a_dropped_connection_of_a_server_that_has_answered_fails_one_prompt(cha
     chat_server.script = ["drop"]
     with pytest.raises(PolicyUnavailable, match="cannot be reached"):
         ask(load_policy(chat_server.policy, settings(max_retries=0)))
-
-
-def test_prompts_are_answered_in_order(chat_server):
-    chat_server.reply = lambda body: body["messages"][0]["content"]
-
-    async def run():
-        policy = load_policy(chat_server.policy, settings(max_concurrency=3))
-        prompts = [Prompt([{"role": "user", "content": str(i)}], "a_0", i) for i in range(20)]
-        answers = await policy.sample(prompts, 1, Sampling())
-        await policy.aclose()
-        return [answer.completions[0].text for answer in answers]
-
-    assert asyncio.run(run()) == [str(i) for i in range(20)]
-
-
-@pytest.mark.parametrize(
-    "failure",
-    [
-        (429, {"retry-after": "0.001"}, error_body("slow down")),
-        (500, SOON, error_body("boom")),
-        (503, SOON, "overloaded"),
-        (408, SOON, error_body("too slow")),
-    ],
-)
-def test_what_may_pass_is_tried_again_and_counted(chat_server, ask, failure):
-    chat_server.script = [failure, failure]
-    answer = ask(load_policy(chat_server.policy, settings()))
-    assert answer.completions[0].text == "#### []"
-    assert answer.usage.num_retries == 2
-    assert len(chat_server.requests) == 3
-
-
-@pytest.mark.parametrize("failure", ["html", "bad json", "no choices", "drop", "half"])
-def test_broken_answers_are_tried_again(chat_server, ask, failure):
-    chat_server.script = [failure]
-    answer = ask(load_policy(chat_server.policy, settings()))
-    assert answer.completions[0].text == "#### []"
-    assert answer.usage.num_retries == 1
-
-
-@pytest.mark.parametrize(
-    ("failure", "kind", "message"),
-    [
-        ((401, {}, error_body("bad key")), PolicyUnavailable, "refused the key.*OPENAI_API_KEY"),
-        ((403, {}, error_body("not yours")), PolicyUnavailable, "refused the key.*not yours"),
-        ((429, SOON, error_body("slow down")), PolicyFailure, "too many requests.*--concurrency"),
-        (
-            (429, SOON, error_body("pay", "insufficient_quota")),
-            PolicyUnavailable,
-            "no quota left",
-        ),
-        ((500, SOON, error_body("boom")), PolicyFailure, "failed after 3 tries.*boom"),
-        (
-            (400, {}, error_body("context too long")),
-            PolicyFailure,
-            "refused a request.*context too long",
-        ),
-    ],
-)
-def test_what_does_not_pass_is_told_with_its_cure(chat_server, ask, failure, kind, message):
-    chat_server.then = failure
-    with pytest.raises(PolicyFailure, match=message) as caught:
-        ask(load_policy(chat_server.policy, settings()))
-    assert type(caught.value) is kind
-    assert chat_server.policy in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("failure", "message"),
-    [
-        ("html", "not JSON: '<h1>busy"),
-        ("bad json", "not JSON"),
-        ("no choices", "without completions"),
-    ],
-)
-def test_answers_that_stay_broken_are_told(chat_server, ask, failure, message):
-    chat_server.then = failure
-    with pytest.raises(PolicyFailure, match=message):
-        ask(load_policy(chat_server.policy, settings(max_retries=0)))
-
-
-def test_an_unknown_model_is_told_with_those_that_exist(chat_server, ask):
-    chat_server.models = ["qwen3:4b", "qwen3:8b"]
-    chat_server.then = (404, {}, error_body("model 'qwen3:4' not found"))
-    with pytest.raises(PolicyUnavailable, match=r'did you mean "qwen3:4b".*qwen3:4b, qwen3:8b'):
-        ask(load_policy(f"openai:qwen3:4@{chat_server.url}", settings()))
-
-
-def test_a_wrong_path_is_told(chat_server, ask):
-    chat_server.models = None
-    chat_server.then = (404, {}, "404 page not found")
-    with pytest.raises(PolicyUnavailable, match="usually ends in /v1"):
-        ask(load_policy(chat_server.policy, settings()))
-
-
-def test_a_server_that_does_not_answer_is_told(chat_server, ask):
-    chat_server.then = "hang"
-    with pytest.raises(PolicyFailure, match=r"did not answer within 0.2 s.*--timeout-s"):
-        ask(load_policy(chat_server.policy, settings(timeout_s=0.2, max_retries=0)))
 
 
 def test_a_dead_server_is_told():

@@ -285,7 +285,7 @@ class RequestsConfig(Section):
     max_retries: int = Field(default=6, ge=0)
     """Further tries of a request that failed for a reason that may pass."""
     timeout_s: float = Field(default=300.0, gt=0)
-    """Longest wait for one answer."""
+    """Longest wait for one whole answer."""
     api_key_env: str = ""
     """Environment variable that holds the server's key. Empty: OpenAI's server and that of
     OPENAI_BASE_URL get the key in OPENAI_API_KEY, others none."""
@@ -464,7 +464,7 @@ class VLLMServerConfig(Section):
     """Requests to vLLM servers: engine.kind = "vllm_server"; see policies.NAME.endpoints."""
 
     timeout_s: float = Field(default=600.0, gt=0)
-    """A server that does not answer a request within this time is left out."""
+    """A server that does not answer a request, to the last byte, within this time is left out."""
     num_attempts: int = Field(default=3, ge=1)
     """How often a request is sent before its rollout fails, when servers answer with errors."""
     max_concurrent_requests: int = Field(default=256, ge=1)

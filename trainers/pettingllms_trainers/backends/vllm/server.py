@@ -20,11 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from pettingllms.exchange import Client, http
+from pettingllms.loops import finish
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.vllm.engine import (
     LORA_RANKS,
@@ -48,6 +49,8 @@ _PAUSE_S = 0.5
 """Before a request that has failed is sent again."""
 _HEALTH_TIMEOUT_S = 10.0
 _LONGEST_MESSAGE = 400
+_MAX_BYTES = 256 << 20
+"""Of an answer: about a hundred bytes a token, with its log-probability."""
 
 
 def server_command(
@@ -84,7 +87,7 @@ def _trusted() -> ssl.SSLContext:
 
     Read once: a client reads them anew, in about 20 ms, also for servers without encryption.
     """
-    return httpx2.create_ssl_context()
+    return http.create_ssl_context()
 
 
 class _ReplicaLost(Exception):
@@ -107,7 +110,7 @@ class _Replica:
 
     async def ask(
         self,
-        client: httpx2.AsyncClient,
+        client: Client,
         body: Mapping[str, Any],
         versions: Callable[[], Sequence[str]],
     ) -> list[RawCompletion]:
@@ -127,16 +130,16 @@ class _Replica:
         self.num_requests += 1
         try:
             response = await client.post(f"{self.url}/inference/v1/generate", json=body)
-        except httpx2.TimeoutException:
+        except http.TimeoutException:
             raise self._lost(f"no answer within {self._timeout_s:g} s (timeout_s)") from None
-        except httpx2.TransportError as error:
+        except http.TransportError as error:
             raise await self._judged(client, f"{type(error).__name__}: {error}") from error
         finally:
             self.num_requests -= 1
         if response.is_server_error:
             raise await self._judged(client, _explained(response))
         # A server that was started again has forgotten what was loaded.
-        if response.status_code == httpx2.codes.NOT_FOUND.value and body.get("model"):
+        if response.status_code == http.codes.NOT_FOUND.value and body.get("model"):
             raise self._lost(f"it has no adapter {body['model']!r}; was it started again?")
         if not response.is_success:
             raise GenerationError(
@@ -145,7 +148,7 @@ class _Replica:
             )
         return self._read(response, versions())
 
-    def _read(self, response: httpx2.Response, versions: Sequence[str]) -> list[RawCompletion]:
+    def _read(self, response: http.Response, versions: Sequence[str]) -> list[RawCompletion]:
         completions: list[RawCompletion] = []
         others: set[str] = set()
         try:
@@ -166,14 +169,12 @@ class _Replica:
             raise self._lost(f"its weights are {', '.join(others)}, not {versions[0]}")
         return completions
 
-    async def _judged(
-        self, client: httpx2.AsyncClient, cause: str
-    ) -> _ReplicaLost | _RequestFailed:
+    async def _judged(self, client: Client, cause: str) -> _ReplicaLost | _RequestFailed:
         """Whose fault it is when something went wrong: the server's or the request's."""
         if self.loss is None:
             try:
                 answer = await client.get(f"{self.url}/health", timeout=_HEALTH_TIMEOUT_S)
-            except httpx2.TransportError:
+            except http.TransportError:
                 return self._lost(cause)
             if answer.is_success:
                 return _RequestFailed(f"{self.url}: {cause}")
@@ -218,30 +219,34 @@ class _Replica:
 
     def _call(
         self, calls: list[tuple[str, Mapping[str, Any] | None]], may_be_missing: str = ""
-    ) -> httpx2.Response:
+    ) -> http.Response:
         """Post to routes one after another; give the last answer, or raise `_ReplicaLost`."""
-        timeout = httpx2.Timeout(self._timeout_s, connect=_CONNECT_TIMEOUT_S)
-        response = httpx2.Response(httpx2.codes.OK)
-        try:
-            with httpx2.Client(base_url=self.url, timeout=timeout, verify=_trusted()) as client:
+
+        async def post() -> http.Response:
+            response = http.Response(http.codes.OK)
+            timeout = http.Timeout(self._timeout_s, connect=_CONNECT_TIMEOUT_S)
+            async with Client(timeout=timeout, verify=_trusted()) as client:
                 for route, body in calls:
-                    response = client.post(route, json=body)
+                    response = await client.post(f"{self.url}{route}", json=body)
                     is_missing = route == may_be_missing and response.status_code == 404
                     if not (response.is_success or is_missing) or _is_denied(response):
                         self.loss = f"{route}: {_explained(response)}"
                         raise _ReplicaLost(f"{self.url}{self.loss}")
-        except httpx2.TransportError as error:
+            return response
+
+        try:
+            return finish(post())
+        except http.TransportError as error:
             self.loss = f"{type(error).__name__}: {error}"
             raise _ReplicaLost(f"{self.url}: {self.loss}") from error
-        return response
 
 
-def _is_denied(response: httpx2.Response) -> bool:
+def _is_denied(response: http.Response) -> bool:
     """Whether the prefix cache could not be reset, which only the body says."""
     return response.is_success and response.content.replace(b" ", b"") == b'{"success":false}'
 
 
-def _explained(response: httpx2.Response) -> str:
+def _explained(response: http.Response) -> str:
     return f"status {response.status_code}: {response.text[:_LONGEST_MESSAGE]}"
 
 
@@ -306,7 +311,7 @@ class ServedVLLM(VLLMEngine):
         super().__init__(tokenizer, stop_ids, shortest, is_concurrent=True)
         self._config, self._dtype, self._ranks = config, dtype, ranks or Ranks()
         # Closed with the last call: the next may come from another event loop.
-        self._client: httpx2.AsyncClient | None = None
+        self._client: Client | None = None
         self._num_calls = 0
         # Random: versions of two runs must not look alike.
         self._run = self._ranks.broadcast(uuid.uuid4().hex[:12])
@@ -329,13 +334,14 @@ class ServedVLLM(VLLMEngine):
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     @contextlib.asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[httpx2.AsyncClient]:
+    async def _connected(self) -> AsyncGenerator[Client]:
         """Yield the client of all calls that overlap: they share its connections."""
         if self._client is None:
             most = self._config.max_concurrent_requests * len(self._replicas)
-            timeout = httpx2.Timeout(self._config.timeout_s, connect=_CONNECT_TIMEOUT_S, pool=None)
-            limits = httpx2.Limits(max_connections=most)
-            self._client = httpx2.AsyncClient(timeout=timeout, limits=limits, verify=_trusted())
+            timeout = http.Timeout(self._config.timeout_s, connect=_CONNECT_TIMEOUT_S)
+            self._client = Client(
+                max_bytes=_MAX_BYTES, max_requests=most, timeout=timeout, verify=_trusted()
+            )
         self._num_calls += 1
         client = self._client
         try:
@@ -346,7 +352,7 @@ class ServedVLLM(VLLMEngine):
                 self._client = None
                 await client.aclose()
 
-    async def _ask(self, client: httpx2.AsyncClient, request: VLLMInput) -> list[RawCompletion]:
+    async def _ask(self, client: Client, request: VLLMInput) -> list[RawCompletion]:
         """The completions of a request; none when all its attempts have failed."""
         body = {
             "token_ids": request.prompt_ids,
