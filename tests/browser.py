@@ -158,6 +158,11 @@ class Browser:
         """Return the text of an element."""
         return self.js(f"document.querySelector({json.dumps(selector)}).textContent")
 
+    def texts(self, selector: str) -> list[str]:
+        """Return the texts of all elements."""
+        elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        return self.js(f"{elements}.map((e) => e.textContent)")
+
     def count(self, selector: str) -> int:
         """Return the number of elements."""
         return self.js(f"document.querySelectorAll({json.dumps(selector)}).length")

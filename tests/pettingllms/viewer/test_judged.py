@@ -1,28 +1,13 @@
 """What `blame` and `crossplay` have found, on their pages."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from pettingllms.viewer import ViewerError, write_view
 
-
-def figure(value, low, high):
-    return {"value": value, "low": low, "high": high}
-
-
-def step(agent, ended):
-    return {
-        "agent": agent,
-        "observation": "a prompt",
-        "action": f"{agent} said <b>this</b>",
-        "rewards": {"a_0": 0.0, "b_0": 0.0},
-        "reward_parts": {"team": 0.0, "local": 0.0},
-        "parse_error": None,
-        "success": False,
-        "turn": 0,
-        "ended": ended,
-    }
+FILES = json.loads(Path(__file__).with_name("files.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -30,41 +15,9 @@ def judged(tmp_path):
     """Return a function that writes the folder of `pettingllms blame`."""
 
     def judged(measure="success", **changes):
-        unit = figure(1.0, 0.8, 1.0), figure(0.25, 0.1, 0.5), figure(0.0, 0.0, 0.0)
-        answers = [
-            {
-                "index": index,
-                "turn": 0,
-                "agent": agent,
-                "before": unit[index],
-                "after": unit[index + 1],
-                "drop": figure(drop, drop - 0.2, drop + 0.2),
-                "instead": unit[0],
-                "missed": figure(0.5, None, None),
-            }
-            for index, (agent, drop) in enumerate((("a_0", 0.75), ("b_0", 0.25)))
-        ]
-        blame = {
-            "answers": answers,
-            "shares": {"a": figure(0.6, 0.4, 0.8), "b": figure(0.1, -0.1, 0.3)},
-            "coalitions": [{"kept": ["a"], "value": unit[1]}],
-            "top": 0,
-            "is_clear": True,
-            "verdict": "Lost by answer 1.",
-        }
-        header = {"id": "g_v0", "kwargs": {}, "options": {}, "seed": 3, "state_hash": "0" * 32}
-        steps = [step("a_0", ended=False), step("b_0", ended=True)]
-        data = {
-            "format": "pettingllms-blame",
-            "version": 1,
-            "env_id": "g_v0",
-            "policies": {"a": "x", "b": "y"},
-            "instead": {},
-            "settings": {"num_replays": 8, "measure": measure, "seed": 0},
-            "players": {"a": {"num_top": 1, "drop": figure(0.75, None, None), "share": None}},
-            "episodes": [{"name": n, **header, "blame": blame, "steps": steps} for n in ("p", "q")],
-        }
-        (tmp_path / "blame.json").write_text(json.dumps({**data, **changes}))
+        settings = FILES["blame"]["settings"] | {"measure": measure}
+        data = {**FILES["blame"], "settings": settings, **changes}
+        (tmp_path / "blame.json").write_text(json.dumps(data))
         return tmp_path
 
     return judged
@@ -94,32 +47,8 @@ def test_blame_of_another_version_is_refused(judged):
 
 
 def test_crossplay_shows_a_matrix(browser, tmp_path):
-    plan = {"env_id": "g_v0", "variants": {"x": {"a": "p", "b": "q"}}}
-    run = {"format": "pettingllms-evaluation", "version": 1, "plan": plan}
-    (tmp_path / "run.json").write_text(json.dumps(run))
-    share = figure(0.5, 0.25, 0.75)
-    cells = [
-        (None, "x", "x", 1.0),
-        (None, "y", "y", 0.9),
-        ("a", "x", "y", 0.0),
-        ("a", "y", "x", 0.31),
-    ]
-    data = {
-        "format": "pettingllms-crossplay",
-        "version": 1,
-        "runs": ["x", "y"],
-        "cells": [
-            {"player": p, "member": m, "team": t, "success": figure(v, 0.0, 1.0)}
-            for p, m, t, v in cells
-        ],
-        "within": share,
-        "cross": share,
-        "coordination": share,
-        "competence": {"a": {"x": share, "y": share}, "b": {"x": share, "y": share}},
-        "pairs": [{"runs": ["x", "y"], "cross": share, "coordination": share, "clash": share}],
-        "conventions": [["x", "y"]],
-    }
-    (tmp_path / "crossplay.json").write_text(json.dumps(data))
+    for name in ("run", "crossplay"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(FILES[name]))
     browser.open(write_view(tmp_path, tmp_path / "view.html").path)
     text = browser.js("document.getElementById('overview').innerText")
     assert "Different conventions, surely: x and y." in text

@@ -78,7 +78,7 @@ def test_several_runs_are_served_with_links(browser, serve, running, training, w
     run, go_on = running
     other = training([], [{"step": 1, "rollout/success": 0.25}], name="other")
     browser.open(serve(run, other))
-    links = browser.js("[...document.querySelectorAll('a')].map((a) => a.textContent)")
+    links = browser.texts("a")
     assert links == ["run", "other"]
     go_on(2)
     browser.until("document.querySelector('tbody').textContent.includes('2 of ?')")

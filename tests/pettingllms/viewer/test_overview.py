@@ -45,9 +45,7 @@ def test_an_evaluation_that_was_stopped_is_marked(browser, tmp_path, monkeypatch
     overview = write_overview(runs_below(tmp_path), tmp_path / "runs.html")
     assert "main: 2, swapped: 2. 2 failed: " in "".join(overview.notices)
     browser.open(overview.path)
-    rows = browser.js(
-        "[...document.querySelectorAll('.variant tbody tr')].map((row) => row.textContent)"
-    )
+    rows = browser.texts(".variant tbody tr")
     shown = {row.partition("plan_path")[0]: row for row in rows}
     assert shown["stopped"].count("incomplete: 2 of 3 episodes2 failed: RuntimeError: no oil") == 2
     assert "incomplete" not in shown["whole"]
@@ -56,24 +54,20 @@ def test_an_evaluation_that_was_stopped_is_marked(browser, tmp_path, monkeypatch
 def test_the_page(browser, two):
     path = write_overview(runs_below(two), two / "runs.html").path
     browser.open(path)
-    rows = "[...document.querySelectorAll('{} tbody tr')].map((r) => r.textContent)"
-    first, second = browser.js(rows.format(".variant"))[:2]
+    first, second = browser.texts(".variant tbody tr")[:2]
     assert first.startswith("firstplan_path_v0999 of 999")
     assert "40.0 % after step 2" in second
-    assert browser.js(rows.format(".differences")) == ["optimizer.learning_rate0.10.2"]
+    assert browser.texts(".differences tbody tr") == ["optimizer.learning_rate0.10.2"]
     links = browser.js("[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
     assert links == ["first/view.html", "second/view.html"]
     browser.until("document.querySelectorAll('.chart').length === 2")
     lines = (
         "[...document.querySelectorAll('.chart:last-of-type polyline')].map((l) => l.classList[1])"
     )
-    assert (
-        browser.js("document.querySelectorAll('.chart')[1].querySelectorAll('.line').length") == 2
-    )
+    second_chart = "document.querySelectorAll('.chart')[1].querySelectorAll('.line').length"
+    assert browser.js(second_chart) == 2
     assert set(browser.js(lines)) == {"s0", "s1"}, "a run has one colour in every chart"
-    assert (
-        browser.js("[...document.querySelectorAll('.chart .step')].pop().textContent") == "step 999"
-    )
+    assert browser.texts(".chart .step")[-1] == "step 999"
     for scheme in ("light", "dark"):
         browser.scheme(scheme)
         for width in (1280, 390):
@@ -94,8 +88,7 @@ def test_a_run_may_be_evaluated_by_sampling_alone(browser, two):
     evaluations = two / "second" / "evaluations.jsonl"
     evaluations.write_text(evaluations.read_text().replace("greedy", "sampled"))
     browser.open(write_overview(runs_below(two), two / "runs.html").path)
-    rows = "[...document.querySelectorAll('.variant tbody tr')].map((r) => r.textContent)"
-    assert "40.0 % after step 2" in browser.js(rows)[1]
+    assert "40.0 % after step 2" in browser.texts(".variant tbody tr")[1]
 
 
 def test_command_writes_every_page(two, capsys):
@@ -104,10 +97,8 @@ def test_command_writes_every_page(two, capsys):
         assert (two / name).is_file()
     assert "runs.html: 2 runs" in capsys.readouterr().out
     page = (two / "runs.html").read_bytes()
-    assert (
-        command(["view", str(two / "first"), str(two / "second"), "--out", str(two / "x.html")])
-        == 0
-    )
+    names = [str(two / name) for name in ("first", "second")]
+    assert command(["view", *names, "--out", str(two / "x.html")]) == 0
     assert (two / "x.html").read_bytes() == page
 
 

@@ -189,7 +189,7 @@ def test_filters(browser, page, three):
 
     def labels(fragment):
         browser.open(path, fragment)
-        return browser.js("[...document.querySelectorAll('.row b')].map((b) => b.textContent)")
+        return browser.texts(".row b")
 
     first, second, third = "step 1 · episode 0", "step 1 · episode 1", "step 2 · episode 0"
     assert labels("#tab=episodes") == [first, second, third]
@@ -278,16 +278,14 @@ def test_keyboard(browser, page, three):
 
 def test_every_key_of_the_page_is_documented_in_it(browser, page, three):
     browser.open(page(three), "#tab=about")
-    keys = browser.js("[...document.querySelectorAll('#about kbd')].map((k) => k.textContent)")
+    keys = browser.texts("#about kbd")
     assert {"n", "j", "p", "k", "Home", "End", "→", "←", "↓", "↑", "Enter", "/"} <= set(keys)
     assert {"x", "1", "2", "3", "4", "t", "?", "Esc"} <= set(keys)
 
 
 def test_curves(browser, page, three):
     browser.open(page(three), "#tab=figures")
-    titles = browser.js(
-        "[...document.querySelectorAll('#figures .chart figcaption')].map((c) => c.textContent)"
-    )
+    titles = browser.texts("#figures .chart figcaption")
     assert titles == ["rollout/success", "role/reward"]
     assert browser.count("#figures polyline.line") == 3
     points = browser.js("document.querySelector('#figures polyline').getAttribute('points')")

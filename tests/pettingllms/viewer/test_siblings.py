@@ -1,15 +1,16 @@
 """What the page shows of the candidates of a decision, in a real browser."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 import pettingllms
 from pettingllms.types import ParseError
 from pettingllms.viewer import write_view
-from pettingllms.viewer.runs import EVALUATION_VERSION
 
 ENV = {"size": 5, "team": "single"}
+FILES = json.loads(Path(__file__).with_name("files.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -44,9 +45,7 @@ def test_the_table_shows_the_whole_answer(browser, page, training, write):
     code = "First.\n```python\nprint(7)\n```\nThat is all."
     decisions = [write.decision("planner_0", 0, [write.candidate(t) for t in (long, code, "")])]
     browser.open(page(training([write.tree(1, 0, decisions)])), "#tab=episodes")
-    shown = browser.js(
-        "[...document.querySelectorAll('.action span:first-child')].map((e) => e.textContent)"
-    )
+    shown = browser.texts(".action span:first-child")
     assert shown[0].endswith('#### ["U", "L"]')
     assert shown[1:] == ["print(7)", "(nothing)"]
 
@@ -110,7 +109,7 @@ def test_tokens_are_shown_on_demand(browser, page, alike):
 def test_all_figures_of_a_credit_are_shown(browser, page, alike):
     browser.open(page(alike), "#k=1")
     assert browser.text(".decision > .facts") == "temperature1value0.125"
-    head = browser.js("[...document.querySelectorAll('.candidates th')].map((e) => e.textContent)")
+    head = browser.texts(".candidates th")
     assert head[-2:] == ["value", "continuation"]
     assert browser.text(".candidates tr.selected").endswith("0.25\u22122")
     assert "value0.25continuation\u22122" in browser.text(".words .facts")
@@ -146,9 +145,7 @@ def test_every_sibling_has_its_board_and_its_action(browser, moves, tmp_path):
     path = write_view(moves, tmp_path / "view.html").path
     browser.open(path, "#tab=episodes")
     assert browser.count(".siblings svg.board") == 3
-    actions = browser.js(
-        "[...document.querySelectorAll('.action span:first-child')].map((e) => e.textContent)"
-    )
+    actions = browser.texts(".action span:first-child")
     assert actions == ["U", "D", "no move", "1", '#### ["R"]']
     browser.press("ArrowUp")
     players = browser.js(
@@ -164,25 +161,8 @@ def test_every_sibling_has_its_board_and_its_action(browser, moves, tmp_path):
 def test_reasoning_and_served_model_of_an_evaluation(browser, page, tmp_path):
     run = tmp_path / "evaluation"
     run.mkdir()
-    plan = {
-        "env_id": "plan_path_v0",
-        "env_kwargs": ENV,
-        "variants": {"main": {"planner": "openai:x"}},
-    }
-    header = {"format": "pettingllms-evaluation", "version": EVALUATION_VERSION, "plan": plan}
-    (run / "run.json").write_text(json.dumps(header))
-    step = {
-        "agent": "planner_0", "turn": 0, "observation": "prompt", "action": "#### []",
-        "rewards": {"planner_0": 0.0}, "reward_parts": {"team": 0.0, "local": 0.0},
-        "parse_error": None, "success": False, "finish_reason": "stop",
-        "reasoning": "Hm <b>so</b>.", "model": "served-7b",
-    }  # fmt: skip
-    episode = {
-        "variant": "main", "level": 0, "sample": 0, "level_seed": 0, "initial_state_hash": "",
-        "success": False, "terminated": False, "truncated": True, "num_turns": 1,
-        "returns": {"planner_0": 0.0}, "steps": [step],
-    }  # fmt: skip
-    (run / "episodes.jsonl").write_text(json.dumps(episode) + "\n")
+    (run / "run.json").write_text(json.dumps(FILES["evaluation"]))
+    (run / "episodes.jsonl").write_text(json.dumps(FILES["episode"]) + "\n")
     browser.open(page(run), "#tab=episodes")
     assert browser.text(".decision h3").endswith("played by openai:x, answered by served-7b")
     assert browser.text(".reasoning summary") == "Reasoning, 13 characters"
