@@ -1,9 +1,8 @@
 import gymnasium
-import numpy as np
 import pytest
 
 import pettingllms
-from pettingllms.adapters.gymnasium import SingleAgentView, gymnasium_id
+from pettingllms.adapters.gymnasium import SingleAgentView
 from pettingllms.errors import InvalidArgument
 
 
@@ -36,36 +35,7 @@ def test_a_missing_partner_is_told(guess_id):
 
 
 def test_made_through_gymnasium():
-    env = gymnasium.make("pettingllms/PlanPath-v0", size=6)
-    first, _ = env.reset(seed=1)
-    again, _ = env.reset(seed=1)
-    assert first == again
-    assert first in env.observation_space
-    result = env.step("#### []")
-    assert len(result) == 5
     with_partner = gymnasium.make(
         "pettingllms:pettingllms/PlanPath-v0", agent="planner_0", partners={"tool": "oracle"}
     )
     assert with_partner.reset(seed=1)[0]
-
-
-def test_vector_environments_keep_their_texts():
-    env = gymnasium.make_vec(
-        "pettingllms/PlanPath-v0",
-        num_envs=2,
-        vectorization_mode="async",
-        vector_kwargs={"shared_memory": False},
-        size=6,
-    )
-    try:
-        observations, _ = env.reset(seed=[1, 2])
-        single = gymnasium.make("pettingllms/PlanPath-v0", size=6)
-        assert [single.reset(seed=s)[0] for s in (1, 2)] == list(observations)
-        _, rewards, *_ = env.step(("#### []", "#### []"))
-        assert np.all(rewards <= 0)
-    finally:
-        env.close()
-
-
-def test_ids():
-    assert gymnasium_id("math_ensemble_v0") == "pettingllms/MathEnsemble-v0"

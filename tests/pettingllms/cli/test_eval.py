@@ -104,20 +104,9 @@ def test_a_missing_key_leaves_no_folder(call, tmp_path, monkeypatch):
 
 def test_no_key_is_written_anywhere(cli, chat_server, tmp_path):
     chat_server.reply = relay
-    done = cli(
-        *(
-            "eval",
-            ENV,
-            *team(chat_server),
-            "-n",
-            2,
-            "--out",
-            "run",
-            "--api-key-env",
-            "127.0.0.1=MY_KEY",
-        ),
-        MY_KEY="sk-very-secret",
-    )
+    named = ("--api-key-env", "127.0.0.1=MY_KEY")
+    arguments = (ENV, *team(chat_server), "-n", 2, "--out", "run", *named)
+    done = cli("eval", *arguments, MY_KEY="sk-very-secret")
     assert done.returncode == 0
     assert chat_server.headers[-1]["authorization"] == "Bearer sk-very-secret"
     texts = [path.read_text() for path in (tmp_path / "run").iterdir()]

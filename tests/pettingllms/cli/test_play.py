@@ -7,7 +7,7 @@ SOLUTION = '#### ["U","U","U","U","L"]'
 
 
 def test_a_person_solves_a_level_with_hints_and_second_thoughts(cli, tmp_path):
-    wishes = [":help", ":hint", "hello", ":undo", ":prompt", ":nonsense", SOLUTION]
+    wishes = [":help", "/hint", "hello", "/undo", ":prompt", ":nonsense", "/nonsense", SOLUTION]
     done = cli("play", *ENV, "--record", "game.jsonl", stdin="\n".join(wishes) + "\n")
     assert done.returncode == 0, done.stderr
     for text in (
@@ -17,6 +17,7 @@ def test_a_person_solves_a_level_with_hints_and_second_thoughts(cli, tmp_path):
         "not understood: no #### and no list",
         "taken back",
         "no command ':nonsense'",
+        "no command '/nonsense'",
         "solved after turn 1",
         "planner_0 +1.100",
     ):
@@ -38,21 +39,11 @@ def test_a_person_plays_alone_unless_a_team_is_named(cli):
     done = cli("play", "plan_path_v0", "--seed", "3", stdin="")
     assert "planner_0 (you) reads" in done.stdout
     assert "says" not in done.stdout
+    assert (done.returncode, "stopped before the end" in done.stdout) == (0, True)
     team = cli("play", "plan_path_v0", "--seed", "3", "-e", "team=tool-planner", stdin="")
     assert "tool_0 (oracle) says" in team.stdout
     panel = cli("play", "panel_v0", "--seed", "3", stdin="")
     assert panel.returncode == 0, "an environment without a team of one"
-
-
-def test_commands_cost_no_turn(cli, tmp_path):
-    wishes = ["/help", "/hint", ":hint", "/prompt", "/nonsense", " /help".strip(), SOLUTION]
-    done = cli("play", *ENV, "--record", "game.jsonl", stdin="\n".join(wishes) + "\n")
-    assert done.stdout.count("take back your last answer") == 2
-    assert done.stdout.count("oracle would say") == 2
-    assert "no command '/nonsense'" in done.stdout
-    assert "solved after turn 1" in done.stdout
-    steps = [json.loads(line) for line in (tmp_path / "game.jsonl").read_text().splitlines()]
-    assert [step["action"] for step in steps[1:-1]] == ["#### path(1, 1)", SOLUTION]
 
 
 def test_answers_that_begin_like_a_command_are_typed_with_two_marks(cli, tmp_path):
@@ -60,12 +51,6 @@ def test_answers_that_begin_like_a_command_are_typed_with_two_marks(cli, tmp_pat
     steps = [json.loads(line) for line in (tmp_path / "game.jsonl").read_text().splitlines()]
     own = [s["action"] for s in steps[1:-1] if s["agent"] == "planner_0"]
     assert own == ["/help", ":hint"]
-
-
-def test_the_end_of_the_input_leaves_the_game(cli):
-    done = cli("play", *ENV, stdin="")
-    assert done.returncode == 0
-    assert "stopped before the end" in done.stdout
 
 
 def test_a_person_plays_every_role_in_several_lines(cli):

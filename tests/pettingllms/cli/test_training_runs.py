@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -10,47 +11,7 @@ from pettingllms.evaluation import wilson_interval
 from pettingllms.evaluation.plan import names_of
 from pettingllms.evaluation.training_run import TrainingRun
 
-CONFIG = """
-num_steps = 4
-seed = 3
-
-[env]
-id = "plan_path_v0"
-
-[env.kwargs]
-size = 5
-tool = "call"
-split = "train"
-
-[env.kwargs.prompts.planner]
-system = "You plan."
-user = "{board}"
-
-[evaluation]
-num_episodes = 6
-seed = 11
-temperature = 0.5
-
-[evaluation.kwargs]
-max_turns = 3
-
-[policies.helper]
-fixed = "oracle"
-
-[policies.planner]
-PLANNER
-
-[roles]
-tool = "helper"
-planner = "planner"
-
-[rollout]
-max_completion_tokens = 40
-stop = ["END"]
-
-[rollout.per_role.planner]
-max_completion_tokens = 17
-"""
+CONFIG = Path(__file__).with_name("training_run.toml").read_text(encoding="utf-8")
 
 TINY = 'model = "tiny"'
 
@@ -62,7 +23,7 @@ def training_run(tmp_path):
     def write(name="run", planner='fixed = "oracle"', seed=3):
         path = tmp_path / name
         path.mkdir()
-        text = CONFIG.replace("PLANNER", planner).replace("seed = 3", f"seed = {seed}")
+        text = CONFIG.replace("\nPLANNER", f"\n{planner}").replace("seed = 3", f"seed = {seed}")
         (path / "config.toml").write_text(text)
         return path
 

@@ -71,13 +71,6 @@ def test_the_order_of_episodes_does_not_matter(result):
     assert summarise_variant(results) == summarise_variant(results[::-1])
 
 
-def test_equal_levels_are_counted(result):
-    variant = summarise_variant(
-        [result(0, True), result(1, True, state="state 0"), result(2, True)]
-    )
-    assert (variant.num_levels, variant.num_distinct_levels) == (3, 2)
-
-
 def test_intervals_count_levels_that_differ(result):
     """Ten draws of one level say no more about other levels than one play each of it does."""
     same = [replace(result(level, level < 5), level_hash="equal") for level in range(10)]
@@ -180,13 +173,6 @@ def test_only_common_levels_count_and_the_others_are_told(result):
     found = compare(first, second)
     assert (found.num_levels, found.num_only_first, found.num_only_second) == (3, 2, 4)
     assert "2 levels that only the first played" in as_markdown(comparison_parts(found, "a", "b"))
-
-
-def test_comparing_a_run_with_itself_gives_nothing(result):
-    results = [result(level, level % 2 == 0) for level in range(10)]
-    found = compare(results, results)
-    assert found.success.difference == pytest.approx((0, 0, 0))
-    assert (found.num_better, found.num_worse, found.p_value) == (0, 0, 1)
 
 
 def test_runs_without_a_common_level_are_refused(result):

@@ -162,22 +162,6 @@ def test_the_paired_interval_holds():
     assert 0.92 <= held / 400 <= 0.99
 
 
-@given(*[st.integers(0, 30)] * 4)
-def test_paired_difference_is_antisymmetric_and_holds_its_value(both, second, first, neither):
-    if both + second + first + neither == 0:
-        return
-    found = difference_of(both, second, first, neither)
-    mirrored = difference_of(both, first, second, neither)
-    assert -1 <= found.low <= found.value + 1e-12
-    assert found.value - 1e-12 <= found.high <= 1
-    assert found == pytest.approx((-mirrored.value, -mirrored.high, -mirrored.low))
-
-
-def test_paired_intervals_are_narrower_than_unpaired_ones_when_runs_agree():
-    agree, disagree = difference_of(45, 5, 5, 45), difference_of(25, 25, 25, 25)
-    assert agree.high - agree.low < disagree.high - disagree.low
-
-
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_sign_test_is_exact(better, worse):
     total = better + worse
