@@ -17,10 +17,25 @@ import numpy as np
 
 from pettingllms.errors import InvalidArgument, suggestion
 
+MAX_REWARD = 1e18
+"""Largest magnitude of a reward: its square is still a number in single precision."""
+
 
 def plain(value: Any) -> Any:
-    """Return a number of NumPy as the Python number that it is, anything else as it is."""
-    return value.item() if isinstance(value, np.generic) else value
+    """A number or truth value of another library as Python's, anything else as it is.
+
+    Those of NumPy, and arrays and tensors without dimensions, of any library.
+    """
+    if isinstance(value, np.generic) or getattr(value, "shape", None) == ():
+        return value.item()
+    return value
+
+
+def check_reward(name: str, value: object) -> float:
+    """A number from -`MAX_REWARD` to `MAX_REWARD` as a float; a truth value is 1 or 0."""
+    value = plain(value)
+    value = float(value) if isinstance(value, bool) else value
+    return float(check_number(name, value, -MAX_REWARD, MAX_REWARD))
 
 
 def check_whole(name: str, value: object, low: int, high: int | None = None) -> int:

@@ -28,6 +28,7 @@ from pettingllms.types import (
     TextSpace,
     digest,
     order_of,
+    plain_transition,
     role_of,
     stage_openings,
 )
@@ -362,6 +363,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         Raises:
             InvalidAction: If a live agent is given something else than a text, or an agent that has
                 ended something else than None.
+            InvalidArgument: The game pays what is not a number from -1e18 to 1e18.
         """
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
@@ -375,7 +377,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
             done = self._act(self._state, agent, parsed)
         finally:
             ACTING.reset(token)
-        state, team, local, terminated, success, facts, common = done
+        state, team, local, terminated, success, facts, common = plain_transition(done)
         if self._pays_outcome:
             team, local = float(success), 0.0
         team *= self.alpha

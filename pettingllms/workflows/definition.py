@@ -11,12 +11,19 @@ import inspect
 import json
 import random
 import ssl
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from pettingllms.arguments import check_flag, check_kind, check_number, check_texts, check_whole
+from pettingllms.arguments import (
+    check_flag,
+    check_kind,
+    check_number,
+    check_reward,
+    check_texts,
+    check_whole,
+    plain,
+)
 from pettingllms.errors import (
     BranchFailure,
     EnvironmentNotLoadable,
@@ -98,8 +105,9 @@ class Client:
 
         Raises:
             WorkflowFailure: The workflow does not declare `step_rewards`, or nothing was answered.
+            InvalidArgument: An amount is not a number from -1e18 to 1e18.
         """
-        self._report(float(local), float(team), parse_error)
+        self._report(check_reward("local", local), check_reward("team", team), parse_error)
 
 
 @functools.cache
@@ -186,7 +194,7 @@ class Workflow:
         check_texts("roles of the workflow", self.roles, allowed)
         order_of([[agent] for agent in self.agents])
         check_flag("step_rewards of the workflow", self.step_rewards)
-        check_number("misfit_reward of the workflow", self.misfit_reward, -sys.float_info.max)
+        check_reward("misfit_reward of the workflow", self.misfit_reward)
         _check_errors(self.misfit_errors)
         check_whole("max_turns of the workflow", self.max_turns, 1)
         check_number("timeout_s of the workflow", self.timeout_s, 0.001)
@@ -234,15 +242,14 @@ class Workflow:
         Raises:
             WorkflowFailure: The reward function returned nothing usable.
         """
-        found: Any = self.reward(task, outcome)
-        if isinstance(found, Score):
-            score = found
-        elif isinstance(found, bool):
-            score = Score(float(found), found)
-        else:
-            score = Score(found, isinstance(found, int | float) and found >= 1)
+        found: Any = plain(self.reward(task, outcome))
         try:
-            return Score(check_number("reward", score.reward, -sys.float_info.max), score.success)
+            if isinstance(found, Score):
+                return Score(
+                    check_reward("reward", found.reward), check_flag("success", found.success)
+                )
+            reward = check_reward("reward", found)
+            return Score(reward, reward >= 1)
         except InvalidArgument as error:
             raise WorkflowFailure(
                 f"the reward function returned {found!r}; allowed: a finite number, a truth value "
@@ -265,14 +272,22 @@ def _check_tasks(tasks: object) -> None:
             raise InvalidArgument("tasks of the workflow", split, allowed)
 
 
+def _plain_part(value: Any) -> Any:
+    """For JSON: numbers of tables and arrays are Python's."""
+    found = plain(value)
+    if found is value:
+        raise TypeError(f"a {type(value).__name__} is not JSON data")
+    return found
+
+
 def as_json(task: Any) -> str:
-    """A task as a JSON text.
+    """A task as a JSON text; numbers of other libraries are Python's in it.
 
     Raises:
         InvalidArgument: It is not JSON data.
     """
     try:
-        return json.dumps(task, allow_nan=False)
+        return json.dumps(task, allow_nan=False, default=_plain_part)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument("task of the workflow", task, f"JSON data ({error})") from error
 

@@ -1,7 +1,10 @@
 import html
+import json
+import math
 import pickle
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,14 +38,23 @@ def test_the_first_moment(guess_env, simultaneous):
     assert env.rewards == {"teller_0": 1.0, "guesser_0": 1.0}
 
 
-def test_three_agents_in_two_stages(guess_env):
-    class Trio(guess_env):
+def test_five_agents_in_three_stages(guess_env):
+    stages = (("teller_0",), ("teller_1", "guesser_0", "guesser_1"), ("guesser_2",))
+
+    class Five(guess_env):
         def __init__(self):
-            stages = (("teller_0", "teller_1"), ("guesser_0",))
             TextEnv.__init__(self, stages=stages, max_turns=1)
 
-    assert Trio().stages == (("teller_0", "teller_1"), ("guesser_0",))
-    assert Trio().metadata["is_parallelizable"] is False
+    env = started(Five)
+    assert env.stages == stages
+    assert env.metadata["is_parallelizable"] is False
+    assert (env.alpha, env.observation_space("teller_0").max_length) == (1.0, 1_000_000)
+    for agent in env.possible_agents:
+        assert env.agent_selection == agent
+        env.step("0")
+    for agent in env.possible_agents:
+        assert env.agent_selection == agent
+        env.step(None)
 
 
 def test_prompts_after_the_last_turn_are_of_the_last_turn(guess_env):
@@ -117,6 +129,7 @@ def test_simultaneous_agents_see_the_start_of_the_stage(guess_env):
 
 
 def test_only_the_outcome_is_paid_when_it_is_asked_for(guess_env):
+    assert started(guess_env, alpha=0.5).alpha == 0.5
     env = started(guess_env, alpha=2.0, reward="outcome")
     secret = str(env.state().secret)
     env.step(secret)
@@ -139,6 +152,42 @@ def test_rewards_mix_team_and_local(guess_env):
     assert all(env.terminations.values())
     assert not any(env.truncations.values())
     assert all(info["success"] for info in env.infos.values())
+
+
+@pytest.mark.parametrize("one", [1, True, np.float64(1), np.float32(1), np.int64(1), np.array(1)])
+def test_numbers_of_other_libraries_become_pythons(guess_env, one):
+    class Computes(guess_env):
+        def _act(self, state, agent, action):
+            is_over = np.bool_(agent == "guesser_0")
+            return Transition(state, one, one, is_over, is_over, {"n": one}, {"m": np.int8(3)})
+
+    env = started(Computes)
+    env.step("1")
+    env.step("1")
+    assert env.rewards == {"teller_0": 1.0, "guesser_0": 2.0}
+    seen = json.loads(json.dumps([env.rewards, env.terminations, env.infos["guesser_0"]]))
+    assert seen == [env.rewards, env.terminations, env.infos["guesser_0"]]
+    assert (seen[2]["n"], seen[2]["m"], seen[2]["success"]) == (1, 3, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"team": math.nan}, "team reward: got nan"),
+        ({"local": math.inf}, "local reward: got inf"),
+        ({"team": 1e308}, r"team reward: got 1e\+308; allowed: .*1e\+18"),
+        ({"local": "1"}, "local reward: got '1'"),
+        ({"terminated": 1}, "terminated: got 1; allowed: True or False"),
+        ({"success": None}, "success: got None"),
+    ],
+)
+def test_what_is_no_reward_and_no_end_is_refused_by_name(guess_env, change, message):
+    class Wrong(guess_env):
+        def _act(self, state, agent, action):
+            return Transition(state)._replace(**change)
+
+    with pytest.raises(InvalidArgument, match=message):
+        started(Wrong).step("1")
 
 
 def test_infos_are_completed_without_a_change_of_what_the_environment_keeps(guess_env):

@@ -2,10 +2,12 @@
 
 import asyncio
 import itertools
+import json
 import pickle
 import threading
 import time
 
+import numpy as np
 import pytest
 
 import pettingllms
@@ -195,6 +197,32 @@ def test_a_reward_must_be_a_number(opened, value):
     env = opened(lambda task, client: ask(client, "planner", "a"), reward=lambda *_: value)
     with pytest.raises(WorkflowFailure, match="the reward function returned"):
         env.step("x")
+
+
+@pytest.mark.parametrize(
+    ("value", "score"),
+    [
+        (np.float64(1.0), Score(1.0, success=True)),
+        (np.float32(1), Score(1.0, success=True)),
+        (np.int64(1), Score(1.0, success=True)),
+        (np.True_, Score(1.0, success=True)),
+        (np.array(0.5), Score(0.5, success=False)),
+        (Score(np.float32(2), np.bool_(0)), Score(2.0, success=False)),
+    ],
+    ids=repr,
+)
+def test_rewards_of_other_libraries_are_numbers(opened, value, score):
+    tasks = {"train": [{"n": np.int64(3), "p": [np.float32(0.5), np.True_]}]}
+
+    def run(task, client):
+        ask(client, "planner", "a")
+        client.reward(np.float32(0.25))
+
+    env = opened(run, reward=lambda *_: value, tasks=tasks, step_rewards=True)
+    env.step("x")
+    reward, success = env.rewards["planner_0"], env.infos["planner_0"]["success"]
+    assert (reward, success) == (score.reward + 0.25, score.success)
+    assert json.loads(json.dumps([reward, env.infos])) == [reward, env.infos]
 
 
 def test_endless_workflows_are_truncated(opened):
