@@ -21,8 +21,8 @@ from typing import Any
 from pettingllms.adapters.gymnasium import Partner, SingleAgentView, make_single
 from pettingllms.errors import InvalidArgument, OrderError
 
+# What the tool answers after the end.
 ENDED = "The episode has ended."
-"""What the tool answers after the end."""
 
 
 class ToolEnvironment:

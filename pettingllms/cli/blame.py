@@ -205,8 +205,8 @@ def _instead(env: TextEnv[Any], roles: Sequence[str], values: Sequence[str]) -> 
     return {role: named.get(role) or best[0] for role in roles}
 
 
+# Levels that are played, at most, to find episodes that fail.
 MAX_TRIES = 1000
-"""Levels that are played, at most, to find episodes that fail."""
 
 Named = tuple[str, Transcript]
 

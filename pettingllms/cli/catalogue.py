@@ -33,8 +33,8 @@ _SHOWN_SECTIONS = (
     "Source",
 )
 
+# Longer lines of prose are hard to read, however wide the terminal is.
 _PAGE_WIDTH = 110
-"""Longer lines of prose are hard to read, however wide the terminal is."""
 
 
 @click.command("list")

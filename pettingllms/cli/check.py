@@ -65,6 +65,7 @@ def _print(console: Console, report: CheckReport) -> None:
     console.print(visible(report.summary))
 
 
+# Distribution -> extra that brings it; empty: always there.
 _PACKAGES = {
     "pettingllms": "",
     "pettingzoo": "",
@@ -82,7 +83,6 @@ _PACKAGES = {
     "pettingllms-trainers": "train",
     "torch": "train",
 }
-"""Distribution -> extra that brings it; empty: always there."""
 
 _RESET = "import sys, pettingllms; pettingllms.make(sys.argv[1]).reset(seed=0)"
 _LOAD = """
@@ -91,8 +91,8 @@ from pettingllms.plugins import installed
 installed(sys.argv[1]).usable[sys.argv[2]].load()
 """
 _TIMEOUT_S = 120.0
+# Begins what Python says where an optional extra is absent: a state, and no defect.
 _LACKS = f"{MissingDependency.__module__}.{MissingDependency.__qualname__}: "
-"""Begins what Python says where an optional extra is absent: a state, and no defect."""
 
 
 @click.command("doctor")

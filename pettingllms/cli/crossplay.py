@@ -25,8 +25,8 @@ from pettingllms.registry import make
 from pettingllms.tables import as_markdown, visible
 from pettingllms.viewer import write_view
 
+# Which runs take part, in their order: what a resumed cross-play needs beside its plan.
 RUNS = "runs.json"
-"""Which runs take part, in their order: what a resumed cross-play needs beside its plan."""
 
 _EXAMPLES = """\b
 Examples:

@@ -38,6 +38,7 @@ from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.registry import make
 from pettingllms.tables import as_markdown
 
+# Parameter -> option of what a resumed run takes from its folder.
 _PLAN_OPTIONS = {
     "env_values": "--env",
     "option_values": "--option",
@@ -51,7 +52,6 @@ _PLAN_OPTIONS = {
     "swap": "--swap",
     "out": "--out",
 }
-"""Parameter -> option of what a resumed run takes from its folder."""
 
 
 _EXAMPLES = """\b

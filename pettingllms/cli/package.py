@@ -28,20 +28,20 @@ from pettingllms.tables import visible
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 
+# Hub -> folder of its templates.
 HUBS = {
     "verifiers": "verifiers",
     "openenv": "openenv",
     "harbor": "harbor",
     "nemo-gym": "nemo_gym",
 }
-"""Hub -> folder of its templates."""
+# Hub -> what to do with the package.
 NEXT = {
     "verifiers": "pip install -e . && vf-eval {name}   # publish: prime env push",
     "openenv": "openenv validate && openenv build      # publish: openenv push",
     "harbor": "harbor run -p . -a oracle",
     "nemo-gym": "copy the folder to resources_servers/{name} of a checkout of NeMo Gym",
 }
-"""Hub -> what to do with the package."""
 _FIELD = re.compile(r"@(\w+)@")
 _ADDRESS = re.compile(r"(\w+\+)?\w+://")
 _LONGEST_NAME = 80
@@ -249,8 +249,8 @@ def _filled(fields: Mapping[str, str], text: str) -> str:
     return _FIELD.sub(lambda match: fields[match[1]], text)
 
 
+# The suffix of every template; keeps tools from reading them as part of this package.
 SUFFIX = ".tmpl"
-"""The suffix of every template; keeps tools from reading them as part of this package."""
 
 
 def write_tree(name: str, target: Path, filled: Callable[[str], str]) -> Iterator[Path]:

@@ -28,8 +28,8 @@ from pettingllms.tables import visible
 from pettingllms.transcript import RecordTranscripts
 
 _SEED_RANGE = 1 << 31
+# Name of the team of one agent, in environments that have one.
 ALONE = "single"
-"""Name of the team of one agent, in environments that have one."""
 
 
 @click.command("play")

@@ -94,8 +94,8 @@ def _say(text: str, style: str = "") -> None:
     stderr().print(text, style=style, markup=False, highlight=False)
 
 
+# Where standard error is no terminal, such as in the log of a job.
 SECONDS_BETWEEN_LINES = 30.0
-"""Where standard error is no terminal, such as in the log of a job."""
 
 Show = Callable[[Progress], None]
 

@@ -23,8 +23,8 @@ from pettingllms.tables import Block, TextTable
 from pettingllms.trust import Name
 
 FORMAT = "pettingllms-bench"
+# Boards on which a level is tried first; each further try has as many as all before it.
 FIRST = 4
-"""Boards on which a level is tried first; each further try has as many as all before it."""
 
 
 class Suite(NamedTuple):

@@ -67,8 +67,8 @@ from pettingllms.policies import Completion, Policy, Prompt, Sampling, Usage
 from pettingllms.seeding import derive_seed
 from pettingllms.transcript import Transcript
 
+# Players of which shares are computed: there are two to this power coalitions.
 MAX_PLAYERS = 6
-"""Players of which shares are computed: there are two to this power coalitions."""
 
 
 async def judge(

@@ -253,8 +253,8 @@ Chats = dict[str, Sequence[Mapping[str, str]]]
 """Agent -> what it has read and written, where observations are only what is new to it. A copy of
 the mapping is independent: its values are replaced, never changed."""
 
+# What servers accept as a seed: llama.cpp takes 32 bits.
 _SEED_RANGE = 1 << 31
-"""What servers accept as a seed: llama.cpp takes 32 bits."""
 
 
 def prompt_of(env: TextEnv[Any], chats: Chats, seed: int) -> Prompt:

@@ -22,10 +22,10 @@ from pettingllms.seeding import derive_seed
 from pettingllms.trust import FoundName, Name
 from pettingllms.types import is_agent
 
+# Name of the variant in which every role is played by its own policy.
 MAIN = "main"
-"""Name of the variant in which every role is played by its own policy."""
+# Name of the variant in which every role is played by the next role's policy.
 SWAPPED = "swapped"
-"""Name of the variant in which every role is played by the next role's policy."""
 
 Price = tuple[float, ...]
 """US dollars per million prompt tokens, per million completion tokens, and, if they have a price of
@@ -298,9 +298,9 @@ def held_out_kwargs(env_id: Name, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {**kwargs, "split": "test"} if has_splits and not is_given else dict(kwargs)
 
 
+# Repeats in a row, plus one for every ten levels found, after which an environment counts as
+# having no more levels. One that makes up 1 % of the draws is then missed with probability 0.7 %.
 PATIENCE = 500
-"""Repeats in a row, plus one for every ten levels found, after which an environment counts as
-having no more levels. One that makes up 1 % of the draws is then missed with probability 0.7 %."""
 
 
 class EpisodeSpec(NamedTuple):

@@ -157,10 +157,10 @@ def _dollars(costs: Sequence[float | None]) -> str:
     return f"{math.fsum(known):.4g} US dollars" if len(known) == len(costs) else "unknown"
 
 
+# Column heads of `role_rows`.
 ROLE_HEAD = (
     "role", "policy", "actions", "own reward", "unreadable", "truncated", "tokens in", "out"
 )  # fmt: skip
-"""Column heads of `role_rows`."""
 
 
 def role_rows(variant: VariantReport) -> list[tuple[str, ...]]:

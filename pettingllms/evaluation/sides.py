@@ -24,12 +24,12 @@ from pettingllms.types import flat_table
 _GREEDY = "greedy"
 _SCRIPTED = "scripted:"
 _STEP = re.compile(r"@(\d+)$")
+# Arguments of an environment that differ between ways to put one task.
 _PRESENTATION = ("prompts",)
-"""Arguments of an environment that differ between ways to put one task."""
+# What settings begin with that not every kind of run keeps.
 _KINDS = ("sampling.", "version.", "config.")
-"""What settings begin with that not every kind of run keeps."""
+# Parts of a configuration that other settings hold already, or that decide no result.
 _ELSEWHERE = ("env", "evaluation", "output_dir", "logging")
-"""Parts of a configuration that other settings hold already, or that decide no result."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

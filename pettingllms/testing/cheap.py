@@ -27,23 +27,22 @@ from pettingllms.testing.report import Subject
 from pettingllms.testing.uninformed import PASSED_ON, Glimpse, episode_of, guesses, oracle_episodes
 from pettingllms.types import role_of
 
+# Seeds of the levels on which the best policies are looked for.
 SEARCHED_SEEDS = range(200, 203)
-"""Seeds of the levels on which the best policies are looked for."""
+# Seeds of the levels on which what was found is measured: others, so that luck does not count.
 MEASURED_SEEDS = range(300, 312)
-"""Seeds of the levels on which what was found is measured: others, so that luck does not count."""
+# Teams that are measured for each role and pay, besides the one that gathers.
 FINALISTS = 3
-"""Teams that are measured for each role and pay, besides the one that gathers."""
+# Policies of a role that are tried together with those of other roles.
 KEPT = 4
-"""Policies of a role that are tried together with those of other roles."""
+# Share of the oracle's return above which `check_env` fails, unless `metadata["cheap_share"]`
+# states another one.
 MAX_SHARE = 0.25
-"""Share of the oracle's return above which `check_env` fails, unless `metadata["cheap_share"]`
-states another one."""
+# An own part of the oracle's return below this is no pay for work.
 MIN_OWN = 0.05
-"""An own part of the oracle's return below this is no pay for work."""
+# The policy of a team that does as the oracle, but is silent in the turn that would end the
+# episode; a level that it solves all the same counts as unpaid, for it took more than gathering.
 GATHERING = "gather and never answer"
-"""The policy of a team that does as the oracle, but is silent in the turn that would end the
-episode; a level that it solves all the same
-counts as unpaid, for it took more than gathering."""
 _TRANSCRIPT_CHARS = 4_000
 
 

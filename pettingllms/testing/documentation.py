@@ -15,6 +15,7 @@ from pettingllms.errors import ConformanceError
 from pettingllms.testing.play import AnyEnv, mixed_actor, play, scripted_actor
 from pettingllms.testing.report import ConformanceWarning, NotPromised, Subject
 
+# Headings of the class docstring, in this order.
 SECTIONS = (
     "Task",
     "Agents and roles",
@@ -28,10 +29,9 @@ SECTIONS = (
     "Version history",
     "Source",
 )
-"""Headings of the class docstring, in this order."""
 
+# Sections that no two environments have in the same words.
 _PROSE = ("Task", "Agents and roles", "Observation", "Action", "Reward", "Source")
-"""Sections that no two environments have in the same words."""
 _COMMON_INFO = {"reward_parts", "parse_error", "success", "turn", "difficulty"}
 _KEY = re.compile(r"^\s*[-*]\s+`(\w+)`", re.MULTILINE)
 

@@ -22,10 +22,10 @@ from pettingllms.testing.uninformed import (
     searching_actors,
 )
 
+# How many times longer the long episodes are.
 LONG = 10
-"""How many times longer the long episodes are."""
+# Rewards that differ by less are equal.
 TOLERANCE = 1e-6
-"""Rewards that differ by less are equal."""
 
 
 def check_unsolved(subject: Subject) -> Mapping[str, float]:
@@ -179,12 +179,12 @@ def _reward(env: AnyEnv, text: str) -> float:
     return fork.rewards[agent]
 
 
+# Decisions of each level that are looked at.
 DECISIONS_PER_LEVEL = 4
-"""Decisions of each level that are looked at."""
+# Answers that every scripted policy gives to a decision.
 DRAWS = 2
-"""Answers that every scripted policy gives to a decision."""
+# Times that each answer is played on to the end.
 CONTINUATIONS = 4
-"""Times that each answer is played on to the end."""
 
 
 def check_alignment(subject: Subject) -> Mapping[str, float]:

@@ -148,8 +148,8 @@ def check_global_rngs(subject: Subject) -> None:
     require(same, "numpy's global state was changed")
 
 
+# Levels that are compared besides the episodes.
 RESETS = 40
-"""Levels that are compared besides the episodes."""
 
 _CHILD = "from pettingllms.testing.interface import answer_parent; answer_parent()"
 _ARRIVED = b"arrived\n"

@@ -24,8 +24,8 @@ from pettingllms.registry import make
 from pettingllms.testing.play import Actor, AnyEnv, always, scripted_actor
 from pettingllms.testing.uninformed import episode_of
 
+# Shares of the actions in which the mixed policies of a ladder follow the oracle.
 ORACLE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
-"""Shares of the actions in which the mixed policies of a ladder follow the oracle."""
 
 PlayerOfEpisode = Callable[[random.Random], Actor]
 """Source of chance of one episode -> the actor of that episode."""

@@ -12,15 +12,15 @@ from pettingllms.seeding import SPLITS
 from pettingllms.testing.play import AnyEnv, mixed_actor, play, require, scripted_actor
 from pettingllms.testing.report import NotPromised, SkippedCheck, Subject
 
+# Split -> levels that are drawn. What two splits have in common shows by the product of their
+# numbers, and a level of train takes an eighth of the draws of one of the others.
 DRAWS = {"train": 300, "validation": 30, "test": 30}
-"""Split -> levels that are drawn. What two splits have in common shows by the product of their
-numbers, and a level of train takes an eighth of the draws of one of the others."""
+# Seeds of the levels whose shortest solutions are checked.
 LENGTH_SEEDS = range(8)
-"""Seeds of the levels whose shortest solutions are checked."""
+# Different levels that 30 seeds must give, unless the levels themselves are an argument.
 MIN_LEVELS = 5
-"""Different levels that 30 seeds must give, unless the levels themselves are an argument."""
+# Arguments with which the caller gives the levels.
 GIVEN_LEVELS = ("levels", "source")
-"""Arguments with which the caller gives the levels."""
 
 
 def check_variety(subject: Subject) -> None:

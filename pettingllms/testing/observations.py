@@ -136,12 +136,12 @@ def _outcomes(env: AnyEnv, seed: int, actor: Actor) -> list[dict[str, Any]]:
     return [*outcomes, {"final": env.state_hash()}]
 
 
+# Seeds of the levels on which private texts are followed.
 PRIVATE_SEEDS = range(12)
-"""Seeds of the levels on which private texts are followed."""
+# Shorter texts stand in every prompt by chance.
 MIN_PRIVATE_CHARS = 3
-"""Shorter texts stand in every prompt by chance."""
+# Different texts that must have been seen elsewhere: one alone may be an example of the prompt.
 MIN_LEAKS = 3
-"""Different texts that must have been seen elsewhere: one alone may be an example of the prompt."""
 _BETWEEN_ITEMS = re.compile(r"\s*[,;\n]\s*")
 
 

@@ -13,8 +13,8 @@ AnyEnv = TextEnv[Any]
 Actor = Callable[[AnyEnv, str], str]
 """What an agent says: (environment, agent) -> text."""
 
+# Seeds of the episodes that the checks play.
 SEEDS = (0, 1, 2, 3)
-"""Seeds of the episodes that the checks play."""
 
 HOSTILE_TEXTS: tuple[str, ...] = (
     "",

@@ -132,8 +132,8 @@ def _value(text: str, max_turns: int) -> float:
     return float(match[1]) / (max_turns if match[2] else 1)
 
 
+# Turns by which episodes are made longer, to see whether they become so.
 ADDED_TURNS = 2
-"""Turns by which episodes are made longer, to see whether they become so."""
 
 
 def check_ending(subject: Subject) -> None:

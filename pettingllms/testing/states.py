@@ -26,10 +26,10 @@ from pettingllms.testing.report import Figures, NotPromised, SkippedCheck, Subje
 from pettingllms.testing.uninformed import LEVEL_SEEDS
 from pettingllms.types import mutable_parts, role_of
 
+# Levels whose hashes are compared, besides those of whole episodes.
 HASHED_LEVELS = 40
-"""Levels whose hashes are compared, besides those of whole episodes."""
+# Moments of each episode at which snapshots are taken.
 MOMENTS = 6
-"""Moments of each episode at which snapshots are taken."""
 
 
 def check_fork(subject: Subject) -> None:
@@ -145,10 +145,10 @@ def check_state_value(subject: Subject) -> None:
     require(env.state_hash() == env.fork().state_hash(), "equal states have different hashes")
 
 
+# Episodes of each level.
 EPISODES = 4
-"""Episodes of each level."""
+# Characters of a prompt that a report shows: before the first difference, and in all.
 SHOWN_BEFORE, SHOWN_CHARS = 20, 60
-"""Characters of a prompt that a report shows: before the first difference, and in all."""
 
 
 class _Visit(NamedTuple):

@@ -25,8 +25,8 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _NAME = re.compile(r"[A-Z]\w*(?: [A-Z]\w*)*")
 
 EXAMPLE, PASSED_ON = "the example", "what a team-mate wrote last"
+# Lines of a prompt, and numbers and names from either end of it, that are given as answers.
 NUM_LINES, NUM_PARTS = 4, 2
-"""Lines of a prompt, and numbers and names from either end of it, that are given as answers."""
 
 
 class Glimpse(NamedTuple):
@@ -154,6 +154,7 @@ def _number_plus_one(place: int, text: str) -> str:
     return f"{text[:start]}{int(text[start:end]) + 1}{text[end:]}"
 
 
+# Name -> an edit that takes no thought.
 EDITS: Mapping[str, Callable[[str], str]] = {
     "its last line reversed": lambda text: _last_line(text, _reversed_line),
     "its last number plus one": partial(_number_plus_one, -1),
@@ -161,19 +162,18 @@ EDITS: Mapping[str, Callable[[str], str]] = {
     "its last line twice": lambda text: f"{text}\n{text.rpartition(chr(10))[2]}",
     "without its last line": lambda text: text.rpartition("\n")[0],
 }
-"""Name -> an edit that takes no thought."""
 
 
 _DECODER = json.JSONDecoder()
+# What may be between the list and the end of a text whose answer is a list.
 _TAIL = re.compile(r"[\s'\")\]}`.;]*")
-"""What may be between the list and the end of a text whose answer is a list."""
 
+# Longer texts are taken as they are.
 MAX_TEXT = 4000
-"""Longer texts are taken as they are."""
+# Different items of lists from which shuttles are made.
 MAX_ITEMS = 4
-"""Different items of lists from which shuttles are made."""
+# Minimum number of items of a shuttle.
 SHUTTLE_LENGTH = 8
-"""Minimum number of items of a shuttle."""
 
 
 class ListAnswer(NamedTuple):
@@ -233,11 +233,11 @@ def _by_item(texts: Iterable[str]) -> list[tuple[Any, ListAnswer]]:
     return list(found.values())[:MAX_ITEMS]
 
 
+# Seeds of the levels on which degenerate policies compete with the oracle.
 LEVEL_SEEDS = (0, 1, 2, 3, 4, 5)
-"""Seeds of the levels on which degenerate policies compete with the oracle."""
 
+# Those of them on which policies that search do: every candidate is a step of its own.
 SEARCHED_SEEDS = LEVEL_SEEDS[:3]
-"""Those of them on which policies that search do: every candidate is a step of its own."""
 
 EpisodeActor = Callable[[int], Actor]
 """Seed of an episode -> the actor of that episode."""
@@ -291,8 +291,8 @@ def oracle_episodes(env: AnyEnv, seeds: Iterable[int] = LEVEL_SEEDS) -> dict[int
     }
 
 
+# Texts of policies that do no work.
 IDLE = {"silence": "", "a constant": "0", "an empty list": "#### []", "a long text": "so " * 5000}
-"""Texts of policies that do no work."""
 
 
 def idle_actors() -> dict[str, EpisodeActor]:

@@ -26,8 +26,8 @@ from pettingllms.viewer.page import fill_overview, fill_view
 from pettingllms.viewer.runs import ViewerError, open_run
 
 HOST = "127.0.0.1"
+# After a page was built it is not built again for so many times the seconds that it took.
 _REST = 5.0
-"""After a page was built it is not built again for so many times the seconds that it took."""
 
 
 class LiveServer:

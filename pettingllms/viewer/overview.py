@@ -7,10 +7,10 @@ from typing import Any
 
 from pettingllms.viewer.runs import OpenedRun
 
+# Points of a curve on the page; longer ones show every n-th train step, and the last.
 MAX_POINTS = 400
-"""Points of a curve on the page; longer ones show every n-th train step, and the last."""
+# What keys begin with that decide no result.
 _NO_DIFFERENCE = ("output_dir", "logging.")
-"""What keys begin with that decide no result."""
 
 
 class Overview:

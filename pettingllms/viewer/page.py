@@ -53,8 +53,9 @@ body.parts h2 { margin-top: 1.5rem; }
 body.parts th, body.parts td { text-align: left; padding: 0.2rem 1rem 0.2rem 0;
   border-bottom: 1px solid var(--rule); vertical-align: top; }
 """
+# A block is closed when its JSON lines are longer than this.
 BLOCK_CHARS = 1 << 18
-"""A block is closed when its JSON lines are longer than this."""
+# Scripts of the page, in the order in which they are joined into one.
 SCRIPTS = (
     "start.js",
     "store.js",
@@ -74,7 +75,6 @@ SCRIPTS = (
     "app.js",
     "main.js",
 )
-"""Scripts of the page, in the order in which they are joined into one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

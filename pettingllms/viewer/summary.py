@@ -18,8 +18,8 @@ from pettingllms.types import role_of
 from pettingllms.viewer.episodes import Decision, ShownEpisode, followed
 from pettingllms.viewer.runs import OpenedRun
 
+# Set of the episodes that are trained on, and their group.
 TRAINING = "training"
-"""Set of the episodes that are trained on, and their group."""
 
 
 class RunSummary:
@@ -134,8 +134,8 @@ class _Played(_Grouping):
 Columns = Mapping[str, Sequence[Any]]
 """Figures of a variant over the steps at which it was evaluated; see `curves.variant_columns`."""
 
+# Begins the names of variants in which policies play as they were before a warm start.
 UNTOUCHED = "untouched:"
-"""Begins the names of variants in which policies play as they were before a warm start."""
 _SCRIPTED = ("scripted:", "reference:")
 _FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_expected", "failures")
 
@@ -218,8 +218,8 @@ def _cell(columns: Columns | None, step: int) -> dict[str, Any] | None:
     return {figure: columns[figure][at] for figure in _FIGURES}
 
 
+# Causes in the table, the most frequent first; the others are counted together.
 MAX_CAUSES = 8
-"""Causes in the table, the most frequent first; the others are counted together."""
 _MAX_CAUSE = 100
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 _ENDINGS = {
