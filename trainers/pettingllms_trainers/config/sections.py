@@ -660,6 +660,9 @@ class RewardConfig(Section):
     """What a judge is asked, to be answered yes, which scores 1, or no, which scores 0."""
     rubric: str = ""
     """Or by what a judge grades, from 0 to 10, which scores a tenth of that."""
+    structured: bool = False
+    """Whether a judge's verdict is a JSON object that its server enforces (`response_format`, as
+    OpenAI, vLLM, SGLang and llama.cpp have it); otherwise it is the last line of a text."""
     function: Annotated[str, AfterValidator(_absolute)] = ""
     """Instead of a judge: package.module:name or file.py:name of a function (messages, answer) that
     returns a finite number. `messages` is the prompt, a list of {"role": ..., "content": ...}."""
@@ -708,6 +711,8 @@ def check_reward(name: str, reward: RewardConfig) -> None:
             f"rewards.{name} has {sources[0]} and {' and '.join(asked) or 'no question'}; with "
             f"{sources[0]} it needs {wanted}"
         )
+    if reward.structured and sources != ["judge"]:
+        raise ValueError(f"rewards.{name}.structured is of a judge, and there is a {sources[0]}")
 
 
 _Decay = Annotated[float, Field(ge=0, lt=1)]

@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from pettingllms import TextEnv, role_of
 from pettingllms.files import open_to_append, read_lines
+from pettingllms.parsing import after_thinking
 from pettingllms.policies import Policy, PolicyFailure, Prompt, Sampling, Usage
 from pettingllms.prompts import as_observation
 from pettingllms_trainers.config.sections import RewardConfig, qualified
@@ -60,25 +61,25 @@ class Scorer(Protocol):
 
 
 _TEXT = """\
-<prompt>
+<prompt-{fence}>
 {prompt}
-</prompt>
-<answer>
+</prompt-{fence}>
+<answer-{fence}>
 {answer}
-</answer>
+</answer-{fence}>
 
-{task}"""
-_QUESTION = """\
-About the answer above to the prompt above: {question}
-Think briefly, then reply on a last line with yes or no."""
-_RUBRIC = """\
-Grade the answer above to the prompt above. {rubric}
-Think briefly, then reply on a last line with Grade: N, where N is a number from 0 to 10."""
-_NUM_TRIES = 3
+{task}
+{form}"""
+_QUESTION = "About the answer above to the prompt above: {0.question}"
+_RUBRIC = "Grade the answer above to the prompt above. {0.rubric}"
+_LINE = "Think briefly, then reply on a last line with {}, and nothing else on it."
+_OBJECT = 'Think briefly, then reply with a JSON object {{"thoughts": ..., "{}": {}}}.'
+_GRADE_OF = "N, where N is a number from 0 to 10"
+_NUM_TRIES = 2
 """How often a judge is asked whose verdict cannot be read."""
-_YES_OR_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![\w.-])(-?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*10\b)?")
-"""A number, without the 10 that it is out of."""
+_YES_OR_NO = re.compile(r"(?:(?:answer|verdict): *)?(yes|no)[.!]?", re.IGNORECASE)
+_GRADE = re.compile(r"grade: *(\d+(?:\.\d+)?)(?: *(?:/|out of) *10)?[.!]?", re.IGNORECASE)
+_EMPHASIS = str.maketrans("", "", "*_`")
 
 
 class PolicyScorer:
@@ -97,7 +98,7 @@ class PolicyScorer:
         self._sampling = Sampling(
             temperature=config.temperature,
             max_completion_tokens=config.max_completion_tokens,
-            extra=extra or {},
+            extra={**(extra or {}), **(_response_format(config) if config.structured else {})},
         )
 
     async def score(self, exchange: Exchange, seed: int) -> Assessment:
@@ -111,8 +112,11 @@ class PolicyScorer:
             except PolicyFailure as error:
                 dollars += self._cost(error.usage)
                 return Assessment(None, str(error), dollars)
-            dollars, text = dollars + self._cost(answer.usage), answer.completions[0].text
-            if (score := read_verdict(self._config, text)) is not None:
+            (said,) = answer.completions
+            dollars, text = dollars + self._cost(answer.usage), said.text
+            # What was cut off had not come to its verdict, whatever its last line looks like.
+            score = None if said.finish_reason == "length" else read_verdict(self._config, text)
+            if score is not None:
                 return Assessment(score, text, dollars)
         return Assessment(None, f"no verdict can be read in {text!r}", dollars)
 
@@ -122,27 +126,78 @@ class PolicyScorer:
 
 
 def judge_prompt(config: RewardConfig, exchange: Exchange) -> str:
-    """Return what a judge reads."""
-    task = (
-        _QUESTION.format(question=config.question)
-        if config.question
-        else _RUBRIC.format(rubric=config.rubric)
+    """What a judge reads.
+
+    The name of the tags is of the content, so that no answer can close the one that quotes it.
+    """
+    prompt, answer = as_observation(exchange.messages), exchange.answer
+    fence = hashlib.sha256(json.dumps([prompt, answer]).encode("ascii")).hexdigest()[:8]
+    if config.question:
+        task, form = _QUESTION, ("verdict", "yes or no") if config.structured else ("yes or no",)
+    else:
+        task, form = (
+            _RUBRIC,
+            ("grade", _GRADE_OF) if config.structured else (f"Grade: {_GRADE_OF}",),
+        )
+    asked = (_OBJECT if config.structured else _LINE).format(*form)
+    return _TEXT.format(
+        fence=fence, prompt=prompt, answer=answer, task=task.format(config), form=asked
     )
-    prompt = as_observation(exchange.messages)
-    return _TEXT.format(prompt=prompt, answer=exchange.answer, task=task)
 
 
 def read_verdict(config: RewardConfig, text: str) -> float | None:
-    """Return the score in [0, 1] that a judge's text states last; None when it states none."""
+    """The score in [0, 1] that a judge's text states in the form it was asked for, else None.
+
+    After the thinking, on the last line, and alone on it: a `yes` or a number in a sentence may say
+    anything.
+    """
+    rest = after_thinking(text)
+    lines = rest.split("\n") if isinstance(rest, str) else []
+    stated = [line for line in lines if line.strip()][-1:]
+    if not stated:
+        return None
+    if config.structured:
+        return _read_object(config, str(rest))
+    line = stated[0].translate(_EMPHASIS).strip()
     if config.question:
-        words = _YES_OR_NO.findall(text)
-        return float(words[-1].lower() == "yes") if words else None
-    _, _, after = (lower := text.lower()).rpartition("grade:")
-    # The first one after the word: what follows it is said of the grade, or of something else.
-    stated = _NUMBER.findall(after)[:1] if after != lower else []
-    numbers = stated or _NUMBER.findall(lower)
-    grade = float(numbers[-1]) if numbers else -1.0
+        found = _YES_OR_NO.fullmatch(line)
+        return float(found[1].lower() == "yes") if found else None
+    found = _GRADE.fullmatch(line)
+    return _score(float(found[1])) if found else None
+
+
+def _score(grade: float) -> float | None:
     return grade / 10 if 0 <= grade <= 10 else None
+
+
+def _response_format(config: RewardConfig) -> dict[str, Any]:
+    schema = {"name": "verdict", "strict": True, "schema": _schema(config)}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def _schema(config: RewardConfig) -> dict[str, Any]:
+    """The JSON object that a judge is asked for; thoughts come first, or they would not be any."""
+    name, kind = ("verdict", {"enum": ["yes", "no"]}) if config.question else ("grade", _NUMBER)
+    properties = {"thoughts": {"type": "string"}, name: kind}
+    closed = {"required": list(properties), "additionalProperties": False}
+    return {"type": "object", "properties": properties, **closed}
+
+
+_NUMBER = {"type": "number", "minimum": 0, "maximum": 10}
+
+
+def _read_object(config: RewardConfig, text: str) -> float | None:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    *_, name = _schema(config)["required"]
+    value = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
+    if config.question:
+        return {"yes": 1.0, "no": 0.0}.get(value) if isinstance(value, str) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return _score(value)
 
 
 AnswerFunction = Callable[[Sequence[Mapping[str, str]], str], float]
@@ -259,7 +314,7 @@ def content_key(config: RewardConfig, exchange: Exchange, number: int) -> str:
         exchange: What is scored.
         number: Which verdict on it, from 0.
     """
-    names = ("judge", "question", "rubric", "function", "model", "temperature")
+    names = ("judge", "question", "rubric", "structured", "function", "model", "temperature")
     asked = [getattr(config, name) for name in names]
     content = [*asked, [dict(one) for one in exchange.messages], exchange.answer, number]
     text = json.dumps(content, sort_keys=True)
