@@ -42,7 +42,7 @@ FLAGS += ["--rollout.num-levels=1", "--evaluation.num-episodes=2", "--evaluation
 def grade(body):
     """Grade by the length of the answer, as the rubric says."""
     text = body["messages"][0]["content"]
-    answer = re.search(r"<answer>\n(.*)\n</answer>", text, re.DOTALL)[1]
+    answer = re.search(r"<answer-(\w+)>\n(.*)\n</answer-\1>", text, re.DOTALL)[2]
     return f"It has {len(answer)} letters.\nGrade: {10 / max(len(answer), 1):.1f}"
 
 
