@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any, NamedTuple
 import click
 
 from pettingllms.cli import options
-from pettingllms.cli.console import print_result, stderr
-from pettingllms.cli.playing import replay_bar
+from pettingllms.cli.console import print_result
+from pettingllms.cli.playing import keep, replay_bar
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.blame import Seat, judge
@@ -38,14 +37,11 @@ from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.sides import RunTeam
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun, failed_rollouts, is_training_run
-from pettingllms.files import write_whole
 from pettingllms.loops import finish
 from pettingllms.policies import Policy, PolicySettings, Sampling, loaded_policies
 from pettingllms.registry import make
-from pettingllms.tables import visible
 from pettingllms.transcript import Transcript
 from pettingllms.trust import Name
-from pettingllms.viewer import write_view
 
 _EXAMPLES = """\b
 Examples:
@@ -128,18 +124,10 @@ def blame_command(source: str, **values: Any) -> int:
         settings=wanted,
         episodes=episodes,
     )
-    _keep(report, values["out"] or options.free_folder("blame", report.env_id))
-    print_result(values["output"], report.to_json(), blame_parts(report))
+    data = report.to_json()
+    keep(values["out"] or options.free_folder("blame", report.env_id), FILE, data)
+    print_result(values["output"], data, blame_parts(report))
     return 0
-
-
-def _keep(report: BlameReport, folder: Path) -> None:
-    """Write the result, and its page."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(report.to_json(), allow_nan=False)
-    write_whole(folder / FILE, text + "\n")
-    page = write_view(folder, folder / "view.html")
-    stderr().print(visible(f"kept in {folder}; its page is {page.path}", "dim"), soft_wrap=True)
 
 
 async def _judged(

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from pettingllms.cli import options
-from pettingllms.cli.console import print_result, stderr
-from pettingllms.cli.playing import played
+from pettingllms.cli.console import print_result
+from pettingllms.cli.playing import keep, played
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, RunFolderError
 from pettingllms.evaluation.crossplay import FILE, cross_play, crossplay_parts, crossplay_plan
@@ -22,8 +22,7 @@ from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.files import write_whole
 from pettingllms.registry import make
-from pettingllms.tables import as_markdown, visible
-from pettingllms.viewer import write_view
+from pettingllms.tables import as_markdown
 
 # Which runs take part, in their order: what a resumed cross-play needs beside its plan.
 RUNS = "runs.json"
@@ -67,11 +66,8 @@ def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
     found = cross_play(names, env.possible_agents, folder.results())
     parts = crossplay_parts(found)
     folder.write_report(report.to_json(), as_markdown(parts))
-    write_whole(folder.path / FILE, json.dumps(found.to_json(), allow_nan=False) + "\n")
+    keep(folder.path, FILE, found.to_json())
     print_result(values["output"], found.to_json(), parts)
-    page = write_view(folder.path, folder.path / "view.html")
-    text = f"kept in {folder.path}; its page is {page.path}"
-    stderr().print(visible(text, "dim"), soft_wrap=True)
     return 0
 
 

@@ -20,14 +20,14 @@ from pettingllms.cli import options
 from pettingllms.cli.console import stdout
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.evaluation.episode import has_ended, one_answer, prompt_of
 from pettingllms.evaluation.plan import roles_of
-from pettingllms.policies import Policy, Prompt, Sampling, acted, load_policy
+from pettingllms.policies import Completion, Policy, Sampling, Usage, acted, load_policy
 from pettingllms.registry import make
 from pettingllms.seeding import derive_seed
 from pettingllms.tables import visible
 from pettingllms.transcript import RecordTranscripts
 
-_SEED_RANGE = 1 << 31
 # Name of the team of one agent, in environments that have one.
 ALONE = "single"
 
@@ -133,7 +133,7 @@ class _Game:
         self._console.print(
             visible(str(env.metadata["name"]), "bold cyan"), f"seed {seed}", f"[dim]{HELP}[/dim]"
         )
-        while not self._is_over():
+        while not has_ended(env):
             role = role_of(env.agent_selection)
             if role in self._policies:
                 self._policy_acts(role)
@@ -142,19 +142,17 @@ class _Game:
                 return
         self._tell_end()
 
-    def _is_over(self) -> bool:
-        agent = self._env.agent_selection
-        return self._env.terminations[agent] or self._env.truncations[agent]
-
     def _policy_acts(self, role: str) -> None:
-        env, agent = self._env, self._env.agent_selection
-        assert env.episode_seed is not None
-        seed = derive_seed(env.episode_seed, "play", agent, env.turn) % _SEED_RANGE
-        prompt = Prompt(env.messages(agent), agent, seed, env, env.constraints(agent))
         sampling = self._sampling.get(role) or Sampling()
-        answers = self._runner.run(self._policies[role].sample([prompt], 1, sampling))
-        action = acted(answers[0].completions[0], answers[0].usage)
-        self._step(action, self._line_up[role], show_text=True)
+        answer = self._answer(self._policies[role], sampling, "play", self._env.agent_selection)
+        self._step(acted(*answer), self._line_up[role], show_text=True)
+
+    def _answer(self, policy: Policy, sampling: Sampling, *what: str) -> tuple[Completion, Usage]:
+        env = self._env
+        assert env.episode_seed is not None
+        # Of the episode's seed: the same level played twice meets the same team-mates.
+        seed = derive_seed(env.episode_seed, *what, env.turn)
+        return self._runner.run(one_answer(policy, prompt_of(env, {}, seed), sampling))
 
     def _person_acts(self) -> bool:
         """Ask the person for an action; False when they leave."""
@@ -178,7 +176,7 @@ class _Game:
                 case "prompt":
                     self._show_prompt(agent, whole=True)
                 case "hint":
-                    self._hint(agent)
+                    self._hint()
 
     def _undo(self) -> bool:
         if not self._earlier:
@@ -191,19 +189,14 @@ class _Game:
         self._console.print("taken back", style="yellow")
         return True
 
-    def _hint(self, agent: str) -> None:
+    def _hint(self) -> None:
         env = self._env
         if not env.scripted_policies:
             self._console.print("this environment has no scripted policy", style="yellow")
             return
         policy = env.scripted_policies[0]
-        seed = derive_seed(env.episode_seed or 0, "hint", env.turn) % _SEED_RANGE
-        prompt = Prompt(env.messages(agent), agent, seed, env)
-        scripted = load_policy(f"scripted:{policy}")
-        answers = self._runner.run(scripted.sample([prompt], 1, Sampling()))
-        self._console.print(
-            visible(f"{policy} would say:", "yellow"), visible(answers[0].completions[0].text)
-        )
+        hint, _ = self._answer(load_policy(f"scripted:{policy}"), Sampling(), "hint")
+        self._console.print(visible(f"{policy} would say:", "yellow"), visible(hint.text))
 
     def _show_prompt(self, agent: str, *, whole: bool) -> None:
         messages = self._env.messages(agent)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from click.exceptions import Exit
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -18,7 +20,10 @@ from pettingllms.cli.console import stderr
 from pettingllms.evaluation.presentation import tokens
 from pettingllms.evaluation.report import Report, summarise
 from pettingllms.evaluation.run_folder import EvaluationStopped, Progress, RunFolder, evaluate
+from pettingllms.files import write_whole
 from pettingllms.policies import PolicySettings, PolicyUnavailable, Usage
+from pettingllms.tables import visible
+from pettingllms.viewer import write_view
 
 if TYPE_CHECKING:
     from pettingllms.evaluation.blame import Replayed
@@ -88,6 +93,14 @@ def _say_what_is_missing(
         _say(f"tokens spent so far: {tokens(spent)}")
     trust = " --trust" if folder.plan.needs_trust else ""
     _say(f"No answer is lost. Continue with: pettingllms {command} --resume {folder.path}{trust}")
+
+
+def keep(folder: Path, name: str, data: Any) -> None:
+    """Write what a command has found as a JSON file of a folder, and the folder's page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / name, json.dumps(data, allow_nan=False) + "\n")
+    page = write_view(folder, folder / "view.html")
+    stderr().print(visible(f"kept in {folder}; its page is {page.path}", "dim"), soft_wrap=True)
 
 
 def _say(text: str, style: str = "") -> None:

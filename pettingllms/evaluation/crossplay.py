@@ -106,7 +106,6 @@ class CrossPlay:
                 {**cell._asdict(), "success": figures_json(value)}
                 for cell, value in self.cells.items()
             ],
-            "pairs": [figures_json(pair) for pair in self.pairs],
             "conventions": self.conventions,
         }
 

@@ -112,8 +112,6 @@ class Blame:
         """The judgement as JSON data; intervals are objects, infinite ends null."""
         return {
             **figures_json(self),
-            "answers": [figures_json(answer) for answer in self.answers],
-            "coalitions": [figures_json(one) for one in self.coalitions],
             "top": self.top.index,
             "is_clear": self.is_clear,
         }

@@ -293,6 +293,8 @@ def figures_json(value: Any) -> Any:
         return {name: figures_json(end) for name, end in value._asdict().items()}
     if isinstance(value, Mapping):
         return {str(key): figures_json(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [figures_json(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if is_dataclass(value):

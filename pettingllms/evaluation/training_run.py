@@ -59,10 +59,8 @@ class TrainingRun:
         file = Path(path) / CONFIG
         try:
             config = tomllib.loads(file.read_text(encoding="utf-8"))
-            for keys in (("env",), ("roles",), ("policies",)):
-                _at(config, *keys)
-            for table in _tables(config):
-                _at(table, "id")
+            # What every use of a run needs is looked for now: a later KeyError would name no file.
+            _ = [config[key] for key in ("roles", "policies")], [t["id"] for t in _tables(config)]
         except OSError as error:
             raise RunFolderError(
                 f"{path} is not a training run: {error.strerror} ({CONFIG}). Name a directory that "
@@ -238,12 +236,6 @@ def _of_environment(table: Mapping[str, Any], name: str) -> dict[str, Any]:
     return common | {
         role.removeprefix(prefix): value for role, value in table.items() if role.startswith(prefix)
     }
-
-
-def _at(table: Any, *keys: str) -> Any:
-    for key in keys:
-        table = table[key]
-    return table
 
 
 _COMPARED = ("reward", "parse_error", "success")
