@@ -65,6 +65,8 @@ class SingleAgentView(gymnasium.Env[str, str]):
         self._partners = {
             other: self._partner(other, partners or {}) for other in agents if other != agent
         }
+        # Scripted team-mates draw from it; `reset` seeds it, so that equal seeds meet equal team-
+        # mates.
         self._rng = random.Random(0)
         self._reward_of_reset = 0.0
         self._is_over = True
@@ -86,6 +88,7 @@ class SingleAgentView(gymnasium.Env[str, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Start a new episode; return the agent's first observation and info."""
+        # Gymnasium's rule: its own generator is seeded, which its checker looks for.
         super().reset(seed=seed)
         self.env.reset(seed=seed, options=options)
         self._rng = random.Random(self.env.episode_seed)
@@ -128,6 +131,8 @@ class SingleAgentView(gymnasium.Env[str, str]):
                 env.step(env.scripted_action(other, partner, self._rng))
             else:
                 env.step(partner(env.observe(other)))
+            # Of the last step alone: the sums that PettingZoo's `last` gives would count spans
+            # twice.
             reward += env.rewards[self.agent]
         return reward
 
@@ -201,6 +206,7 @@ def gymnasium_spec(env_id: str) -> EnvSpec:
     return EnvSpec(
         gymnasium_id(env_id),
         entry_point="pettingllms.adapters.gymnasium:make_single",
+        # Its passive checker would wrap the view at every `make`; our tests run the whole one.
         disable_env_checker=True,
         kwargs={"env_id": env_id},
     )

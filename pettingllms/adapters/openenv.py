@@ -27,6 +27,7 @@ def _library(module: str) -> Any:
     return require(module, "The OpenEnv adapter", "openenv")
 
 
+# At the import, unlike adapters that only call a library: its classes are our base classes.
 _server: Any = _library("openenv.core.env_server")
 _client: Any = _library("openenv.core.env_client")
 _client_types: Any = _library("openenv.core.client_types")
@@ -85,6 +86,7 @@ class TeamEnvironment(_server.Environment):
         **kwargs: Arguments of the environment.
     """
 
+    # OpenEnv serves several clients at a time only where the environment says that it can.
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(self, env_id: str, **kwargs: Any) -> None:
@@ -129,6 +131,7 @@ class TeamEnvironment(_server.Environment):
             OrderError: Before `reset`.
         """
         env = self._env
+        # First: it refuses to be asked before `reset`, where pydantic would complain of the seed.
         state_hash = env.state_hash()
         return TeamState(
             episode_id=self._episode_id,
@@ -150,6 +153,7 @@ class TeamEnvironment(_server.Environment):
     def _observation(self, actor: str, reward: float | None) -> TeamObservation:
         env = self._env
         done = self._has_ended()
+        # After the end nobody acts, and clients still read an observation.
         agent = actor if done else env.agent_selection
         return TeamObservation(
             done=done,
@@ -160,6 +164,7 @@ class TeamEnvironment(_server.Environment):
             rewards=dict(env.rewards),
             terminated=env.terminations[actor],
             truncated=env.truncations[actor],
+            # Infos may hold tuples and numbers of numpy, which pydantic does not send.
             info=_json_data(env.infos[actor]),
         )
 

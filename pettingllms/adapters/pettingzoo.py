@@ -34,6 +34,7 @@ class ParallelView(ParallelEnv[str, str, str]):
     def __init__(self, env: Any) -> None:
         raw = cast(TextEnv[Any], env.unwrapped)
         self.env = raw
+        # PettingZoo's conversions between its two APIs ask for this.
         self.metadata = {**raw.metadata, "is_parallelizable": True}
         self.render_mode = raw.render_mode
         self.possible_agents = list(raw.possible_agents)
@@ -72,6 +73,7 @@ class ParallelView(ParallelEnv[str, str, str]):
         """
         if not self.agents:
             raise OrderError("step was called before reset or after the end; call reset first")
+        # Taken before the first step, after which others act.
         acting = self.acting
         for agent in acting:
             if agent not in actions:
@@ -82,6 +84,7 @@ class ParallelView(ParallelEnv[str, str, str]):
             for other, reward in env.rewards.items():
                 rewards[other] += reward
             if env.terminations[agent] or env.truncations[agent]:
+                # The parallel API lists no agent that has ended, and a team ends as a whole.
                 self.agents = []
                 break
         terminations, truncations = dict(env.terminations), dict(env.truncations)
@@ -91,6 +94,7 @@ class ParallelView(ParallelEnv[str, str, str]):
         return {agent: self.env.observe(agent) for agent in self.possible_agents}
 
     def _infos(self) -> dict[str, dict[str, Any]]:
+        # Copies: a key of ours must not enter what the environment keeps.
         acting = self.acting
         return {agent: {**info, "acts": agent in acting} for agent, info in self.env.infos.items()}
 

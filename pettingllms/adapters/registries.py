@@ -39,8 +39,10 @@ def announce(ids: Iterable[str]) -> None:
     zoo: Any = pettingzoo
     for env_id in ids:
         found = gymnasium_spec(env_id)
+        # Not `gymnasium.register`, which warns about names that are there already.
         gymnasium.registry.setdefault(found.id, found)
         if hasattr(zoo, "aec_registry"):
+            # PettingZoo's own form of ids: namespace, name, -vN.
             zoo_id = "pettingllms/" + env_id.replace("_v", "-v")
             if zoo_id not in zoo.aec_registry:
                 zoo.register("aec", zoo_id, partial(make, env_id))

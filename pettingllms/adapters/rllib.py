@@ -32,6 +32,7 @@ def make_rllib_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any) -
         MissingDependency: If RLlib is not installed.
     """
     wrappers = require("ray.rllib.env.wrappers.pettingzoo_env", "The RLlib adapter", "ray[rllib]")
+    # The checks want texts, and the tokenised environment wraps the raw one anyway.
     env = make(env_id, checks=codec is None, **kwargs)
     return wrappers.PettingZooEnv(env if codec is None else TokenisedEnv(env, codec))
 
@@ -54,6 +55,7 @@ def register_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any) -> 
     spec(env_id)
 
     def creator(config: Mapping[str, Any]) -> Any:
+        # RLlib gives an `EnvContext`, a dict with attributes of its own: only its keys count.
         return make_rllib_env(env_id, codec, **{**kwargs, **config})
 
     registry.register_env(env_id, creator)

@@ -39,6 +39,7 @@ class Chance:
     @classmethod
     def now(cls) -> Chance:
         """The present state."""
+        # The keys as bytes: what a state holds must be immutable.
         kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())
         return cls(random.getstate(), (kind, keys.tobytes(), *rest))
 
@@ -203,6 +204,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         refusal: Exception | None = None
         if num_players is not None:
             check_whole("num_players", num_players, 1, 2)
+        # By trying: TextArena's registry does not say how many players a game needs.
         for number in (1, 2) if num_players is None else (num_players,):
             try:
                 self._start(number, 0)
@@ -270,6 +272,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         if not is_over:
             return Transition(new, info=info)
         rewards = [float(game.state.rewards[number]) for number in range(self.num_players)]
+        # What the other one gets is common to both; what the mover gets beyond it is its own.
         team = rewards[player] if self.num_players == 1 else rewards[1 - player]
         success = min(rewards) >= 1
         return Transition(new, team, rewards[player] - team, True, success, info)
@@ -292,6 +295,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         return tuple(_name(game, player) for player in range(self.num_players))
 
     def _state_json(self, state: TextArenaState) -> Any:
+        # Seed and moves determine a game, whose own object has no stable form.
         return [self.game, state.seed, state.moves]
 
 
@@ -330,6 +334,7 @@ def _with_news(
             Message(True, text) if kind is rule_kind else Message(False, f"[{name}] {text}")
             for name, text, kind in ((_name(game, m[0]), m[1], m[2]) for m in waiting[player])
         ]
+        # TextArena empties them when a player asks for its observation, which nobody does here.
         waiting[player] = []
         received.append((*messages, *news))
     return tuple(received)

@@ -119,6 +119,7 @@ class TextCodec:
         cut = max(0, len(ids) - self.observation_length)
         padded = np.zeros(self.observation_length, self.observation_space.dtype)
         kept = ids[cut:]
+        # One more than the ids: 0 is the padding.
         padded[: len(kept)] = np.add(kept, 1)
         return padded, cut
 
@@ -193,6 +194,7 @@ class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
 
     def observe(self, agent: str) -> NDArray[Any]:
         """What an agent reads now, as numbers."""
+        # A copy, since learners write into what they are given.
         return self._encoded[agent][0].copy()
 
     def _mirror(self) -> None:
@@ -205,6 +207,7 @@ class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
         self.rewards = dict(env.rewards)
         self.terminations = dict(env.terminations)
         self.truncations = dict(env.truncations)
+        # PettingZoo's `last` reads this attribute of the object that it is called on.
         self._cumulative_rewards = dict(env._cumulative_rewards)
         self.infos = {
             agent: {

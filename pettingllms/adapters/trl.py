@@ -112,6 +112,7 @@ def environment_factory(
         UnknownEnvironment: If there is no such environment.
         InvalidArgument: If an argument is refused.
     """
+    # TRL keeps the chat: full observations would repeat the rules in every turn.
     arguments = {"observation_mode": "delta", **kwargs}
 
     def make() -> ToolEnvironment:

@@ -78,6 +78,7 @@ def build(
         raise InvalidArgument("num_tasks", num_tasks, "an integer of at least 1")
     arguments = {"observation_mode": "delta", **kwargs}
     agents = cast(TextEnv[Any], make(env_id, checks=False, **arguments)).possible_agents
+    # Configs are classes: verifiers makes options of its command line from their fields.
     levels_config = pydantic.create_model(
         "LevelsConfig",
         __base__=LevelsConfig,
@@ -125,6 +126,7 @@ async def play_episode(env: TextEnv[Any], task: Any, agents: Any) -> None:
         while not (any(env.terminations.values()) or any(env.truncations.values())):
             agent = env.agent_selection
             *system, user = env.messages(agent)
+            # At an agent's first turn, when what it is told as the system prompt is known.
             if agent not in seats:
                 prompt = system[0]["content"] if system else None
                 own = type(task)(task.data.model_copy(update={"system_prompt": prompt}))
@@ -140,6 +142,7 @@ async def play_episode(env: TextEnv[Any], task: Any, agents: Any) -> None:
 
 
 async def _answer(seat: Any, text: str) -> str:
+    # A seat at its limit must not end the episode of the others: it falls silent.
     if seat.trace.stop_condition is not None:
         return ""
     segment = await seat.turn(text)

@@ -10,9 +10,12 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line; ends the process with 0 (done), 1 (failed) or 2 (wrong use)."""
     try:
+        # Here, not above: without the extra `cli` a traceback about click would say nothing of
+        # it.
         from pettingllms.cli.app import run
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
+        # Any other missing module is a fault of ours, or of a plug-in: it keeps its traceback.
         if package not in ("click", "rich"):
             raise
         from pettingllms.errors import MissingDependency

@@ -20,6 +20,7 @@ from pettingllms.errors import (
     UntrustedName,
 )
 
+# Places as texts: `--help` and the completion of a shell import none of the commands.
 _COMMANDS = {
     "list": ("pettingllms.cli.catalogue:list_command", "List the installed environments."),
     "info": ("pettingllms.cli.catalogue:info_command", "Show the page of an environment."),
@@ -43,6 +44,7 @@ _COMMANDS = {
     "new": ("pettingllms.cli.new:new_command", "Create an environment."),
     "doctor": ("pettingllms.cli.check:doctor_command", "Report what works on this machine."),
 }
+# What the user mends by typing something else ends with 2; everything else with 1.
 _WRONG_USE = (
     InvalidArgument,
     MissingDependency,
@@ -106,6 +108,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    # 130 is what shells say of a process that SIGINT has ended.
     except (click.Abort, KeyboardInterrupt):
         stderr().print("interrupted")
         return 130
@@ -119,4 +122,5 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _tell(error: Exception) -> None:
+    # Without markup: messages quote what was typed, which may hold square brackets.
     stderr().print(f"error: {error}", style="bold red", markup=False, highlight=False)

@@ -68,6 +68,8 @@ def bench_command(output: str, **values: Any) -> int:
     special_functions()  # raises now, not at the end of a long run
     folder = values["resume"] or values["out"] or options.free_folder("bench", "games")
     about = _resumed(folder) if values["resume"] else _begun(folder, values)
+    # Policies of a resumed benchmark are named by its file, perhaps a stranger's; those of a new
+    # one were typed.
     found = partial(FoundName, file=str(folder / _FILE), is_trusted=values["trust"])
     named: Callable[[str], Name] = found if values["resume"] else str
     suite = next(one for one in (FULL, QUICK) if one.name == about["suite"])
@@ -80,6 +82,7 @@ def bench_command(output: str, **values: Any) -> int:
                 folder, about, suite, env_id, named, settings, values["max_failures"], reports
             )
     except Exit:
+        # `--trust` is named only where resuming would be refused without it.
         names = (text.removeprefix(f"{options.role_named(text)}=") for text in about["policies"])
         trust = "" if all(map(stays_here, names)) else " --trust"
         stderr().print(f"Continue with: pettingllms bench --resume {folder}{trust}", markup=False)
@@ -112,6 +115,7 @@ def _begun(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
         "policies": policies,
         "sampling": list(values["sampling_values"]),
         "prices": list(values["price_values"]),
+        # One seed for everybody: entries of one suite have played the same boards.
         "seed": 0,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"pettingllms": version("pettingllms")},
@@ -159,6 +163,8 @@ def _climbed(
     def play(level: int, num_tried: int | None, num_boards: int) -> VariantReport:
         part = "" if num_tried is None else f"-try-{num_tried}"
         path = folder / f"{env_id}-{level}{part}"
+        # Each cell is an evaluation of its own: what is finished is read, what was cut off goes
+        # on.
         if (path / "run.json").exists():
             run = RunFolder.open(path, trust=settings.trust)
         else:
@@ -171,6 +177,7 @@ def _climbed(
         return report.variants[MAIN]
 
     try:
+        # A game that the team cannot play at all is a result, too: none of its levels.
         return climbed(levels, suite.num_boards, play)
     except InvalidArgument as error:
         return GameResult(levels, skipped=str(error))

@@ -145,6 +145,7 @@ async def _judged(
             await policy.check(env)
         seats = _seats(env, team.policies, team.sampling, policies)
         others = _seats(env, instead, {}, policies) if instead else None
+        # One after another: the replays of one episode already fill what may run at a time.
         async for name, transcript in source.failed(policies, team):
             with replay_bar(name) as on_progress:
                 blame = await judge(transcript, seats, others, wanted, on_progress)
@@ -172,6 +173,7 @@ def _seats(
 def _with_options(team: RunTeam, roles: Sequence[str], values: Mapping[str, Any]) -> RunTeam:
     """The team with the policies and the sampling that were asked for."""
     policies = {**team.policies, **options.read_policies(values["policy_values"], roles)}
+    # The team of a run is whole by itself; a transcript does not know who played.
     missing = [role for role in roles if role not in policies] if not team.policies else []
     if missing:
         raise click.UsageError(
@@ -221,6 +223,7 @@ def open_source(source: str, values: Mapping[str, Any]) -> Source:
         UnknownEnvironment: If it is none of them.
     """
     path = Path(source)
+    # A Python file names an environment; everything else that exists is a recording.
     is_recorded = path.exists() and path.suffix != ".py"
     if is_recorded and (values["env_values"] or values["option_values"]):
         raise click.UsageError("--env and --option are as recorded; leave them out")
@@ -234,6 +237,7 @@ def open_source(source: str, values: Mapping[str, Any]) -> Source:
 
 
 def _of_training(path: Path, values: Mapping[str, Any]) -> Source:
+    # Its recorded trees, not new episodes: blame is about what has happened.
     run = options.run_environment(
         TrainingRun.open(path, trust=values["trust"]), values["environment"]
     )

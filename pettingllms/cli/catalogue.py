@@ -21,6 +21,7 @@ from pettingllms.sources import is_source
 from pettingllms.tables import visible
 from pettingllms.testing.documentation import sections_of
 
+# Without the arguments, which are a table of their own, and the example, which is long.
 _SHOWN_SECTIONS = (
     "Task",
     "Agents and roles",
@@ -131,6 +132,7 @@ def info_command(
     console.print(visible(env_id, "bold cyan"), visible(summary_of(env)), sep="  ")
     console.print()
     console.print(_facts(env_id, env))
+    # A stranger's class may have no docstring, or one without our sections: shown as it is.
     page = inspect.getdoc(type(env)) or ""
     sections = sections_of(page)
     if not sections:
@@ -237,5 +239,6 @@ def _default_json(default: Any) -> Any:
     try:
         json.dumps(default)
     except TypeError:
+        # Defaults may be any value, such as a class: then JSON holds how it is written.
         return repr(default)
     return default

@@ -102,6 +102,7 @@ def doctor_command(as_json: bool) -> int:
 
     Ends with 1 if something that is installed does not work.
     """
+    # Each in a process of its own: a package that crashes, hangs or ends Python is a finding.
     environments = {env_id: problem_of(_RESET, env_id) for env_id in registered_ids()}
     environments |= refused_ids()
     plug_ins = {group: _plug_ins(group) for group in (POLICIES, ALGORITHMS)}
@@ -150,6 +151,7 @@ def problem_of(code: str, *arguments: str) -> str | None:
         return f"did not end within {_TIMEOUT_S:g} s"
     if done.returncode == 0:
         return None
+    # The last line of a traceback says what happened; the others say where.
     lines = done.stderr.strip().splitlines()
     return lines[-1] if lines else f"ended with {done.returncode}"
 

@@ -26,6 +26,7 @@ def stdout(max_width: int | None = None) -> Console:
     Args:
         max_width: Maximum number of columns to use; None: all there are.
     """
+    # A pipe has no width, for which rich takes 80 columns: tables in files would be cut.
     console = Console(width=None if sys.stdout.isatty() else MAX_WIDTH)
     if max_width is not None:
         console.width = min(console.width, max_width)
@@ -34,11 +35,13 @@ def stdout(max_width: int | None = None) -> Console:
 
 def stderr() -> Console:
     """The console of messages and progress."""
+    # Messages hold commands to copy: no line is broken where the terminal ends.
     return Console(stderr=True, soft_wrap=True)
 
 
 def print_json(data: Any) -> None:
     """Print JSON data, and nothing else, to stdout."""
+    # Not through rich, which would wrap long texts; and NaN is no JSON to other programs.
     sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 

@@ -89,6 +89,7 @@ def _begun(runs: Sequence[str], values: Mapping[str, Any]) -> tuple[RunFolder, l
         values["out"] or options.free_folder("crossplay", str(plan.env_id)), plan
     )
     folder.path.mkdir(parents=True, exist_ok=True)
+    # Before the first episode: what is interrupted in its first minute can be resumed, too.
     write_whole(folder.path / RUNS, json.dumps(list(teams)) + "\n")
     return folder, list(teams)
 
@@ -105,6 +106,7 @@ def _resumed(path: Path, *, trust: bool) -> tuple[RunFolder, list[str]]:
 def _named(runs: Sequence[str], environment: str | None, *, trust: bool) -> dict[str, RunTeam]:
     """Name -> team; names are the last parts of the paths, where those differ."""
     short = [Path(run).name or run for run in runs]
+    # Names become heads of columns, for which whole paths are too long.
     names = short if len(set(short)) == len(short) else list(runs)
     if len(set(names)) < len(names):
         raise InvalidArgument("runs", list(runs), "every run or checkpoint once")

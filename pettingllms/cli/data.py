@@ -51,6 +51,7 @@ def check_command(
 
     SOURCE is a file (.jsonl, .jsonl.gz, .json, .parquet) or the name of a hub data set.
     """
+    # Environments bring their checks: the core knows the layout of no data set.
     checks = getattr(spec(env_id).load(), "data_checks", None)
     if checks is None:
         raise InvalidArgument("environment", env_id, "one that can check data, such as code_v0")

@@ -127,6 +127,7 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
         kwargs = held_out_kwargs(env_id, given)
     else:
         env_id, kwargs = trained.env_id, {**trained.held_out_kwargs(), **given}
+    # Which roles there are depends on the arguments, such as `team`: it has to be made.
     roles = roles_of(make(env_id, checks=False, **kwargs))
     line_up = options.read_policies(values["policy_values"], roles)
     if trained is not None:
@@ -153,6 +154,7 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
         num_samples=values["samples"],
         prices=options.read_prices(values["price_values"], line_up),
     )
+    # Before there is a folder: a plan that does not fit its environment leaves nothing behind.
     plan = plan.with_distinct_levels(plan.make_env())
     if plan.num_wanted is not None:
         stderr().print(pool_note(plan), markup=False, highlight=False)
@@ -198,6 +200,7 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     line_up = folder.plan.variants[MAIN]
     moved = options.read_policies(values["policy_values"], tuple(line_up))
     plan = folder.plan.with_policies(moved) if moved else folder.plan
+    # Prices decide no result: they may be named, or corrected, afterwards.
     if values["price_values"]:
         prices = options.read_prices(values["price_values"], plan.variants[MAIN])
         plan = replace(plan, prices={**plan.prices, **prices})
@@ -212,6 +215,7 @@ def _reported(folder: RunFolder, output: str, report: Report, failures: Counter[
     """Write and print the report of what is finished."""
     data = report.to_json() | {"failures": dict(failures.most_common())}
     parts = report_parts(report)
+    # An interrupted run may have episodes of one variant only.
     if {MAIN, SWAPPED} <= set(report.variants):
         results = list(folder.results())
         first, second = (
@@ -221,6 +225,7 @@ def _reported(folder: RunFolder, output: str, report: Report, failures: Counter[
         data["comparison"] = both.to_json()
         parts += [f"## {MAIN} and {SWAPPED}", *comparison_parts(both, MAIN, SWAPPED)]
     folder.write_report(data, as_markdown(parts))
+    # Without a finished episode there is nothing to read; programs get their JSON all the same.
     if report.variants or output != "text":
         print_result(output, data, parts)
 
@@ -264,6 +269,7 @@ def _compared(first: Side, second: Side, *, anyway: bool) -> Comparison:
             "runs of one task",
             "Compare them all the same with --anyway.",
         )
+    # Training runs keep shares of their evaluations, no episodes: there is nothing to pair.
     if first.results and second.results:
         contents = ({play.content for play in side.results} for side in (first, second))
         if not anyway or set.intersection(*contents):

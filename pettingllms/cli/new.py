@@ -75,6 +75,7 @@ def _first_turn(name: str, folder: Path) -> list[tuple[str, str]]:
         return _played(make(str(folder / f"{name}.py"), checks=False, render_mode="ansi"))
     finally:
         sys.dont_write_bytecode = writes
+        # The package will be installed under this name: a later import must not find this one.
         sys.modules.pop(name, None)
 
 

@@ -24,6 +24,7 @@ from pettingllms.trust import Name
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+# A role has no colon, slash or dot: `openai:m@http://h/v1?x=y` and `hf:runs/a=b` are policies.
 _ROLE_AND_REST = re.compile(r"([^\W\d_][\w-]*)=(.+)", re.DOTALL)
 _SAMPLING = tuple(field.name for field in fields(Sampling))
 
@@ -55,6 +56,7 @@ def flag(*names: str, help: str) -> Callable[[Command], Command]:
 
 def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Options that several commands share, in the order of their help."""
+    # Decorators apply from the bottom up, and help lists options from the top down.
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
@@ -257,6 +259,7 @@ def read_sampling(
             allowed += ", ".join(_SAMPLING[:-1]) + ", extra.NAME"
             raise InvalidArgument("--sampling", text, allowed + suggestion(name, _SAMPLING))
         _put(target, key, _value(value))
+    # Nothing was said: policies keep their own defaults, which a `Sampling()` would override.
     if not common and not any(special.values()):
         return dict(base or {})
     given = {role: asdict(sampling) for role, sampling in (base or {}).items()}
@@ -310,6 +313,7 @@ def run_environment(run: TrainingRun, name: str | None) -> TrainingRun:
 
 def free_folder(what: str, env_id: str) -> Path:
     """A folder that does not exist yet, `runs/WHAT-ID-TIME`, where none is named."""
+    # Local time, for people; two runs of one second get a number.
     stem = f"runs/{what}-{short_name(env_id)}-{datetime.now():%Y%m%d-%H%M%S}"
     path, number = Path(stem), 1
     while path.exists():
@@ -333,6 +337,7 @@ def _sampling(*layers: Mapping[str, Any]) -> Sampling:
     """The sampling of layers, of which later ones count."""
     merged: dict[str, Any] = {}
     for layer in layers:
+        # Fields of `extra` add up over the layers; everything else is replaced.
         extra = {**merged.get("extra", {}), **layer.get("extra", {})}
         merged = {**merged, **layer, **({"extra": extra} if extra else {})}
     return Sampling(**merged)
@@ -340,6 +345,8 @@ def _sampling(*layers: Mapping[str, Any]) -> Sampling:
 
 def _value(text: str) -> Any:
     try:
+        # `size=6` is a number, `team=single` a text: quotes would have to be escaped for the
+        # shell.
         return json.loads(text)
     except ValueError:
         return text

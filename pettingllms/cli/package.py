@@ -67,6 +67,7 @@ class Parcel(NamedTuple):
         """
         words = [f"{key}_{value}" for key, value in self.arguments.items()]
         name = re.sub(r"[^a-z0-9]+", "_", "_".join([self.env_id, *words]).lower()).strip("_")
+        # Long arguments, such as prompts, exceed what file systems take as a name.
         if len(name) <= _LONGEST_NAME:
             return name
         return f"{name[:_LONGEST_NAME]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -169,6 +170,8 @@ def write_parcel(parcel: Parcel, parent: Path) -> list[Path]:
         raise InvalidArgument("in", str(parent), f"a folder without {parcel.name} in it")
     fields = _fields(parcel, env)
     tree = f"hubs/{HUBS[parcel.hub]}"
+    # Harbor's unit is a task, a folder per level; the other hubs install one package for all
+    # levels.
     if parcel.hub != "harbor":
         return list(write_tree(tree, target, partial(_filled, fields)))
     if len(env.possible_agents) > 1:
@@ -226,6 +229,8 @@ def _level_fields(env: TextEnv[Any], seed: int) -> dict[str, str]:
 
 def _examples(parcel: Parcel, env: TextEnv[Any]) -> Iterator[str]:
     """Yield the rows of NeMo Gym's example data, five at most."""
+    # NeMo Gym sends its rows to the model's API as they are: tools as OpenAI's Responses have
+    # them.
     tool = {
         "type": "function",
         "name": "act",
@@ -272,6 +277,7 @@ def _written(source: Traversable, target: Path, filled: Callable[[str], str]) ->
         elif entry.name.endswith(SUFFIX):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(filled(entry.read_text(encoding="utf-8")), encoding="utf-8")
+            # A wheel does not keep the permissions of templates.
             if path.suffix == ".sh":
                 path.chmod(0o755)
             yield path

@@ -55,6 +55,7 @@ def play_command(**values: Any) -> int:
     Otherwise roles without a --policy follow the first scripted policy of the environment.
     """
     kwargs = options.read_pairs(values["env_values"], "--env")
+    # Who names nothing wants to see the game, not to wait for team-mates.
     is_open = not (values["person"] or values["policy_values"] or "team" in kwargs)
     if is_open and _can_be_alone(values["env_id"]):
         kwargs["team"] = ALONE
@@ -79,6 +80,7 @@ def play_command(**values: Any) -> int:
         seed=values["seed"], options=options.read_pairs(values["option_values"], "--option")
     )
     settings = options.policy_settings(values)
+    # One loop for the whole game: clients of servers keep their connections in it.
     with asyncio.Runner() as runner:
         policies = {role: load_policy(line_up[role], settings) for role in others}
         try:
@@ -167,6 +169,8 @@ class _Game:
                 case Say(text):
                     assert self._recorder.transcript is not None
                     steps = len(self._recorder.transcript.steps)
+                    # A snapshot, not a replay: team-mates need not be asked for the same answers
+                    # again.
                     self._earlier.append((env.snapshot(), steps))
                     self._step(text, "you", show_text=False)
                     return True
@@ -185,6 +189,7 @@ class _Game:
         snapshot, steps = self._earlier.pop()
         self._env.restore(snapshot)
         assert self._recorder.transcript is not None
+        # What was taken back was never said: the recording would not replay with it.
         del self._recorder.transcript.steps[steps:]
         self._console.print("taken back", style="yellow")
         return True

@@ -128,6 +128,7 @@ def progress_bar(seen: Progress) -> Generator[Show]:
 
         return shown
 
+    # A bar would fill the log of a job with thousands of lines.
     if not sys.stderr.isatty():
         yield and_keep(_Lines().show)
         return

@@ -58,6 +58,7 @@ def replay_command(
             if path.is_dir()
             else Transcript.load(path, trust=trust)
         )
+        # Before anything is shown: a recording that diverges is not to be believed.
         transcript.replay()
     console = stdout()
     if not quiet:
@@ -89,6 +90,7 @@ def _show(console: Console, transcript: Transcript, prompts: bool) -> None:
     console.print(visible(str(transcript.id), "bold cyan"), f"seed {transcript.seed}")
     console.print(Panel(visible(str(env.render())), title="start", title_align="left"))
     for step in transcript.steps:
+        # With how the completion ended and what it cost: games may price that.
         env.step(action_of(step))
         _show_step(console, step, str(env.render()), prompts)
 
@@ -152,6 +154,7 @@ def view_command(
     folder of recorded episodes. Of several runs, or a folder of runs, a page that compares them is
     written too: curves over each other, and what differs in their configurations.
     """
+    # A folder that is no run itself stands for the runs in it.
     paths = [path for run in runs for path in (runs_below(run) or [run])]
     if is_live:
         return _serve(paths, port, replays, is_opened=is_opened)

@@ -83,6 +83,8 @@ class GameResult(NamedTuple):
 
     def num_in_full(self, num_boards: int) -> int:
         """The episodes of all levels up to the first that is not passed, on all boards."""
+        # The level that is not passed would have been played in full, too, to know that it is
+        # not.
         return num_boards * min(len(self.passed) + 1, len(self.levels)) * bool(self.measured)
 
 

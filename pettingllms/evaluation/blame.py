@@ -181,6 +181,7 @@ class _Means:
     def __init__(self, replayed: Replayed, plan: _Plan, measure: str) -> None:
         self._is_share = measure == SUCCESS
         self._values = {place: self._measured(replayed.ends.get(place, [])) for place in plan.forks}
+        # One end has no spread, and without spread there is no interval.
         if missing := [place for place, values in self._values.items() if len(values) < 2]:
             raise InvalidArgument(
                 "replays",
@@ -199,6 +200,7 @@ class _Means:
         if place in self._known:
             (value,) = self._measured([self._known[place]])
             return Interval(value, value, value)
+        # Where all keep their policies, the present team plays: that is moment 0.
         values = self._values[0 if place == self._all else place]
         if not self._is_share:
             return mean_interval(values, confidence)
@@ -319,6 +321,7 @@ def moments_of(transcript: Transcript) -> list[ReplayPoint]:
     for env, step in zip(transcript.moments(), ahead, strict=True):
         if found:
             earned += fmean(env.rewards.values())
+        # `moments` goes on with one environment; each point needs a fork of its own.
         found.append(ReplayPoint(env.fork(), dict(chats), earned))
         if step is not None:
             remember(chats, prompt_of(env, chats, 0), step["action"])

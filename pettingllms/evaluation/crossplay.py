@@ -217,6 +217,7 @@ def cross_play(
         return [play for cell in chosen for play in plays[cell.variant]]
 
     own, mixed = cells[: len(runs)], cells[len(runs) :]
+    # Level by level: what makes a level hard for everybody cancels.
     both = compare(of(mixed), of(own))
     return CrossPlay(
         runs=runs,

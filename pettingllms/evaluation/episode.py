@@ -159,6 +159,7 @@ async def play_episode(
     Raises:
         PolicyFailure: A prompt could not be answered.
     """
+    # A fork: many episodes are played at the same time.
     recorder = RecordTranscripts(env.fork())
     recorder.reset(seed=spec.level_seed, options=options)
     raw, transcript = recorder.env, recorder.transcript
@@ -429,6 +430,7 @@ def bill_of(
         recorded.add(record.key)
         _charge(bill, record.variant, role_of(record.agent), record.usage)
     for key, roles in finished:
+        # Where answers are on record they are the bill; results would count them twice.
         if key not in recorded:
             for role, usage in roles.items():
                 _charge(bill, key[0], role, usage)

@@ -250,6 +250,7 @@ def verdict(blame: Blame) -> str:
     found = f"No single answer surely lost it; the largest drop is that of {where}."
     if sure := [str(answer.index + 1) for answer in blame.answers if answer.drop.low > 0]:
         found += f" Surely above 0, but smaller: {', '.join(sure)}."
+    # What is mostly lost from the start has little to drop, whoever is to blame.
     if blame.measure == SUCCESS and start.value < 0.5:
         found += (
             f" The present policies solve this level in {share(start)} of plays anyway: look at "

@@ -277,6 +277,7 @@ def swapped(line_up: Mapping[str, Name]) -> dict[str, Name]:
         InvalidArgument: If all roles have the same policy, so that nothing would change.
     """
     names = list(line_up.values())
+    # By name: two roles with one policy would swap nothing, at twice the cost.
     if len(set(map(str, names))) < 2:
         raise InvalidArgument(
             "swap", names_of(line_up), "a team with at least two different policies"

@@ -129,6 +129,7 @@ def _bill_rows(variant: VariantReport) -> list[tuple[str, str]]:
     if not spent.num_requests:
         return []
     rows = [("tokens spent", tokens(spent))]
+    # Only where attempts were lost: otherwise two rows would say the same.
     if spent != used:
         rows.append(("of finished episodes", tokens(used)))
     priced = [role for role in roles if role.has_price]

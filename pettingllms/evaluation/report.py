@@ -260,6 +260,7 @@ def _role(
         policy=policy,
         num_actions=num_actions,
         reward=level_mean(levels, partial(role_reward, role)),
+        # A role that never acted has no share that could be estimated.
         parse_errors=clustered_share(
             [sum(part.parse_errors for part in level) for level in plays],
             [sum(part.num_actions for part in level) for level in plays],

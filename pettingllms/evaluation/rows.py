@@ -79,6 +79,7 @@ def write_rows(rows: Iterable[Row], path: str | Path) -> int:
     target = Path(path)
     if target.suffix not in FORMATS:
         raise InvalidArgument("file", str(path), "a name that ends in " + " or ".join(FORMATS))
+    # All of them before there is a file: a damaged line, or a divergence, leaves none behind.
     found = list(rows)
     if not found:
         raise InvalidArgument(
@@ -224,6 +225,7 @@ def _sft(rows: Iterable[Row]) -> Iterator[Row]:
 def _preference(rows: Iterable[Row]) -> Iterator[Row]:
     for _, group in groupby(rows, key=_decision_of):
         candidates = list(group)
+        # Of equal ones the first, in the order in which they were drawn.
         best, worst = max(candidates, key=_worth), min(candidates, key=_worth)
         if _worth(best) > _worth(worst):
             yield {

@@ -76,6 +76,7 @@ def differences(first: Side, second: Side) -> dict[str, tuple[Any, Any]]:
     """
     one, other = ({**side.task, **side.settings} for side in (first, second))
     kinds = ({p for p in _KINDS if any(k.startswith(p) for k in side)} for side in (one, other))
+    # What only one kind of run records is no difference between two runs.
     alone = set.symmetric_difference(*kinds)
     return {
         key: (one.get(key), other.get(key))
@@ -177,6 +178,7 @@ def _variants(
         if one is line or name.startswith(_SCRIPTED)
     }
     report = run.path / "eval.json"
+    # `eval.json` is of the end of the run, and says nothing of earlier steps.
     if line is lines[-1] and report.is_file():
         after = json.loads(report.read_text(encoding="utf-8")).get("after") or {}
         if after.get("step") == line["step"]:

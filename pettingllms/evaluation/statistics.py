@@ -203,6 +203,7 @@ def sign_test(num_better: int, num_worse: int) -> float:
 def correlation_of(first: Sequence[float], second: Sequence[float]) -> float:
     """Pearson's correlation of paired values; 0 where one side does not vary."""
     try:
+        # Rounding may carry it past 1, where the root of the square-and-add rule is imaginary.
         return max(-1.0, min(1.0, correlation(first, second)))
     except StatisticsError:
         return 0.0

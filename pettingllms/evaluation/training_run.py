@@ -71,6 +71,7 @@ class TrainingRun:
                 f"{file} cannot be read as the configuration of a training run "
                 f"({type(error).__name__}: {error})"
             ) from error
+        # Absolute: names of policies hold the path, and plans are read from anywhere.
         return cls(Path(path).resolve(), config, trust)
 
     @property
@@ -101,6 +102,7 @@ class TrainingRun:
         rollout = self.config.get("rollout", {})
         per_role = _of_environment(rollout.get("per_role", {}), name)
         part = replace(self, config={**config, "rollout": {**rollout, "per_role": per_role}})
+        # Which roles it has depends on its arguments: it has to be made.
         played = roles_of(make(part.env_id, checks=False, **part.held_out_kwargs()))
         roles = {role: part.config["roles"][role] for role in played}
         return replace(part, config={**part.config, "roles": roles})
@@ -331,9 +333,12 @@ def tree_moments(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[RecordTr
         followed, agent = decision["candidates"][decision["chosen"]], decision["agent"]
         _compare(index, "agent", agent, env.agent_selection)
         _compare(index, "observation", decision["observation"], str(env.observe(agent)))
+        # As recorded: games may price tokens, and counting again would need the model's
+        # tokenizer.
         counts = TokenCounts(decision["num_prompt_tokens"], followed["num_tokens"])
         recorder.step(Action(followed["text"], followed["finish_reason"], counts))
         played = {**env.infos[agent], "reward": env.rewards[agent]}
+        # What training scaled or judged is recorded beside what the environment gave.
         recorded = {**followed, "reward": followed.get("env_reward", followed["reward"])}
         for key in _COMPARED:
             _compare(index, key, recorded[key], played[key])

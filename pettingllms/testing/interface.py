@@ -130,6 +130,7 @@ def check_determinism(subject: Subject) -> None:
         first = episode(env, seed)
         require(first == episode(env, seed), f"seed {seed} played twice gave two episodes")
         require(first == episode(other, seed), f"seed {seed} differs between two environments")
+    # Without a seed the environment draws one, which must be enough to come back.
     env.reset(seed=5)
     env.reset()
     chained = env.state_hash()
@@ -174,6 +175,7 @@ def check_other_process(subject: Subject) -> None:
         capture_output=True,
     )
     message = process.stderr.decode(errors="replace")[-2000:]
+    # Before that word the fault is in the sending, and says nothing of the environment.
     if not process.stdout.startswith(_ARRIVED):
         raise SkippedCheck(f"The environment cannot be made in another process: {message}")
     if process.returncode:

@@ -21,6 +21,7 @@ from pettingllms.viewer.runs import OpenedRun
 
 _ROW = r"(?:[ \t]*\d+ )?(?:\S ){2,}\S[ \t]*|[#@+$*.PG_ ]{3,}"
 _REWARD_TOLERANCE = 1e-9
+# A list of all moves on a large board would fill the table of candidates.
 _MAX_ACTION = 400
 _GRID = re.compile(rf"^(?:{_ROW})(?:\n(?:{_ROW})){{2,}}$", re.MULTILINE)
 
@@ -81,9 +82,11 @@ class Boards:
 
     def _stop(self, problem: str) -> None:
         self._is_off = True
+        # One episode that goes another way says that the environment has changed: all would.
         self._problem = problem.rstrip(".")
 
     def _replay(self, episode: ShownEpisode) -> None:
+        # Whether it can be shown or not: each try costs a level and its steps.
         self._left -= 1
         env = self._opened(episode)
         if env is None:

@@ -289,6 +289,7 @@ class LineFile:
             convert: Converts the JSON value of a line; a KeyError, TypeError,
                 AttributeError or ValueError of it says that the line is not what it should be.
         """
+        # A live page reads the same file again and again.
         self._unreadable, self._is_cut_off = [], False
         if not self.path.exists():
             return
@@ -338,6 +339,7 @@ def _finite(text: str) -> float | str:
     return value if math.isfinite(value) else text
 
 
+# Of rewards in the index, which the page loads as a whole; episodes keep every digit.
 _DIGITS = 6
 
 
@@ -391,6 +393,7 @@ class EpisodeIndex:
 def _append(columns: dict[str, list[Any]], values: Any, position: int) -> None:
     for name, value in values.items():
         column = columns.setdefault(name, [])
+        # Who first appears late has null before; columns are padded only when they grow.
         column += [None] * (position - len(column))
         column.append(round(value, _DIGITS) if isinstance(value, float) else value)
 

@@ -52,6 +52,7 @@ class LiveServer:
             raise ViewerError(
                 f"port {port} of {HOST} cannot be served ({error}). Name another one (--port)."
             ) from error
+        # Browsers keep connections open, for which Ctrl+C must not wait.
         self._server.daemon_threads = True
         self.url = f"http://{HOST}:{self._server.server_port}/"
 
@@ -81,6 +82,7 @@ class _LivePage:
 
     def latest(self) -> tuple[str, bytes]:
         """Version and content of the page."""
+        # Several tabs ask at once; the page is built once for all of them.
         with self._lock:
             version = self._version_now()
             started = time.monotonic()
@@ -165,6 +167,7 @@ class _PageHandler(BaseHTTPRequestHandler):
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
+        # The same address has another page every few seconds.
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
         self.wfile.write(content)

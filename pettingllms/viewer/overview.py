@@ -65,6 +65,7 @@ class Overview:
     def _differences(self) -> dict[str, list[Any]]:
         """Key -> value in every run, null where it has none, of the keys that differ."""
         keys = dict.fromkeys(key for run in self._runs for key in run.settings)
+        # A key that a run lacks counts as different: its default may be another one.
         rows = {key: [run.settings.get(key) for run in self._runs] for key in keys}
         return {
             key: values

@@ -114,6 +114,7 @@ def write_overview(runs: Sequence[Path], target: str | Path) -> ViewSummary:
     path = Path(target)
     # Bytes: a folder's name need not be text, nor free of what means something in an address.
     pages = [os.fsencode(os.path.relpath(run / "view.html", path.parent)) for run in runs]
+    # Relative, so that the folder of runs can be moved or sent as a whole.
     links = list(map(quote, pages))
     overview = Overview([open_run(run) for run in runs], links)
     num_episodes = _written(path, partial(fill_overview, overview=overview))
@@ -170,6 +171,7 @@ def _written(path: Path, fill: Callable[[IO[str]], int]) -> int:
     """Let a page be filled next to its place and move it there: the old page or the new one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # A page can be made again: it need not survive a power cut.
         with whole_file(path, is_durable=False) as file:
             result = fill(file)
     except OSError as error:
@@ -205,6 +207,7 @@ class _Page:
 
     def add(self, name: str, text: str) -> None:
         # JSON text is ASCII: lone surrogates of model text stay escaped until JSON.parse.
+        # Without the time of day, so that equal runs give equal pages.
         packed = gzip.compress(text.encode("ascii"), compresslevel=6, mtime=0)
         content = base64.b64encode(packed).decode("ascii")
         self._file.write(
@@ -249,6 +252,7 @@ def _head(run: OpenedRun, num_episodes: int) -> dict[str, Any]:
 
 
 def _script() -> str:
+    # One function around all: what scripts define is out of reach for anything else.
     return "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
 
 

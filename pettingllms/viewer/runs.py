@@ -38,6 +38,7 @@ def open_run(path: Path) -> OpenedRun:
         ViewerError: It is none of them, or is damaged beyond single lines.
     """
     if path.is_dir():
+        # Before config.toml: an evaluation may lie in the folder of the run that it is of.
         if (path / "run.json").is_file():
             return _evaluation(path)
         if (path / "config.toml").is_file():
@@ -154,6 +155,7 @@ def _evaluation(path: Path) -> OpenedRun:
 
 
 def _transcripts(path: Path, files: list[Path]) -> OpenedRun:
+    # First lines alone: episodes are read one by one, when the page takes them.
     headers = [parse_json(_first_line(file)) for file in files]
     first, env_ids = headers[0], sorted({str(header.get("id")) for header in headers})
     notices: list[str] = []

@@ -168,6 +168,7 @@ def training_table(evaluations: Mapping[str, Columns], num_steps: Any) -> dict[s
     """
     learnt = [n for n in evaluations if not n.startswith((*_SCRIPTED, UNTOUCHED))]
     steps = sorted({step for name in learnt for step in evaluations[name]["step"]})
+    # One column as long as the first evaluation is also the latest.
     moments = [(step, "") for step in dict.fromkeys((*steps[:1], *steps[-1:]))]
     columns = [moment_name(step, evaluations, num_steps) for step, _ in moments]
     if any(name.startswith(UNTOUCHED) for name in evaluations):
@@ -221,6 +222,7 @@ def _cell(columns: Columns | None, step: int) -> dict[str, Any] | None:
 # Causes in the table, the most frequent first; the others are counted together.
 MAX_CAUSES = 8
 _MAX_CAUSE = 100
+# Causes that differ in numbers or quotes alone are one row of the table.
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 _ENDINGS = {
     "terminated": "ended unsolved",
@@ -266,6 +268,7 @@ class FailureCounts:
             totals[role_of(decision["agent"])] += len(decision["candidates"])
         for failure, decision, candidate in failures_of(episode):
             counts[failure] += 1
+            # The first one: somewhere to look, wherever that is.
             self._places.setdefault((failure, group), (position, decision, candidate))
 
     def table(self, columns: Mapping[str, Hashable]) -> dict[str, Any]:
