@@ -1,15 +1,22 @@
 """What planning games share: teams, proposals, programs, rewards, costs, prompts."""
 
+import math
 import random
+import sys
+import textwrap
 
+import numpy as np
 import pytest
 
 import pettingllms
-from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.testing import play, transcript_of
+from pettingllms.errors import (
+    InvalidArgument,
+    LevelFormatError,
+    MissingDependency,
+    UnreachableRequest,
+)
+from pettingllms.testing import HOSTILE_TEXTS, play, transcript_of
 from pettingllms.testing.play import mixed_actor, scripted_actor
-from pettingllms_envs.blocksworld import BlocksworldEnv
-from pettingllms_envs.queens import QueensEnv
 from pettingllms_envs.team_table import TEAMS
 
 GAMES = ["blocksworld_v0", "queens_v0"]
@@ -46,15 +53,6 @@ def test_golden_transcripts(golden, env_id, team, observation_mode):
     env = pettingllms.make(env_id, checks=False, split="validation", **kwargs)
     suffix = "_delta" if observation_mode == "delta" else ""
     golden(f"{env_id.removesuffix('_v0')}_{team}{suffix}", transcript_of(env, 3, player))
-
-
-@pytest.mark.parametrize("env", [BlocksworldEnv, QueensEnv])
-def test_the_documented_example_runs(env):
-    example = (env.__doc__ or "").split("```python\n")[1].split("```")[0]
-    lines = [line.removeprefix("    ") for line in example.split("\n")]
-    scope = {}
-    exec(compile("\n".join(lines), "example", "exec"), scope)
-    assert scope["info"]["success"]
 
 
 @pytest.mark.parametrize("env_id", GAMES)
@@ -184,3 +182,201 @@ def test_levels_beyond_the_budget_are_refused(env_id):
     env = pettingllms.make(env_id, max_turns=1, moves_per_turn=1, min_moves=1, checks=False)
     with pytest.raises(InvalidArgument, match="Raise max_turns or moves_per_turn"):
         env.reset(seed=0, options={"level": FAR[env_id]})
+
+
+ALL = ["blocksworld_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0"]
+CORRIDOR = "#######\n#@ $ .#\n#     #\n#######"
+TWO_LEVELS = {
+    "blocksworld_v0": ("CAB D -> DC BA", "AB -> BA"),
+    "plan_path_v0": ("P..#\n##..\n...G", "PG\n.."),
+    "queens_v0": (LEVELS["queens_v0"], FAR["queens_v0"]),
+    "sokoban_v0": (CORRIDOR, "#####\n#@$.#\n#####"),
+    "sudoku_v0": ("0234341221434321", "0034341221434321"),
+}
+every_game = pytest.mark.parametrize("env_id", ALL)
+every_team = pytest.mark.parametrize("team", TEAMS)
+
+
+def made(env_id, **kwargs):
+    return pettingllms.make(env_id, checks=False, **kwargs)
+
+
+@every_game
+def test_the_documented_example_runs(env_id):
+    example = (type(made(env_id)).__doc__ or "").split("```python\n")[1].split("```")[0]
+    scope = {}
+    exec(compile(textwrap.dedent(example), "example", "exec"), scope)
+    assert scope["info"]["success"]
+
+
+@every_game
+@every_team
+def test_solved_beats_unsolved(env_id, team):
+    roomy = {"moves_per_turn": 40} if env_id == "plan_path_v0" else {}
+    rng, env = random.Random(1), made(env_id, team=team, **roomy)
+    oracle, final = scripted_actor("oracle", rng), env.possible_agents[-1]
+
+    def late(env, agent):
+        """The worst honest way to the goal: three turns of rubbish, then the solution."""
+        return oracle(env, agent) if (env.turn, agent) == (3, final) else "rubbish"
+
+    players = [mixed_actor(rng), *(scripted_actor(p, rng) for p in ("greedy", "random"))]
+    for seed in range(15):
+        for player in (rng.choice(players), late):
+            env.reset(seed=seed)
+            steps = play(env, player)
+            success = steps[-1]["info"]["success"]
+            assert success or player is not late
+            for agent in env.possible_agents:
+                gained = math.fsum(step["rewards"][agent] for step in steps)
+                assert gained >= 1.05 - 1e-9 if success else gained < 0.1
+
+
+@every_game
+def test_promising_without_doing_pays_nothing(env_id):
+    env = made(env_id, team="proposer-planner")
+    env.reset(seed=0)
+    promise = env.scripted_action("proposer_0", "oracle", random.Random(0))
+    total = 0.0
+    for _ in range(4):
+        for text in (promise, "#### []"):
+            agent = env.agent_selection
+            env.step(text)
+            total += env.infos[agent]["reward_parts"]["team"]
+    assert total == pytest.approx(0)
+
+
+@every_game
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("print(1/0)", "ZeroDivisionError"),
+        ("def", "SyntaxError"),
+        ("pass", "nothing was printed"),
+        ("print('hello')", "hello"),
+        ("print('x' * 50_000)", "characters left out"),
+        ("open('/etc/passwd').read()", "status: "),
+        *((f"print({{right!r}}, flush=True)\n{end}", "") for end in ("1 / 0", "exit(1)", "def")),
+        ("import os\nprint({right!r}, flush=True)\nos.abort()", ""),
+    ],
+)
+def test_programs_that_fail_or_have_no_answer_propose_nothing_and_cost(env_id, program, said):
+    env, planner = made(env_id), made(env_id, team="single")
+    for one in (env, planner):
+        one.reset(seed=0)
+    right = planner.scripted_action("planner_0", "oracle", random.Random(0))
+    env.step(f"```python\n{program.replace('{right!r}', repr(right))}\n```")
+    assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.05 / env.max_turns}
+    assert not env.state().proposal
+    prompt = env.observe("planner_0")
+    assert said in prompt
+    assert len(prompt) < 5000
+
+
+LONG = [
+    "#### move([" + "R," * 200_000 + "R])",
+    "#### " + ("check([" + "[16,16,16]," * 512 + "]) ") * 9,
+    "#### walk(1,1) walk(1," + " " * 200_000 + "2)",
+    "#### [" + "R," * 200_000 + "R]",
+    "#### [" + "[-9999,-9999,-9999]," * 512 + "]",
+    "#### [" + "[1,1,1]," * 100_000 + "]",
+    "```python\n#" + "x" * 19_000 + "\nprint(['R'] * 200_000)\n```",
+    "```python\n#" + "x" * 19_000 + "\nprint([[-9999, -9999, -9999]] * 512)\n```",
+    "```python\nimport sys\nsys.stderr.write('x' * 10**6)\nsys.exit(1)\n```",
+    "```python\n" + "x" * 200_000 + "\n```",
+    "R" * 200_000,
+    *(unit * 50_000 for unit in ("push(", "walk(1, ", 'move(["U",', "[U,", "``` ", "[[1,")),
+]
+
+
+@every_game
+@pytest.mark.parametrize("team", ["tool-planner", "proposer-planner"])
+@pytest.mark.parametrize("text", LONG, ids=range(len(LONG)))
+def test_long_texts_are_read_in_linear_time_and_prompts_stay_bounded(env_id, team, text):
+    env = made(env_id, team=team)
+    env.reset(seed=0)
+    for agent in env.possible_agents:
+        env.step(text)
+        assert len(env.observe(agent)) < 20_000
+        assert len(env.state().tool_call) + len(env.state().tool_result) < 8_000
+    assert env.observation_space("planner_0").contains(env.observe("planner_0"))
+
+
+@every_game
+@every_team
+def test_every_placeholder_has_a_value_and_prompts_are_short(env_id, team):
+    env = made(env_id, team=team)
+    env.reset(seed=0)
+    assert all(len(env.observe(agent).split()) < 400 for agent in env.possible_agents)
+    names = type(env).prompt_fields
+    everything = {"system": "", "user": "".join(f"«{{{name}}}»" for name in names)}
+    prompts = {role: everything for role in env.prompts}
+    env = made(env_id, team=team, prompts=prompts)
+    env.reset(seed=0)
+    while env.acting():
+        agent = env.agent_selection
+        assert env.observe(agent).count("»") == len(names)
+        env.step(env.scripted_action(agent, "random", random.Random(0)))
+
+
+@every_game
+def test_many_steps_keep_nothing(env_id):
+    env, rng = made(env_id, team="proposer-planner", max_turns=3), random.Random(0)
+    texts = [*HOSTILE_TEXTS, "#### [U,R]", "#### [[1,1,1],[2,2,2]]", "#### [[0,2]]", "LLL"]
+    for seed in range(30):
+        env.reset(seed=seed)
+        play(env, lambda _env, _agent: rng.choice(texts))
+    assert len(str(env.state())) < 3000
+
+
+@every_game
+def test_levels_come_from_texts_files_and_options(env_id, tmp_path):
+    one, other = levels = TWO_LEVELS[env_id]
+    (tmp_path / "a.txt").write_text("\n\n".join(levels) + "\n")
+    (tmp_path / "b.txt").write_text(f"\n\n{one}\n")
+    for given in (list(levels), tmp_path / "*.txt", str(tmp_path / "a.txt")):
+        env = made(env_id, levels=given, team="single", render_mode="ansi")
+        seen = set()
+        for seed in range(20):
+            env.reset(seed=seed)
+            seen.add(env.level_hash())
+        assert len(seen) == 2
+    env.reset(seed=0, options={"level": one})
+    first = env.level_hash()
+    env.reset(seed=0, options={"level": other})
+    assert {first, env.level_hash()} == seen
+    (tmp_path / "c.txt").write_text(f"{one}\n\n?!\n")
+    for wrong, kind, word in [
+        ([], InvalidArgument, "levels"),
+        ([3], InvalidArgument, "levels"),
+        (str(tmp_path / "nothing*"), InvalidArgument, "No file matches"),
+        (tmp_path / "c.txt", LevelFormatError, rf"c\.txt.*line {one.count(chr(10)) + 3}"),
+    ]:
+        with pytest.raises(kind, match=word):
+            made(env_id, levels=wrong)
+    for level, kind in ((5, InvalidArgument), ("?!", LevelFormatError)):
+        with pytest.raises(kind):
+            env.reset(seed=0, options={"level": level})
+
+
+@pytest.mark.parametrize("env_id", ["plan_path_v0", "sokoban_v0", "sudoku_v0"])
+def test_pictures_change_with_the_game_and_need_the_render_extra(env_id, monkeypatch):
+    env = made(env_id, team="single", render_mode="rgb_array")
+    env.reset(seed=0)
+    image = env.render()
+    assert (image.dtype, image.shape[2]) == (np.uint8, 3)
+    env.step(env.scripted_action("planner_0", "oracle", random.Random(0)))
+    assert (env.render() != image).any()
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingDependency, match=r"pettingllms\[render\]"):
+        env.render()
+
+
+@pytest.mark.parametrize("env_id", ["sokoban_v0", "sudoku_v0"])
+@every_team
+def test_golden_transcripts_of_mixed_play(golden, env_id, team):
+    game, rng = env_id.removesuffix("_v0"), random.Random(5)
+    more = {"boxes": 2} if game == "sokoban" else {}
+    greedy = transcript_of(made(env_id, team=team, **more), 3, scripted_actor("greedy", rng))
+    mixed = transcript_of(made(env_id, team=team), 4, mixed_actor(rng))
+    golden(f"{game}_{team}".replace("-", "_"), greedy + "\n" + mixed)

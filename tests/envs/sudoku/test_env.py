@@ -1,21 +1,17 @@
 """The environment: rewards, teams, tools, levels, texts."""
 
 import json
-import math
 import random
-import sys
 
 import numpy as np
 import pytest
 
 from pettingllms.errors import (
     InvalidArgument,
-    LevelFormatError,
-    MissingDependency,
     UnreachableRequest,
 )
-from pettingllms.testing import HOSTILE_TEXTS, check_env, play
-from pettingllms.testing.play import mixed_actor, scripted_actor, transcript_of
+from pettingllms.testing import check_env
+from pettingllms.testing.play import mixed_actor
 from pettingllms_envs import grid
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate
@@ -72,33 +68,6 @@ def test_team_parts_add_up_to_the_real_progress(kwargs):
                 assert env.state().position == before.position
 
 
-@pytest.mark.parametrize("kwargs", TEAMS, ids=names)
-def test_solved_beats_unsolved(kwargs):
-    rng = random.Random(1)
-    for seed in range(20):
-        env = SudokuEnv(**kwargs)
-        env.reset(seed=seed)
-        player = rng.choice([mixed_actor(rng), scripted_actor("random", rng)])
-        steps = play(env, player)
-        for agent in env.possible_agents:
-            gained = math.fsum(step["rewards"][agent] for step in steps)
-            assert gained >= 1.05 - 1e-9 if steps[-1]["info"]["success"] else gained < 0.1
-        env.reset(seed=seed)
-        # The worst honest way to the goal: three turns of rubbish, then the solution.
-        final = env.possible_agents[-1]
-        oracle = scripted_actor("oracle", rng)
-        steps = play(env, _late(oracle, final))
-        assert steps[-1]["info"]["success"]
-        assert all(
-            math.fsum(step["rewards"][agent] for step in steps) >= 1.05 - 1e-9
-            for agent in env.possible_agents
-        )
-
-
-def _late(oracle, final):
-    return lambda env, agent: oracle(env, agent) if (env.turn, agent) == (3, final) else "rubbish"
-
-
 def test_writing_and_clearing_pays_nothing():
     env = SudokuEnv(team="proposer-planner", max_turns=20)
     for seed in range(10):
@@ -115,20 +84,6 @@ def test_writing_and_clearing_pays_nothing():
                 total += env.infos[agent]["reward_parts"]["team"]
         assert env.state().position == state.position
         assert total == pytest.approx(0)
-
-
-def test_promising_without_doing_pays_nothing():
-    env = SudokuEnv(team="proposer-planner")
-    env.reset(seed=0)
-    rng = random.Random(0)
-    promise = env.scripted_action("proposer_0", "oracle", rng)
-    total = 0.0
-    for _ in range(4):
-        for text in (promise, "#### []"):
-            agent = env.agent_selection
-            env.step(text)
-            total += env.infos[agent]["reward_parts"]["team"]
-    assert total == pytest.approx(0)
 
 
 def test_given_values_cannot_be_overwritten():
@@ -182,63 +137,6 @@ def test_what_a_program_prints_is_proposed():
     assert "thinking [[1,1,1]]" in text
     assert "grid = [list(map(int" in text
     assert env.state().position == state.position
-
-
-@pytest.mark.parametrize(
-    ("program", "told"),
-    [
-        ("print(1/0)", "ZeroDivisionError"),
-        ("def", "SyntaxError"),
-        ("pass", "nothing was printed"),
-        ("print('hello')", "hello"),
-        ("print('x' * 50_000)", "characters left out"),
-        ("open('/etc/passwd').read()", "status: "),
-    ],
-)
-def test_programs_without_an_answer_cost_and_are_told(program, told):
-    env = SudokuEnv()
-    env.reset(seed=0)
-    env.step(f"```python\n{program}\n```")
-    assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.0125}
-    text = env.observe("planner_0")
-    assert told in text
-    assert len(text) < 5000
-
-
-@pytest.mark.parametrize("failing", ["1 / 0", "sys.exit(1)", "os.abort()", "def"], ids=str)
-def test_a_program_that_fails_proposes_nothing(failing):
-    env = SudokuEnv()
-    env.reset(seed=0)
-    answer = fills_json(fills_of(*env.state()[:2], "oracle", 0, random.Random(0)))
-    env.step(f"```python\nimport os, sys\nprint({answer!r}, flush=True)\n{failing}\n```")
-    assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.0125}
-    assert env.infos["tool_0"]["proposed"] == ()
-    assert not env.state().proposal
-
-
-HOSTILE_TOOL_TEXTS = [
-    "#### " + ("check([" + "[16,16,16]," * 512 + "]) ") * 9,
-    "#### " + ("check([" + "[-9999,-9999,-9999]," * 512 + "]) ") * 9,
-    "#### " + ("check([" + "[1,1,1]," * 1024 + "]) ") * 9,
-    "#### " + "candidates(1," + " " * 200_000 + "2)" * 2,
-    "#### [" + "[-9999,-9999,-9999]," * 512 + "]",
-    "#### [" + "[1,1,1]," * 100_000 + "]",
-    "```python\n#" + "x" * 19_000 + "\nprint([[-9999, -9999, -9999]] * 512)\n```",
-    "```python\nimport sys\nsys.stderr.write('x' * 10**6)\nsys.exit(1)\n```",
-    "```python\n" + "x" * 200_000 + "\n```",
-]
-
-
-@pytest.mark.parametrize("kwargs", TEAMS[:2], ids=names)
-@pytest.mark.parametrize("text", HOSTILE_TOOL_TEXTS, ids=range(len(HOSTILE_TOOL_TEXTS)))
-def test_the_planner_reads_a_bounded_prompt(kwargs, text):
-    env = SudokuEnv(**kwargs, size=16, levels=LARGE)
-    env.reset(seed=0)
-    env.step(text)
-    assert env.agent_selection == "planner_0"
-    assert len(env.observe("planner_0")) < 10_000
-    assert len(env.state().tool_call) < 4000
-    assert len(env.state().proposal) <= 512
 
 
 @pytest.mark.parametrize("kwargs", TEAMS[:2], ids=names)
@@ -316,36 +214,6 @@ def test_refused_fills_are_told_next_turn():
     assert "Refused" not in env.observe("planner_0")
 
 
-def test_levels_from_texts_files_and_options(tmp_path):
-    rng = random.Random(0)
-    puzzles = [generate(rng, 9, 45), generate(rng, 9, 40)]
-    texts = [puzzle_text(puzzle) for puzzle in puzzles]
-    env = SudokuEnv(size=9, levels=texts, team="single")
-    seen = set()
-    for seed in range(20):
-        env.reset(seed=seed)
-        seen.add(env.state().level)
-    assert seen == set(puzzles)
-    (tmp_path / "a.txt").write_text(f"; mine\n{texts[0]}\n")
-    (tmp_path / "b.txt").write_text(f"{texts[1]}\n")
-    for seed in range(10):
-        from_files = SudokuEnv(size=9, levels=tmp_path / "*.txt", team="single")
-        from_files.reset(seed=seed)
-        assert from_files.state().level in puzzles
-    env.reset(seed=0, options={"level": texts[1]})
-    assert env.state().level == puzzles[1]
-    (tmp_path / "c.txt").write_text("12\n")
-    with pytest.raises(LevelFormatError, match=r"c\.txt.*line 1"):
-        SudokuEnv(levels=str(tmp_path / "*.txt"))
-    with pytest.raises(LevelFormatError):
-        env.reset(seed=0, options={"level": "12"})
-    for wrong in ([], [3], str(tmp_path / "nothing*")):
-        with pytest.raises(InvalidArgument, match="levels"):
-            SudokuEnv(levels=wrong)
-    with pytest.raises(InvalidArgument, match="level"):
-        env.reset(seed=0, options={"level": 5})
-
-
 def test_levels_of_another_size_are_refused():
     with pytest.raises(InvalidArgument, match=r"levels.*16x16.*4x4.*size=16"):
         SudokuEnv(levels=LARGE)
@@ -372,27 +240,6 @@ def test_levels_of_another_size_are_refused():
 def test_bad_arguments(kwargs, error):
     with pytest.raises(error):
         SudokuEnv(**kwargs)
-
-
-def test_a_split_without_puzzles_is_refused():
-    env = SudokuEnv(clues=4, split="test", team="single")
-    seen, refused = set(), 0
-    for seed in range(3):
-        try:
-            env.reset(seed=seed)
-            seen.add(env.state().level)
-        except UnreachableRequest:
-            refused += 1
-    assert refused + len(seen) == 3
-
-
-def test_prompts_can_be_replaced():
-    prompts = {"planner": {"system": "S", "user": "{grid}|{turn}|{own_fills}|{refused}|{proposal}"}}
-    env = SudokuEnv(team="proposer-planner", prompts=prompts)
-    env.reset(seed=0)
-    state = env.state()
-    env.step("#### [[1,1,1]]")
-    assert env.observe("planner_0") == f"S\n\n{state.position.text}|1|[]|none|[[1,1,1]]"
 
 
 @pytest.mark.parametrize("size", [4, 16])
@@ -425,54 +272,6 @@ def test_a_prompt_can_list_what_the_rules_allow_in_empty_cells(size):
     text = env.observe("planner_0")
     found = [[int(c) for c in e] for e in text.split(",")] if size < 10 else json.loads(text)
     assert {(row, col): values for row, col, *values in found} == allowed
-
-
-def test_every_placeholder_has_a_value():
-    everything = " ".join("{" + name + "}" for name in SudokuEnv.prompt_fields)
-    prompts = {role: {"user": everything} for role in ("tool", "planner")}
-    env = SudokuEnv(prompts=prompts)
-    env.reset(seed=0)
-    for _ in range(4):
-        assert env.observe(env.agent_selection)
-        env.step(env.scripted_action(env.agent_selection, "random", random.Random(0)))
-
-
-@pytest.mark.parametrize("kwargs", TEAMS, ids=names)
-def test_prompts_are_short(kwargs):
-    env = SudokuEnv(**kwargs)
-    env.reset(seed=0)
-    for agent in env.possible_agents:
-        assert len(env.observe(agent).split()) < 260
-
-
-@pytest.mark.parametrize("kwargs", TEAMS, ids=names)
-def test_golden_transcripts(golden, kwargs):
-    name = "_".join(["sudoku", *kwargs.values()]).replace("-", "_")
-    rng = random.Random(5)
-    first = transcript_of(SudokuEnv(**kwargs), 3, scripted_actor("greedy", rng))
-    second = transcript_of(SudokuEnv(**kwargs), 4, mixed_actor(rng))
-    golden(name, first + "\n" + second)
-
-
-def test_many_steps_keep_nothing():
-    env = SudokuEnv(team="proposer-planner", max_turns=3)
-    rng = random.Random(0)
-    texts = [*HOSTILE_TEXTS, "#### [[1,1,1],[2,2,2]]", "#### [[1,2,0]]"]
-    for seed in range(30):
-        env.reset(seed=seed)
-        play(env, lambda _env, _agent: rng.choice(texts))
-    assert len(str(env.state())) < 3000
-
-
-@pytest.mark.parametrize(
-    "unit", ["check(", "check([[1,1,1],", "places(row, ", "candidates(1, 1) ", "``` ", "[[1,"]
-)
-def test_very_long_texts_are_read_in_linear_time(unit):
-    env = SudokuEnv()
-    env.reset(seed=0)
-    env.step(unit * 50_000)
-    env.step(unit * 50_000)
-    assert len(env.observe("tool_0")) < 20_000
 
 
 def test_pictures():
@@ -509,11 +308,3 @@ def test_a_picture_shows_the_rules_that_were_drawn():
             for other, dashes in sides.items():
                 is_near = abs(cell % 6 - other % 6) < 2 and other in cells
                 assert dashes.any() != is_near
-
-
-def test_a_picture_without_pillow(monkeypatch):
-    env = SudokuEnv(team="single", render_mode="rgb_array")
-    env.reset(seed=0)
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(MissingDependency, match=r"pettingllms\[render\]"):
-        env.render()
