@@ -26,7 +26,8 @@ MAX_BYTES = 60 << 20
 
 WHEELS = (
     "accelerate", "aiolimiter", "cloudpickle", "distro", "farama-notifications", "gymnasium",
-    "jiter", "openai", "peft", "pettingzoo", "psutil", "scipy", "sniffio", "tomli-w",
+    "jiter", "openai", "peft", "pettingzoo", "psutil", "scipy", "sniffio", "starlette",
+    "tomli-w", "uvicorn",
 )  # fmt: skip
 """What a campaign imports beside torch, transformers and what those require."""
 

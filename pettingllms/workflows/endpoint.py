@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hmac
-import json
 import logging
 import secrets
+import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol, cast
-from urllib.parse import unquote, urlsplit
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
 
+import h11
 from openai import BaseModel
+from pydantic import ValidationError
+from pydantic_core import from_json
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
-from pettingllms.workflows.completions import WireAnswer, chunks, completion, models
-from pettingllms.workflows.tools import FREE
-from pettingllms.workflows.wire import (
+from pettingllms.workflows.chat import (
     IGNORED,
-    Answered,
-    ChatRequest,
-    RequestError,
+    ChatBody,
+    chat_request,
+    chunks,
+    completion,
     model_of,
-    read_request,
+    models,
+    refusal,
 )
+from pettingllms.workflows.wire import Answered, ChatRequest, RequestError, wire_answer
 
 logger = logging.getLogger(__name__)
 
 _MAX_BODY = 64 << 20
-_MAX_LINE = 1 << 16
+_MAX_HEAD = 16 << 10
+_KEEP_ALIVE_S = 600
+"""Much longer than clients keep connections: what they send on one must not meet its end."""
 
 
 class Asked(Protocol):
-    """Somebody who answers the requests of one run of a workflow, in threads of the endpoint."""
+    """Somebody who answers the requests of one run of a workflow, at once or later."""
 
-    kept: dict[str, Sequence[Any]]
+    kept: dict[str, Any]
     """Ids of responses to the chats up to them."""
 
     @property
@@ -43,12 +58,8 @@ class Asked(Protocol):
         """Names of models to agents."""
         ...
 
-    def ask(self, request: ChatRequest) -> Answered:
-        """The answer, once there is one.
-
-        Raises:
-            RequestError: There will be none.
-        """
+    def ask(self, request: ChatRequest) -> Future[Answered]:
+        """The answer, once there is one; a `RequestError` if there will be none."""
         ...
 
     def fail(self, error: Exception) -> None:
@@ -58,79 +69,117 @@ class Asked(Protocol):
 
 _Written = tuple[BaseModel, Callable[[], Iterator[str]]]
 """An answer whole, and as the lines of a stream."""
-_Write = Callable[[Asked, Mapping[str, Any]], _Written]
+_Write = Callable[[Asked, Any], Awaitable[_Written]]
 
 
 class Endpoint:
-    """A server on the loopback interface; each run of a workflow has a path of its own."""
+    """A server on the loopback interface; each run of a workflow has a path of its own.
 
-    def __init__(self) -> None:
+    Args:
+        request_s: Within which a request must come whole, after its first byte, or after the
+            connection; answers may take any time. In seconds.
+        max_connections: Those beyond it are closed at once.
+    """
+
+    def __init__(self, *, request_s: float = 30.0, max_connections: int = 2048) -> None:
+        self._limits = _Limits(request_s, max_connections)
         self.api_key = secrets.token_urlsafe(24)
         """Whoever has another key is refused with status 401."""
         self._runs: dict[str, Asked] = {}
         self._warned: set[str] = set()
-        self._server = _Server(self)
-        threading.Thread(
-            target=self._server.serve_forever, name="pettingllms-endpoint", daemon=True
-        ).start()
+        answered = {"chat/completions": _completion, "responses": _response}
+        posts = [
+            Route(f"/{{run}}/v1/{name}", functools.partial(self._answer, write), methods=["POST"])
+            for name, write in answered.items()
+        ]
+        handlers = {RequestError: _refused, HTTPException: _unknown, ClientDisconnect: _left}
+        self._app = Starlette(
+            routes=[*posts, Route("/{run}/v1/models{name:path}", self._models)],
+            exception_handlers=handlers,  # pyright: ignore[reportArgumentType]
+        )
+        # Of a named protocol: for any other, asyncio does not turn Nagle's algorithm off (40 ms).
+        self._listener = socket.socket(proto=socket.IPPROTO_TCP)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        main = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="pettingllms-endpoint", daemon=True
+        )
+        main.start()
 
     def open(self, run: Asked) -> str:
         """The address, up to and including ``/v1``, at which a run asks."""
         path = secrets.token_urlsafe(9)
         self._runs[path] = run
-        return f"http://127.0.0.1:{self._server.server_port}/{path}/v1"
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}/{path}/v1"
 
     def close(self, base_url: str) -> None:
         """Forget a run; requests that it still sends are refused."""
         self._runs.pop(base_url.split("/")[3], None)
 
-    def respond(self, path: str, key: str, body: bytes | None) -> tuple[str, bytes]:
-        """The content type and the body of a response.
+    async def _serve(self) -> None:
+        # Not uvicorn's own server: it takes over signals and logging of the process.
+        config = Config(
+            self._check,
+            interface="asgi3",
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            h11_max_incomplete_event_size=_MAX_HEAD,
+        )
+        state, loop = ServerState(), asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: _Connection(self._limits, config, state, {}), sock=self._listener, backlog=1024
+        )
+        await server.serve_forever()
 
-        Args:
-            path: As it was asked for.
-            key: The header Authorization.
-            body: Of a POST; None for a GET.
+    async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse whoever has another key, before anything of the body is read."""
+        key = dict(scope["headers"]).get(b"authorization", b"")
+        if hmac.compare_digest(key, f"Bearer {self.api_key}".encode()):
+            await self._app(scope, receive, send)
+        else:
+            told = "wrong API key; use the one that the workflow was given"
+            await _error(RequestError(told, 401))(scope, receive, send)
 
-        Raises:
-            RequestError: The request cannot be answered.
-        """
-        if not hmac.compare_digest(key.encode(), f"Bearer {self.api_key}".encode()):
-            raise RequestError("wrong API key; use the one that the workflow was given", 401)
-        place, _, route = unquote(urlsplit(path).path).strip("/").partition("/")
-        run = self._runs.get(place)
+    def _run(self, request: Request) -> Asked:
+        run = self._runs.get(request.path_params["run"])
         if run is None:
             raise RequestError("this run of the workflow has ended: nothing answers any more", 410)
-        if body is None and (route == "v1/models" or route.startswith("v1/models/")):
-            return "application/json", _models(run, route.partition("v1/models/")[2])
-        write = {"v1/chat/completions": _completion, "v1/responses": _response}.get(route)
-        if body is None or write is None:
-            raise RequestError(
-                f"there is no {route!r} here; use chat completions, or responses", 404
-            )
-        return self._complete(run, write, body)
+        return run
 
-    def _complete(self, run: Asked, write: _Write, body: bytes) -> tuple[str, bytes]:
+    async def _models(self, request: Request) -> Response:
+        """A model, or the list of all of them for no name."""
+        run, name = self._run(request), request.path_params["name"].strip("/")
+        known = {one.id: one.to_dict() for one in models(list(run.models))}
+        if name:
+            return JSONResponse(known[model_of(name, run.models)])
+        return JSONResponse({"object": "list", "data": list(known.values())})
+
+    async def _answer(self, write: _Write, request: Request) -> Response:
+        run = self._run(request)
         try:
-            data: Any = json.loads(body)
+            data = from_json(await _body(request), allow_inf_nan=False)
         except ValueError as error:
             raise RequestError(f"the body is not JSON: {error}") from error
-        if not isinstance(data, Mapping):
-            raise RequestError("the body is not a JSON object")
-        data = cast("Mapping[str, Any]", data)
-        self._warn(key for key in IGNORED if data.get(key) is not None)
         try:
-            whole, lines = write(run, data)
+            whole, lines = await write(run, data)
+            self._warn(key for key in IGNORED if data.get(key) is not None)
             if data.get("stream"):
-                return "text/event-stream", "".join(lines()).encode()
-            return "application/json", whole.to_json(indent=None).encode()
+                return Response("".join(lines()), media_type="text/event-stream")
+            return Response(whole.to_json(indent=None), media_type="application/json")
+        except ValidationError as error:
+            raise refusal(error) from error
         except RequestError:
             raise
         except Exception as error:
+            logger.exception("the endpoint failed")
             run.fail(error)
-            raise
+            told = f"the endpoint failed: {type(error).__name__}: {error}"
+            raise RequestError(told, 500) from error
 
-    def _warn(self, keys: Any) -> None:
+    def _warn(self, keys: Iterable[str]) -> None:
         new = [key for key in keys if key not in self._warned]
         self._warned.update(new)
         if new:
@@ -141,152 +190,117 @@ class Endpoint:
             )
 
 
-def _completion(run: Asked, data: Mapping[str, Any]) -> _Written:
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_BODY:
+            raise RequestError("the body is too long", 413)
+    return bytes(body)
+
+
+async def _completion(run: Asked, data: Any) -> _Written:
     """Answer a request for a chat completion."""
-    request = read_request(data, run.models)
-    answer = _answer(run.ask(request), request, data["model"])
-    with_usage = bool((data.get("stream_options") or {}).get("include_usage"))
+    body = ChatBody.model_validate(data)
+    request = chat_request(body, run.models)
+    answer = wire_answer(request, body.model, await asyncio.wrap_future(run.ask(request)))
 
     def lines() -> Iterator[str]:
-        for chunk in chunks(answer, with_usage=with_usage):
+        for chunk in chunks(answer, with_usage=body.stream_options.include_usage):
             yield f"data: {chunk.to_json(indent=None)}\n\n"
         yield "data: [DONE]\n\n"
 
     return completion(answer), lines
 
 
-def _response(run: Asked, data: Mapping[str, Any]) -> _Written:
+async def _response(run: Asked, data: Any) -> _Written:
     """Answer a request for a response."""
     from pettingllms.workflows import responses  # its types take half a second
 
-    body = responses.chat_request(data, run.kept)
-    request = read_request(body, run.models)
-    answer = _answer(run.ask(request), request, data["model"])
-    whole = responses.response(answer, data)
-    has_told = bool(data.get("instructions"))
-    run.kept[whole.id] = responses.chat_after(body, answer, has_told=has_told)
+    body = responses.ResponsesBody.model_validate(data)
+    chat = responses.chat_body(body, run.kept)
+    request = chat_request(chat, run.models)
+    answer = wire_answer(request, body.model, await asyncio.wrap_future(run.ask(request)))
+    whole = responses.response(answer, body)
+    run.kept[whole.id] = responses.chat_after(chat, answer, has_told=bool(body.instructions))
 
     def lines() -> Iterator[str]:
-        for event in responses.events(answer, data):
+        for event in responses.events(answer, body):
             yield f"event: {event.type}\ndata: {event.to_json(indent=None)}\n\n"
 
     return whole, lines
 
 
-def _models(run: Asked, name: str) -> bytes:
-    """A model, or the list of all of them for no name."""
-    known = [one.to_dict() for one in models(list(run.models))]
-    if not name:
-        return json.dumps({"object": "list", "data": known}).encode()
-    return json.dumps(
-        next(one for one in known if one["id"] == model_of(name, run.models))
-    ).encode()
+def _error(error: RequestError) -> Response:
+    """An error as OpenAI's clients expect it."""
+    kinds = {401: "authentication_error", 404: "not_found_error", 500: "server_error"}
+    told = {
+        "message": str(error),
+        "type": kinds.get(error.status, "invalid_request_error"),
+        "param": error.param,
+        "code": "model_not_found" if error.param == "model" else None,
+    }
+    # Clients of OpenAI heed it: nothing that is refused here passes by waiting.
+    return JSONResponse({"error": told}, error.status, {"x-should-retry": "false"})
 
 
-def _answer(answered: Answered, request: ChatRequest, model: str) -> WireAnswer:
-    action, text = answered.action, request.text_of(answered.action)
-    # What has the wanted form is complete: a server that enforces it would have ended there.
-    is_open = request.form == FREE and len(text) == len(action)
-    is_cut = action.finish_reason == "length" and is_open
-    # Lone surrogates, which no client could send on, become U+FFFD.
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    reply = request.form.reply(text, request.tools)
-    return WireAnswer(reply, is_cut, action.tokens, model, answered.number)
+async def _refused(request: Request, error: RequestError) -> Response:
+    return _error(error)
+
+
+async def _unknown(request: Request, error: HTTPException) -> Response:
+    told = f"there is no {request.url.path!r} here; use chat completions, or responses"
+    return _error(RequestError(told, error.status_code))
+
+
+async def _left(request: Request, error: ClientDisconnect) -> Response:
+    return Response()  # to nobody
+
+
+class _Limits(NamedTuple):
+    request_s: float
+    max_connections: int
+
+
+class _Connection(H11Protocol):
+    """Closes a connection on which no whole request comes in time, and all beyond a number.
+
+    What else of a refused body comes is read and forgotten, so that its sender gets to the refusal.
+    """
+
+    def __init__(self, limits: _Limits, *more: Any) -> None:
+        super().__init__(*more)
+        self.access_log = False
+        self._limits = limits
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().connection_made(transport)
+        self._start()
+        if len(self.connections) > self._limits.max_connections:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._start()
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE and self.conn.their_state is not h11.SEND_BODY:
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _start(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._limits.request_s, self.transport.abort)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
 
 
 @functools.cache
 def shared_endpoint() -> Endpoint:
     """The endpoint of this process, started at the first call."""
     return Endpoint()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 1024
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.endpoint = endpoint
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report what a connection failed with, where it is more than that the client has left."""
-        logger.debug("a connection to the endpoint failed", exc_info=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def do_GET(self) -> None:
-        """Answer for the list of models."""
-        self._serve(None)
-
-    def do_POST(self) -> None:
-        """Answer a chat completion."""
-        try:
-            body = self._body()
-        except RequestError as error:
-            self.close_connection = True
-            self._send(error.status, "application/json", _as_json(error))
-            return
-        self._serve(body)
-
-    def _body(self) -> bytes:
-        """The body, sent whole or in chunks (RFC 9112, section 7.1).
-
-        Raises:
-            RequestError: It is too long or ill-formed.
-        """
-        is_chunked = "chunked" in self.headers.get("Transfer-Encoding", "").lower()
-        sizes = self._chunk_sizes() if is_chunked else [self.headers.get("Content-Length") or "0"]
-        body = bytearray()
-        for written in sizes:
-            try:
-                size = int(written, 16 if is_chunked else 10)
-            except ValueError:
-                raise RequestError(f"the body has an ill-formed length: {written!r}") from None
-            if not 0 <= len(body) + size <= _MAX_BODY:
-                raise RequestError("the body is too long", 413)
-            body += self.rfile.read(size)
-        return bytes(body)
-
-    def _chunk_sizes(self) -> Iterator[str]:
-        """Yield the size of every chunk before its data; what follows the last one is skipped."""
-        while True:
-            size = self.rfile.readline(_MAX_LINE).partition(b";")[0].strip().decode("latin-1")
-            if not size.strip("0"):
-                break
-            yield size
-            self.rfile.readline(_MAX_LINE)  # the end of the chunk's data
-        while self.rfile.readline(_MAX_LINE).strip():
-            pass
-
-    def _serve(self, body: bytes | None) -> None:
-        key = self.headers.get("Authorization", "")
-        try:
-            kind, found = self.server.endpoint.respond(self.path, key, body)
-            status = 200
-        except RequestError as error:
-            status, kind, found = error.status, "application/json", _as_json(error)
-        except Exception as error:
-            logger.exception("the endpoint failed")
-            text = f"the endpoint failed: {type(error).__name__}: {error}"
-            status, kind, found = 500, "application/json", _as_json(RequestError(text, 500))
-        self._send(status, kind, found)
-
-    def _send(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        if status != 200:
-            self.send_header("x-should-retry", "false")  # clients of OpenAI heed it
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Keep requests out of the standard error stream."""
-
-
-def _as_json(error: RequestError) -> bytes:
-    return json.dumps(error.body()).encode()

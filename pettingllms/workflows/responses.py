@@ -5,141 +5,179 @@ Format: https://platform.openai.com/docs/api-reference/responses
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, Literal
 
 from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter
 
-from pettingllms.workflows.completions import WireAnswer, call_id
-from pettingllms.workflows.wire import RequestError
+from pettingllms.workflows.chat import (
+    Allowed,
+    Call,
+    CalledFunction,
+    ChatBody,
+    Choice,
+    Content,
+    Format,
+    Limit,
+    Message,
+    Mode,
+    Sent,
+    Tool,
+)
+from pettingllms.workflows.wire import RequestError, WireAnswer
 
 _EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
-_SAME = ("model", "stream", "tools", "tool_choice", "temperature", "top_p")
-"""Keys that mean the same in a chat completion, tools and their choice but for their nesting."""
-_REFUSED = ("background", "conversation", "prompt")
-_TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 
 
-def chat_request(data: Mapping[str, Any], kept: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+class _Called(CalledFunction):
+    type: Literal["function_call"]
+
+
+class _Output(Sent):
+    type: Literal["function_call_output"]
+    output: Content
+
+
+class _Thoughts(Sent):
+    type: Literal["reasoning"]
+
+
+def _kind(item: Any) -> Any:
+    return item.get("type", "message") if isinstance(item, dict) else None
+
+
+_Item = Annotated[
+    Annotated[Message, Tag("message")]
+    | Annotated[_Called, Tag("function_call")]
+    | Annotated[_Output, Tag("function_call_output")]
+    | Annotated[_Thoughts, Tag("reasoning")],
+    Discriminator(_kind),
+]
+
+
+def _items(given: Any) -> Any:
+    return [{"role": "user", "content": given}] if isinstance(given, str) else given
+
+
+def _nested(tool: Any) -> Any:
+    """A tool, or the choice of one, as chat completions have it."""
+    match tool:
+        case {"type": "function"}:
+            return {"type": "function", "function": {k: tool[k] for k in tool if k != "type"}}
+        case {"type": "allowed_tools", **more}:
+            tools = more.get("tools")
+            nested = [*map(_nested, tools)] if isinstance(tools, list) else tools
+            return {"type": "allowed_tools", "allowed_tools": {**more, "tools": nested}}
+        case _:
+            return tool
+
+
+def _nested_format(form: Any) -> Any:
+    match form:
+        case {"type": "json_schema"}:
+            return {"type": "json_schema", "json_schema": form}
+        case _:
+            return form
+
+
+class _TextOptions(Sent):
+    format: Annotated[Format, BeforeValidator(_nested_format)] = Format(type="text")
+
+
+class ResponsesBody(Sent):
+    """The body of a request."""
+
+    model: str
+    input: Annotated[list[_Item], BeforeValidator(_items)] = Field([])
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    tools: list[Annotated[Tool, BeforeValidator(_nested)]] = Field([])
+    tool_choice: Annotated[Choice, BeforeValidator(_nested)] = Mode(type="auto")
+    text: _TextOptions = _TextOptions()
+    max_output_tokens: Limit | None = None
+    stream: bool = False
+    parallel_tool_calls: bool = True
+    metadata: dict[str, str] = Field({})
+    # What the run cannot do; the whole input may be sent instead.
+    background: Literal[False] = False
+    conversation: None = None
+    prompt: None = None
+
+
+def chat_body(body: ResponsesBody, kept: Mapping[str, Sequence[Message]]) -> ChatBody:
     """The body of a chat completion that asks the same.
 
     Args:
-        data: Body of the request.
+        body: The body.
         kept: Chats up to earlier responses of the run, by their ids.
 
     Raises:
-        RequestError: It wants what chat completions lack, or is ill-formed.
+        RequestError: There is no such response.
     """
-    for key in _REFUSED:
-        if data.get(key):
-            raise RequestError(f"{key} cannot be used: send the whole input", param=key)
-    try:
-        chat = [*_earlier(data, kept), *_messages(data.get("input") or [])]
-        body: dict[str, Any] = {key: data[key] for key in _SAME if data.get(key) is not None}
-        body["tools"] = [_nested(tool) for tool in data.get("tools") or []]
-        if isinstance(choice := data.get("tool_choice"), Mapping):
-            body["tool_choice"] = _choice(cast("Mapping[str, Any]", choice))
-        wanted = (data.get("text") or {}).get("format")
-        if wanted and wanted["type"] == "json_schema":
-            wanted = {"type": "json_schema", "json_schema": wanted}
-    except (AttributeError, KeyError, TypeError) as error:
-        raise RequestError(f"the request is ill-formed: {error!r}") from error
+    earlier = body.previous_response_id
+    if earlier and earlier not in kept:
+        told = f"this run has given no response {earlier!r}"
+        raise RequestError(told, 404, param="previous_response_id")
     # Of this response alone: the next one that builds on it does not inherit them.
-    instructions = data.get("instructions")
-    told = [{"role": "system", "content": instructions}] if instructions else []
-    body["messages"], body["response_format"] = [*told, *chat], wanted
-    body["max_completion_tokens"] = data.get("max_output_tokens")
-    return body
+    told = [Message.of("system", body.instructions)] if body.instructions else []
+    return ChatBody(
+        model=body.model,
+        messages=[*told, *(kept[earlier] if earlier else ()), *_messages(body.input)],
+        tools=body.tools,
+        tool_choice=body.tool_choice,
+        response_format=body.text.format,
+        max_completion_tokens=body.max_output_tokens,
+    )
 
 
-def chat_after(body: Mapping[str, Any], answer: WireAnswer, *, has_told: bool) -> list[Any]:
+def chat_after(body: ChatBody, answer: WireAnswer, *, has_told: bool) -> list[Message]:
     """The chat up to an answer, without the instructions that began it."""
-    reply = answer.reply
-    said: dict[str, Any] = {"role": "assistant", "content": reply.content}
-    said["tool_calls"] = [
-        {"function": {"name": call.name, "arguments": call.arguments}} for call in reply.calls
-    ]
-    return [*body["messages"][has_told:], said]
+    said = Message.of("assistant", answer.reply.content or "")
+    said.tool_calls = [_call(one.name, json.loads(one.arguments)) for one in answer.reply.calls]
+    return [*body.messages[has_told:], said]
 
 
-def _earlier(data: Mapping[str, Any], kept: Mapping[str, Sequence[Any]]) -> Sequence[Any]:
-    name = data.get("previous_response_id")
-    if name and name not in kept:
-        raise RequestError(
-            f"this run has given no response {name!r}", 404, param="previous_response_id"
-        )
-    return kept[name] if name else ()
+def _call(name: str, arguments: Any) -> Call:
+    function = CalledFunction.model_construct(name=name, arguments=arguments)
+    return Call.model_construct(function=function)
 
 
-def _messages(items: Any) -> list[dict[str, Any]]:
+def _messages(items: Sequence[Any]) -> list[Message]:
     """The messages of an input; what an agent said and called in a row is one of them."""
-    if isinstance(items, str):
-        return [{"role": "user", "content": items}]
-    messages: list[dict[str, Any]] = []
+    messages: list[Message] = []
     for item in items:
-        match item.get("type") or "message":
-            case "message":
-                messages.append({**item, "content": _content(item["content"])})
-            case "function_call":
-                function = {"name": item["name"], "arguments": item["arguments"]}
-                if not (messages and messages[-1]["role"] == "assistant"):
-                    messages.append({"role": "assistant", "content": None})
-                messages[-1].setdefault("tool_calls", []).append({"function": function})
-            case "function_call_output":
-                messages.append({"role": "tool", "content": _content(item["output"])})
-            case "reasoning":
+        match item:
+            case Message():
+                messages.append(item)
+            case _Called():
+                if not (messages and messages[-1].role == "assistant"):
+                    messages.append(Message.of("assistant", ""))
+                messages[-1].tool_calls.append(_call(item.name, item.arguments))
+            case _Output():
+                messages.append(Message(role="tool", content=item.output))
+            case _:  # thoughts
                 pass
-            case other:
-                raise RequestError(
-                    f"the input has an item of type {other!r}; allowed: message, function_call, "
-                    "function_call_output, reasoning",
-                    param="input",
-                )
     return messages
 
 
-def _content(content: Any) -> Any:
-    if isinstance(content, str):
-        return content
-    # Parts of other types keep them, and are refused by that name.
-    return [{**part, "type": _TEXTS.get(part["type"], part["type"])} for part in content]
+def response(answer: WireAnswer, body: ResponsesBody) -> Response:
+    """An answer as a response, which repeats parts of the body of the request."""
+    return _response(answer, body, _output(answer), is_done=True)
 
 
-def _nested(tool: Mapping[str, Any]) -> dict[str, Any]:
-    if tool["type"] != "function":
-        return {"type": tool["type"]}  # refused as every tool that is not a function
-    return {"type": "function", "function": {k: v for k, v in tool.items() if k != "type"}}
-
-
-def _choice(choice: Mapping[str, Any]) -> dict[str, Any]:
-    if choice["type"] == "allowed_tools":
-        tools = [_nested(tool) for tool in choice["tools"]]
-        return {"type": "allowed_tools", "allowed_tools": {"mode": choice["mode"], "tools": tools}}
-    return _nested(choice)
-
-
-def response(answer: WireAnswer, data: Mapping[str, Any]) -> Response:
-    """An answer as a response.
-
-    Args:
-        answer: The answer.
-        data: Body of the request, parts of which are repeated.
-    """
-    return _response(answer, data, _items(answer), is_done=True)
-
-
-def events(answer: WireAnswer, data: Mapping[str, Any]) -> Iterator[ResponseStreamEvent]:
+def events(answer: WireAnswer, body: ResponsesBody) -> Iterator[ResponseStreamEvent]:
     """Yield the same as the events of a stream."""
-    for number, event in enumerate(_events(answer, data)):
+    for number, event in enumerate(_events(answer, body)):
         yield _EVENT.validate_python({**event, "sequence_number": number})
 
 
-def _events(answer: WireAnswer, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    begun = _response(answer, data, [], is_done=False).to_dict()
+def _events(answer: WireAnswer, body: ResponsesBody) -> Iterator[dict[str, Any]]:
+    begun = _response(answer, body, [], is_done=False).to_dict()
     yield {"type": "response.created", "response": begun}
     yield {"type": "response.in_progress", "response": begun}
-    for at, item in enumerate(_items(answer)):
+    for at, item in enumerate(_output(answer)):
         is_message = item["type"] == "message"
         empty = {"content": []} if is_message else {"arguments": ""}
         added = {**item, **empty, "status": "in_progress"}
@@ -148,7 +186,7 @@ def _events(answer: WireAnswer, data: Mapping[str, Any]) -> Iterator[dict[str, A
         yield from _text_events(item, place) if is_message else _call_events(item, place)
         yield {"type": "response.output_item.done", "output_index": at, "item": item}
     kind = "response.incomplete" if answer.is_cut else "response.completed"
-    yield {"type": kind, "response": response(answer, data).to_dict()}
+    yield {"type": kind, "response": response(answer, body).to_dict()}
 
 
 def _text_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -166,7 +204,7 @@ def _call_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[
     yield {"type": f"{kind}.done", **place, "name": item["name"], "arguments": written}
 
 
-def _items(answer: WireAnswer) -> list[dict[str, Any]]:
+def _output(answer: WireAnswer) -> list[dict[str, Any]]:
     """What was said and called as items of the output."""
     status = "incomplete" if answer.is_cut else "completed"
     content, number = answer.reply.content, answer.number
@@ -177,37 +215,49 @@ def _items(answer: WireAnswer) -> list[dict[str, Any]]:
         items.append({**head, "status": status, "content": [part]})
     for at, call in enumerate(answer.reply.calls):
         head = {"type": "function_call", "id": f"fc_{number}_{at}", "status": status}
-        items.append({**head, "call_id": call_id(answer, at), **call._asdict()})
+        items.append({**head, "call_id": answer.call_id(at), **call._asdict()})
     return items
 
 
 def _response(
-    answer: WireAnswer, data: Mapping[str, Any], items: Sequence[Any], *, is_done: bool
+    answer: WireAnswer, body: ResponsesBody, items: Sequence[Any], *, is_done: bool
 ) -> Response:
     reason = {"reason": "max_output_tokens"} if answer.is_cut and is_done else None
     done = "incomplete" if answer.is_cut else "completed"
-    body = {
-        "id": f"resp_{answer.number}",
-        "object": "response",
-        "created_at": 0,
-        "model": answer.model,
-        "status": done if is_done else "in_progress",
-        "output": items,
-        "error": None,
-        "incomplete_details": reason,
-        "instructions": data.get("instructions"),
-        "metadata": data.get("metadata") or {},
-        "parallel_tool_calls": data.get("parallel_tool_calls", True),
-        "previous_response_id": data.get("previous_response_id"),
-        "tool_choice": data.get("tool_choice") or "auto",
-        "tools": data.get("tools") or [],
-        "usage": _usage(answer) if is_done else None,
-    }
-    return Response.model_validate(body)
+    same = {"instructions", "metadata", "parallel_tool_calls", "previous_response_id"}
+    unsaid = {"type": "function", "parameters": None, "strict": None}
+    return Response.model_validate(
+        {
+            **body.model_dump(include=same),
+            "id": f"resp_{answer.number}",
+            "object": "response",
+            "created_at": 0,
+            "model": answer.model,
+            "status": done if is_done else "in_progress",
+            "output": items,
+            "error": None,
+            "incomplete_details": reason,
+            "tool_choice": _flat(body.tool_choice),
+            "tools": [{**unsaid, **tool.sent} for tool in body.tools],
+            "usage": _usage(answer) if is_done else None,
+        }
+    )
+
+
+def _flat(choice: Choice) -> Any:
+    """A choice as a response repeats it."""
+    match choice:
+        case Mode(type=mode):
+            return mode
+        case Tool():
+            return {"type": "function", "name": choice.sent["name"]}
+        case Allowed(allowed_tools=allowed):
+            tools = [*map(_flat, allowed.tools)]
+            return {"type": "allowed_tools", "mode": allowed.mode, "tools": tools}
 
 
 def _usage(answer: WireAnswer) -> dict[str, Any]:
-    counts = answer.tokens
+    counts = answer.action.tokens
     return {
         "input_tokens": counts.prompt,
         "input_tokens_details": {"cached_tokens": counts.cached, "cache_write_tokens": 0},

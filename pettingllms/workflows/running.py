@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pettingllms.errors import MissingDependency, PettingLLMsError
@@ -58,7 +59,7 @@ class _Waiting:
 
     def __init__(self, request: ChatRequest) -> None:
         self.request = request
-        self.answer: Answered | None = None
+        self.answer: Future[Answered] = Future()
 
 
 class WorkflowRun:
@@ -117,7 +118,9 @@ class WorkflowRun:
         except BaseException as error:  # noqa: BLE001  the boundary to somebody else's code
             failure = error
         with self._changed:
-            self._score, self._failure = score, self._failure or failure
+            self._score = score
+            if failure is not None:
+                self.fail(failure)
             self._changed.notify_all()
 
     def _misfit(self, error: Exception) -> tuple[Score | None, Exception | None]:
@@ -143,28 +146,32 @@ class WorkflowRun:
 
     # Threads of the endpoint --------------------------------------------------------------------
 
-    def ask(self, request: ChatRequest) -> Answered:
+    def ask(self, request: ChatRequest) -> Future[Answered]:
         """See `Asked.ask`."""
         with self._changed:
             self._latest_s = time.monotonic()
-            self._refuse_closed()
-            number = next((n for n, call in self._open.items() if call.request == request), None)
-            if number is not None:
-                return self._take(number)
             waiting = _Waiting(request)
             self._waiting.append(waiting)
+            number = next((n for n, call in self._open.items() if call.request == request), None)
+            if self._is_closed or self._failure is not None:
+                self._refuse_waiting()
+            elif number is not None:
+                self._waiting.remove(waiting)
+                waiting.answer.set_result(self._take(number))
             self._changed.notify_all()
-            self._changed.wait_for(lambda: waiting.answer is not None or self._is_over())
-            if waiting.answer is None:
-                self._refuse_closed()
-            assert waiting.answer is not None
             return waiting.answer
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """See `Asked.fail`."""
         with self._changed:
             self._failure = self._failure or error
+            self._refuse_waiting()
             self._changed.notify_all()
+
+    def _refuse_waiting(self) -> None:
+        while self._waiting:
+            told = "this run of the workflow has ended: nothing answers any more"
+            self._waiting.pop().answer.set_exception(RequestError(told, 410))
 
     def _take(self, number: int) -> Answered:
         """Give a recorded answer; what is reported from the last one on counts."""
@@ -175,13 +182,6 @@ class WorkflowRun:
         self._changed.notify_all()
         return Answered(text, number)
 
-    def _is_over(self) -> bool:
-        return self._is_closed or self._failure is not None
-
-    def _refuse_closed(self) -> None:
-        if self._is_over():
-            raise RequestError("this run of the workflow has ended: nothing answers any more", 410)
-
     # Whoever drives it --------------------------------------------------------------------------
 
     def answer(self, text: Action) -> None:
@@ -191,7 +191,7 @@ class WorkflowRun:
             number = len(self._calls)
             self._open[number] = call = RecordedCall(waiting.request, text)
             self._calls.append(call)
-            waiting.answer = self._take(number)
+            waiting.answer.set_result(self._take(number))
 
     def reached(self) -> Reached:
         """Wait for the next request or the end.
@@ -214,6 +214,7 @@ class WorkflowRun:
         """Let the run go: whatever it still asks is refused."""
         with self._changed:
             self._is_closed = True
+            self._refuse_waiting()
             self._changed.notify_all()
         self._leave()
 
@@ -258,7 +259,7 @@ def _endpoint() -> Endpoint:
     try:
         from pettingllms.workflows.endpoint import shared_endpoint
     except ModuleNotFoundError as error:
-        raise MissingDependency("the endpoint of workflows", "openai", "cli") from error
+        raise MissingDependency("the endpoint of workflows", error.name or "", "cli") from error
     return shared_endpoint()
 
 

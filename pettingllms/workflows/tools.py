@@ -60,18 +60,10 @@ def tool_text(content: str) -> str:
     return f"<tool_response>\n{content}\n</tool_response>"
 
 
-def assistant_text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
-    """What an agent said and called as one text.
-
-    Raises:
-        KeyError: A call lacks its function.
-        ValueError: The arguments are no JSON.
-    """
+def assistant_text(content: str, calls: Sequence[tuple[str, Any]]) -> str:
+    """What an agent said and called as one text; calls are names and arguments."""
     texts = [content] if content else []
-    for call in calls:
-        function = call["function"]
-        texts.append(_call_text(function["name"], json.loads(function["arguments"] or "{}")))
-    return "\n".join(texts)
+    return "\n".join([*texts, *(_call_text(name, arguments) for name, arguments in calls)])
 
 
 def call_text(name: str, /, **arguments: Any) -> str:

@@ -237,23 +237,6 @@ def test_bodies_in_chunks(opened):
     assert env.state().calls[0].request == env.state().calls[1].request
 
 
-@pytest.mark.parametrize(("size", "status"), [("x", 400), ("-1", 413), ("ffffffffff", 413)])
-def test_bodies_of_ill_formed_length_are_refused(opened, size, status):
-    import socket
-    from urllib.parse import urlsplit
-
-    def run(task, client):
-        place = urlsplit(client.base_url)
-        with socket.create_connection((place.hostname, place.port), 10) as sender:
-            head = f"POST {place.path}/chat/completions HTTP/1.1\r\nTransfer-Encoding: chunked"
-            sender.sendall(f"{head}\r\n\r\n{size}\r\n".encode())
-            with sender.makefile() as answer:
-                raise ValueError(answer.readline().split()[1])
-
-    with pytest.raises(WorkflowFailure, match=f"ValueError: {status}"):
-        opened(run)
-
-
 def test_models(opened):
     import openai
 
@@ -310,8 +293,8 @@ def test_roles_with_several_agents(opened):
     ("wanted", "error", "told"),
     [
         ({"model": "boss"}, "NotFoundError", "names the role: planner, worker"),
-        ({"n": 2}, "BadRequestError", "n = 2 cannot be used"),
-        ({"response_format": {"type": "xml"}}, "BadRequestError", "allowed: text, json_object"),
+        ({"n": 2}, "BadRequestError", "n: Input should be 1; it has 2"),
+        ({"response_format": {"type": "xml"}}, "BadRequestError", "'text', 'json_object' or"),
         ({"response_format": {"type": "json_schema"}}, "BadRequestError", "response_format"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": 3}}}},
@@ -326,13 +309,13 @@ def test_roles_with_several_agents(opened):
             "BadRequestError",
             "names add, which is not offered",
         ),
-        ({"messages": []}, "BadRequestError", "messages must be"),
+        ({"messages": []}, "BadRequestError", "messages: List should have at least 1"),
         ({"messages": [{"role": "bard", "content": "x"}]}, "BadRequestError", "'bard'"),
         ({"messages": user([{"type": "image_url"}])}, "BadRequestError", "image_url"),
-        ({"tools": [{"type": "web"}]}, "BadRequestError", "type function"),
-        ({"tools": [{"type": "function"}]}, "BadRequestError", "ill-formed"),
-        ({"stop": [1]}, "BadRequestError", "stop must be"),
-        ({"max_tokens": 0}, "BadRequestError", "max_tokens must be"),
+        ({"tools": [{"type": "web"}]}, "BadRequestError", "tools.0.type: .*'function'"),
+        ({"tools": [{"type": "function"}]}, "BadRequestError", "tools.0.function: Field required"),
+        ({"stop": [1]}, "BadRequestError", "stop.0: .* string"),
+        ({"max_tokens": 0}, "BadRequestError", "max_tokens: .*greater"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(opened, wanted, error, told):
@@ -444,7 +427,7 @@ def test_any_text_is_a_reply(text):
 @given(st.dictionaries(st.text(), st.integers() | st.text()))
 def test_calls_that_are_written_are_read(arguments):
     data = json.dumps(arguments)
-    text = assistant_text("so", [{"function": {"name": "add", "arguments": data}}])
+    text = assistant_text("so", [("add", arguments)])
     assert text == f"so\n{call_text('add', **arguments)}"
     if "</tool_call>" not in data:
         assert read_reply(text, ("add",)) == Reply("so", (ToolCall("add", data),))

@@ -1,0 +1,374 @@
+"""OpenAI's chat completions: requests as models, and answers made of the types of its client.
+
+Format: https://platform.openai.com/docs/api-reference/chat
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, cast
+
+from openai.types import CompletionUsage, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.completion_usage import CompletionTokensDetails, PromptTokensDetails
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Json,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
+
+from pettingllms.types import Constraints
+from pettingllms.workflows.tools import (
+    FREE,
+    Form,
+    assistant_text,
+    check_schema,
+    described,
+    tool_text,
+)
+from pettingllms.workflows.wire import ChatMessage, ChatRequest, RequestError, WireAnswer
+
+IGNORED = (
+    "frequency_penalty", "logit_bias", "presence_penalty", "seed", "temperature", "top_p",
+)  # fmt: skip
+"""Keys of a request that decide how is sampled: the run decides that for every role."""
+
+
+class Sent(BaseModel):
+    """An object of a request. What is null is left out, which means the same and clients mix."""
+
+    # Strict: `max_tokens` that is true, or a number that is a text, is a mistake of the client.
+    # Keys that nobody reads stay, so that they can be named.
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {key: value for key, value in data.items() if value is not None}
+
+
+class _Text(Sent):
+    type: Literal["text", "input_text", "output_text"]
+    text: str
+
+
+class _Refusal(Sent):
+    type: Literal["refusal"]
+    text: str = Field(alias="refusal")
+
+
+def _parts(content: Any) -> Any:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+Content = Annotated[
+    list[Annotated[_Text | _Refusal, Field(discriminator="type")]], BeforeValidator(_parts)
+]
+"""A text, whole or in parts."""
+
+
+def joined(content: Sequence[_Text | _Refusal]) -> str:
+    """The parts of a text as one."""
+    return "".join(part.text for part in content)
+
+
+class CalledFunction(Sent):
+    """What an agent has called."""
+
+    name: str
+    arguments: Annotated[Json[Any], BeforeValidator(lambda text: text or "{}")]
+
+
+class Call(Sent):
+    """A call of an agent."""
+
+    function: CalledFunction
+
+
+class Message(Sent):
+    """A message of the chat."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content = []
+    name: str = ""
+    refusal: str = ""
+    tool_calls: list[Call] = []
+
+    @classmethod
+    def of(cls, role: str, text: str) -> Message:
+        """A message that is a text."""
+        return cls.model_validate({"role": role, "content": text})
+
+
+class Function(Sent):
+    """A function that is offered, or chosen by its name."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {}
+    strict: bool = False
+
+
+class Tool(Sent):
+    """A tool that is offered, or chosen."""
+
+    type: Literal["function"]
+    # The prompt shows it with its keys as they were sent, and in their order.
+    function: Annotated[Function, WrapValidator(lambda given, check: (check(given), given)[1])]
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """The function as it was sent."""
+        return cast("dict[str, Any]", self.function)
+
+
+class Mode(Sent):
+    """Whether the answer must call, may call, or must not."""
+
+    type: Literal["none", "auto", "required"]
+
+
+class _AllowedTools(Sent):
+    mode: Literal["auto", "required"]
+    tools: list[Tool]
+
+
+class Allowed(Sent):
+    """The functions that may, or must, be called, of those that are offered."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: _AllowedTools
+
+
+Choice = Annotated[
+    Mode | Tool | Allowed,
+    Field(discriminator="type"),
+    BeforeValidator(lambda mode: {"type": mode} if isinstance(mode, str) else mode),
+]
+
+
+class _Schema(Sent):
+    wanted: dict[str, Any] = Field(alias="schema")
+
+
+class Format(Sent):
+    """What the answer must look like."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: _Schema | None = None
+
+
+class _StreamOptions(Sent):
+    include_usage: bool = False
+
+
+Limit = Annotated[int, Field(ge=1)]
+
+
+class ChatBody(Sent):
+    """The body of a request; what it cannot hold cannot be answered."""
+
+    model: str
+    messages: Annotated[list[Message], Field(min_length=1)]
+    tools: list[Tool] = []
+    tool_choice: Choice = Mode(type="auto")
+    response_format: Format = Format(type="text")
+    stop: Annotated[
+        list[Annotated[str, Field(min_length=1)]],
+        BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
+    ] = []
+    max_tokens: Limit | None = None
+    max_completion_tokens: Limit | None = None
+    stream: bool = False
+    stream_options: _StreamOptions = _StreamOptions()
+    # One: the run samples the candidates and follows one.
+    n: Literal[1] = 1
+    logprobs: Literal[False] = False
+    functions: Annotated[list[Any], Field(max_length=0)] = []
+    modalities: list[Literal["text"]] = []
+
+
+def refusal(error: ValidationError) -> RequestError:
+    """What is wrong with a body, in the words of the models."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    keys = [key for key in first["loc"] if isinstance(key, str)]
+    place = ".".join(map(str, first["loc"])) or "the body"
+    text = f"{place}: {first['msg']}; it has {reprlib.repr(first['input'])}"
+    return RequestError(text, param=keys[0] if keys else None)
+
+
+def chat_request(body: ChatBody, agents: Mapping[str, str]) -> ChatRequest:
+    """What the body of a request asks.
+
+    Args:
+        body: The body.
+        agents: Names of models to agents.
+
+    Raises:
+        RequestError: It names an unknown model, or wants a form that cannot be.
+    """
+    agent = agents[model_of(body.model, agents)]
+    chat = [_message(message, agent, agents) for message in body.messages]
+    mode, names = _chosen(body)
+    offered = [] if mode == "none" else [tool.sent for tool in body.tools]
+    if unknown := sorted({*names} - {one["name"] for one in offered}):
+        raise RequestError(
+            f"tool_choice names {', '.join(unknown)}, which is not offered", param="tool_choice"
+        )
+    chosen = [one for one in offered if not names or one["name"] in names]
+    if mode == "required" and not offered:
+        raise RequestError("tool_choice wants a call and no tool is offered", param="tool_choice")
+    if mode == "auto":
+        offered = chosen
+    form = _form(body, chosen if mode == "required" else [])
+    told = [described(offered) if offered else "", form.instruction(may_call=bool(offered))]
+    chat = _with_told(chat, "\n\n".join(filter(None, told)))
+    limits = [limit for limit in (body.max_completion_tokens, body.max_tokens) if limit]
+    constraints = Constraints(tuple(body.stop), min(limits, default=None))
+    tools = tuple(one["name"] for one in offered)
+    return ChatRequest(agent, tuple(chat), tools, constraints, form)
+
+
+def model_of(name: str, agents: Mapping[str, str]) -> str:
+    """The name of a model.
+
+    Raises:
+        RequestError: There is none of this name.
+    """
+    if name not in agents:
+        allowed = ", ".join(agents)
+        told = f"there is no model {name!r}; the model names the role: {allowed}"
+        raise RequestError(told, 404, "model")
+    return name
+
+
+def _message(message: Message, agent: str, agents: Mapping[str, str]) -> ChatMessage:
+    role, content = message.role, joined(message.content)
+    if role == "tool":
+        return ChatMessage("user", tool_text(content))
+    if role == "assistant":
+        calls = [(call.function.name, call.function.arguments) for call in message.tool_calls]
+        content = assistant_text(content or message.refusal, calls)
+    # Chat templates know no names, and without them the turns of all speakers look alike. What the
+    # agent said itself has none: it would begin its next answer with one.
+    is_own = role == "assistant" and agents.get(message.name, message.name) == agent
+    speaks = f"{message.name}: " if message.name and not is_own else ""
+    return ChatMessage("system" if role == "developer" else role, speaks + content)
+
+
+def _chosen(body: ChatBody) -> tuple[str, list[str]]:
+    """Whether a call is none, auto or required, and of which functions; none named: all."""
+    match body.tool_choice:
+        case Mode(type=mode):
+            return mode, []
+        case Tool() as tool:
+            return "required", [tool.sent["name"]]
+        case Allowed(allowed_tools=allowed):
+            return allowed.mode, [tool.sent["name"] for tool in allowed.tools]
+
+
+def _form(body: ChatBody, to_call: Sequence[Mapping[str, Any]]) -> Form:
+    """What the answer must look like; one of `to_call` must be called, if there are any."""
+    key, wanted = "tools", body.response_format
+    try:
+        if to_call:
+            schemas = [(one.get("parameters") or {"type": "object"}) for one in to_call]
+            names = [one["name"] for one in to_call]
+            return Form(calls=tuple(zip(names, map(check_schema, schemas), strict=True)))
+        key = "response_format"
+        if wanted.type == "json_schema":
+            return Form(check_schema(wanted.json_schema and wanted.json_schema.wanted))
+        return FREE if wanted.type == "text" else Form('{"type": "object"}')
+    except ValueError as error:
+        raise RequestError(f"{key} cannot be used: {error}", param=key) from error
+
+
+def _with_told(chat: Sequence[ChatMessage], text: str) -> list[ChatMessage]:
+    if not text:
+        return [*chat]
+    if chat[0].role == "system":
+        return [ChatMessage("system", f"{chat[0].content}\n\n{text}"), *chat[1:]]
+    return [ChatMessage("system", text), *chat]
+
+
+def completion(answer: WireAnswer) -> ChatCompletion:
+    """An answer as a chat completion."""
+    calls = _calls(answer)
+    message = {"role": "assistant", "content": answer.reply.content, "refusal": None}
+    choice = {
+        "index": 0,
+        "message": {**message, "tool_calls": calls} if calls else message,
+        "finish_reason": answer.finish_reason,
+        "logprobs": None,
+    }
+    body = {**_head(answer, "chat.completion"), "choices": [choice], "usage": _usage(answer)}
+    return ChatCompletion.model_validate(body)
+
+
+def chunks(answer: WireAnswer, *, with_usage: bool) -> Iterator[ChatCompletionChunk]:
+    """Yield the same as the chunks of a stream: role, content, calls, reason, and usage.
+
+    Args:
+        answer: The answer.
+        with_usage: Whether the last chunk, which has no choice, tells what it took.
+    """
+    reply = answer.reply
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    if reply.content:
+        deltas.append({"content": reply.content})
+    deltas += [{"tool_calls": [{"index": at, **call}]} for at, call in enumerate(_calls(answer))]
+    reasons = [*(None for _ in deltas), answer.finish_reason]
+    choices = [
+        [{"index": 0, "delta": delta, "finish_reason": reason}]
+        for delta, reason in zip([*deltas, {}], reasons, strict=True)
+    ]
+    head = _head(answer, "chat.completion.chunk")
+    for choice in choices:
+        yield ChatCompletionChunk.model_validate({**head, "choices": choice})
+    if with_usage:
+        last = {**head, "choices": [], "usage": _usage(answer)}
+        yield ChatCompletionChunk.model_validate(last)
+
+
+def models(names: Sequence[str]) -> list[Model]:
+    """The roles as models."""
+    return [Model(id=name, object="model", created=0, owned_by="run") for name in names]
+
+
+def _usage(answer: WireAnswer) -> CompletionUsage:
+    counts = answer.action.tokens
+    return CompletionUsage(
+        prompt_tokens=counts.prompt,
+        completion_tokens=counts.completion,
+        total_tokens=counts.prompt + counts.completion,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=counts.cached),
+        completion_tokens_details=CompletionTokensDetails(reasoning_tokens=counts.reasoning),
+    )
+
+
+def _head(answer: WireAnswer, kind: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{answer.number}",
+        "object": kind,
+        "created": 0,
+        "model": answer.model,
+    }
+
+
+def _calls(answer: WireAnswer) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": answer.call_id(at),
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for at, call in enumerate(answer.reply.calls)
+    ]

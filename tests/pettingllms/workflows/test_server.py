@@ -1,0 +1,250 @@
+"""The endpoint against clients that are broken, slow, many, or not the workflow at all."""
+
+import json
+import random
+import socket
+import threading
+import tracemalloc
+from concurrent.futures import Future
+from contextlib import suppress
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+
+from pettingllms.types import Action
+from pettingllms.workflows.endpoint import Endpoint
+from pettingllms.workflows.wire import Answered
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+FUNCTION = {"name": "add", "description": "Add.", "parameters": SCHEMA, "strict": True}
+TOOL = {"type": "function", "function": FUNCTION}
+CALL = {"id": "call_0", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+CHAT = {
+    "model": "planner",
+    "messages": [
+        {"role": "developer", "content": "Add."},
+        {"role": "user", "name": "Ann", "content": [{"type": "text", "text": "go"}]},
+        {"role": "assistant", "content": None, "tool_calls": [CALL], "refusal": "no"},
+        {"role": "tool", "tool_call_id": "call_0", "content": "2"},
+    ],
+    "tools": [TOOL],
+    "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [TOOL]}},
+    "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}},
+    "stop": ["END", "STOP"],
+    "max_tokens": 9,
+    "max_completion_tokens": 8,
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "n": 1,
+    "logprobs": False,
+    "temperature": 0.5,
+    "modalities": ["text"],
+    "functions": [],
+}
+RESPONSE = {
+    "model": "planner",
+    "instructions": "Add.",
+    "input": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+        {"type": "reasoning", "id": "r", "summary": []},
+        {"type": "function_call", "call_id": "c", "name": "add", "arguments": '{"a": 1}'},
+        {"type": "function_call_output", "call_id": "c", "output": "2"},
+        {"role": "assistant", "content": "2"},
+    ],
+    "tools": [{"type": "function", **FUNCTION}],
+    "tool_choice": {"type": "function", "name": "add"},
+    "text": {"format": {"type": "json_schema", "name": "s", "schema": SCHEMA}},
+    "max_output_tokens": 9,
+    "stream": False,
+    "parallel_tool_calls": True,
+    "metadata": {"a": "b"},
+    "background": False,
+    "previous_response_id": None,
+}
+ODD = [
+    None, True, False, 0, 5, -1, 1.5, 10**400, "", "x", "auto", "text", "\ud800", [], [[]], [None],
+    {}, {"type": "function"}, {"type": []}, {"$ref": "#"}, {"pattern": "["}, {"type": "object"},
+]  # fmt: skip
+
+
+class Run:
+    """Answers at once; `failures` are the endpoint's own."""
+
+    def __init__(self):
+        self.models, self.kept, self.failures = {"planner": "planner_0"}, {}, []
+
+    def ask(self, request):
+        answered = Future()
+        answered.set_result(Answered(Action('{"a": 1}'), 0))
+        return answered
+
+    def fail(self, error):
+        self.failures.append(error)
+
+
+class Caller:
+    """Sends requests to an endpoint on one connection."""
+
+    def __init__(self, **limits):
+        self.endpoint, self.run = Endpoint(**limits), Run()
+        self.url = self.endpoint.open(self.run)
+        self.place = (urlsplit(self.url).hostname, urlsplit(self.url).port)
+        self.connection = HTTPConnection(*self.place, timeout=60)
+
+    def post(self, route, body, key=None):
+        path = f"{urlsplit(self.url).path}/{route}"
+        headers = {"Authorization": f"Bearer {key or self.endpoint.api_key}"}
+        self.connection.request("POST", path, body, headers)
+        answer = self.connection.getresponse()
+        return answer.status, answer.read()
+
+    def is_served(self):
+        self.connection.close()  # the next request opens it
+        return self.post("chat/completions", json.dumps({**CHAT, "stream": False}))[0] == 200
+
+
+@pytest.fixture
+def caller():
+    called = Caller()
+    yield called
+    called.connection.close()
+
+
+def mutated(value, rng):
+    """Return JSON data with one part that is another one, is missing, or is there twice."""
+    if not isinstance(value, dict | list) or not value or rng.random() < 0.15:
+        return rng.choice(ODD)
+    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+    key, copy = rng.choice(keys), value.copy()
+    if (what := rng.random()) < 0.1:
+        del copy[key]
+    elif what < 0.15 and isinstance(copy, list):
+        copy.append(copy[key])
+    elif what < 0.2 and isinstance(copy, dict):
+        copy[rng.choice(["type", "role", "x", "content"])] = copy[key]
+    else:
+        copy[key] = mutated(copy[key], rng)
+    return copy
+
+
+def bent(body, rng):
+    """Return a body of which a part, or some bytes, are wrong."""
+    for _ in range(rng.randint(1, 3)):
+        body = mutated(body, rng)
+    data = json.dumps(body).encode()
+    if rng.random() < 0.1:
+        at = rng.randrange(len(data))
+        data = data[:at] + rng.randbytes(3) + data[at + rng.randrange(9) :]
+    return data
+
+
+def test_1500_mutated_bodies_are_answered_or_refused(caller):
+    statuses = set()
+    for seed in range(1500):
+        rng = random.Random(seed)
+        route, body = rng.choice([("chat/completions", CHAT), ("responses", RESPONSE)])
+        status, told = caller.post(route, bent(body, rng))
+        assert status in (200, 400, 404), (seed, told)
+        if status != 200:
+            error = json.loads(told)["error"]
+            assert set(error) == {"message", "type", "param", "code"}
+            assert error["message"], seed
+        statuses.add(status)
+    assert caller.run.failures == []
+    assert statuses == {200, 400, 404}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[" * 100_000, b'{"a":' * 100_000, b'{"n": 1e999}', b'{"n": NaN}', b"\xff", b"1" * 9999],
+)
+def test_bodies_that_are_not_json_are_refused(caller, body):
+    assert caller.post("chat/completions", body)[0] == 400
+
+
+def test_deep_schemas_are_refused_or_used(caller):
+    schema = {}
+    for _ in range(90):
+        schema = {"properties": {"a": schema}, "anyOf": [{"$ref": "#"}]}
+    form = {"type": "json_schema", "json_schema": {"schema": schema}}
+    status, _ = caller.post("chat/completions", json.dumps({**CHAT, "response_format": form}))
+    assert status in (200, 400)
+    assert caller.run.failures == []
+
+
+def test_a_body_that_is_too_long_is_refused(caller):
+    assert caller.post("chat/completions", b" " * ((64 << 20) + 1))[0] == 413
+
+
+def test_without_the_key_nothing_of_a_body_is_kept(caller):
+    head = b"POST /x/v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 67108864\r\n\r\n"
+    piece = bytes(1 << 20)
+    tracemalloc.start()
+    senders = [socket.create_connection(caller.place, 60) for _ in range(12)]
+    for sender in senders:
+        sender.sendall(head)
+        assert sender.recv(1 << 16).startswith(b"HTTP/1.1 401"), "before there is a body"
+    for _ in range(16):
+        for sender in senders:
+            sender.sendall(piece)
+    assert caller.is_served()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 32 << 20
+    for sender in senders:
+        sender.close()
+
+
+@pytest.mark.parametrize("head", [b"", b"POST / HTTP/1.1\r\nX: ", b"POST /", "with a key"])
+def test_slow_clients_are_left_and_others_served(head):
+    caller = Caller(request_s=2.0)
+    if head == "with a key":
+        key = f"Authorization: Bearer {caller.endpoint.api_key}"
+        path = f"{urlsplit(caller.url).path}/chat/completions"
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{key}\r\nContent-Length: 99\r\n\r\n".encode()
+    slow = [socket.create_connection(caller.place, 60) for _ in range(200)]
+    for sender in slow:
+        sender.sendall(head)
+    stop = threading.Event()
+
+    def drip():
+        while not stop.wait(0.1):
+            for sender in slow[:20]:
+                with suppress(OSError):
+                    sender.sendall(b"x" * bool(head))
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    assert caller.is_served()
+    for sender in slow:
+        with suppress(ConnectionResetError):
+            assert sender.recv(1) == b"", "it is not answered"
+        sender.close()
+    stop.set()
+    dripping.join()
+    assert caller.is_served()
+    assert caller.run.failures == []
+    caller.connection.close()
+
+
+def test_connections_beyond_the_limit_are_closed():
+    caller = Caller(max_connections=8)
+    assert caller.is_served()
+    many = [socket.create_connection(caller.place, 60) for _ in range(30)]
+    ended = 0
+    for sender in many[7:]:
+        try:
+            ended += sender.recv(1) == b""
+        except ConnectionResetError:
+            ended += 1
+    assert ended == 23
+    for sender in many:
+        sender.close()
+    caller.connection.close()
+
+
+def test_what_is_no_http_is_refused(caller):
+    with socket.create_connection(caller.place, 60) as sender:
+        sender.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        assert sender.recv(99).startswith(b"HTTP/1.1 400")
