@@ -38,16 +38,8 @@ def test_it_returns_and_raises(where):
         where(lambda: finish(fail()))
 
 
-@pytest.fixture
-def _heard():
-    """SIGINT as a terminal sends it: in the background of a shell it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize("where", [outside, inside])
-@pytest.mark.usefixtures("_heard")
+@pytest.mark.usefixtures("heard_sigint")
 def test_an_interrupt_ends_the_work_before_it_is_raised(where):
     seen = []
 

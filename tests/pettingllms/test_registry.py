@@ -9,7 +9,7 @@ import pytest
 
 import pettingllms
 from pettingllms.adapters.registries import announce
-from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, UnknownEnvironment
+from pettingllms.errors import InvalidArgument, UnknownEnvironment
 
 
 def test_builtin_ids_come_from_entry_points():
@@ -72,36 +72,6 @@ def test_registered_defaults_are_overridden_by_arguments(guess_id, guess_env):
 def test_ill_formed_registrations_are_refused(guess_id, id, entry_point, message):
     with pytest.raises(InvalidArgument, match=message):
         pettingllms.register(id, entry_point)
-
-
-@pytest.mark.parametrize("entry_point", ["no_such_module_at_all:Env", "json:NoSuchName"])
-def test_failing_import_names_id_and_cause(guess_id, entry_point):
-    pettingllms.register("broken_v0", entry_point)
-    with pytest.raises(EnvironmentNotLoadable, match=r"broken_v0.*announced as.*cannot be loaded"):
-        pettingllms.make("broken_v0")
-
-
-def test_importing_the_package_imports_no_environment_and_nothing_heavy():
-    code = (
-        "import sys, pettingllms; "
-        "heavy = {'torch', 'transformers', 'pettingllms_envs', 'pydantic'};"
-        "bad = heavy & set(sys.modules);"
-        "assert not bad, bad"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("module", ["pettingllms", "pettingllms.sandbox"])
-def test_what_needs_no_arrays_loads_none(module):
-    code = (
-        f"import sys, {module}; "
-        "bad = {'numpy', 'gymnasium', 'pettingzoo'} & set(sys.modules);"
-        "assert not bad, bad;"
-        "import gymnasium;"
-        "assert 'make' in dir(pettingllms) and pettingllms.registered_ids();"
-        "assert 'pettingllms/Sokoban-v0' in gymnasium.registry"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_unknown_names_of_the_package_are_refused():
@@ -190,3 +160,43 @@ def test_games_without_a_solution_are_refused(guess_env):
     pettingllms.register("unsolved_v0", Unsolved)
     with pytest.raises(InvalidArgument, match=r"solved_share.*no scripted policy oracle"):
         pettingllms.make("unsolved_v0", solved_share=0.5)
+
+
+HEAVY = (
+    "torch",
+    "transformers",
+    "pettingllms_envs",
+    "pydantic",
+    "numpy",
+    "gymnasium",
+    "pettingzoo",
+)
+TOOLS = ("click", "rich", "scipy", "openai", "aiolimiter", "torch")
+OURS = ("pettingllms.cli", "pettingllms.policies", "pettingllms.evaluation")
+LIBRARIES = ("openenv", "ray", "tianshou", "trl", "verifiers", "textarena", "supersuit", "torch")
+ADAPTERS = ("gymnasium", "pettingzoo", "tokenised", "trl", "rllib", "tianshou", "textarena")
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import pettingllms", HEAVY),
+        ("import pettingllms.sandbox", HEAVY),
+        ("import pettingllms; pettingllms.make('plan_path_v0').reset(seed=0)", (*TOOLS, *OURS)),
+        ("".join(f"import pettingllms.adapters.{name};" for name in ADAPTERS), LIBRARIES),
+    ],
+    ids=["core", "sandbox", "an episode", "adapters"],
+)
+def test_what_is_imported_loads_nothing_that_it_does_not_need(code, absent):
+    code += f"\nimport sys; print(*{set(absent)} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_a_package_without_arrays_is_complete_when_gymnasium_is_there():
+    code = (
+        "import sys, pettingllms, gymnasium\n"
+        "assert 'make' in dir(pettingllms) and pettingllms.registered_ids()\n"
+        "assert 'pettingllms/Sokoban-v0' in gymnasium.registry"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -209,17 +209,6 @@ def test_a_missing_package_ends_with_2_and_the_pip_command(missing, arguments, e
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_the_core_imports_nothing_of_this():
-    code = (
-        "import sys, pettingllms; pettingllms.make('plan_path_v0').reset(seed=0); "
-        "print(*[name for name in ('click', 'rich', 'scipy', 'openai', 'aiolimiter', 'torch', "
-        "'pettingllms.cli', 'pettingllms.policies', 'pettingllms.evaluation') "
-        "if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
-
-
 def test_check_lists_what_holds_and_what_was_measured(call):
     done = call("check", ENV, "-e", "tool=call", "-e", "size=6")
     assert done.returncode == 0
@@ -236,7 +225,7 @@ def test_check_names_broken_promises(call, guess_env, monkeypatch):
 
     monkeypatch.setattr("pettingllms.registry._registered", {})
     pettingllms.register("faulty_v0", Faulty)
-    assert "not finite" in call("check", "faulty_v0").stdout
+    assert "got inf" in call("check", "faulty_v0").stdout
     done = call("check", "faulty_v0", "--json")
     assert done.returncode == 1
     statuses = {f["check"]: f["status"] for f in json.loads(done.stdout)["findings"]}

@@ -15,7 +15,16 @@ from pathlib import Path
 import pytest
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox, pool, servers, worker
+from pettingllms.sandbox import (
+    Limits,
+    Sandbox,
+    Status,
+    default_sandbox,
+    pool,
+    processors,
+    servers,
+    worker,
+)
 
 DOUBLE = "print(int(input()) * 2)"
 LONG = Limits(wall_s=60, cpu_s=30)
@@ -196,19 +205,14 @@ def test_two_programs_run_at_once(sandbox):
 class TestAsyncio:
     def test_many_at_once(self, sandbox):
         async def main():
-            return await asyncio.gather(*(sandbox.arun(DOUBLE, str(n)) for n in range(60)))
-
-        results = asyncio.run(main())
-        assert [int(result.stdout) for result in results] == [2 * n for n in range(60)]
-
-    def test_arun_many_and_arun_calls(self, sandbox):
-        async def main():
-            many = await sandbox.arun_many(DOUBLE, [str(n) for n in range(40)])
+            ran = await asyncio.gather(*(sandbox.arun(DOUBLE, str(n)) for n in range(60)))
+            many = await sandbox.arun_many(DOUBLE, [str(n) for n in range(60)])
             calls = await sandbox.arun_calls("def f(x): return -x", "f", [(1,), (2,)])
-            return many, calls
+            return ran, many, calls
 
-        many, calls = asyncio.run(main())
-        assert [int(result.stdout) for result in many] == [2 * n for n in range(40)]
+        *both, calls = asyncio.run(main())
+        for results in both:
+            assert [int(result.stdout) for result in results] == [2 * n for n in range(60)]
         assert [call.value for call in calls] == [-1, -2]
 
     def test_the_loop_goes_on(self, sandbox):
@@ -362,3 +366,26 @@ def test_many_programs_at_once_on_one_server(any_jail, monkeypatch):
     with Sandbox(any_jail.describe()["isolation"], workers=80, limits=LONG) as sandbox:
         results = sandbox.run_many(code, [str(n) for n in range(160)])
         assert [result.stdout for result in results] == [f"{n}\n" for n in range(160)]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000"}, 8),
+        ({"cpu.max": "350000 100000"}, 3),
+        ({"cpu.max": "20000 100000"}, 1),
+        ({"cpu.max": "1600000 100000"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2),
+        ({"cpu.max": ""}, 8),
+    ],
+)
+def test_quota_of_a_container(monkeypatch, tmp_path, files, expected):
+    monkeypatch.setattr(processors, "CGROUPS", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert processors.num_processors() == expected
+    assert Sandbox().workers == expected

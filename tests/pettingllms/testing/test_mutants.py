@@ -108,7 +108,7 @@ RESULTS = {
     "a success that does not terminate the episode": lambda done, action: done._replace(
         terminated=False
     ),
-    "not finite": lambda done, action: done._replace(local=float("inf")),
+    "invalid local reward: got inf": lambda done, action: done._replace(local=float("inf")),
     r"the local part of \w+ is -0.9000, outside of the documented": lambda done, action: (
         done if readable(action) else done._replace(local=-0.9)
     ),
