@@ -1,22 +1,26 @@
-"""Small workflows, and a way to open them as environments."""
+"""Small workflows, and ways to open and play them as environments."""
 
 import pytest
 
 from pettingllms.workflows import Workflow, WorkflowEnv
 
 
-def ask(client, model, text, **more):
+def asking(client, model="planner", text="go", **more):
     """Return what a role answers to one text."""
-    found = client.openai().chat.completions.create(
-        model=model, messages=[{"role": "user", "content": text}], **more
-    )
+    messages = [{"role": "user", "content": text}]
+    found = client.openai().chat.completions.create(model=model, messages=messages, **more)
     return found.choices[0].message.content
 
 
 def sum_up(task, client):
     """A planner names a number, a worker adds one; the task is the wanted sum."""
-    first = ask(client, "planner", f"aim at {task}")
-    return int(ask(client, "worker", f"the planner said {first}")) + int(first)
+    first = asking(client, "planner", f"aim at {task}")
+    return int(asking(client, "worker", f"the planner said {first}")) + int(first)
+
+
+@pytest.fixture
+def ask():
+    return asking
 
 
 @pytest.fixture
@@ -37,3 +41,23 @@ def opened():
         return env
 
     return make
+
+
+@pytest.fixture
+def played(opened):
+    """Return a function that plays `run(client)` with answers: what was asked, and its outcome."""
+
+    def play(run, *texts, **fields):
+        outcomes = []
+
+        def noted(task, client):
+            outcomes.append(run(client))
+            return outcomes[-1]
+
+        env = opened(noted, reward=lambda task, outcome: 1.0, **fields)
+        for text in texts:
+            env.step(text)
+        assert env.terminations[env.agent_selection]
+        return [call.request for call in env.state().calls], outcomes[-1]
+
+    return play

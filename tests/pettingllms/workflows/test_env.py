@@ -24,13 +24,6 @@ from pettingllms.workflows import (
 )
 
 
-def ask(client, model, text):
-    found = client.openai().chat.completions.create(
-        model=model, messages=[{"role": "user", "content": text}]
-    )
-    return found.choices[0].message.content
-
-
 def test_requests_are_turns_of_agents(opened):
     env = opened()
     assert env.agent_selection == "planner_0"
@@ -46,7 +39,7 @@ def test_requests_are_turns_of_agents(opened):
     assert env.infos["worker_0"]["success"]
 
 
-def test_forks_run_the_workflow_again_with_the_recorded_answers(opened):
+def test_forks_run_the_workflow_again_with_the_recorded_answers(opened, ask):
     starts = itertools.count()
 
     def run(task, client):
@@ -62,12 +55,12 @@ def test_forks_run_the_workflow_again_with_the_recorded_answers(opened):
     assert next(starts) == 3, "the waiting run serves one fork, the two others run again"
 
 
-def test_expected_forks_run_at_the_same_time(opened):
+def test_expected_forks_run_at_the_same_time(opened, ask):
     barrier = threading.Barrier(3)
 
     def run(task, client):
         answer = ask(client, "planner", "a")
-        barrier.wait(10)
+        barrier.wait(60)
         return answer
 
     env = opened(run, reward=lambda task, outcome: float(len(outcome)))
@@ -79,7 +72,7 @@ def test_expected_forks_run_at_the_same_time(opened):
     assert [fork.rewards["planner_0"] for fork in forks] == [1.0, 2.0, 1.0]
 
 
-def test_a_run_that_asks_something_else_when_repeated_fails_its_branch_only(opened):
+def test_a_run_that_asks_something_else_when_repeated_fails_its_branch_only(opened, ask):
     starts = itertools.count()
 
     def run(task, client):
@@ -103,20 +96,20 @@ def test_what_the_workflow_raises_is_the_cause_of_the_failure(opened):
     assert "conftest.py" in str(caught.traceback) or caught.value.__cause__.__traceback__
 
 
-def test_a_hung_workflow_times_out(opened):
+def test_a_hung_workflow_times_out(opened, ask):
     stop = threading.Event()
 
     def run(task, client):
         ask(client, "planner", "a")
         stop.wait(30)
 
-    env = opened(run, timeout_s=0.2)
-    with pytest.raises(WorkflowTimeout, match=r"ended within 0\.2 s after 1 answers"):
+    env = opened(run, timeout_s=2.0)
+    with pytest.raises(WorkflowTimeout, match=r"ended within 2 s after 1 answers"):
         env.step("x")
     stop.set()
 
 
-def test_forgotten_states_end_their_runs(opened):
+def test_forgotten_states_end_their_runs(opened, ask):
     import openai
 
     ends = []
@@ -130,7 +123,7 @@ def test_forgotten_states_end_their_runs(opened):
 
     env = opened(run)
     env.reset(seed=4)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not ends and time.monotonic() < deadline:
         time.sleep(0.01)
     assert ends == [410]
@@ -154,7 +147,7 @@ def test_coroutines_may_ask_at_the_same_time(opened):
     assert env.rewards["planner_0"] == 0.5
 
 
-def test_rewards_of_single_answers(opened):
+def test_rewards_of_single_answers(opened, ask):
     def run(task, client):
         for model in ("planner", "worker"):
             text = ask(client, model, "go")
@@ -178,7 +171,7 @@ def test_rewards_of_single_answers(opened):
             assert end.infos["worker_0"]["success"]
 
 
-def test_undeclared_step_rewards_are_refused(opened):
+def test_undeclared_step_rewards_are_refused(opened, ask):
     def run(task, client):
         ask(client, "planner", "go")
         client.reward(1.0)
@@ -193,7 +186,7 @@ def test_a_workflow_must_ask_somebody(opened):
 
 
 @pytest.mark.parametrize("value", ["much", None, float("nan")])
-def test_a_reward_must_be_a_number(opened, value):
+def test_a_reward_must_be_a_number(opened, value, ask):
     env = opened(lambda task, client: ask(client, "planner", "a"), reward=lambda *_: value)
     with pytest.raises(WorkflowFailure, match="the reward function returned"):
         env.step("x")
@@ -211,7 +204,7 @@ def test_a_reward_must_be_a_number(opened, value):
     ],
     ids=repr,
 )
-def test_rewards_of_other_libraries_are_numbers(opened, value, score):
+def test_rewards_of_other_libraries_are_numbers(opened, value, score, ask):
     tasks = {"train": [{"n": np.int64(3), "p": [np.float32(0.5), np.True_]}]}
 
     def run(task, client):
@@ -225,7 +218,7 @@ def test_rewards_of_other_libraries_are_numbers(opened, value, score):
     assert json.loads(json.dumps([reward, env.infos])) == [reward, env.infos]
 
 
-def test_endless_workflows_are_truncated(opened):
+def test_endless_workflows_are_truncated(opened, ask):
     def run(task, client):
         while True:
             ask(client, "planner", "more")
@@ -237,7 +230,7 @@ def test_endless_workflows_are_truncated(opened):
     assert not env.terminations["planner_0"]
 
 
-def test_equal_seeds_give_equal_episodes(opened):
+def test_equal_seeds_give_equal_episodes(opened, ask):
     def run(task, client):
         return ask(client, "planner", f"{task} {client.seed}")
 
@@ -258,7 +251,7 @@ def test_states_travel_and_are_run_again_there(opened):
     assert env.state_hash() == twin.state_hash() == other.state_hash()
 
 
-def test_tasks_are_copies(opened):
+def test_tasks_are_copies(opened, ask):
     def run(task, client):
         task.append(ask(client, "planner", str(task)))
         return task
@@ -269,21 +262,6 @@ def test_tasks_are_copies(opened):
     env.fork().step("x")
     env.step("y")
     assert env.rewards["planner_0"] == 1.0
-
-
-WORKFLOW = Workflow(
-    run=lambda task, client: ask(client, "solo", task),
-    reward=lambda task, outcome: outcome == task,
-    roles=("solo",),
-    tasks={"train": ["a"], "test": ["b"]},
-)
-
-
-def made(letter):
-    """Return a workflow with one task."""
-    return Workflow(
-        run=WORKFLOW.run, reward=WORKFLOW.reward, roles=("solo",), tasks={"test": [letter]}
-    )
 
 
 def test_workflows_are_made_by_id(monkeypatch, tmp_path):
@@ -326,12 +304,12 @@ def test_ill_formed_workflows_are_refused(opened, fields, told):
         opened(**fields)
 
 
-def test_a_split_without_tasks_is_refused():
+def test_a_split_without_tasks_is_refused(opened):
     with pytest.raises(InvalidArgument, match="train, test"):
-        WorkflowEnv(WORKFLOW, split="validation")
+        WorkflowEnv(opened().workflow, split="validation")
 
 
-def test_a_workflow_keeps_the_contract_of_environments():
+def test_a_workflow_keeps_the_contract_of_environments(ask):
     def run(task, client):
         first = ask(client, "one", task)
         return first + ask(client, "two", f"{task} {first}")

@@ -13,42 +13,27 @@ CALL = 'I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call
 CUT = Action("hel", "length", TokenCounts(7, 3, cached=2, reasoning=1))
 
 
-def played(opened, run, *texts, **fields):
-    """Play a workflow to its end; return the requests and what it returned."""
-    outcomes = []
-
-    def noted(task, client):
-        outcomes.append(run(client))
-        return outcomes[-1]
-
-    env = opened(noted, reward=lambda task, outcome: 1.0, **fields)
-    for text in texts:
-        env.step(text)
-    assert env.terminations[env.agent_selection]
-    return [call.request for call in env.state().calls], outcomes[-1]
-
-
 def contents(request):
     return [(message.role, message.content) for message in request.messages]
 
 
-def test_a_response(opened):
+def test_a_response(played):
     def run(client):
         return client.openai().responses.create(
             model="planner", instructions="Be brief.", input="go", max_output_tokens=9
         )
 
-    (request,), found = played(opened, run, "hello")
+    (request,), found = played(run, "hello")
     assert contents(request) == [("system", "Be brief."), ("user", "go")]
     assert request.constraints.max_tokens == 9
     assert (found.output_text, found.status, found.model) == ("hello", "completed", "planner")
 
 
-def test_a_response_that_was_cut(opened):
+def test_a_response_that_was_cut(played):
     def run(client):
         return client.openai().responses.create(model="planner", input="go")
 
-    _, found = played(opened, run, CUT)
+    _, found = played(run, CUT)
     assert found.status == "incomplete"
     assert found.incomplete_details.reason == "max_output_tokens"
     usage = found.usage
@@ -57,7 +42,7 @@ def test_a_response_that_was_cut(opened):
     assert usage.output_tokens_details.reasoning_tokens == 1
 
 
-def test_calls_and_their_results_are_those_of_chat_completions(opened):
+def test_calls_and_their_results_are_those_of_chat_completions(played):
     def in_responses(client):
         create, items = client.openai().responses.create, [{"role": "user", "content": "go"}]
         first = create(model="planner", input=items, tools=[TOOL])
@@ -74,13 +59,13 @@ def test_calls_and_their_results_are_those_of_chat_completions(opened):
         create(model="planner", messages=[*chat, first, result], tools=[nested])
         return first.tool_calls[0].function.name, json.loads(first.tool_calls[0].function.arguments)
 
-    ours = played(opened, in_responses, CALL, "It is 2.")
-    theirs = played(opened, in_chat, CALL, "It is 2.")
+    ours = played(in_responses, CALL, "It is 2.")
+    theirs = played(in_chat, CALL, "It is 2.")
     assert ours == theirs
     assert ours[1] == ("add", {"a": 1})
 
 
-def test_a_response_that_continues_another(opened):
+def test_a_response_that_continues_another(played):
     def run(client):
         create = client.openai().responses.create
         first = create(model="planner", instructions="Be brief.", input="one", tools=[TOOL])
@@ -89,7 +74,7 @@ def test_a_response_that_continues_another(opened):
         more = {"instructions": "Be long.", "previous_response_id": first.id}
         return create(model="worker", input=[result], **more).output_text
 
-    (_, request), found = played(opened, run, CALL, "two")
+    (_, request), found = played(run, CALL, "two")
     assert found == "two"
     assert contents(request) == [
         ("system", "Be long."),
@@ -100,7 +85,7 @@ def test_a_response_that_continues_another(opened):
 
 
 @pytest.mark.parametrize("text", [CALL, "hello", CUT, ""])
-def test_a_stream_builds_the_same_response(opened, text):
+def test_a_stream_builds_the_same_response(played, text):
     def run(client):
         create = client.openai().responses
         whole = create.create(model="planner", input="go", tools=[TOOL])
@@ -108,7 +93,7 @@ def test_a_stream_builds_the_same_response(opened, text):
         with create.stream(model="planner", input="go", tools=[TOOL]) as stream:
             return whole, events, list(stream)[-1].response
 
-    _, (whole, events, built) = played(opened, run, text, text, text)
+    _, (whole, events, built) = played(run, text, text, text)
 
     def items(found):
         return [one.to_dict() | {"id": "", "call_id": ""} for one in found.output]

@@ -244,6 +244,22 @@ def test_connections_beyond_the_limit_are_closed():
     caller.connection.close()
 
 
+def test_ignored_keys_are_reported_once(caller, caplog):
+    for _ in range(2):
+        caller.post("chat/completions", json.dumps({**CHAT, "top_p": 0.5}))
+    (record,) = caplog.records
+    assert "temperature, top_p" in record.getMessage()
+
+
+def test_runs_have_addresses_of_their_own_on_the_loopback_interface(caller):
+    other = caller.endpoint.open(Run())
+    assert other.startswith("http://127.0.0.1:")
+    assert other != caller.url
+    assert caller.post("embeddings", "{}")[0] == 404
+    caller.endpoint.close(caller.url)
+    assert caller.post("chat/completions", json.dumps(CHAT))[0] == 410
+
+
 def test_what_is_no_http_is_refused(caller):
     with socket.create_connection(caller.place, 60) as sender:
         sender.sendall(b"\x16\x03\x01 hello\r\n\r\n")
