@@ -48,21 +48,7 @@ def called(*arguments, **variables):
     return done.stdout
 
 
-PLAY = """
-import random, sys, pettingllms
-env = pettingllms.make("workflow:" + sys.argv[1] + ":workflow", checks=False)
-rng = random.Random(0)
-for seed in range(3):
-    env.reset(seed=seed)
-    agent = env.agent_selection
-    while not env.terminations[agent]:
-        fork = env.fork()
-        fork.step(env.scripted_action(agent, "any", rng))
-        env.step(env.scripted_action(agent, "right", rng))
-        agent = env.agent_selection
-    assert env.infos[agent]["success"], env.state()
-print("solved")
-"""
+PLAY = Path(__file__).with_name("play_workflow.txt").read_text(encoding="utf-8")
 
 
 def test_it_plays_and_forks(example):

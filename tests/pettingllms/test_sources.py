@@ -3,6 +3,8 @@
 import pickle
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -12,29 +14,7 @@ from pettingllms.evaluation import EvaluationPlan
 from pettingllms.sources import absolute, short_name
 from pettingllms.testing.report import Subject
 
-GAME = """
-from pettingllms import PromptTemplate, TextEnv, Transition
-
-class {name}(TextEnv):
-    metadata = {{"name": "say", "render_modes": ["ansi"]}}
-    default_prompts = {{"solo": PromptTemplate("", "{{word}}")}}
-    prompt_fields = {{"word": "what to say"}}
-    def __init__(self, *, word="yes"):
-        self.word = word
-        super().__init__(stages=(("solo_0",),), max_turns=1)
-    def _generate(self, rng, options): return self.word
-    def _fields(self, state, agent, turn): return {{"word": state}}
-    def _parse(self, state, agent, text): return text
-    def _act(self, state, agent, action): return Transition(state, float(action == state), 0.0)
-    def _ansi(self, state): return state
-"""
-TEAM = """
-from pettingllms.workflows import Workflow
-def run(task, client):
-    return client.openai().chat.completions.create(
-        model="solo", messages=[{"role": "user", "content": task}])
-team = Workflow(run=run, reward=lambda t, o: 1.0, roles=["solo"], tasks={"train": ["say yes"]})
-"""
+FILES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -52,7 +32,7 @@ def folder(tmp_path, monkeypatch):
 def written(folder, path, *classes):
     file = folder / path
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(GAME.format(name=name) for name in classes))
+    file.write_text("".join(FILES["game"].format(name=name) for name in classes))
     return file
 
 
@@ -99,7 +79,7 @@ def test_an_installed_module_keeps_its_name(folder):
 
 
 def test_a_workflow_of_a_file(folder):
-    (folder / "say_team.py").write_text(TEAM)
+    (folder / "say_team.py").write_text(FILES["team"])
     for source in ("workflow:say_team.py:team", "workflow:say_team:team"):
         env = pettingllms.make(source)
         assert env.unwrapped.spec.id == f"workflow:{folder}/say_team.py:team"

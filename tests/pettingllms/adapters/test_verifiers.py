@@ -10,6 +10,7 @@ import json
 import os
 import re
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -20,30 +21,7 @@ LIBRARY = "verifiers"
 LIBRARY_DRAWS = True
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
-HARNESS = """
-import httpx
-import verifiers.v1 as vf
-from verifiers.v1.dialects.chat import message_to_wire
-
-class DirectHarness(vf.Harness[vf.HarnessConfig]):
-    APPENDS_SYSTEM_PROMPT = SUPPORTS_RESUME = True
-    EXECUTES_CODE = NEEDS_CONTAINER = False
-
-    async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data):
-        system, prompt = self.resolve_prompt(data)
-        messages = [{"role": "system", "content": system}] if system else []
-        messages += [message_to_wire(message) for message in prompt]
-        async with httpx.AsyncClient(timeout=300) as client:
-            response = await client.post(
-                f"{endpoint}/chat/completions",
-                json={"model": ctx.model, "messages": messages},
-                headers={"Authorization": f"Bearer {secret}"},
-            )
-        failed = response.status_code != 200
-        return vf.ProgramResult(exit_code=int(failed), stdout="", stderr=response.text)
-
-__all__ = ["DirectHarness"]
-"""
+HARNESS = Path(__file__).with_name("direct_chat.txt").read_text(encoding="utf-8")
 TEAM = """
 from pettingllms.adapters.verifiers import build
 Tasks, Team = build("guess_v0", num_tasks=3, first_seed=5)

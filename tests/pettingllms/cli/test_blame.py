@@ -1,34 +1,11 @@
 """`blame` of evaluations, transcripts and workflows, from end to end."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-WORKFLOW = """
-import random
-from pettingllms.workflows import Workflow
-
-def run(task, client):
-    chat = client.openai().chat.completions
-    def ask(role, text):
-        messages = [{"role": "user", "content": text}]
-        return chat.create(model=role, messages=messages).choices[0].message.content
-    return ask("second-reader", ask("first_reader", task))
-
-def careless(task, agent, messages, rng):
-    return messages[-1]["content"] if agent.startswith("first") else "lost"
-
-workflow = Workflow(
-    run=run,
-    reward=lambda task, outcome: outcome == task,
-    roles=("first_reader", "second-reader"),
-    tasks={"train": ["a"], "test": ["b"]},
-    demonstrators={
-        "careful": lambda task, agent, messages, rng: messages[-1]["content"],
-        "careless": careless,
-    },
-)
-"""
+WORKFLOW = Path(__file__).with_name("team.txt").read_text(encoding="utf-8")
 
 
 def blamed(tmp_path, name="out"):

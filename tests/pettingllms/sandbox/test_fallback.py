@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,22 +18,7 @@ NUMBERS = syscall_numbers() | {"landlock": 444}
 NUMBERS["memfd_create"] = {"x86_64": 319, "aarch64": 279}[platform.machine()]
 TIERS = ("namespaces", "landlock", "sealed")
 
-SCRIPT = """
-import json, sys
-from neighbours import deny
-denied, seccomp, isolation = json.loads(sys.argv[1])
-deny(denied, seccomp)
-
-from pettingllms.errors import SandboxError
-from pettingllms.sandbox import Sandbox
-try:
-    with Sandbox(isolation=isolation, workers=1) as sandbox:
-        facts = sandbox.describe()
-        output = sandbox.run("print(6 * 7)").stdout
-        print(json.dumps([facts["isolation"], facts["not_available"], output]))
-except SandboxError as error:
-    print(json.dumps([None, {}, str(error)]))
-"""
+SCRIPTS = tomllib.loads(Path(__file__).with_name("scripts.toml").read_text(encoding="utf-8"))
 
 
 def ran(code, *arguments):
@@ -51,7 +37,7 @@ def ran(code, *arguments):
 def on_a_machine(denied, isolation="auto"):
     """Run a sandbox where some system calls are denied, as in a container."""
     numbers = [NUMBERS[name] for name in denied]
-    done = ran(SCRIPT, json.dumps([numbers, NUMBERS["seccomp"], isolation]))
+    done = ran(SCRIPTS["denied"], json.dumps([numbers, NUMBERS["seccomp"], isolation]))
     return json.loads(done.stdout)
 
 
@@ -91,30 +77,8 @@ def test_a_python_without_memory_files(monkeypatch):
     assert all("no memfd_create here" in report.reason for report in probe())
 
 
-ALONE = """
-import os, sys
-from pettingllms.sandbox.jail import kernel
-
-uid, gid = os.getuid(), os.getgid()
-try:
-    kernel.unshare(kernel.CLONE_NEWUSER)
-except OSError as error:
-    sys.exit(f"no user namespace: {error}")
-for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
-    with open(f"/proc/self/{name}", "w") as file:
-        file.write(text)
-
-from pettingllms.errors import SandboxError
-from pettingllms.sandbox import Sandbox
-try:
-    print(Sandbox(workers=1).run("print(6 * 7)"))
-except SandboxError as error:
-    print(error)
-"""
-
-
 def test_a_root_that_is_alone_in_its_namespace():
-    done = ran(ALONE)
+    done = ran(SCRIPTS["alone"])
     if "no user namespace" in done.stderr:
         pytest.skip(done.stderr)
     assert "the root of this user namespace can become none of" in done.stdout, done.stderr

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+import pettingllms.sandbox
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import (
     Limits,
@@ -26,6 +28,7 @@ from pettingllms.sandbox import (
     worker,
 )
 
+SCRIPTS = tomllib.loads(Path(__file__).with_name("scripts.toml").read_text(encoding="utf-8"))
 DOUBLE = "print(int(input()) * 2)"
 LONG = Limits(wall_s=60, cpu_s=30)
 
@@ -270,24 +273,9 @@ class TestEnd:
 
     @pytest.mark.parametrize("ending", ["exit", "exception", "SIGINT", "SIGTERM", "SIGKILL"])
     def test_the_process_ends(self, any_jail, ending):
-        script = f"""
-import os, signal, sys, threading, time
-from pettingllms.sandbox import Limits, Sandbox
-sandbox = Sandbox(isolation={any_jail.describe()["isolation"]!r}, workers=2)
-limits = Limits(wall_s=100, cpu_s=100)
-sandbox.run("1")
-run = lambda: sandbox.run("while True: pass", limits=limits)
-threading.Thread(target=run, daemon=True).start()
-time.sleep(0.3)
-def tree(pid):
-    children = open(f"/proc/{{pid}}/task/{{pid}}/children").read().split()
-    return [int(c) for c in children] + [g for c in children for g in tree(c)]
-print(tree(os.getpid()), flush=True)
-if {ending!r} == "exception": raise ValueError
-if {ending!r} != "exit": os.kill(os.getpid(), getattr(signal, {ending!r}))
-"""
+        isolation = any_jail.describe()["isolation"]
         done = subprocess.run(
-            [sys.executable, "-c", script],
+            [sys.executable, "-c", SCRIPTS["ending"], isolation, ending],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=300,
@@ -389,3 +377,14 @@ def test_quota_of_a_container(monkeypatch, tmp_path, files, expected):
         (tmp_path / name).write_text(text)
     assert processors.num_processors() == expected
     assert Sandbox().workers == expected
+
+
+def test_libraries_take_fewer_mappings_and_none_is_both_writable_and_executable():
+    folder = pettingllms.sandbox.__path__[0]
+    command = [sys.executable, "-c", SCRIPTS["mappings"], folder]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    before, after, rights, values = json.loads(printed)
+    assert before.keys() == after.keys()
+    assert sum(after.values()) < 0.7 * sum(before.values())
+    assert not any("w" in right and "x" in right for right in rights)
+    assert "0.333" in values

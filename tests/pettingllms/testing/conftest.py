@@ -3,6 +3,7 @@
 import random
 import re
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -30,60 +31,7 @@ class Corridor(NamedTuple):
 
 
 class CorridorEnv(TextEnv):
-    """Walk along a corridor to the goal.
-
-    ## Task
-
-    Cells 0 to length - 1; the walker must stand on the goal.
-
-    ## Agents and roles
-
-    `scout_0` gives advice, then `walker_0` walks.
-
-    ## Observation
-
-    Length, goal and position; for the walker also the advice.
-
-    ## Action
-
-    `#### ["L","R"]`, at most 8 moves; moves beyond an end cost and change nothing.
-
-    ## Reward
-
-    The potential is 1 - distance / distance at the start. T is `max_turns`.
-
-    The walker's rise of the potential, and 1 for the goal, is the team's. Unreadable texts,
-    empty lists and bumps cost. A team part lies in [-20, 20], a local part in [-0.25 / T, 0].
-
-    ## Termination
-
-    Terminated on the goal, truncated after `max_turns` turns.
-
-    ## Info keys
-
-    - `executed`: the moves that were made.
-
-    ## Arguments
-
-    - `longest`: maximum length.
-    - `split`: by content.
-    - `max_turns`: turns of an episode.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"` or `"outcome"`.
-
-    ## Example
-
-    None.
-
-    ## Version history
-
-    - v0: first version.
-
-    ## Source
-
-    None.
-    """
-
+    __doc__ = Path(__file__).with_name("corridor.md").read_text(encoding="utf-8")
     metadata = {"name": "corridor_v0", "render_modes": ["ansi", "human"]}
     scripted_policies = ("oracle", "random")
     prompt_fields = {"where": "the corridor", "advice": "the scout's advice", "turn": "the turn"}
