@@ -29,11 +29,11 @@ agents: $(FOLDER)/agents/.ready
 
 harbor: $(FOLDER)/harbor/.ready
 	OMP_NUM_THREADS=1 PETTINGLLMS_ADAPTERS=harbor \
-		$(FOLDER)/harbor/bin/python -m pytest -q tests/pettingllms/adapters/test_package_harbor.py $(ARGS)
+		$(FOLDER)/harbor/bin/python -m pytest -q tests/pettingllms/adapters/test_packages.py $(ARGS)
 
 nemo-gym: $(FOLDER)/nemo-gym/.ready
 	OMP_NUM_THREADS=1 PETTINGLLMS_ADAPTERS=nemo_gym \
-		$(FOLDER)/nemo-gym/bin/python -m pytest -q tests/pettingllms/adapters/test_package_nemo_gym.py $(ARGS)
+		$(FOLDER)/nemo-gym/bin/python -m pytest -q tests/pettingllms/adapters/test_packages.py $(ARGS)
 
 # Harbor and NeMo Gym need Python 3.12.
 $(FOLDER)/harbor/.ready $(FOLDER)/nemo-gym/.ready: PYTHON = $(HARBOR_PYTHON)

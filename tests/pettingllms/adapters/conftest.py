@@ -1,6 +1,6 @@
 """Tests against the real libraries: skipped without them, unless they are demanded.
 
-A test module that needs a library says so with `LIBRARY = "trl"`, and with
+A module or class of tests that needs a library says so with `LIBRARY = "trl"`, and the module with
 `LIBRARY_DRAWS = True` if that library draws from the global random generators. In the environments
 that tests/adapters.mk makes, PETTINGLLMS_ADAPTERS names the libraries that must be there.
 """
@@ -8,6 +8,7 @@ that tests/adapters.mk makes, PETTINGLLMS_ADAPTERS names the libraries that must
 import importlib
 import os
 import random
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +21,8 @@ DEMANDED = set(os.environ.get("PETTINGLLMS_ADAPTERS", "").split())
 
 @pytest.fixture(autouse=True)
 def library(request):
-    """Import the module's LIBRARY; skip when it is absent and not demanded."""
-    name = getattr(request.module, "LIBRARY", None)
+    """Import the LIBRARY of class or module; skip when it is absent and not demanded."""
+    name = getattr(request.cls, "LIBRARY", None) or getattr(request.module, "LIBRARY", None)
     if name is None:
         return None
     state = random.getstate()  # some libraries draw when they are imported
@@ -44,6 +45,14 @@ def global_rngs_untouched(request):
         np.random.set_state(numpy_state)
     assert random.getstate() == state, "the global `random` state was changed"
     assert np.random.get_state()[1].tolist() == numpy_state[1].tolist(), "numpy's was changed"
+
+
+@pytest.fixture
+def free_port():
+    """A port of the loopback interface that nobody listens to."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A real server on the loopback interface, and its clients."""
 
 import random
-import socket
 import threading
 import time
 
@@ -23,25 +22,20 @@ def adapter(library):
 
 
 @pytest.fixture
-def server_url(adapter):
+def server_url(adapter, free_port):
     """A server of Plan-Path's tool-planner team on a free port."""
     import uvicorn
 
     app = adapter.create_server_app("plan_path_v0", size=6, team="tool-planner", max_turns=20)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app, host="127.0.0.1", port=port, log_level="warning", ws="websockets-sansio"
-        )
-    )
+    where = {"host": "127.0.0.1", "port": free_port}
+    config = uvicorn.Config(app, **where, log_level="warning", ws="websockets-sansio")
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
         assert thread.is_alive(), "the server did not start"
         time.sleep(0.05)
-    yield f"http://127.0.0.1:{port}"
+    yield f"http://127.0.0.1:{free_port}"
     server.should_exit = True
     thread.join(timeout=300)
     assert not thread.is_alive()
