@@ -1,5 +1,6 @@
-"""Every Python block of the documents runs, and every file that they point to exists."""
+"""Documents: their blocks run, their links lead somewhere, and they are short enough to be read."""
 
+import importlib
 import os
 import re
 import shlex
@@ -72,3 +73,47 @@ def test_readme_names_the_two_commands():
     assert re.search(r"^test:", targets, re.MULTILINE)
     assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def words(text):
+    """Count what is divided by spaces and holds a letter or a digit."""
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+_BLOCK = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
+_GENERATED = re.compile(r"<!-- (\S+) -->.*?<!-- /\1 -->", re.DOTALL)
+_NOT_PROSE = re.compile(r"^\||^:::|^ +options:|^<!--")
+
+
+def prose(text):
+    """Return a page without code, tables and what is generated."""
+    lines = _GENERATED.sub("", _BLOCK.sub("", text)).splitlines()
+    return "\n".join(line for line in lines if not _NOT_PROSE.match(line))
+
+
+@pytest.mark.parametrize("page", [one for one in (*DOCUMENTS, *PAGES) if "/" in one])
+def test_a_page_has_one_concept(page):
+    """Only prose counts: code and tables are looked up, not read."""
+    assert words(prose((ROOT / page).read_text(encoding="utf-8"))) <= 1200
+
+
+def test_which_algorithm_begins_with_the_decision():
+    text = (ROOT / "docs" / "which-credit.md").read_text(encoding="utf-8")
+    assert words(prose(text)) <= 500
+    assert text.splitlines()[4].startswith("| what is rewarded | take")
+
+
+def test_the_readme_is_read_in_a_minute():
+    """Everything counts: prose, code and tables."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert words(text) <= 900
+
+
+@pytest.mark.parametrize("name", ["front_picture", "small_models_picture", "staleness_picture"])
+def test_pictures_are_those_that_their_scripts_draw(monkeypatch, name):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    script = importlib.import_module(name)
+    drawn = getattr(script, name)()
+    assert drawn == script.PICTURE.read_text(encoding="utf-8"), f"run: docs/{name}.py"
