@@ -96,9 +96,6 @@ def cli(verbose: bool) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line.
 
-    Args:
-        arguments: What follows the name of the command.
-
     Returns:
         0: done; 1: failed; 2: wrong use or a missing package; 130: interrupted.
     """

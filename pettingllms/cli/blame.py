@@ -212,10 +212,6 @@ class Source(NamedTuple):
 def open_source(source: str, values: Mapping[str, Any]) -> Source:
     """The episodes that a text names.
 
-    Args:
-        source: A run, a transcript, or an environment.
-        values: Parameters of the command.
-
     Raises:
         UsageError: If options do not fit the source.
         RunFolderError: If a folder is no run, or is damaged.

@@ -21,11 +21,7 @@ from pettingllms.tables import (
 
 
 def stdout(max_width: int | None = None) -> Console:
-    """The console of results.
-
-    Args:
-        max_width: Maximum number of columns to use; None: all there are.
-    """
+    """The console of results."""
     # A pipe has no width, for which rich takes 80 columns: tables in files would be cut.
     console = Console(width=None if sys.stdout.isatty() else MAX_WIDTH)
     if max_width is not None:

@@ -105,10 +105,6 @@ def _picture(turn: list[tuple[str, str]]) -> RenderableType:
 def write_package(name: str, parent: Path) -> list[Path]:
     """Write the package and return its files.
 
-    Args:
-        name: Name of the package: lower-case words joined by `_`.
-        parent: Folder in which the folder `name` is made.
-
     Raises:
         InvalidArgument: If the name is ill-formed or taken, or the folder exists.
     """

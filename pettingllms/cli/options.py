@@ -237,12 +237,7 @@ def read_policies(values: Iterable[str], roles: Sequence[str]) -> dict[str, str]
 def read_sampling(
     values: Iterable[str], roles: Sequence[str], base: Mapping[str, Sampling] | None = None
 ) -> dict[str, Sampling]:
-    """Role -> sampling of texts `KEY=VALUE` (all roles) or `ROLE.KEY=VALUE`.
-
-    Args:
-        values: The texts.
-        roles: Roles of the team.
-        base: Role -> sampling of what the texts do not say.
+    """Role -> sampling of texts `KEY=VALUE` (all roles) or `ROLE.KEY=VALUE`; else as in `base`.
 
     Raises:
         InvalidArgument: If a text is ill-formed, or a key, role or value is unknown.
@@ -267,11 +262,7 @@ def read_sampling(
 
 
 def read_prices(values: Iterable[str], line_up: Mapping[str, Name]) -> dict[str, Price]:
-    """Policy -> price (see `EvaluationPlan.prices`).
-
-    Args:
-        values: Texts `IN,OUT[,CACHED]` (all policies) or `ROLE=IN,OUT[,CACHED]`.
-        line_up: Role -> policy.
+    """Policy -> price, of texts `[ROLE=]IN,OUT[,CACHED]`; see `EvaluationPlan.prices`.
 
     Raises:
         InvalidArgument: If a text is ill-formed or names an unknown role.

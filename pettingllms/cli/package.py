@@ -155,10 +155,6 @@ def requirement_here() -> str:
 def write_parcel(parcel: Parcel, parent: Path) -> list[Path]:
     """Write a package and return its files.
 
-    Args:
-        parcel: What is packaged.
-        parent: Folder in which the folder of the package is made.
-
     Raises:
         UnknownEnvironment: If there is no such environment.
         InvalidArgument: If the environment refuses an argument, the folder exists, or a Harbor
@@ -259,13 +255,7 @@ SUFFIX = ".tmpl"
 
 
 def write_tree(name: str, target: Path, filled: Callable[[str], str]) -> Iterator[Path]:
-    """Write the files of a tree of templates; yield their paths.
-
-    Args:
-        name: Folder of the tree, in this package.
-        target: Folder that they are written into.
-        filled: Fills in a name or the content of a file.
-    """
+    """Write the files of a tree of templates; yield their paths."""
     yield from _written(files("pettingllms.cli") / name, target, filled)
 
 

@@ -41,13 +41,6 @@ def played(
 ) -> Report:
     """Play what a folder's plan has left, with a bar; the figures of all of it.
 
-    Args:
-        folder: Where the plan is and the results go.
-        settings: How policies reach their models.
-        max_failures: Episodes that may fail before it stops.
-        command: The command that continues it.
-        write: Gets the figures, those of an incomplete evaluation too.
-
     Raises:
         Exit: The plan was not played to its end; why, and how to go on, is said on stderr.
     """

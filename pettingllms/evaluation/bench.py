@@ -94,13 +94,7 @@ measured; and the number of boards."""
 
 
 def climbed(levels: tuple[int, ...], num_boards: int, play: PlayLevel) -> GameResult:
-    """Find the hardest level that a team passes, and measure it there.
-
-    Args:
-        levels: Levels of difficulty, from easy to hard.
-        num_boards: Boards on which it is measured, and on which a level is tried at most.
-        play: Plays a level.
-    """
+    """Find the hardest level that a team passes, and measure it there."""
     records = [LevelRecord()] * len(levels)
     while (place := next_level(records, num_boards)) is not None:
         num_tried = int(records[place].num_episodes)
@@ -169,14 +163,7 @@ def result_json(
     reports: Sequence[Report],
     num_boards: int,
 ) -> dict[str, Any]:
-    """A result file: an entry of a leader board.
-
-    Args:
-        about: The fields `name`, `suite`, `policies`, `seed`, `versions` and so on.
-        games: Game -> how the team did.
-        reports: All that was played, for the bill.
-        num_boards: Boards of the suite.
-    """
+    """A result file: an entry of a leader board."""
     found = {
         env_id: {
             "num_levels": len(game.levels),

@@ -113,10 +113,6 @@ class CrossPlay:
 def cells_of(runs: Sequence[str], agents: Sequence[str]) -> list[Cell]:
     """All teams: the runs' own, then those with a player from elsewhere.
 
-    Args:
-        runs: Names of the runs, at least 2, all different.
-        agents: Agents of a team.
-
     Raises:
         InvalidArgument: If there are fewer than 2 runs or players, or a name is given twice.
     """
@@ -140,13 +136,6 @@ def crossplay_plan(
     num_samples: int,
 ) -> EvaluationPlan:
     """The evaluation in which all teams play.
-
-    Args:
-        teams: Name of a run -> its team.
-        agents: Agents of a team.
-        seed: Decides levels and chance.
-        num_levels: Levels, at least 1.
-        num_samples: Plays of every level by every team, at least 1.
 
     Raises:
         InvalidArgument: If runs play unlike tasks, or sample differently.

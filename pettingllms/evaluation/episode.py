@@ -98,13 +98,7 @@ class EpisodeResult:
     def transcript(
         self, env_id: Name, kwargs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Transcript:
-        """The episode as a transcript that can be replayed.
-
-        Args:
-            env_id: Id of the environment.
-            kwargs: Its arguments.
-            options: Options of `reset`.
-        """
+        """The episode as a transcript that can be replayed."""
         return Transcript(
             id=env_id,
             kwargs=dict(kwargs),
@@ -259,13 +253,7 @@ _SEED_RANGE = 1 << 31
 
 
 def prompt_of(env: TextEnv[Any], chats: Chats, seed: int) -> Prompt:
-    """What the selected agent is asked: its chat so far and what it reads now.
-
-    Args:
-        env: The environment, before the end of the episode.
-        chats: What was said so far; see `remember`.
-        seed: Decides what is drawn; any non-negative number.
-    """
+    """What the selected agent is asked: its chat so far and what it reads now."""
     agent = env.agent_selection
     chat = [*chats.get(agent, ()), *env.messages(agent)]
     # The whole seed decides in our policies; servers get what fits into their integers.
@@ -349,12 +337,7 @@ _PLAIN = ("variant", "level", "sample", "action", "agent", "prompt")
 
 
 class AnswerLog:
-    """Where an episode finds answers of an earlier attempt, and puts new ones.
-
-    Args:
-        earlier: Answers of earlier attempts to episodes that are not finished.
-        write: Keeps a new one.
-    """
+    """Where an episode finds answers of an earlier attempt, and puts new ones."""
 
     def __init__(
         self, earlier: Iterable[AnswerRecord], write: Callable[[AnswerRecord], None]

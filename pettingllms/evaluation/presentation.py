@@ -45,13 +45,7 @@ def comparison_parts(comparison: Comparison, first: str, second: str) -> list[Bl
 
 
 def sides_parts(first: Side, second: Side, differing: Mapping[str, tuple[Any, Any]]) -> list[Block]:
-    """Who played on two sides, and which settings differ.
-
-    Args:
-        first: One side.
-        second: The other.
-        differing: Key -> values of both.
-    """
+    """Who played on two sides, and which settings differ."""
     parts: list[Block] = [
         TextTable(["who played", first.name, second.name], policy_rows(first, second))
     ]

@@ -63,11 +63,7 @@ def rows_of(path: str | Path, view: str = "rollouts", *, trust: bool = False) ->
 
 
 def write_rows(rows: Iterable[Row], path: str | Path) -> int:
-    """Write rows to a file; a reader sees the whole file or none.
-
-    Args:
-        rows: The rows.
-        path: A `.parquet` or a `.jsonl` file.
+    """Write rows to a `.parquet` or `.jsonl` file; a reader sees the whole file or none.
 
     Returns:
         The number of rows.

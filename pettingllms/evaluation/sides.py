@@ -228,10 +228,6 @@ class RunTeam:
     def of_training(cls, run: TrainingRun, step: int | None = None) -> RunTeam:
         """What a training run has trained.
 
-        Args:
-            run: The run, or its part of one environment.
-            step: Train step of a checkpoint; None for the newest policies.
-
         Raises:
             InvalidArgument: If there is no checkpoint of that step.
             RunFolderError: If nothing is trained yet.

@@ -158,12 +158,7 @@ class TrainingRun:
         return {role: self._policy(name, step) for role, name in roles.items()}
 
     def sampling(self, line_up: Mapping[str, Name]) -> dict[str, Sampling]:
-        """Role -> how its completions are drawn in the run's held-out evaluation.
-
-        Args:
-            line_up: Role -> name of its policy; models sample from their whole distribution, as
-                the trainer does, whatever their own files say.
-        """
+        """Role -> how its completions are drawn in the run's held-out evaluation."""
         return {role: self._sampling(role, str(policy)) for role, policy in line_up.items()}
 
     def fixed_or_local(self) -> dict[str, str]:
@@ -311,10 +306,6 @@ def _replayed(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
 
 def tree_moments(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[RecordTranscripts]:
     """Play the followed path of a tree again; yield before every decision, and after the last.
-
-    Args:
-        run: The run.
-        line: The tree, as a line of `rollouts.jsonl`.
 
     Yields:
         One recorder, which goes on; it ends at a decision that no candidate was followed from.

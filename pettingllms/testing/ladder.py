@@ -71,12 +71,7 @@ def ladder_actors(scripted_policies: Sequence[str]) -> dict[str, PlayerOfEpisode
 
 
 def measure_ladder(env: AnyEnv, seeds: Sequence[int]) -> list[Rung]:
-    """How every policy of the ladder does, all on the same levels.
-
-    Args:
-        env: A raw environment; a fork of it is played.
-        seeds: Seeds of the levels, at least one.
-    """
+    """How every policy of the ladder does, all on the same levels."""
     env = env.fork()
     rungs: list[Rung] = []
     for name, actor in ladder_actors(env.scripted_policies).items():
@@ -90,12 +85,7 @@ def measure_ladder(env: AnyEnv, seeds: Sequence[int]) -> list[Rung]:
 
 
 def misordered(rungs: Sequence[Rung], gap: float = 0.05) -> list[str]:
-    """A sentence for every pair of policies whose returns contradict their success.
-
-    Args:
-        rungs: What `measure_ladder` returned.
-        gap: Differences of success below this are no difference, in (0, 1].
-    """
+    """A sentence for every pair of policies whose returns contradict their success."""
     return [
         f"{better.policy!r} solves {better.success:.1%} and returns {returned:+.3f} to {agent}, "
         f"{worse.policy!r} solves {worse.success:.1%} and returns {worse.returns[agent]:+.3f}"

@@ -44,12 +44,7 @@ class ConformanceWarning(UserWarning):
 
 
 class Figures(dict[str, float]):
-    """What a check measured: name -> value.
-
-    Args:
-        figures: The same.
-        message: What to say beside it, in lines; empty: nothing.
-    """
+    """What a check measured: name -> value."""
 
     def __init__(self, figures: Mapping[str, float], message: str = "") -> None:
         super().__init__(figures)

@@ -37,10 +37,6 @@ class Boards:
     Programs that models wrote are not run again: only environments whose text of a state shows a
     board are played, of their episodes those in which no followed completion has a fenced block,
     and of siblings those that have none.
-
-    Args:
-        run: The run.
-        max_episodes: Maximum number of episodes to play again.
     """
 
     def __init__(self, run: OpenedRun, max_episodes: int) -> None:
@@ -112,11 +108,7 @@ class Boards:
 
 
 class _Replay:
-    """Plays an episode again, decision by decision, with all candidates.
-
-    Args:
-        env: At the start of the episode; it follows the recorded path.
-    """
+    """Plays an episode again, decision by decision, with all candidates."""
 
     def __init__(self, env: TextEnv[Any]) -> None:
         self._env = env

@@ -138,10 +138,6 @@ def evaluation_episode(
 ) -> ShownEpisode:
     """The episode of a line of an evaluation's `episodes.jsonl`.
 
-    Args:
-        line: The line.
-        variants: Variant -> role, or agent -> name of its policy.
-
     Raises:
         KeyError: A field is missing.
         TypeError: A field is of another kind.
@@ -162,12 +158,7 @@ def evaluation_episode(
 def steps_decisions(
     steps: Sequence[Mapping[str, Any]], policies: Mapping[str, str]
 ) -> list[Decision]:
-    """The decisions of a transcript's steps: one candidate each.
-
-    Args:
-        steps: The steps.
-        policies: Role, or agent -> name of its policy.
-    """
+    """The decisions of a transcript's steps: one candidate each."""
     return [_step_decision(step, policies) for step in steps]
 
 
@@ -344,11 +335,7 @@ _DIGITS = 6
 
 
 class EpisodeIndex:
-    """Columns over episodes.
-
-    Args:
-        labels: What the parts of an episode's key are.
-    """
+    """Columns over episodes."""
 
     def __init__(self, labels: tuple[str, ...]) -> None:
         self._labels = labels

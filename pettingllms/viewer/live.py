@@ -67,12 +67,7 @@ class LiveServer:
 
 
 class _LivePage:
-    """A page that is built again when files have changed.
-
-    Args:
-        fill: Writes the page of a version into a file.
-        folders: Where its data come from.
-    """
+    """A page that is built again when files have changed."""
 
     def __init__(self, fill: Callable[[IO[str], str], object], folders: Sequence[Path]) -> None:
         self._fill, self._folders = fill, folders
@@ -132,12 +127,7 @@ def _pages(runs: Sequence[Path], max_replays: int) -> dict[str, _LivePage]:
 
 
 class _PageHandler(BaseHTTPRequestHandler):
-    """Answers a browser of this machine.
-
-    Args:
-        pages: Address -> page.
-        arguments: See `BaseHTTPRequestHandler`.
-    """
+    """Answers a browser of this machine."""
 
     def __init__(self, pages: Mapping[str, _LivePage], *arguments: Any) -> None:
         self._pages = pages

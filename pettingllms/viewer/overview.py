@@ -14,12 +14,7 @@ _NO_DIFFERENCE = ("output_dir", "logging.")
 
 
 class Overview:
-    """Runs side by side.
-
-    Args:
-        runs: The runs.
-        links: Address of the page of each, relative to that of the overview.
-    """
+    """Runs side by side."""
 
     def __init__(self, runs: Sequence[OpenedRun], links: Sequence[str]) -> None:
         self._runs, self._links = runs, links

@@ -31,9 +31,6 @@ EVALUATION_VERSION = 1
 def open_run(path: Path) -> OpenedRun:
     """Open a run for viewing.
 
-    Args:
-        path: Folder of a training run or an evaluation, a transcript, or a folder of transcripts.
-
     Raises:
         ViewerError: It is none of them, or is damaged beyond single lines.
     """
@@ -438,12 +435,7 @@ def open_judged(path: Path) -> OpenedRun:
 
 
 def read_crossplay(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
-    """The figures of a cross-play in the folder of an evaluation; None if it is none.
-
-    Args:
-        path: The folder.
-        notices: Gets a sentence if the figures cannot be shown.
-    """
+    """The figures of a cross-play in the folder of an evaluation; None if it is none."""
     file = path / CROSSPLAY
     if not file.is_file():
         return None

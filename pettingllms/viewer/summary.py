@@ -141,13 +141,7 @@ _FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_expec
 
 
 def moment_name(step: int, evaluations: Mapping[str, Columns], num_steps: Any) -> str:
-    """What the moment after a train step is called.
-
-    Args:
-        step: Train steps taken; 0: none.
-        evaluations: Variant -> its figures.
-        num_steps: Train steps of the whole run; None when unknown.
-    """
+    """What the moment after a train step is called."""
     if step == 0:
         has_warm_start = any(name.startswith(UNTOUCHED) for name in evaluations)
         return "after warm start" if has_warm_start else "before training"
@@ -156,10 +150,6 @@ def moment_name(step: int, evaluations: Mapping[str, Columns], num_steps: Any) -
 
 def training_table(evaluations: Mapping[str, Columns], num_steps: Any) -> dict[str, Any]:
     """Held-out success of a training run at its first and its latest evaluation.
-
-    Args:
-        evaluations: Variant -> its figures.
-        num_steps: Train steps of the whole run; None when unknown.
 
     Returns:
         `columns`: names of the moments. `rows`: who plays, with a cell for each moment: its
@@ -192,11 +182,7 @@ def training_table(evaluations: Mapping[str, Columns], num_steps: Any) -> dict[s
 
 
 def evaluation_table(figures: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The success of the variants of an evaluation, in the form of `training_table`.
-
-    Args:
-        figures: Variant -> its figures, as in its report; None: there is no report yet.
-    """
+    """The success of the variants of an evaluation, in the form of `training_table`."""
     cells = [
         {
             "success": one["success"]["value"],
@@ -254,13 +240,7 @@ class FailureCounts:
         self._places: dict[tuple[_Failure, Hashable], tuple[int, int, int | None]] = {}
 
     def add(self, position: int, group: Hashable, episode: ShownEpisode) -> None:
-        """Count an episode.
-
-        Args:
-            position: Its position on the page.
-            group: Episodes of which group it is counted with.
-            episode: The episode.
-        """
+        """Count an episode."""
         counts = self._counts.setdefault(group, Counter())
         totals = self._totals.setdefault(group, Counter())
         totals[_EPISODES] += 1
@@ -273,9 +253,6 @@ class FailureCounts:
 
     def table(self, columns: Mapping[str, Hashable]) -> dict[str, Any]:
         """The most frequent causes.
-
-        Args:
-            columns: Heading of a column -> the group that it counts.
 
         Returns:
             `columns`: the headings. `rows`: `of`, what is counted; its `cause`; for each column
@@ -371,13 +348,7 @@ class InstructiveDecisions:
         }
 
     def add(self, position: int, step: int, episode: ShownEpisode) -> None:
-        """Look through an episode.
-
-        Args:
-            position: Its position on the page.
-            step: After how many train steps it was played; 0 where nothing is trained.
-            episode: The episode.
-        """
+        """Look through an episode."""
         for find, found in self._found.items():
             best = max(find(episode), key=attrgetter("worth"), default=None)
             if best is not None:
