@@ -100,3 +100,24 @@ def guess_id(monkeypatch):
     monkeypatch.setattr("pettingllms.registry._registered", {})
     pettingllms.register("guess_v0", GuessEnv)
     return "guess_v0"
+
+
+@pytest.fixture
+def distribution(tmp_path):
+    """Return a function that lays out a made-up distribution, and returns its folder.
+
+    Given are its name, a group of entry points, these (name -> value), and modules (name -> text).
+    """
+
+    def distribution(name, group, points, **modules):
+        folder = tmp_path / name
+        info = folder / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        lines = [f"[{group}]", *(f"{point} = {value}" for point, value in points.items()), ""]
+        (info / "entry_points.txt").write_text("\n".join(lines))
+        for module, text in modules.items():
+            (folder / f"{module}.py").write_text(text)
+        return folder
+
+    return distribution

@@ -24,19 +24,11 @@ def dictionary():
 
 
 @pytest.fixture
-def install(tmp_path, monkeypatch):
-    """Install a made-up distribution: name, entry points (id -> value), modules (name -> text)."""
+def install(distribution, monkeypatch):
+    """Install a made-up distribution of environments: name, id -> value, modules."""
 
     def install(name, points, **modules):
-        folder = tmp_path / name
-        info = folder / f"{name}-1.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        lines = [f"{env_id} = {value}" for env_id, value in points.items()]
-        (info / "entry_points.txt").write_text("\n".join(["[pettingllms.envs]", *lines, ""]))
-        for module, text in modules.items():
-            (folder / f"{module}.py").write_text(text)
-        monkeypatch.syspath_prepend(folder)
+        monkeypatch.syspath_prepend(distribution(name, "pettingllms.envs", points, **modules))
         installed.cache_clear()
 
     yield install

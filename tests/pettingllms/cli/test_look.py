@@ -19,17 +19,6 @@ from pettingllms.testing import CHECKS
 ENV = "plan_path_v0"
 
 
-def announced(folder, group, line, code=None):
-    """Put a package that announces something onto a path."""
-    metadata = folder / "other_package-1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\n")
-    (metadata / "entry_points.txt").write_text(f"[{group}]\n{line}\n")
-    if code is not None:
-        (folder / "other_package.py").write_text(code)
-    return {"PYTHONPATH": str(folder)}
-
-
 def test_list_names_the_environments(cli):
     done = cli("list")
     assert done.returncode == 0
@@ -37,9 +26,10 @@ def test_list_names_the_environments(cli):
     assert "tool, planner" in done.stdout
 
 
-def test_list_shows_an_environment_that_cannot_be_loaded(cli, tmp_path):
-    broken = announced(tmp_path / "site", "pettingllms.envs", "broken_v0 = other_package:Nothing")
-    done = cli("list", "--json", **broken)
+def test_list_shows_an_environment_that_cannot_be_loaded(cli, distribution):
+    points = {"broken_v0": "other_package:Nothing"}
+    site = distribution("other_package", "pettingllms.envs", points)
+    done = cli("list", "--json", PYTHONPATH=str(site))
     entries = {entry["id"]: entry for entry in json.loads(done.stdout)}
     assert done.returncode == 1
     assert "other_package" in entries["broken_v0"]["error"]
@@ -151,10 +141,11 @@ def test_a_shell_completes_environments():
     assert [item.value for item in found] == ["sokoban_v0"]
 
 
-def test_doctor_names_what_is_broken(cli, tmp_path):
-    code = "raise RuntimeError('broken on purpose')"
-    broken = announced(tmp_path / "site", "pettingllms.policies", "mine = other_package:x", code)
-    done = cli("doctor", **broken)
+def test_doctor_names_what_is_broken(cli, distribution):
+    code = {"other_package": "raise RuntimeError('broken on purpose')"}
+    points = {"mine": "other_package:x"}
+    site = distribution("other_package", "pettingllms.policies", points, **code)
+    done = cli("doctor", PYTHONPATH=str(site))
     assert done.returncode == 1
     assert "broken on purpose" in done.stdout
     for line in (

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,18 +27,8 @@ from pettingllms.sandbox.worker import ExecutionRequest
 
 SCRIPT = Path(__file__).with_name("neighbours.py")
 ORDINARY_UID = 61000
-COUNT_THREADS = """
-import threading
-stop = threading.Event()
-count = 0
-try:
-    while count < 400:
-        threading.Thread(target=stop.wait, daemon=True).start()
-        count += 1
-except RuntimeError:
-    pass
-print(count)
-"""
+SCRIPTS = tomllib.loads(Path(__file__).with_name("scripts.toml").read_text(encoding="utf-8"))
+COUNT_THREADS = SCRIPTS["count_threads"]
 
 
 def load_script():
@@ -109,26 +100,10 @@ class TestThreads:
         assert (result.status, result.stdout) == (Status.OK, f"{most}\n")
 
     def test_ended_threads_make_room(self, jail):
-        code = (
-            "import threading\n"
-            "for _ in range(20):\n"
-            "    threads = [threading.Thread(target=int) for _ in range(32)]\n"
-            "    for thread in threads: thread.start()\n"
-            "    for thread in threads: thread.join()\n"
-            "print('all')"
-        )
-        assert jail.run(code).stdout == "all\n"
+        assert jail.run(SCRIPTS["ended_threads"]).stdout == "all\n"
 
     def test_threads_weigh_as_much_as_one(self, jail):
-        code = (
-            "import os, threading\nbefore = os.getpriority(os.PRIO_PROCESS, 0)\n"
-            "stop = threading.Event()\n"
-            "def start(): threading.Thread(target=stop.wait, daemon=True).start()\n"
-            "start()\nwith_one = os.getpriority(os.PRIO_PROCESS, 0)\n"
-            "for _ in range(31): start()\n"
-            "print(before, with_one, os.getpriority(os.PRIO_PROCESS, 0))"
-        )
-        before, with_one, with_all = map(int, jail.run(code).stdout.split())
+        before, with_one, with_all = map(int, jail.run(SCRIPTS["weights"]).stdout.split())
         # 19 is the lowest weight there is, which a suite that runs under `nice` reaches earlier.
         assert (with_one, with_all) == (
             min(before + niceness(2), 19),
@@ -261,15 +236,11 @@ class TestStarvation:
 
     @pytest.mark.parametrize("threads", [0, 3])
     def test_runs_and_waits_are_counted_and_sleep_is_not(self, threads):
-        code = (
-            "import sys, threading, time\nasleep = threading.Event()\n"
-            f"for _ in range({threads}):\n"
-            "    threading.Thread(target=asleep.wait, daemon=True).start()\n"
-            "for line in sys.stdin:\n    while time.process_time() < float(line): pass\n"
-            "    print(flush=True)"
-        )
         with subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", SCRIPTS["waits"], str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         ) as process:
             handle = os.pidfd_open(process.pid)
 
