@@ -1,6 +1,5 @@
 """A chat server on the loopback interface that can fail in every way."""
 
-import asyncio
 import json
 import random
 import threading
@@ -13,11 +12,12 @@ class ChatServer:
     """Answers like an OpenAI-compatible server; `script` holds what it does with the next requests.
 
     An entry of the script is "ok", "bad json", "no choices", "no text", "drop", "hang" (until the
-    test ends), or (status, headers, body).
+    test ends), (status, headers, body), bytes, or a function that gets the handler. Requests to
+    ``/<name>/<how>/v1`` find theirs in `faults`; those to ``/<name>/once/v1`` once.
     """
 
     def __init__(self):
-        self.script = []
+        self.script, self.faults = [], {}
         self.models = ["tiny"]
         self.requests = []
         self.headers, self.model_headers = [], []
@@ -37,8 +37,7 @@ class ChatServer:
         """What it does when the script is over."""
 
     def start(self):
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self.http.daemon_threads = True
+        self.http = _Server(("127.0.0.1", 0), _Handler)
         self.http.chat = self
         self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,))
         self.thread.start()
@@ -57,6 +56,13 @@ class ChatServer:
         self.http.shutdown()
         self.http.server_close()
         self.thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads, request_queue_size = True, 128
+
+    def handle_error(self, request, client_address):
+        """Clients leave."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -81,9 +87,14 @@ class _Handler(BaseHTTPRequestHandler):
         with chat.lock:
             chat.requests.append(body)
             chat.headers.append({name.lower(): value for name, value in self.headers.items()})
-            act = chat.script.pop(0) if chat.script else chat.then
+            act = self.next_act()
         if isinstance(act, tuple):
             self.send(*act)
+        elif isinstance(act, bytes):
+            self.wfile.write(act)
+            self.close_connection = True
+        elif callable(act):
+            act(self)
         elif act == "bad json":
             self.send(200, {}, '{"choices": [')
         elif act == "no choices":
@@ -96,6 +107,13 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             text = None if act == "no text" else chat.reply(body)
             self.send(200, {}, self.completion(body, text))
+
+    def next_act(self):
+        chat, place = self.server.chat, self.path.rpartition("/v1/")[0]
+        if not place:
+            return chat.script.pop(0) if chat.script else chat.then
+        _, name, how = place.split("/")
+        return chat.faults.get(name, "ok") if how == "always" else chat.faults.pop(name, "ok")
 
     def completion(self, body, text):
         chat = self.server.chat
@@ -136,22 +154,3 @@ def chat_server(monkeypatch):
     yield server
     random.setstate(random_state)
     server.stop()
-
-
-@pytest.fixture
-def ask():
-    """Return a function that asks a policy once and closes it."""
-    from pettingllms.policies import Prompt, Sampling
-
-    def ask(policy, n=1, sampling=None, seed=5):
-        async def run():
-            prompt = Prompt([{"role": "user", "content": "hello"}], "planner_0", seed)
-            try:
-                answers = await policy.sample([prompt], n, sampling or Sampling())
-            finally:
-                await policy.aclose()
-            return answers[0]
-
-        return asyncio.run(run())
-
-    return ask
