@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
+from pettingllms.arguments import check_number, check_texts, check_whole
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, PettingLLMsError
 from pettingllms.types import UNBOUND, Action, Constraints, TokenCounts
@@ -35,16 +36,13 @@ class Sampling:
         Raises:
             InvalidArgument: If a value is out of its range.
         """
-        temperature, top_p = self.temperature, self.top_p
-        if temperature is not None and not (_is_number(temperature) and temperature >= 0):
-            raise InvalidArgument("sampling.temperature", temperature, "a number of at least 0")
-        if top_p is not None and not (_is_number(top_p) and 0 < top_p <= 1):
-            raise InvalidArgument("sampling.top_p", top_p, "a number above 0 and at most 1")
-        limit = self.max_completion_tokens
-        if limit is not None and (not isinstance(limit, int) or limit < 1):
-            raise InvalidArgument("sampling.max_completion_tokens", limit, "an integer above 0")
-        if not isinstance(self.stop, tuple) or not all(isinstance(s, str) for s in self.stop):
-            raise InvalidArgument("sampling.stop", self.stop, "a tuple of texts")
+        if self.temperature is not None:
+            check_number("sampling.temperature", self.temperature, 0)
+        if self.top_p is not None and not check_number("sampling.top_p", self.top_p, 0, 1):
+            raise InvalidArgument("sampling.top_p", self.top_p, "a number above 0 and at most 1")
+        if self.max_completion_tokens is not None:
+            check_whole("sampling.max_completion_tokens", self.max_completion_tokens, 1)
+        check_texts("sampling.stop", self.stop, "a tuple of texts")
 
     def bounded(self, constraints: Constraints) -> Sampling:
         """These settings with what the answer to a prompt is bound to, too."""
@@ -186,18 +184,12 @@ class PolicySettings:
         Raises:
             InvalidArgument: If a value is out of its range.
         """
-        for name, low in (("max_concurrency", 1), ("max_retries", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < low:
-                raise InvalidArgument(name, value, f"an integer of at least {low}")
+        check_whole("max_concurrency", self.max_concurrency, 1)
+        check_whole("max_retries", self.max_retries, 0)
         for name in ("timeout_s", "requests_per_minute", "tokens_per_minute"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and value > 0):
+            if value is not None and not check_number(name, value, 0):
                 raise InvalidArgument(name, value, "a number above 0")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class PolicyFailure(PettingLLMsError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Policies without a model: an environment's scripted policies, and noise."""
+"""Policies without a model: an environment's scripted policies, the fixed program, and noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,34 @@ _PRINTABLE = "".join(map(chr, range(32, 127))) + "\n"
 _MAX_NOISE = 64
 
 
-class ScriptedPolicy:
+class _LocalPolicy:
+    """A policy that answers at once and costs nothing; prompts must carry their environment."""
+
+    async def check(self, env: TextEnv[Any]) -> None:
+        """Refuse an environment in which it cannot play."""
+
+    async def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling) -> list[Answer]:
+        """One answer of n completions per prompt; `sampling` has no effect."""
+        texts = [self._texts(prompt, n) for prompt in prompts]
+        return [Answer(tuple(Completion(text, "stop") for text in some)) for some in texts]
+
+    async def aclose(self) -> None:
+        """Nothing to release."""
+
+    def _texts(self, prompt: Prompt, n: int) -> list[str]:
+        raise NotImplementedError
+
+
+class NoisePolicy(_LocalPolicy):
+    """Answers 0 to 64 random printable characters: the floor that any model should beat."""
+
+    def _texts(self, prompt: Prompt, n: int) -> list[str]:
+        rng = random.Random(prompt.seed)
+        lengths = [rng.randrange(_MAX_NOISE + 1) for _ in range(n)]
+        return ["".join(rng.choices(_PRINTABLE, k=length)) for length in lengths]
+
+
+class ScriptedPolicy(_LocalPolicy):
     """Answers what one of the environment's scripted policies would.
 
     Args:
@@ -28,7 +55,7 @@ class ScriptedPolicy:
         self.name = name
 
     async def check(self, env: TextEnv[Any]) -> None:
-        """See `Policy.check`."""
+        """Refuse an environment that has no such policy, and name those that it has."""
         known = env.scripted_policies
         if self.name not in known:
             raise InvalidArgument(
@@ -40,21 +67,12 @@ class ScriptedPolicy:
                 + suggestion(self.name, (*known, "noise")),
             )
 
-    async def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling) -> list[Answer]:
-        """See `Policy.sample`. Prompts must carry their environment; `sampling` has no effect."""
-        return [self._answer(prompt, n) for prompt in prompts]
-
-    def _answer(self, prompt: Prompt, n: int) -> Answer:
-        env = _env_of(prompt)
-        rng = random.Random(prompt.seed)
-        texts = [env.scripted_action(prompt.agent, self.name, rng) for _ in range(n)]
-        return Answer(tuple(Completion(text, "stop") for text in texts))
-
-    async def aclose(self) -> None:
-        """Nothing to release."""
+    def _texts(self, prompt: Prompt, n: int) -> list[str]:
+        env, rng = _env_of(prompt), random.Random(prompt.seed)
+        return [env.scripted_action(prompt.agent, self.name, rng) for _ in range(n)]
 
 
-class ProgramPolicy:
+class ProgramPolicy(_LocalPolicy):
     """The fixed program: the baseline of games with a tool agent.
 
     The tool agent hands in the environment's `fixed_program`, the same on every level, and others
@@ -62,21 +80,14 @@ class ProgramPolicy:
     """
 
     async def check(self, env: TextEnv[Any]) -> None:
-        """See `Policy.check`."""
+        """Refuse an environment without a fixed program."""
         if not has_program(env):
             allowed = "a policy other than the fixed program"
             hint = "It needs a game that has one, and a tool agent that writes programs."
             raise InvalidArgument("policy", PROGRAM, allowed, hint)
 
-    async def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling) -> list[Answer]:
-        """See `Policy.sample`. Prompts must carry their environment; `sampling` has no effect."""
-        return [
-            Answer((Completion(program_action(_env_of(prompt), prompt.agent), "stop"),) * n)
-            for prompt in prompts
-        ]
-
-    async def aclose(self) -> None:
-        """Nothing to release."""
+    def _texts(self, prompt: Prompt, n: int) -> list[str]:
+        return [program_action(_env_of(prompt), prompt.agent)] * n
 
 
 def has_program(env: TextEnv[Any]) -> bool:
@@ -98,23 +109,3 @@ def _env_of(prompt: Prompt) -> TextEnv[Any]:
             "prompt.env", None, "the environment", "Scripted policies look at its state."
         )
     return prompt.env
-
-
-class NoisePolicy:
-    """Answers 0 to 64 random printable characters: the floor that any model should beat."""
-
-    async def check(self, env: TextEnv[Any]) -> None:
-        """Noise plays everywhere."""
-
-    async def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling) -> list[Answer]:
-        """See `Policy.sample`; `sampling` has no effect."""
-        return [self._answer(prompt, n) for prompt in prompts]
-
-    def _answer(self, prompt: Prompt, n: int) -> Answer:
-        rng = random.Random(prompt.seed)
-        lengths = [rng.randrange(_MAX_NOISE + 1) for _ in range(n)]
-        texts = ["".join(rng.choices(_PRINTABLE, k=length)) for length in lengths]
-        return Answer(tuple(Completion(text, "stop") for text in texts))
-
-    async def aclose(self) -> None:
-        """Nothing to release."""
