@@ -13,18 +13,13 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter
 
 from pettingllms.workflows.chat import (
-    Allowed,
     Call,
     CalledFunction,
     ChatBody,
-    Choice,
     Content,
-    Format,
     Limit,
     Message,
-    Mode,
     Sent,
-    Tool,
 )
 from pettingllms.workflows.wire import RequestError, WireAnswer
 
@@ -61,45 +56,24 @@ def _items(given: Any) -> Any:
     return [{"role": "user", "content": given}] if isinstance(given, str) else given
 
 
-def _nested(tool: Any) -> Any:
-    """A tool, or the choice of one, as chat completions have it."""
-    match tool:
-        case {"type": "function"}:
-            return {"type": "function", "function": {k: tool[k] for k in tool if k != "type"}}
-        case {"type": "allowed_tools", **more}:
-            tools = more.get("tools")
-            nested = [*map(_nested, tools)] if isinstance(tools, list) else tools
-            return {"type": "allowed_tools", "allowed_tools": {**more, "tools": nested}}
-        case _:
-            return tool
-
-
-def _nested_format(form: Any) -> Any:
-    match form:
-        case {"type": "json_schema"}:
-            return {"type": "json_schema", "json_schema": form}
-        case _:
-            return form
-
-
 class _TextOptions(Sent):
-    format: Annotated[Format, BeforeValidator(_nested_format)] = Format(type="text")
+    format: dict[str, Any] = Field(default={"type": "text"})
 
 
 class ResponsesBody(Sent):
-    """The body of a request."""
+    """The body of a request; `chat_body` reads tools and forms as those of a chat completion."""
 
     model: str
-    input: Annotated[list[_Item], BeforeValidator(_items)] = Field([])
+    input: Annotated[list[_Item], BeforeValidator(_items)] = Field(default=[])
     instructions: str | None = None
     previous_response_id: str | None = None
-    tools: list[Annotated[Tool, BeforeValidator(_nested)]] = Field([])
-    tool_choice: Annotated[Choice, BeforeValidator(_nested)] = Mode(type="auto")
+    tools: list[dict[str, Any]] = Field(default=[])
+    tool_choice: str | dict[str, Any] = "auto"
     text: _TextOptions = _TextOptions()
     max_output_tokens: Limit | None = None
     stream: bool = False
     parallel_tool_calls: bool = True
-    metadata: dict[str, str] = Field({})
+    metadata: dict[str, str] = Field(default={})
     # What the run cannot do; the whole input may be sent instead.
     background: Literal[False] = False
     conversation: None = None
@@ -115,21 +89,38 @@ def chat_body(body: ResponsesBody, kept: Mapping[str, Sequence[Message]]) -> Cha
 
     Raises:
         RequestError: There is no such response.
+        ValidationError: A tool, a choice or a form is ill-formed, or there is no message.
     """
-    earlier = body.previous_response_id
+    earlier, form = body.previous_response_id, body.text.format
     if earlier and earlier not in kept:
         told = f"this run has given no response {earlier!r}"
         raise RequestError(told, 404, param="previous_response_id")
     # Of this response alone: the next one that builds on it does not inherit them.
     told = [Message.of("system", body.instructions)] if body.instructions else []
-    return ChatBody(
-        model=body.model,
-        messages=[*told, *(kept[earlier] if earlier else ()), *_messages(body.input)],
-        tools=body.tools,
-        tool_choice=body.tool_choice,
-        response_format=body.text.format,
-        max_completion_tokens=body.max_output_tokens,
+    if form.get("type") == "json_schema":
+        form = {"type": "json_schema", "json_schema": form}
+    return ChatBody.model_validate(
+        {
+            "model": body.model,
+            "messages": [*told, *(kept[earlier] if earlier else ()), *_messages(body.input)],
+            "tools": [*map(_nested, body.tools)],
+            "tool_choice": _nested(body.tool_choice),
+            "response_format": form,
+            "max_completion_tokens": body.max_output_tokens,
+        }
     )
+
+
+def _nested(tool: Any) -> Any:
+    """A tool, or the choice of one, as chat completions have it."""
+    match tool:
+        case {"type": "function", **function}:
+            return {"type": "function", "function": function}
+        case {"type": "allowed_tools", "tools": list(tools), **more}:
+            allowed = {**more, "tools": [*map(_nested, tools)]}
+            return {"type": "allowed_tools", "allowed_tools": allowed}
+        case _:
+            return tool
 
 
 def chat_after(body: ChatBody, answer: WireAnswer, *, has_told: bool) -> list[Message]:
@@ -224,11 +215,18 @@ def _response(
 ) -> Response:
     reason = {"reason": "max_output_tokens"} if answer.is_cut and is_done else None
     done = "incomplete" if answer.is_cut else "completed"
-    same = {"instructions", "metadata", "parallel_tool_calls", "previous_response_id"}
-    unsaid = {"type": "function", "parameters": None, "strict": None}
+    same = {
+        "instructions",
+        "metadata",
+        "parallel_tool_calls",
+        "previous_response_id",
+        "tool_choice",
+    }
+    unsaid = {"parameters": None, "strict": None}
     return Response.model_validate(
         {
             **body.model_dump(include=same),
+            "tools": [{**unsaid, **tool} for tool in body.tools],
             "id": f"resp_{answer.number}",
             "object": "response",
             "created_at": 0,
@@ -237,23 +235,9 @@ def _response(
             "output": items,
             "error": None,
             "incomplete_details": reason,
-            "tool_choice": _flat(body.tool_choice),
-            "tools": [{**unsaid, **tool.sent} for tool in body.tools],
             "usage": _usage(answer) if is_done else None,
         }
     )
-
-
-def _flat(choice: Choice) -> Any:
-    """A choice as a response repeats it."""
-    match choice:
-        case Mode(type=mode):
-            return mode
-        case Tool():
-            return {"type": "function", "name": choice.sent["name"]}
-        case Allowed(allowed_tools=allowed):
-            tools = [*map(_flat, allowed.tools)]
-            return {"type": "allowed_tools", "mode": allowed.mode, "tools": tools}
 
 
 def _usage(answer: WireAnswer) -> dict[str, Any]:

@@ -54,12 +54,9 @@ class Reached(NamedTuple):
     """Why it could not be read, as reported."""
 
 
-class _Waiting:
-    """A request without an answer yet."""
-
-    def __init__(self, request: ChatRequest) -> None:
-        self.request = request
-        self.answer: Future[Answered] = Future()
+class _Waiting(NamedTuple):
+    request: ChatRequest
+    answer: Future[Answered]
 
 
 class WorkflowRun:
@@ -119,9 +116,9 @@ class WorkflowRun:
             failure = error
         with self._changed:
             self._score = score
-            if failure is not None:
-                self.fail(failure)
             self._changed.notify_all()
+        if failure is not None:
+            self.fail(failure)
 
     def _misfit(self, error: Exception) -> tuple[Score | None, Exception | None]:
         """The score of a run that an answer ended; before any answer, nobody is to blame."""
@@ -147,22 +144,25 @@ class WorkflowRun:
     # Threads of the endpoint --------------------------------------------------------------------
 
     def ask(self, request: ChatRequest) -> Future[Answered]:
-        """See `Asked.ask`."""
+        """A recorded answer, or the promise of one."""
         with self._changed:
             self._latest_s = time.monotonic()
-            waiting = _Waiting(request)
-            self._waiting.append(waiting)
+            waiting = _Waiting(request, Future())
             number = next((n for n, call in self._open.items() if call.request == request), None)
-            if self._is_closed or self._failure is not None:
-                self._refuse_waiting()
-            elif number is not None:
-                self._waiting.remove(waiting)
+            if number is not None and not self._is_over():
                 waiting.answer.set_result(self._take(number))
+                return waiting.answer
+            self._waiting.append(waiting)
+            if self._is_over():
+                self._refuse_waiting()
             self._changed.notify_all()
             return waiting.answer
 
+    def _is_over(self) -> bool:
+        return self._is_closed or self._failure is not None
+
     def fail(self, error: BaseException) -> None:
-        """See `Asked.fail`."""
+        """End the run: every request that waits, or comes, is refused."""
         with self._changed:
             self._failure = self._failure or error
             self._refuse_waiting()

@@ -217,21 +217,23 @@ def check_schema(schema: Any) -> str:
         ValueError: It is none.
         MissingDependency: The package jsonschema is not installed.
     """
-    library = _jsonschema()
+    jsonschema, referencing = _libraries()
     if not isinstance(schema, Mapping):
         raise ValueError(f"{schema!r} is not a JSON schema")
     try:
-        library.validators.validator_for(schema, library.Draft202012Validator).check_schema(schema)
-    except library.SchemaError as error:
+        kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+        kind.check_schema(schema)
+        resource = referencing.jsonschema.DRAFT202012.create_resource(schema)
+        _check_parts(schema, referencing.Registry().with_resource("", resource).resolver())
+        return json.dumps(schema)
+    except jsonschema.SchemaError as error:
         raise ValueError(f"ill-formed JSON schema: {error.message}") from error
-    _check_parts(schema, _registry().with_resource("", _specification(schema)).resolver())
-    return json.dumps(schema)
+    except RecursionError as error:
+        raise ValueError("ill-formed JSON schema: nested too deeply") from error
 
 
 def _check_parts(part: Any, resolver: Any) -> None:
-    """Refuse what validation would only stumble on when it came there."""
-    from referencing.exceptions import Unresolvable
-
+    # What validation would only stumble on when an answer leads there.
     if isinstance(part, list):
         for one in cast("list[Any]", part):
             _check_parts(one, resolver)
@@ -243,42 +245,33 @@ def _check_parts(part: Any, resolver: Any) -> None:
                 resolver.lookup(value)
             if key == "pattern" and isinstance(value, str):
                 re.compile(value)
-        except (Unresolvable, re.error) as error:
+        except (_libraries()[1].exceptions.Unresolvable, re.error) as error:
             raise ValueError(f"ill-formed JSON schema: {key} = {value!r}: {error}") from error
         _check_parts(value, resolver)
 
 
-def _specification(schema: Any) -> Any:
-    from referencing.jsonschema import DRAFT202012
-
-    return DRAFT202012.create_resource(schema)
-
-
-def _registry() -> Any:
-    """A registry of its own: without one, a schema could load others from the network."""
-    from referencing import Registry
-
-    return Registry()
-
-
 def _misfit(what: str, text: str, schema: str) -> str | None:
-    library = _jsonschema()
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return f"{what} is not JSON"
+    jsonschema, referencing = _libraries()
     known: Any = json.loads(schema)
-    kind = library.validators.validator_for(known, library.Draft202012Validator)
-    errors = kind(known, registry=_registry()).iter_errors(value)
-    error = library.exceptions.best_match(errors)
+    kind = jsonschema.validators.validator_for(known, jsonschema.Draft202012Validator)
+    try:
+        # A registry of its own: without one, a schema could load others from the network.
+        errors = kind(known, registry=referencing.Registry()).iter_errors(json.loads(text))
+        error = jsonschema.exceptions.best_match(errors)
+    except ValueError:
+        return f"{what} is not JSON"
+    except RecursionError:
+        return f"{what} is nested too deeply"
     if error is None:
         return None
     return f"{what} does not fit: {error.json_path}: {error.message}"[:_MAX_REASON]
 
 
-def _jsonschema() -> Any:
+def _libraries() -> tuple[Any, Any]:
+    # Not imported above: who is asked for no form needs neither.
     try:
         import jsonschema  # pyright: ignore[reportMissingModuleSource]
+        import referencing.jsonschema  # pyright: ignore[reportUnusedImport]
     except ImportError as error:
         raise MissingDependency("answers of a wanted form", "jsonschema", "cli") from error
-    return jsonschema
+    return jsonschema, referencing

@@ -213,6 +213,11 @@ def test_any_text_fits_or_not(text):
     Form(calls=(("add", json.dumps(SUM)),)).misfit(f"<tool_call>{text}</tool_call>", ("add",))
 
 
+def test_answers_that_are_nested_too_deeply_do_not_fit():
+    form = Form(check_schema({"properties": {"a": {"$ref": "#"}}}))
+    assert form.misfit('{"a": ' * 900 + "{}" + "}" * 900, ()) == "the answer is nested too deeply"
+
+
 @pytest.mark.parametrize(
     "part", [{"$ref": "https://schemas.invalid/a.json"}, {"$ref": "#/$defs/none"}, {"pattern": "["}]
 )
