@@ -91,79 +91,75 @@ def test_all_broken_promises_are_listed_and_the_cause_is_chained(corridor_env):
     assert error.value.__cause__ is not None
 
 
-def skipped(env, **kwargs):
-    """Check an environment; return check -> reason of what was skipped, which was warned of."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        report = check_env(env, **kwargs)
-    reasons = {finding.check: finding.message for finding in report.of(CheckStatus.SKIPPED)}
-    texts = [str(w.message) for w in caught if w.category is ConformanceWarning]
-    assert len(texts) == len(reasons)
-    for text, reason in zip(texts, reasons.values(), strict=True):
-        assert "not checked" in text
-        assert reason in text
-    return reasons
+def unsolved(kind):
+    return type("Unsolved", (kind,), {"__doc__": kind.__doc__, "scripted_policies": ("random",)})
 
 
-def test_a_function_without_arguments_skips_what_needs_them_and_says_so(corridor_env):
-    reasons = skipped(lambda: corridor_env(split="test"))
-    assert set(reasons) == {"splits", "long_episodes", "outcome", "max_turns"}
-    assert all("pass the class and its arguments instead" in text for text in reasons.values())
-
-
-def test_without_an_oracle_incentives_are_skipped_and_it_says_so(corridor_env):
-    class Unsolved(corridor_env):
-        __doc__ = corridor_env.__doc__
-        scripted_policies = ("random",)
-
-    reasons = skipped(Unsolved)
-    incentives = {"unsolved", "long_episodes", "detours", "other_answers", "length"}
-    incentives |= {"cheap_policies"}
-    assert set(reasons) == incentives
-    assert "no scripted policy 'oracle'" in reasons["unsolved"]
-
-
-def test_without_team_rewards_incentives_are_skipped_and_it_says_so(corridor_env):
-    assert "alpha=0" in skipped(corridor_env, alpha=0.0)["unsolved"]
-
-
-def test_a_split_without_levels_is_skipped_and_it_says_so(corridor_env):
-    class Tiny(corridor_env):
-        __doc__ = corridor_env.__doc__
+def without_test_levels(kind):
+    class Tiny(kind):
+        __doc__ = kind.__doc__
 
         def _generate(self, rng, options):
             if self.split == "test":
                 raise UnreachableRequest("no levels of this kind")
             return super()._generate(rng, options)
 
-    assert "no levels of this kind" in skipped(Tiny)["splits"]
+    return Tiny
 
 
-def test_what_cannot_be_sent_to_another_process_is_skipped_and_it_says_so(corridor_env):
+def held_by_a_lock(kind):
     lock = threading.Lock()
 
     def make(split=None, max_turns=4, reward="shaped"):
         with lock:
-            return corridor_env(split=split, max_turns=max_turns, reward=reward)
+            return kind(split=split, max_turns=max_turns, reward=reward)
 
-    reasons = skipped(make)
-    assert set(reasons) == {"other_process"}
-    assert "cannot be sent to another process" in reasons["other_process"]
+    return make
 
 
-def test_a_game_that_never_lasts_to_the_limit_is_skipped_and_it_says_so(corridor_env):
-    class Short(corridor_env):
-        __doc__ = corridor_env.__doc__
+def over_in_a_turn(kind):
+    class Short(kind):
+        __doc__ = kind.__doc__
 
         def _act(self, state, agent, action):
             done = super()._act(state, agent, action)
             return done._replace(terminated=done.terminated or agent == "walker_0")
 
-        def _scripted(self, state, agent, policy, rng):
-            return super()._scripted(state, agent, policy, rng)
+    return Short
 
-    reasons = skipped(Short, longest=8)
-    assert "No episode could be made to last max_turns turns" in reasons["timeouts"]
+
+OF_ARGUMENTS = {"splits", "long_episodes", "outcome", "max_turns"}
+INCENTIVES = {"unsolved", "long_episodes", "detours", "other_answers", "length", "cheap_policies"}
+
+
+@pytest.mark.parametrize(
+    ("change", "kwargs", "checks", "why"),
+    [
+        (lambda kind: lambda: kind(split="test"), {}, OF_ARGUMENTS, "pass the class and its arg"),
+        (unsolved, {}, INCENTIVES, "no scripted policy 'oracle'"),
+        (lambda kind: kind, {"alpha": 0.0}, INCENTIVES, "alpha=0"),
+        (without_test_levels, {}, {"splits"}, "no levels of this kind"),
+        (held_by_a_lock, {}, {"other_process"}, "cannot be sent to another process"),
+        (
+            over_in_a_turn,
+            {"longest": 8},
+            {"timeouts"},
+            "No episode could be made to last max_turns",
+        ),
+    ],
+    ids=["no arguments", "no oracle", "no team reward", "no levels", "a lock", "short"],
+)
+def test_what_cannot_be_checked_is_skipped_and_said(corridor_env, change, kwargs, checks, why):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        report = check_env(change(corridor_env), **kwargs)
+    reasons = {finding.check: finding.message for finding in report.of(CheckStatus.SKIPPED)}
+    texts = [str(w.message) for w in caught if w.category is ConformanceWarning]
+    for text, reason in zip(texts, reasons.values(), strict=True):
+        assert "not checked" in text
+        assert reason in text
+    assert checks == {check for check, reason in reasons.items() if why in reason}
+    assert reasons.keys() - checks <= {"detours"}
 
 
 def test_games_that_begin_alike_say_so(guess_env):
