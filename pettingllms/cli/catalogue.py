@@ -58,9 +58,8 @@ def list_command(as_json: bool) -> int:
     )
     for entry in entries:
         if "error" in entry:
-            table.add_row(
-                entry["id"], visible(entry["error"], _style(entry)), "", "", "", entry["package"]
-            )
+            error = visible(entry["error"], "yellow" if entry["needs_extra"] else "red")
+            table.add_row(entry["id"], error, "", "", "", entry["package"])
             continue
         roles, scripted = ", ".join(entry["roles"]), ", ".join(entry["scripted_policies"])
         levels = str(entry["num_difficulties"])
@@ -77,10 +76,6 @@ def _status(entries: list[dict[str, Any]]) -> int:
     """1 if an environment is broken; one whose optional extra is absent is not."""
     broken = [entry for entry in entries if "error" in entry and not entry["needs_extra"]]
     return 1 if broken else 0
-
-
-def _style(entry: dict[str, Any]) -> str:
-    return "yellow" if entry["needs_extra"] else "red"
 
 
 def _entry(env_id: str) -> dict[str, Any]:
@@ -161,12 +156,9 @@ def _facts(env_id: str, env: TextEnv[Any]) -> Any:
     table.add_row("scripted policies", ", ".join(env.scripted_policies) or "none")
     table.add_row("levels of difficulty", "\n".join(_levels(env)) or "none")
     table.add_row("placeholders of prompts", ", ".join(env.prompt_fields))
-    table.add_row("package", spec(env_id).package or _without_package(env_id))
+    unpackaged = f"none: {spec(env_id).id}" if is_source(env_id) else "registered by a call"
+    table.add_row("package", spec(env_id).package or unpackaged)
     return table
-
-
-def _without_package(env_id: str) -> str:
-    return f"none: {spec(env_id).id}" if is_source(env_id) else "registered by a call"
 
 
 def _levels(env: TextEnv[Any]) -> list[str]:

@@ -17,6 +17,7 @@ from rich.console import RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
+from pettingllms.cli import options
 from pettingllms.cli.console import stdout
 from pettingllms.cli.package import write_tree
 from pettingllms.env import TextEnv
@@ -33,14 +34,7 @@ _WHAT = {
 
 @click.command("new")
 @click.argument("name")
-@click.option(
-    "--in",
-    "parent",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path(),
-    metavar="FOLDER",
-    help="Where the folder NAME is made.  [default: here]",
-)
+@options.parent("the folder NAME")
 def new_command(name: str, parent: Path) -> int:
     """Create an environment: a game for two agents in one file, with a test and a run file.
 

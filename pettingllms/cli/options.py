@@ -49,6 +49,19 @@ def path(*names: str, metavar: str = "FOLDER", help: str) -> Callable[[Command],
     return click.option(*names, type=click.Path(path_type=Path), metavar=metavar, help=help)
 
 
+def parent(what: str) -> Callable[[Command], Command]:
+    """The option `--in`: the folder in which a new folder is made."""
+    kind, help = click.Path(file_okay=False, path_type=Path), f"Where {what} is made."
+    return click.option(
+        "--in",
+        "parent",
+        type=kind,
+        default=Path(),
+        metavar="FOLDER",
+        help=f"{help}  [default: here]",
+    )
+
+
 def flag(*names: str, help: str) -> Callable[[Command], Command]:
     """An option without a value."""
     return click.option(*names, is_flag=True, help=help)

@@ -86,14 +86,7 @@ class Parcel(NamedTuple):
     help="How the package installs pettingllms, as pip reads it: a version, an address or a path.  "
     "[default: as it is installed here]",
 )
-@click.option(
-    "--in",
-    "parent",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path(),
-    metavar="FOLDER",
-    help="Where the folder of the package is made.  [default: here]",
-)
+@options.parent("the folder of the package")
 def package_command(
     env_id: str,
     hub: str,

@@ -46,20 +46,14 @@ def comparison_parts(comparison: Comparison, first: str, second: str) -> list[Bl
 
 def sides_parts(first: Side, second: Side, differing: Mapping[str, tuple[Any, Any]]) -> list[Block]:
     """Who played on two sides, and which settings differ."""
-    parts: list[Block] = [
-        TextTable(["who played", first.name, second.name], policy_rows(first, second))
-    ]
+    policies = first.policies, second.policies
+    roles = dict.fromkeys([*policies[0], *policies[1]])
+    played = [(role, *(own.get(role, "-") for own in policies)) for role in roles]
+    parts: list[Block] = [TextTable(["who played", first.name, second.name], played)]
     if differing:
         rows = [(key, *map(_value, values)) for key, values in differing.items()]
         parts.append(TextTable(["differs", first.name, second.name], rows))
     return parts
-
-
-def policy_rows(first: Side, second: Side) -> list[tuple[str, ...]]:
-    """Role, and who played it on both sides."""
-    sides = first.policies, second.policies
-    roles = dict.fromkeys([*sides[0], *sides[1]])
-    return [(role, *(side.get(role, "-") for side in sides)) for role in roles]
 
 
 def _value(value: Any) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -219,7 +220,7 @@ def _sft(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _preference(rows: Iterable[Row]) -> Iterator[Row]:
-    for _, group in groupby(rows, key=_decision_of):
+    for _, group in groupby(rows, key=itemgetter("env_id", "episode", "decision")):
         candidates = list(group)
         # Of equal ones the first, in the order in which they were drawn.
         best, worst = max(candidates, key=_worth), min(candidates, key=_worth)
@@ -232,10 +233,6 @@ def _preference(rows: Iterable[Row]) -> Iterator[Row]:
                 "env_id": best["env_id"],
                 "role": best["role"],
             }
-
-
-def _decision_of(row: Row) -> tuple[Any, ...]:
-    return row["env_id"], row["episode"], row["decision"]
 
 
 def _worth(row: Row) -> float:

@@ -136,18 +136,13 @@ def transcript_of(env: AnyEnv, seed: int, actor: Actor) -> str:
             f"---- team {parts['team']:+.4f} local {parts['local']:+.4f} | {rewards} | "
             f"parse_error {step['info']['parse_error']!r} success {step['info']['success']}",
         ]
-    last = steps_end(env)
+    last = "terminated" if any(env.terminations.values()) else "truncated"
     return "\n".join([*lines, last]) + "\n"
 
 
 def has_ended(env: AnyEnv) -> bool:
     """Whether any agent has ended, and with it, by the contract, the episode."""
     return any(env.terminations.values()) or any(env.truncations.values())
-
-
-def steps_end(env: AnyEnv) -> str:
-    """`"terminated"` or `"truncated"` for an environment whose episode has ended."""
-    return "terminated" if any(env.terminations.values()) else "truncated"
 
 
 def episode(env: AnyEnv, seed: int) -> list[dict[str, Any]]:

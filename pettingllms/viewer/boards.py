@@ -51,7 +51,8 @@ class Boards:
 
     def add(self, episode: ShownEpisode) -> None:
         """Put what playing it again shows into an episode, if it can be played."""
-        if not self._is_off and self._left and _is_without_programs(episode):
+        has_programs = any("```" in candidate["text"] for _, candidate in episode.actions())
+        if not self._is_off and self._left and not has_programs:
             try:
                 self._replay(episode)
             except UntrustedName:
@@ -173,10 +174,6 @@ def _is_equal(reward: float, recorded: Any) -> bool:
     if not isinstance(recorded, int | float):
         return not math.isfinite(reward)
     return abs(reward - recorded) < _REWARD_TOLERANCE
-
-
-def _is_without_programs(episode: ShownEpisode) -> bool:
-    return not any("```" in candidate["text"] for _, candidate in episode.actions())
 
 
 def _made(setting: Setting) -> TextEnv[Any]:
