@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -9,19 +10,15 @@ import tomllib
 import pytest
 import tomli_w
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, RankError
-from pettingllms_trainers.learning.batch import shares, weighted_groups
-from pettingllms_trainers.ranks import Ranks, joined_ranks
+from pettingllms_trainers.ranks import Ranks, StopRequest, joined_ranks
 from pettingllms_trainers.runs.machines import open_machines
 from pettingllms_trainers.runs.metrics import is_timing
-from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 
 def launch(*arguments, num_processes=2, check=True):
@@ -146,25 +143,6 @@ def test_the_end_of_one_process_ends_all_with_the_reason(tmp_path):
     done = launch(tmp_path / "failure.py", check=False)
     assert done.returncode != 0
     assert "rank 1 has a problem" in done.stderr
-
-
-@given(st.lists(st.integers(1, 30), max_size=12), st.integers(1, 4))
-def test_shares_are_all_groups_once_and_even(lengths, num_shares):
-    groups = [
-        TrainingGroup(
-            role="a",
-            prompt_ids=(1,) * length,
-            completions=(TrainingCompletion((1,), (0.0,), 0.0),),
-        )
-        for length in lengths
-    ]
-    weighted = weighted_groups(groups, "token_mean", 1)
-    found = shares(weighted, num_shares, is_packed=True)
-    assert len(found) == num_shares
-    assert sorted(index for share in found for index in share) == list(range(len(lengths)))
-    assert all(share == sorted(share) for share in found)
-    loads = [sum(lengths[index] for index in share) for share in found]
-    assert max(loads) - min(loads) <= max(lengths, default=0)
 
 
 def test_ray_and_a_launcher_exclude_each_other():
@@ -310,3 +288,17 @@ def test_two_processes_train_as_one(small_run_file, tmp_path, keys):
         assert set(weights) == set(other)
         for key in weights:
             torch.testing.assert_close(weights[key], other[key], rtol=1e-3, atol=1e-5)
+
+
+def test_a_signal_is_answered_at_once_by_the_main_rank(capfd):
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.signal is signal.SIGTERM
+        assert "SIGTERM: stopping when what is being computed is done" in capfd.readouterr().err
+
+    class Second(Ranks):
+        rank = 1
+
+    with StopRequest(Second()):
+        signal.raise_signal(signal.SIGTERM)
+    assert capfd.readouterr().err == ""

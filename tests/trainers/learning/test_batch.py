@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.learning.batch import (
     PackedTokens,
+    WeightedGroup,
     check_groups,
+    fitting_parts,
     joined_by_prompt,
     micro_batches,
+    shares,
+    unweighted,
     weighted_groups,
 )
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
@@ -129,16 +133,6 @@ def test_prompts_at_most_double_when_they_are_padded(groups, max_tokens):
         assert len(lengths) * max(lengths) <= 2 * sum(lengths)
 
 
-def test_long_prompts_do_not_share_a_micro_batch_with_many_short_ones():
-    completion = TrainingCompletion((1, 2, 3), (-1.0,) * 3, 1.0)
-    groups = [
-        TrainingGroup(role="r", prompt_ids=(9,) * length, completions=(completion,))
-        for length in (4, 5, 6, 6, 6, 60, 70)
-    ]
-    batches = cut_up(groups, 10**6, is_packed=True)
-    assert [batch.inputs.prompt_lengths for batch in batches] == [(4, 5, 6, 6, 6), (60, 70)]
-
-
 def of_prompts(*lengths, temperatures=()):
     completion = TrainingCompletion((1, 2, 3), (-1.0,) * 3, 1.0)
     groups = [
@@ -161,6 +155,7 @@ def of_prompts(*lengths, temperatures=()):
         ((4, 4, 4, 4), 11, [(4,), (4,), (4,), (4,)]),
         ((30, 1, 1, 1, 4), 999, [(30, 1), (1, 1, 4)]),
         ((30, 1, 1, 1, 5), 999, [(30, 1), (1, 1), (5,)]),
+        ((4, 5, 6, 6, 6, 60, 70), 10**6, [(4, 5, 6, 6, 6), (60, 70)]),
     ],
 )
 def test_a_micro_batch_is_full_at_its_tokens_or_when_prompts_double(lengths, max_tokens, expected):
@@ -182,15 +177,6 @@ def test_targets_have_temperatures_and_scores_where_there_are_some():
     assert scored.targets.temperatures.tolist() == [0.5] * 3 + [1.0] * 3
     assert scored.targets.old_logprobs.tolist() == [-0.5, -1.0, -2.0] * 2
     assert scored.targets.reference_logprobs is None
-
-
-def test_a_prompt_is_packed_once():
-    completions = tuple(TrainingCompletion((1, 2, 3), (-1.0,) * 3, 1.0) for _ in range(8))
-    group = TrainingGroup(role="r", prompt_ids=(9,) * 50, completions=completions)
-    (packed,) = cut_up([group], 10**6, is_packed=True)
-    assert packed.inputs.token_ids.shape == (50 + 8 * 2,)
-    (padded,) = cut_up([group], 10**6, is_packed=False)
-    assert padded.inputs.token_ids.shape == (8, 52)
 
 
 @settings(max_examples=50)
@@ -286,3 +272,61 @@ def test_prompts_that_groups_have_in_common_are_joined_and_nothing_else_changes(
     joined = joined_by_prompt(apart)
     assert sorted(rows(joined), key=repr) == sorted(rows(apart), key=repr)
     assert len(joined) == sum(-(-prompts.count(each) // 16) for each in set(prompts))
+
+
+def group(prompt_length, *lengths):
+    """Return a group with completions of these lengths; their index is their weight and score."""
+    completions = tuple(TrainingCompletion((1,) * n, (-0.5,) * n, 1.0) for n in lengths)
+    scores = tuple((float(index),) * n for index, n in enumerate(lengths))
+    return WeightedGroup(
+        group=TrainingGroup(role="r", prompt_ids=(9,) * prompt_length, completions=completions),
+        weights=tuple(map(float, range(len(lengths)))),
+        old_logprobs=scores,
+        reference_logprobs=scores,
+    )
+
+
+@pytest.mark.parametrize(
+    ("is_packed", "max_tokens", "parts"),
+    [
+        (True, 10, [4]),  # a prompt of 4, then 2, 2, 2 and 0 tokens: the last predicts nothing
+        (True, 9, [2, 2]),
+        (True, 6, [1, 1, 2]),
+        (True, 1, [1, 1, 1, 1]),
+        (False, 22, [4]),
+        (False, 21, [3, 1]),
+        (False, 12, [2, 2]),
+        (False, 11, [1, 1, 2]),
+    ],
+)
+def test_a_group_is_cut_where_the_next_completion_does_not_fit(is_packed, max_tokens, parts):
+    whole = group(4, 3, 3, 3, 1)
+    assert whole.num_tokens(is_packed) == (10 if is_packed else 22)
+    found = list(fitting_parts(whole, max_tokens, is_packed))
+    assert [len(part.weights) for part in found] == parts
+    for name in ("weights", "old_logprobs", "reference_logprobs"):
+        assert sum((getattr(part, name) for part in found), ()) == getattr(whole, name)
+    assert sum((part.group.completions for part in found), ()) == whole.group.completions
+
+
+def test_parts_without_scores_have_none():
+    for part in fitting_parts(unweighted([group(4, 3, 3).group])[0], 1, True):
+        assert part.weights == (0.0,)
+        assert part.old_logprobs is None
+        assert part.reference_logprobs is None
+
+
+def test_the_longest_groups_go_first_to_the_lightest_share():
+    groups = [group(length, 1) for length in (3, 5, 3, 4, 3)]
+    assert shares(groups, 2, is_packed=True) == [[1, 2], [0, 3, 4]]
+    assert shares(groups[:1], 2, is_packed=True) == [[0], []]
+
+
+@given(st.lists(st.integers(1, 30), max_size=12), st.integers(1, 4))
+def test_shares_are_all_groups_once_and_even(lengths, num_shares):
+    found = shares([group(length, 1) for length in lengths], num_shares, is_packed=True)
+    assert len(found) == num_shares
+    assert sorted(index for share in found for index in share) == list(range(len(lengths)))
+    assert all(share == sorted(share) for share in found)
+    loads = [sum(lengths[index] for index in share) for share in found]
+    assert max(loads) - min(loads) <= max(lengths, default=0)

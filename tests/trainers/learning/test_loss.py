@@ -6,13 +6,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from pettingllms_trainers.config import LossConfig
 from pettingllms_trainers.learning.batch import Targets
 from pettingllms_trainers.learning.diagnostics import Diagnostics, StepDiagnostics, update_figures
 from pettingllms_trainers.learning.loss import (
+    LossCoefficients,
     TokenStatistics,
     kl_estimate,
+    moved_reference,
     policy_loss,
     token_statistics,
 )
@@ -163,11 +166,6 @@ def test_the_corrected_kl_is_the_kl_after_the_policy_has_changed(seed, distance)
     torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-9)
     if distance > 0.5:
         assert penalty(logits).item() != pytest.approx(exact, rel=1e-6)
-
-
-def test_the_correction_is_for_k3_alone():
-    with pytest.raises(ValueError, match=r'needs loss\.kl_estimator = "k3"; it is "k1"'):
-        LossConfig(use_bias_correction_kl=True, kl_estimator="k1")
 
 
 def test_importance_weights_are_trainer_over_engine_and_capped():
@@ -341,14 +339,72 @@ def test_weights_for_the_engine_are_cut_or_left_out(parts, level):
         assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
+KL = LossConfig(kl_coefficient=0.1, kl_target=0.02)
+ENTROPY = LossConfig(entropy_coefficient=0.01, entropy_target=0.3)
+
+
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("kl", "coefficient"),
     [
+        (0.022, 0.11),  # a tenth above: a tenth more
+        (0.02, 0.1),
+        (0.017, 0.085),
+        (2.0, 0.12),  # a fifth at most
+        (0.0, 0.08),
+        (-1.0, 0.08),  # k1 may be below 0
+    ],
+)
+def test_the_kl_coefficient_follows_its_relative_error(kl, coefficient):
+    found = LossCoefficients.of(KL).adapted(KL, kl=kl, entropy=9.0)
+    assert found.kl == pytest.approx(coefficient)
+    assert found.entropy == 0
+
+
+def test_the_entropy_bonus_rises_while_entropy_is_low_and_rests_while_it_is_not():
+    coefficients, given_ = LossCoefficients.of(ENTROPY), []
+    for entropy in (0.2, 0.3, 0.4, 0.4, 0.4, 0.2):
+        coefficients = coefficients.adapted(ENTROPY, kl=9.0, entropy=entropy)
+        given_.append(coefficients.applied(ENTROPY).entropy_coefficient)
+    assert given_ == pytest.approx([0.015, 0.02, 0, 0, 0, 0.01])
+    assert coefficients.kl == 0
+
+
+@given(st.lists(st.floats(0, 10), max_size=30))
+def test_without_targets_nothing_changes_and_with_them_nothing_leaves_its_range(measured):
+    plain = LossConfig(kl_coefficient=0.1, entropy_coefficient=0.01)
+    both = plain.model_copy(update={"kl_target": 0.1, "entropy_target": 1.0})
+    for config in (plain, both):
+        coefficients = LossCoefficients.of(config)
+        for value in measured:
+            coefficients = coefficients.adapted(config, kl=value, entropy=value)
+            assert coefficients.kl > 0
+            assert 0 <= coefficients.entropy <= 1
+            if config is plain:
+                assert coefficients == LossCoefficients(0.1, 0.01)
+
+
+def test_a_reference_moves_by_its_share():
+    reference, weights = {"a": torch.tensor([1.0, 0.0])}, {"a": torch.tensor([3.0, 4.0])}
+    assert moved_reference(reference, weights, 0.25)["a"].tolist() == [1.5, 1.0]
+    assert moved_reference(reference, weights, 1.0)["a"].tolist() == [3.0, 4.0]
+    assert reference["a"].tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"kl_target": 0.1}, "kl_target = 0.1 would change nothing: without loss.kl_coefficient"),
+        ({"reference_every": 5}, "reference_every = 5 would change nothing"),
+        ({"kl_coefficient": 0.1, "reference_mix": 0.6}, "it needs loss.reference_every"),
+        (
+            {"use_bias_correction_kl": True, "kl_estimator": "k1"},
+            r'needs loss\.kl_estimator = "k3"; it is "k1"',
+        ),
         ({"dual_clip": 1.1}, "above 1 \\+ clip_high = 1.2"),
         ({"dual_clip": 3, "objective": "cispo"}, "needs loss.objective"),
         ({"importance_floor": 0.5}, 'needs loss.importance_mode = "mask"'),
     ],
 )
-def test_settings_of_the_objective_that_would_do_nothing_are_refused(values, message):
-    with pytest.raises(ValueError, match=message):
-        LossConfig(**values)
+def test_keys_without_effect_are_refused(keys, message):
+    with pytest.raises(ValidationError, match=message):
+        LossConfig(**keys)

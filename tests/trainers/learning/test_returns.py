@@ -64,8 +64,10 @@ def test_averages_of_averages():
     assert found.of(2, "tool_0") == [1.5, 3, 8]
 
 
-def test_without_a_discount_later_rewards_count_in_full():
+def test_later_rewards_count_in_full_or_discounted():
     assert returns_to_go([1, 2, 4]) == [7, 6, 4]
+    assert returns_to_go([1.0, 2.0, -4.0], 0.5) == [1.0, 0.0, -4.0]
+    assert returns_to_go([]) == []
 
 
 @pytest.mark.parametrize(("chosen", "worth"), [(0, 2), (1, 5)])
