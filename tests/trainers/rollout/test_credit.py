@@ -99,16 +99,6 @@ def test_what_is_compared_with_nothing_is_not_continued(
     assert any(value for group in candidates(tree) for _, value in group) == bool(num_tokens)
 
 
-def test_continuations_are_repeatable_and_independent_of_companions(echo_env, scripted_pool, play):
-    def draw(prompt, k, seed):
-        return str((seed + k) % 50)
-
-    settings = {"algorithm": Continuation, "branch_choice": "random"}
-    together = play(echo_env(), scripted_pool(draw)[0], seeds=(1, 2), **settings)
-    alone = play(echo_env(), scripted_pool(draw)[0], seeds=(1,), **settings)
-    assert together[0] == alone[0]
-
-
 def test_an_environment_that_fails_in_a_continuation_fails_its_rollout(
     echo_env, scripted_pool, play
 ):

@@ -89,11 +89,6 @@ def test_every_stage_is_checked(load, flag, message):
         make_environments(load(flag))
 
 
-def test_observations_without_their_chat_are_refused(load):
-    with pytest.raises(ConfigError, match="observation_mode"):
-        make_environments(load("--env.kwargs.observation_mode", "delta"))
-
-
 def test_only_training_begins_part_of_the_way_along_a_solution(load):
     flags = ["--env.kwargs.solved_share", "0.5", stages("", "solved_share = 0.8")]
     (found,) = make_environments(load(*flags))

@@ -1,13 +1,21 @@
-"""Lockstep: episodes of a level that continue from the best of them."""
+"""Episodes of a level that continue from each other: lockstep, and vines."""
 
 import asyncio
+import itertools
+import math
+import random
+from collections import Counter
 from dataclasses import replace
+from statistics import fmean, pvariance
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pettingllms import TextEnv
-from pettingllms_trainers.algorithms.lockstep import Lockstep
+from pettingllms_trainers.algorithms.lockstep import Evidence, Lockstep
 from pettingllms_trainers.algorithms.reinforce import Reinforce
+from pettingllms_trainers.algorithms.vine import Vine
 from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.learning.groups import score_decisions
@@ -49,17 +57,35 @@ def played(
     env, pool, *, levels=range(4), algorithm=COMPARED, allowed=0.0, kind=Watched, memory=None
 ):
     """Return the trees of every level, and the episodes they were played in."""
+    num = algorithm.num_candidates
     specs = [
-        RolloutSpec(K * level + index, level, 100 * level + index)
+        RolloutSpec(num * level + index, level, 100 * level + index)
         for level in levels
-        for index in range(K)
+        for index in range(num)
     ]
     settings = RolloutSettings(sampling=dict.fromkeys(pool.roles, SamplingSettings()))
     episodes, strategy = kind(env), algorithm.strategy(StepContext(memory=memory or {}))
     trees = asyncio.run(
         play_episodes(episodes, pool, specs, settings, strategy, FailureLog(allowed))
     )
-    return [trees[start : start + K] for start in range(0, len(trees), K)], episodes
+    return [trees[start : start + num] for start in range(0, len(trees), num)], episodes
+
+
+def simultaneous(echo_env):
+    """The toy, with both agents in one stage."""
+
+    class Simultaneous(type(echo_env())):
+        def __init__(self):
+            TextEnv.__init__(self, stages=(("caller_0", "echo_0"),), max_turns=2)
+            self.split, self.crash_on = "train", ""
+
+    return Simultaneous()
+
+
+def assert_returns_are_those_of(tree, path):
+    for agent, earned in tree.outcome.returns.items():
+        parts = [(d.key.agent == agent, d.candidates[0]) for d in path]
+        assert earned == pytest.approx(sum(c.reward if own else c.team for own, c in parts))
 
 
 def rewards_at(level, position):
@@ -87,9 +113,7 @@ def test_an_episode_knows_the_path_that_led_to_its_state(echo_env, scripted_pool
         path = [*tree.prefix, *tree.decisions[tree.num_given_up :]]
         assert [d.key.position for d in path] == list(range(2 * NUM_TURNS))
         assert [d.key.position for d in tree.decisions] == list(range(2 * NUM_TURNS))
-        for agent, earned in tree.outcome.returns.items():
-            parts = [(d.key.agent == agent, d.candidates[0]) for d in path]
-            assert earned == pytest.approx(sum(c.reward if own else c.team for own, c in parts))
+        assert_returns_are_those_of(tree, path)
 
 
 def test_with_rewards_that_never_differ_episodes_are_those_of_parallel(echo_env, scripted_pool):
@@ -129,12 +153,7 @@ def test_all_levels_share_the_calls_of_the_engine(echo_env, scripted_pool):
 def test_those_who_act_simultaneously_move_together(echo_env, scripted_pool):
     """Within a stage agents are asked about the moment before it; both parts decide who is best."""
 
-    class Simultaneous(type(echo_env())):
-        def __init__(self, **kwargs):
-            TextEnv.__init__(self, stages=(("caller_0", "echo_0"),), max_turns=2, **kwargs)
-            self.split, self.crash_on = "train", ""
-
-    levels, _ = played(Simultaneous(), scripted_pool(draw)[0], levels=range(60))
+    levels, _ = played(simultaneous(echo_env), scripted_pool(draw)[0], levels=range(60))
     decided_by_both = 0
     for level in levels:
         earned = [a + b for a, b in zip(rewards_at(level, 0), rewards_at(level, 1), strict=True)]
@@ -172,13 +191,6 @@ def test_credit_is_the_own_reward_while_all_continue_from_the_best(echo_env, scr
             for tree, reward in zip(level, rewards, strict=True):
                 advantage = scored[tree.decisions[position].key].candidates[0].advantage
                 assert advantage == pytest.approx(reward - mean)
-
-
-def test_it_is_repeatable_and_independent_of_companions(echo_env, scripted_pool):
-    env = echo_env(max_turns=NUM_TURNS)
-    together, _ = played(env, scripted_pool(draw)[0], levels=(1, 2, 5))
-    alone, _ = played(env, scripted_pool(draw)[0], levels=(2,))
-    assert together[1] == alone[0]
 
 
 def test_an_episode_that_fails_does_not_hold_up_the_others(echo_env, scripted_pool):
@@ -331,12 +343,9 @@ def test_a_stage_is_led_by_all_that_act_in_it_and_the_last_one_is_no_evidence(
 ):
     """Who acts first in the last stage knows the outcome: it is not what was earned before."""
 
-    class Simultaneous(type(echo_env())):
-        def __init__(self, **kwargs):
-            TextEnv.__init__(self, stages=(("caller_0", "echo_0"),), max_turns=2, **kwargs)
-            self.split, self.crash_on = "train", ""
-
-    (trees,), _ = played(Simultaneous(), scripted_pool(draw)[0], levels=[0], algorithm=Lockstep())
+    (trees,), _ = played(
+        simultaneous(echo_env), scripted_pool(draw)[0], levels=[0], algorithm=Lockstep()
+    )
     assert [d.within_stage for d in trees[0].decisions] == [True, False, True, False]
     trees = [
         replace(tree, outcome=replace(tree.outcome, success=is_solved))
@@ -369,3 +378,140 @@ def test_a_role_that_nobody_can_follow_keeps_its_rewards_after_the_first_step(
     assert memory == {"caller": [0.0, 0.0, 0.0]}
     assert not score_decisions(trees, algorithm).decisions
     assert score_decisions(trees, algorithm, context=StepContext(1, memory)).decisions
+
+
+VINE = Vine(num_candidates=K, norm="none")
+
+
+def begin(stem, fork):
+    """Return the position of the stem's decision from which a fork was played."""
+    return len(stem.decisions) - len(fork.decisions)
+
+
+def test_forks_begin_at_one_decision_of_the_stem(echo_env, scripted_pool):
+    env = echo_env(max_turns=NUM_TURNS)
+    levels, episodes = played(env, scripted_pool(draw)[0], algorithm=VINE)
+    for stem, *forks in levels:
+        assert len(stem.decisions) == 2 * NUM_TURNS
+        (position,) = {begin(stem, fork) for fork in forks}
+        for fork in forks:
+            assert fork.initial_state_hash == stem.initial_state_hash
+            assert fork.env_seed == stem.env_seed
+            assert fork.outcome.num_turns == NUM_TURNS
+            assert_returns_are_those_of(fork, [*stem.decisions[:position], *fork.decisions])
+            assert fork.prefix == stem.decisions[:position]
+            assert fork.decisions[0].prompt_ids == stem.decisions[position].prompt_ids
+            of_stem = [(d.key.agent, d.key.turn) for d in stem.decisions[position:]]
+            assert [(d.key.agent, d.key.turn) for d in fork.decisions] == of_stem
+            assert [d.key.position for d in fork.decisions] == list(range(len(fork.decisions)))
+    assert episodes.open == set(), "no copy is left"
+
+
+def test_decisions_from_the_fork_on_are_compared(echo_env, scripted_pool):
+    env = echo_env(max_turns=NUM_TURNS)
+    levels, _ = played(env, scripted_pool(draw)[0], algorithm=VINE)
+    trees = [tree for level in levels for tree in level]
+    scored = score_decisions(trees, VINE).decisions
+    count = Counter((d.key.episode // K, d.key.agent, d.key.turn) for d in scored)
+    assert set(count.values()) == {K}, "the stem is one of those compared"
+    assert len(count) == sum(len(forks[0].decisions) for _, *forks in levels)
+
+
+def test_every_decision_of_the_stem_is_as_likely(echo_env, scripted_pool):
+    num = 600
+    env, two = echo_env(max_turns=NUM_TURNS), Vine(num_candidates=2)
+    levels, _ = played(env, scripted_pool(draw)[0], levels=range(num), algorithm=two)
+    counts = Counter(begin(stem, fork) for stem, fork in levels)
+    expected = num / (2 * NUM_TURNS)
+    assert set(counts) == set(range(2 * NUM_TURNS))
+    # Chi-square with 5 degrees of freedom: above 25 with a probability of 1e-4.
+    assert sum((n - expected) ** 2 / expected for n in counts.values()) < 25
+
+
+def test_a_stem_that_fails_fails_its_forks_and_nothing_else(echo_env, scripted_pool):
+    def sometimes(prompt, candidate, seed):
+        return "50" if seed % 11 == 0 and "echo" in prompt else str(seed % 40)
+
+    levels, episodes = played(
+        echo_env(max_turns=NUM_TURNS, crash_on="50"),
+        scripted_pool(sometimes)[0],
+        levels=range(12),
+        algorithm=VINE,
+        allowed=0.99,
+    )
+    failed = [level for level in levels if level[0].status is RolloutStatus.ENV_FAILED]
+    assert 0 < len(failed) < len(levels)
+    for stem, *forks in failed:
+        assert "crashed" in stem.cause
+        assert {fork.cause for fork in forks} == {"the episode to fork from has failed"}
+    assert any(level[0].status is RolloutStatus.OK for level in levels)
+    assert episodes.open == set()
+
+
+leads = st.integers(-9, 9).map(float)
+levels = st.lists(st.tuples(leads, st.booleans()), min_size=2, max_size=6)
+
+
+@given(levels)
+def test_the_variance_is_that_of_all_orders_in_which_a_level_may_be_solved(level):
+    """By enumeration: which of the episodes are solved is drawn, and their number is not."""
+    xs, ys = zip(*level, strict=True)
+    mean = fmean(xs)
+    drawn = [
+        sum((x - mean) * y for x, y in zip(xs, order, strict=True))
+        for order in itertools.permutations(ys)
+    ]
+    evidence = Evidence().with_level(xs, ys)
+    assert evidence.total == pytest.approx(drawn[0], abs=1e-9)
+    assert evidence.variance == pytest.approx(pvariance(drawn), abs=1e-9)
+    assert fmean(drawn) == pytest.approx(0, abs=1e-9)
+
+
+def test_levels_are_compared_within_and_not_with_each_other():
+    """Easy levels pay more and are solved more often: that says nothing of who leads in a level."""
+    easy, hard = [11.0, 12.0, 11.0, 12.0], [1.0, 2.0, 1.0, 2.0]
+    evidence = Evidence().with_level(easy, [1, 1, 1, 0]).with_level(hard, [0, 0, 1, 0])
+    assert evidence == pytest.approx((-1.0, 0.5, 4.0))
+    assert evidence.z == pytest.approx(-math.sqrt(2))
+
+
+@pytest.mark.parametrize(
+    ("xs", "ys"), [([1.0], [True]), ([1.0, 2.0], [True, True]), ([0.1 + 0.2, 0.3], [True, False])]
+)
+def test_a_level_that_cannot_tell_changes_nothing(xs, ys):
+    assert Evidence().with_level(xs, ys).z is None
+    found = Evidence(1.0, 0.25).with_level(xs, ys)
+    assert found.z == pytest.approx(2)
+
+
+def test_later_steps_count_more():
+    before = Evidence(2.0, 1.0, 8.0).faded(0.5)
+    assert before == (1.0, 0.25, 4.0)
+    assert before.z == 2, "as sure as before, as long as nothing new is known"
+
+
+def test_nothing_can_be_told_where_nothing_was_solved_of_late_or_nobody_led():
+    one = Evidence().with_level([1.0, 0.0, 0.0], [True, False, False])
+    assert one.can_tell
+    assert not one.faded(0.9).can_tell, "a single success is forgotten, however it was led up to"
+    assert one.with_level([1.0, 1.0], [True, True]).faded(0.9).can_tell, "all is success, too"
+    assert not Evidence().with_level([1.0, 1.0], [True, False]).can_tell
+
+
+@pytest.mark.parametrize(("total", "is_shown"), [(-9, False), (0, False), (2, False), (2.1, True)])
+def test_a_lead_counts_from_two_standard_errors_on(total, is_shown):
+    assert Evidence(total, 1.0).is_shown is is_shown
+    assert not Evidence().is_shown
+
+
+def test_of_leads_that_mean_nothing_few_are_taken_for_something():
+    """Simulated nulls: ten levels of four episodes, a fifth of which are solved."""
+    rng = random.Random(1)
+    shown = 0
+    for _ in range(2000):
+        evidence = Evidence()
+        for _ in range(10):
+            xs = [rng.expovariate(1) for _ in range(4)]
+            evidence = evidence.with_level(xs, [rng.random() < 0.2 for _ in xs])
+        shown += evidence.is_shown
+    assert 0.005 < shown / 2000 < 0.04

@@ -1,11 +1,15 @@
 """The rollouts of a train step: no level twice, refills while too little is taught."""
 
 import asyncio
+import math
 import signal
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.curriculum import LevelRecord
@@ -18,7 +22,12 @@ from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import LocalEpisodes, local_episodes
 from pettingllms_trainers.rollout.in_flight import WeightGate
-from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
+from pettingllms_trainers.rollout.sampler import (
+    Sampler,
+    TrainingEnvironment,
+    apportioned,
+    level_counts,
+)
 
 RUN = """
 [env]
@@ -209,3 +218,44 @@ def test_parallel_mode_counts_what_is_compared_not_decisions(sampler):
         levels = {key.episode // 2 for key in (g.key for g in scored.decisions if g.policy == name)}
         assert len(levels) == scored.num_groups[name] >= 2
     assert found.num_refills > 0, "the decisions of one level would be enough"
+
+
+WEIGHTS = st.lists(st.floats(0.01, 100), min_size=1, max_size=5)
+
+
+@given(WEIGHTS, st.integers(0, 200), st.fractions(0, 1).filter(lambda offset: offset < 1))
+def test_every_count_is_its_quota_rounded(weights, num, offset):
+    counts = apportioned(weights, num, offset)
+    assert sum(counts) == num
+    for weight, count in zip(weights, counts, strict=True):
+        quota = num * Fraction(weight) / sum(map(Fraction, weights))
+        assert math.floor(quota) <= count <= math.ceil(quota)
+
+
+def test_offsets_on_average_give_the_quota():
+    """Over all offsets of a fine grid the mean is exact: systematic sampling is unbiased."""
+    weights, num, grid = [5, 3, 2], 3, 1000
+    total = Counter()
+    for index in range(grid):
+        total.update(dict(enumerate(apportioned(weights, num, Fraction(index, grid)))))
+    assert [total[index] / grid for index in range(3)] == [1.5, 0.9, 0.6]
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1000))
+def test_a_rare_environment_keeps_near_its_quota_over_steps(seed):
+    """Less than one level per step: after any number of steps within four levels of the quota."""
+    played = 0
+    for step in range(200):
+        rare, _ = level_counts([1, 15], 8, seed=seed, step=step, refill=0)
+        played += rare
+        assert abs(played - (step + 1) / 2) <= 4
+
+
+def test_counts_depend_on_their_arguments_alone():
+    counts = [level_counts([1, 2], 4, seed=0, step=step, refill=0) for step in range(30)]
+    assert counts == [level_counts([1, 2], 4, seed=0, step=step, refill=0) for step in range(30)]
+    assert len({tuple(count) for count in counts}) == 2
+    others = [level_counts([1, 2], 4, seed=1, step=step, refill=0) for step in range(30)]
+    refills = [level_counts([1, 2], 4, seed=0, step=step, refill=1) for step in range(30)]
+    assert counts not in (others, refills)
