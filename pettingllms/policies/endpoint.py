@@ -146,7 +146,7 @@ class EndpointPolicy:
         try:
             await self._once.models.list()
         except (openai.APIConnectionError, openai.AuthenticationError) as error:
-            raise explained(str(self), self.settings, error) from error
+            raise self._explained(error) from error
         except (openai.APIError, RecursionError, ValueError):
             pass  # a list of models is not needed; requests will show what is wrong
         self._has_answered = True
@@ -217,13 +217,9 @@ class EndpointPolicy:
                     if num_retries == self.settings.max_retries:
                         raise _spent(PolicyFailure(f"{self} {error}"), spent) from error
                 except openai.NotFoundError as error:
-                    failure = await model_not_found(str(self), self._once, error)
-                    raise _spent(failure, spent) from error
+                    raise _spent(await self._not_found(error), spent) from error
                 except openai.APIError as error:
-                    failure = explained(
-                        str(self), self.settings, error, has_answered=self._has_answered
-                    )
-                    raise _spent(failure, spent) from error
+                    raise _spent(self._explained(error), spent) from error
                 await asyncio.sleep(min(_FIRST_WAIT_S * 2**num_retries, _LONGEST_WAIT_S))
                 num_retries += 1
                 spent += Usage(num_retries=1)
@@ -248,6 +244,70 @@ class EndpointPolicy:
         model = getattr(parsed, "model", None)
         served = model if isinstance(model, str) else ""
         return Answer(tuple(_completion(one, served, usage) for one in parsed.choices), usage)
+
+    def _explained(self, error: openai.APIError) -> PolicyFailure:
+        """What the failure of a request means for the user, after the retries of the client."""
+        tries = f"after {self.settings.max_retries + 1} tries"
+        if isinstance(error, openai.APITimeoutError):
+            return PolicyFailure(
+                f"{self} did not answer within {self.settings.timeout_s:g} s ({tries}). Allow more "
+                "time (--timeout-s), ask less at a time (--concurrency), or limit the tokens of a "
+                "completion (--sampling max_completion_tokens=N)."
+            )
+        if isinstance(error, openai.APIConnectionError):
+            return self._without_answer(error.__cause__ or error, tries)
+        if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
+            return PolicyUnavailable(
+                f"{self} refused the key ({_said(error)}). What OPENAI_API_KEY holds goes to "
+                "OpenAI and to OPENAI_BASE_URL alone; for any other server name the variable that "
+                "holds its key: --api-key-env HOST=VARIABLE."
+            )
+        if isinstance(error, openai.RateLimitError) and error.code == "insufficient_quota":
+            return PolicyUnavailable(f"{self}: the account has no quota left ({_said(error)}).")
+        if isinstance(error, openai.RateLimitError):
+            return PolicyFailure(
+                f"{self} still refused for too many requests {tries} ({_said(error)}). Ask less: "
+                "--concurrency, --requests-per-minute, --tokens-per-minute."
+            )
+        if isinstance(error, openai.InternalServerError):
+            return PolicyFailure(f"{self} failed {tries} ({_said(error)}). Its log should say why.")
+        if isinstance(error, openai.APIStatusError) and error.response.has_redirect_location:
+            return PolicyUnavailable(
+                f"{self} sends requests on to {error.response.headers['Location']!r}, and neither "
+                "a key nor a prompt follows. Name that address if it is the right one."
+            )
+        return PolicyFailure(f"{self} refused a request ({_said(error)}).")
+
+    def _without_answer(self, cause: BaseException, tries: str) -> PolicyFailure:
+        told = f"({type(cause).__name__}: {cause})"
+        if isinstance(cause, AnswerRefused):
+            return PolicyFailure(f"{self} cannot be understood {tries} {told}.")
+        # A server that has answered before may answer again.
+        if self._has_answered:
+            told = f"{self} dropped the connection {tries} {told}. Its log should say why."
+            return PolicyFailure(told)
+        told = f"{self} cannot be reached {told}. Is the server running, and is the address right?"
+        return PolicyUnavailable(told)
+
+    async def _not_found(self, error: openai.NotFoundError) -> PolicyUnavailable:
+        """A 404 with the models that the server has, if it lists them."""
+        told, where = (
+            f"{self} was not found ({_said(error)})",
+            "the address (it usually ends in /v1)",
+        )
+        try:
+            page: Any = await self._once.models.list()
+            known = sorted(str(entry.id) for entry in page.data or ())
+        except (openai.APIError, AttributeError, RecursionError, TypeError, ValueError):
+            return PolicyUnavailable(f"{told}. Check {where} and the name of the model.")
+        if self.model in known:
+            listed = "though the server lists this model"
+            return PolicyUnavailable(f"{told}, {listed}. Check {where}.")
+        shown = ", ".join(known[:_MAX_SHOWN]) + (", ..." if known[_MAX_SHOWN:] else "")
+        return PolicyUnavailable(
+            f"{self}: no such model ({_said(error)}){suggestion(self.model, known)} "
+            f"The server has: {shown or 'none'}."
+        )
 
     async def _wait_for_limits(self, body: dict[str, Any], n: int) -> None:
         if self._requests is not None:
@@ -324,86 +384,6 @@ class MalformedAnswer(Exception):
     def __init__(self, problem: str, usage: Usage) -> None:
         super().__init__(problem)
         self.usage = usage
-
-
-def explained(
-    policy: str, settings: PolicySettings, error: openai.APIError, *, has_answered: bool = False
-) -> PolicyFailure:
-    """What the failure of a request means for the user.
-
-    Args:
-        policy: Name of the policy.
-        settings: How it was reached.
-        error: What the client library raised, after its retries.
-        has_answered: Whether the server has answered before, so that a connection that is lost
-            says nothing about the next one.
-    """
-    tries = f"after {settings.max_retries + 1} tries"
-    if isinstance(error, openai.APITimeoutError):
-        return PolicyFailure(
-            f"{policy} did not answer within {settings.timeout_s:g} s ({tries}). Allow more time "
-            "(--timeout-s), ask less at a time (--concurrency), or limit the tokens of a "
-            "completion (--sampling max_completion_tokens=N)."
-        )
-    if isinstance(error, openai.APIConnectionError):
-        cause = error.__cause__ or error
-        if isinstance(cause, AnswerRefused):
-            return PolicyFailure(f"{policy} cannot be understood {tries}: {cause}.")
-        if has_answered:
-            return PolicyFailure(
-                f"{policy} dropped the connection {tries} ({type(cause).__name__}: {cause}). Its "
-                "log should say why."
-            )
-        return PolicyUnavailable(
-            f"{policy} cannot be reached ({type(cause).__name__}: {cause}). Is the server running, "
-            "and is the address right?"
-        )
-    if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-        return PolicyUnavailable(
-            f"{policy} refused the key ({_said(error)}). What OPENAI_API_KEY holds goes to OpenAI "
-            "and to OPENAI_BASE_URL alone; for any other server name the variable that holds its "
-            "key: --api-key-env HOST=VARIABLE."
-        )
-    if isinstance(error, openai.RateLimitError) and error.code == "insufficient_quota":
-        return PolicyUnavailable(f"{policy}: the account has no quota left ({_said(error)}).")
-    if isinstance(error, openai.RateLimitError):
-        return PolicyFailure(
-            f"{policy} still refused for too many requests {tries} ({_said(error)}). Ask less: "
-            "--concurrency, --requests-per-minute, --tokens-per-minute."
-        )
-    if isinstance(error, openai.InternalServerError):
-        return PolicyFailure(f"{policy} failed {tries} ({_said(error)}). Its log should say why.")
-    if isinstance(error, openai.APIStatusError) and error.response.has_redirect_location:
-        return PolicyUnavailable(
-            f"{policy} sends requests on to {error.response.headers['Location']!r}, and neither a "
-            "key nor a prompt follows. Name that address if it is the right one."
-        )
-    return PolicyFailure(f"{policy} refused a request ({_said(error)}).")
-
-
-async def model_not_found(
-    policy: str, client: openai.AsyncOpenAI, error: openai.NotFoundError
-) -> PolicyUnavailable:
-    """A 404 with the models that the server has, if it lists them."""
-    model = policy.removeprefix("openai:").partition("@")[0]
-    try:
-        page: Any = await client.models.list()
-        known = sorted(str(entry.id) for entry in page.data or ())
-    except (openai.APIError, AttributeError, RecursionError, TypeError, ValueError):
-        return PolicyUnavailable(
-            f"{policy} was not found ({_said(error)}). Check the address (it usually ends in /v1) "
-            "and the name of the model."
-        )
-    if model in known:
-        return PolicyUnavailable(
-            f"{policy} was not found ({_said(error)}), though the server lists this model. Check "
-            "the address (it usually ends in /v1)."
-        )
-    shown = ", ".join(known[:_MAX_SHOWN]) + (", ..." if known[_MAX_SHOWN:] else "")
-    return PolicyUnavailable(
-        f"{policy}: no such model ({_said(error)}){suggestion(model, known)} "
-        f"The server has: {shown or 'none'}."
-    )
 
 
 def _said(error: openai.APIError) -> str:
