@@ -156,6 +156,7 @@ class EndpointPolicy:
 
         A server that gives fewer than n completions at once is asked again for the rest.
         """
+        # At once: the limits of the server are kept by slots and rates, not by the order here.
         tasks = [asyncio.ensure_future(self._answer(prompt, n, sampling)) for prompt in prompts]
         try:
             return list(await asyncio.gather(*tasks))
@@ -349,6 +350,7 @@ def _usage(parsed: object, num_retries: int) -> Usage:
 
 def _detail(usage: object, side: str, kind: str, total: int) -> int:
     """How many of some tokens are of a kind, at most all; 0 where the server is silent."""
+    # At most all: prices are per kind, and some servers count their template among them.
     count = getattr(getattr(usage, f"{side}_tokens_details", None), f"{kind}_tokens", None)
     return min(total, max(0, count)) if isinstance(count, int) else 0
 

@@ -198,6 +198,7 @@ class ChatBody(Sent):
 
 def refusal(error: ValidationError) -> RequestError:
     """What is wrong with a body, in the words of the models."""
+    # One is enough to mend: the others often follow from it.
     first = error.errors(include_url=False, include_context=False)[0]
     keys = [key for key in first["loc"] if isinstance(key, str)]
     place = ".".join(map(str, first["loc"])) or "the body"
@@ -253,6 +254,7 @@ def model_of(name: str, agents: Mapping[str, str]) -> str:
 def _message(message: Message, agent: str, agents: Mapping[str, str]) -> ChatMessage:
     role, content = message.role, joined(message.content)
     if role == "tool":
+        # As Hermes and Qwen write it; most templates know no role for the results of tools.
         return ChatMessage("user", tool_text(content))
     if role == "assistant":
         calls = [(call.function.name, call.function.arguments) for call in message.tool_calls]
@@ -280,6 +282,7 @@ def _form(body: ChatBody, to_call: Sequence[Mapping[str, Any]]) -> Form:
     key, wanted = "tools", body.response_format
     try:
         if to_call:
+            # A schema of the answer beside it is moot: a forced call leaves no room for a text.
             schemas = [(one.get("parameters") or {"type": "object"}) for one in to_call]
             names = [one["name"] for one in to_call]
             return Form(calls=tuple(zip(names, map(check_schema, schemas), strict=True)))
@@ -294,6 +297,7 @@ def _form(body: ChatBody, to_call: Sequence[Mapping[str, Any]]) -> Form:
 def _with_told(chat: Sequence[ChatMessage], text: str) -> list[ChatMessage]:
     if not text:
         return [*chat]
+    # Many chat templates refuse a second system message.
     if chat[0].role == "system":
         return [ChatMessage("system", f"{chat[0].content}\n\n{text}"), *chat[1:]]
     return [ChatMessage("system", text), *chat]
@@ -320,19 +324,17 @@ def chunks(answer: WireAnswer, *, with_usage: bool) -> Iterator[ChatCompletionCh
         answer: The answer.
         with_usage: Whether the last chunk, which has no choice, tells what it took.
     """
-    reply = answer.reply
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    if reply.content:
-        deltas.append({"content": reply.content})
-    deltas += [{"tool_calls": [{"index": at, **call}]} for at, call in enumerate(_calls(answer))]
-    reasons = [*(None for _ in deltas), answer.finish_reason]
-    choices = [
-        [{"index": 0, "delta": delta, "finish_reason": reason}]
-        for delta, reason in zip([*deltas, {}], reasons, strict=True)
-    ]
     head = _head(answer, "chat.completion.chunk")
+    # Clients add up what they get, so that each call and the whole text may come in one piece.
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas += [{"content": text} for text in [answer.reply.content] if text]
+    deltas += [{"tool_calls": [{"index": at, **call}]} for at, call in enumerate(_calls(answer))]
+    choices: list[dict[str, Any]] = [
+        {"index": 0, "delta": delta, "finish_reason": None} for delta in deltas
+    ]
+    choices.append({"index": 0, "delta": {}, "finish_reason": answer.finish_reason})
     for choice in choices:
-        yield ChatCompletionChunk.model_validate({**head, "choices": choice})
+        yield ChatCompletionChunk.model_validate({**head, "choices": [choice]})
     if with_usage:
         last = {**head, "choices": [], "usage": _usage(answer)}
         yield ChatCompletionChunk.model_validate(last)
@@ -355,20 +357,13 @@ def _usage(answer: WireAnswer) -> CompletionUsage:
 
 
 def _head(answer: WireAnswer, kind: str) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-{answer.number}",
-        "object": kind,
-        "created": 0,
-        "model": answer.model,
-    }
+    # No clock and no chance: a workflow may put what it got into its next request.
+    number, model = answer.number, answer.model
+    return {"id": f"chatcmpl-{number}", "object": kind, "created": 0, "model": model}
 
 
 def _calls(answer: WireAnswer) -> list[dict[str, Any]]:
     return [
-        {
-            "id": answer.call_id(at),
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }
+        {"id": answer.call_id(at), "type": "function", "function": call._asdict()}
         for at, call in enumerate(answer.reply.calls)
     ]

@@ -120,6 +120,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
     def expect(self, texts: Sequence[str]) -> None:
         """Begin what forks of this state will do with texts, so that their runs overlap."""
         for action in map(_action, texts):
+            # A misfit ends the episode without its run.
             if _misfit(self._state, action) is None:
                 self._runs.put(self._state, action, self._new_run(self._state, action))
 
@@ -157,6 +158,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         task, seed = self.workflow.draw(rng, self.split), rng.randrange(_SEEDS)
         run = WorkflowRun(self.workflow, task, seed, ())
         reached = run.reached()
+        # Nobody would act: an environment without a turn cannot be played, or learnt from.
         if reached.request is None:
             raise WorkflowFailure("the workflow ended without a request, so there is no agent")
         state = WorkflowState(task, seed, (), reached.request)
@@ -250,6 +252,7 @@ class _Runs:
         with self._lock:
             if id(state) not in self._kept:
                 self._kept[id(state)] = defaultdict(list)
+                # At the end of the process runs end by themselves: their threads are daemons.
                 weakref.finalize(state, self._forget, id(state)).atexit = False
             self._kept[id(state)][_key(text)].append(run)
 

@@ -148,7 +148,7 @@ def _messages(items: Sequence[Any]) -> list[Message]:
                 messages[-1].tool_calls.append(_call(item.name, item.arguments))
             case _Output():
                 messages.append(Message(role="tool", content=item.output))
-            case _:  # thoughts
+            case _:  # thoughts, which the next prompt does not show, as reasoning models want it
                 pass
     return messages
 
@@ -165,6 +165,7 @@ def events(answer: WireAnswer, body: ResponsesBody) -> Iterator[ResponseStreamEv
 
 
 def _events(answer: WireAnswer, body: ResponsesBody) -> Iterator[dict[str, Any]]:
+    # All events that clients of the package openai wait for, in its order.
     begun = _response(answer, body, [], is_done=False).to_dict()
     yield {"type": "response.created", "response": begun}
     yield {"type": "response.in_progress", "response": begun}

@@ -91,6 +91,7 @@ class WorkflowRun:
         self._latest_s = time.monotonic()
         self._endpoint = _endpoint()
         self._base_url = self._endpoint.open(self)
+        # A daemon: what waits in somebody else's code must not keep the process from its end.
         threading.Thread(target=self._main, name="pettingllms-workflow", daemon=True).start()
 
     # The workflow's own thread ------------------------------------------------------------------
@@ -106,6 +107,7 @@ class WorkflowRun:
         score: Score | None = None
         failure: BaseException | None = None
         try:
+            # The task is read anew for each: what the one does to its copy is not the other's.
             outcome = self._workflow.run(json.loads(self._task), client)
             if inspect.isawaitable(outcome):
                 outcome = asyncio.run(_awaited(outcome))
@@ -148,6 +150,7 @@ class WorkflowRun:
         with self._changed:
             self._latest_s = time.monotonic()
             waiting = _Waiting(request, Future())
+            # By what is asked, not by the order: requests of a team may overtake each other.
             number = next((n for n, call in self._open.items() if call.request == request), None)
             if number is not None and not self._is_over():
                 waiting.answer.set_result(self._take(number))
@@ -177,6 +180,7 @@ class WorkflowRun:
         """Give a recorded answer; what is reported from the last one on counts."""
         self._latest_s = time.monotonic()
         text = self._open.pop(number).text
+        # Earlier reports were paid to the step before.
         self._team = self._local = 0.0
         self._parse_error = None
         self._changed.notify_all()

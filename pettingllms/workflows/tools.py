@@ -93,6 +93,7 @@ def read_reply(text: str, tools: Collection[str]) -> Reply:
     if not tools:
         return Reply(text)
     calls = [_call(match, tools) for match in _CALL.findall(text)]
+    # All or nothing: half of what an agent wanted done may be worse than none of it.
     if not calls or None in calls:
         return Reply(text)
     content = _CALL.sub("", text).strip()
@@ -110,6 +111,7 @@ def _call(text: str, tools: Collection[str]) -> ToolCall | None:
     name, arguments = call.get("name"), call.get("arguments", {})
     if name not in tools or not isinstance(arguments, Mapping):
         return None
+    # Written anew, so that the prompt that repeats the call does not depend on how it was spaced.
     return ToolCall(str(name), json.dumps(arguments))
 
 
@@ -168,6 +170,7 @@ class Form(NamedTuple):
             tools: Names of the functions that were offered.
         """
         calls = read_reply(text, tools).calls
+        # Where tools are offered beside a schema, a call is as good as an answer of the form.
         if self.schema and not calls:
             return _misfit("the answer", _said(text), self.schema)
         if not self.calls:
@@ -206,7 +209,7 @@ def _call_tag(name: str, schema: str) -> dict[str, Any]:
 
 
 def _said(text: str) -> str:
-    """An answer without the thoughts before it."""
+    # The last one counts: a model may quote it while it thinks.
     return text.rpartition(_THOUGHT_END)[2].strip()
 
 

@@ -53,78 +53,64 @@ def ended(env, text):
     return True
 
 
-def test_an_answer_that_does_not_fit_ends_the_episode(opened):
-    seen = []
-    env = opened(
-        asking(response_format=FORMAT),
-        reward=lambda task, outcome: seen.append(outcome["content"]) or 1.0,
-        misfit_reward=-2.0,
-    )
-    (told, asked) = env.messages("planner_0")
-    assert told["content"].startswith("# Answer\n\nAnswer with JSON")
-    assert json.dumps(SUM) in told["content"]
-    assert asked["content"] == "add"
-    assert all(ended(env, text) for text in MISFITS)
-    assert not ended(env, FITS)
-    assert not ended(env, f"<think>{{1 + 2}}</think>\n{FITS}")
-    assert set(seen) == {FITS}, "the workflow sees answers of the form only"
+ADD, TELL = ({"type": "function", "function": {"name": name}} for name in ("add", "tell"))
+UNCALLED = (FITS, "no", call(arguments='{"sum": "3"}'), call("other"))
 
 
-def test_any_object_is_wanted(opened):
-    env = opened(
-        asking(response_format={"type": "json_object"}),
-        reward=lambda *_: 1.0,
-        misfit_reward=-2.0,
-    )
-    assert ended(env, "[]")
-    assert not ended(env, '{"a": []}')
+def chosen(mode, *tools):
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
 
 
 @pytest.mark.parametrize(
-    ("choice", "allowed"),
+    ("wanted", "told", "fits", "misfits"),
     [
-        ("required", ("add", "tell")),
-        ({"type": "function", "function": {"name": "tell"}}, ("tell",)),
         (
-            {
-                "type": "allowed_tools",
-                "allowed_tools": {
-                    "mode": "required",
-                    "tools": [{"type": "function", "function": {"name": "add"}}],
-                },
-            },
-            ("add",),
+            {"response_format": FORMAT},
+            f"# Answer\n\nAnswer with JSON and nothing else. It must fit this schema:\n<schema>\n"
+            f"{json.dumps(SUM)}\n</schema>",
+            [FITS, f"<think>{{1 + 2}}</think>\n{FITS}"],
+            MISFITS,
+        ),
+        ({"response_format": {"type": "json_object"}}, "", ['{"a": []}'], ["[]"]),
+        ({"response_format": FORMAT, "stop": ["END"]}, "", [f"{FITS} END of it"], []),
+        (
+            {"tools": TOOLS, "tool_choice": "required"},
+            "You must call add or tell.",
+            [call("add"), call("tell")],
+            UNCALLED,
+        ),
+        ({"tools": TOOLS, "tool_choice": TELL}, "call tell.", [call("tell")], [call("add")]),
+        (
+            {"tools": TOOLS, "tool_choice": chosen("required", ADD)},
+            "You must call add.",
+            [call("add")],
+            [call("tell"), *UNCALLED],
+        ),
+        ({"tools": TOOLS, "tool_choice": chosen("auto", TELL)}, "tell", ["I call nothing."], []),
+        (
+            {"tools": TOOLS, "response_format": FORMAT},
+            "Call functions, or answer with JSON",
+            [FITS, call()],
+            ["3"],
         ),
     ],
 )
-def test_calls_are_forced(opened, choice, allowed):
-    env = opened(asking(tools=TOOLS, tool_choice=choice), reward=lambda *_: 1.0, misfit_reward=-2.0)
-    told = env.messages("planner_0")[0]["content"]
-    assert told.endswith(f"You must call {' or '.join(allowed)}.")
-    for text in (FITS, "no", call(arguments='{"sum": "3"}'), call("other")):
-        assert ended(env, text)
-    for name in ("add", "tell"):
-        assert ended(env, call(name)) == (name not in allowed)
+def test_an_answer_that_does_not_fit_ends_the_episode(opened, wanted, told, fits, misfits):
+    seen = []
+    env = opened(
+        asking(**wanted), reward=lambda _, said: seen.append(said) or 1.0, misfit_reward=-2.0
+    )
+    assert told in env.messages("planner_0")[0]["content"]
+    assert not any(ended(env, text) for text in fits)
+    num_seen = len(seen)
+    assert all(ended(env, text) for text in misfits)
+    assert len(seen) == num_seen, "the workflow sees answers of the form only"
 
 
 def test_only_allowed_tools_are_offered(opened):
-    allowed = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "tell"}}]}
-    choice = {"type": "allowed_tools", "allowed_tools": allowed}
-    env = opened(asking(tools=TOOLS, tool_choice=choice), reward=lambda *_: 1.0)
+    env = opened(asking(tools=TOOLS, tool_choice=chosen("auto", TELL)))
     assert env.state().request.tools == ("tell",)
-    assert not ended(env, "I call nothing.")
-
-
-def test_a_call_or_json(opened):
-    env = opened(
-        asking(tools=TOOLS, response_format=FORMAT),
-        reward=lambda task, outcome: float(bool(outcome["tool_calls"] or outcome["content"])),
-        misfit_reward=-2.0,
-    )
-    assert "Call functions, or answer with JSON" in env.messages("planner_0")[0]["content"]
-    assert not ended(env, FITS)
-    assert not ended(env, call())
-    assert ended(env, "3")
+    assert '"name": "add"' not in env.messages("planner_0")[0]["content"]
 
 
 @pytest.mark.parametrize(
@@ -140,11 +126,6 @@ def test_what_has_its_form_is_complete_though_it_ends_at_the_limit(opened, wante
     env = opened(run, reward=lambda task, outcome: outcome != "length")
     env.step(Action(text, "length"))
     assert env.infos["planner_0"]["success"]
-
-
-def test_what_follows_a_stop_text_is_no_part_of_the_form(opened):
-    env = opened(asking(response_format=FORMAT, stop=["END"]), reward=lambda *_: 1.0)
-    assert not ended(env, f"{FITS} END of it")
 
 
 def choosy(task, client):

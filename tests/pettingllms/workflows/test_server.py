@@ -8,6 +8,7 @@ import tracemalloc
 from concurrent.futures import Future
 from contextlib import suppress
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,52 +17,9 @@ from pettingllms.types import Action
 from pettingllms.workflows.endpoint import Endpoint
 from pettingllms.workflows.wire import Answered
 
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-FUNCTION = {"name": "add", "description": "Add.", "parameters": SCHEMA, "strict": True}
-TOOL = {"type": "function", "function": FUNCTION}
-CALL = {"id": "call_0", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
-CHAT = {
-    "model": "planner",
-    "messages": [
-        {"role": "developer", "content": "Add."},
-        {"role": "user", "name": "Ann", "content": [{"type": "text", "text": "go"}]},
-        {"role": "assistant", "content": None, "tool_calls": [CALL], "refusal": "no"},
-        {"role": "tool", "tool_call_id": "call_0", "content": "2"},
-    ],
-    "tools": [TOOL],
-    "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [TOOL]}},
-    "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}},
-    "stop": ["END", "STOP"],
-    "max_tokens": 9,
-    "max_completion_tokens": 8,
-    "stream": True,
-    "stream_options": {"include_usage": True},
-    "n": 1,
-    "logprobs": False,
-    "temperature": 0.5,
-    "modalities": ["text"],
-    "functions": [],
-}
-RESPONSE = {
-    "model": "planner",
-    "instructions": "Add.",
-    "input": [
-        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
-        {"type": "reasoning", "id": "r", "summary": []},
-        {"type": "function_call", "call_id": "c", "name": "add", "arguments": '{"a": 1}'},
-        {"type": "function_call_output", "call_id": "c", "output": "2"},
-        {"role": "assistant", "content": "2"},
-    ],
-    "tools": [{"type": "function", **FUNCTION}],
-    "tool_choice": {"type": "function", "name": "add"},
-    "text": {"format": {"type": "json_schema", "name": "s", "schema": SCHEMA}},
-    "max_output_tokens": 9,
-    "stream": False,
-    "parallel_tool_calls": True,
-    "metadata": {"a": "b"},
-    "background": False,
-    "previous_response_id": None,
-}
+BODIES = json.loads((Path(__file__).parent / "bodies.json").read_text(encoding="utf-8"))
+"""A body that is right, with nearly all keys, for each route."""
+CHAT = BODIES["chat/completions"]
 ODD = [
     None, True, False, 0, 5, -1, 1.5, 10**400, "", "x", "auto", "text", "\ud800", [], [[]], [None],
     {}, {"type": "function"}, {"type": []}, {"$ref": "#"}, {"pattern": "["}, {"type": "object"},
@@ -143,8 +101,8 @@ def test_1500_mutated_bodies_are_answered_or_refused(caller):
     statuses = set()
     for seed in range(1500):
         rng = random.Random(seed)
-        route, body = rng.choice([("chat/completions", CHAT), ("responses", RESPONSE)])
-        status, told = caller.post(route, bent(body, rng))
+        route = rng.choice(list(BODIES))
+        status, told = caller.post(route, bent(BODIES[route], rng))
         assert status in (200, 400, 404), (seed, told)
         if status != 200:
             error = json.loads(told)["error"]
