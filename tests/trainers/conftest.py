@@ -210,91 +210,14 @@ def replies():
     return completion_of
 
 
-SMALL_RUN = """
-num_steps = {num_steps}
-num_threads = 1
-
-[env]
-id = "plan_path_v0"
-[env.kwargs]
-size = 4
-min_moves = 2
-max_turns = 2
-moves_per_turn = 2
-team = "tool-planner"
-tool = "call"
-view = "centred"
-[env.kwargs.prompts.tool]
-system = ""
-user = "{{board_flat}}{{row}}{{col}}{{goal_row}}{{goal_col}}"
-[env.kwargs.prompts.planner]
-system = ""
-user = "{{proposal_compact}}{{board_flat}}"
-
-[policies.t]
-model = "tiny"
-vocabulary = "PG*#.,0123UDLR"
-hidden_size = 16
-num_layers = 1
-num_heads = 2
-max_length = 64
-init_std = 0.15
-[policies.p]
-model = "tiny"
-vocabulary = "PG*#.,0123UDLR"
-hidden_size = 16
-num_layers = 1
-num_heads = 2
-max_length = 64
-init_std = 0.15
-[roles]
-tool = "t"
-planner = "p"
-
-[warm_start]
-num_steps = 40
-num_episodes = 24
-batch_size = 8
-learning_rate = 1e-2
-[warm_start.demonstrators]
-tool = {{ random = 1.0 }}
-planner = {{ oracle = 0.5, random = 0.5 }}
-
-[algorithm]
-name = "at_grpo"
-num_candidates = 4
-branch_choice = "softmax"
-[rollout]
-num_levels = 3
-max_completion_tokens = 4
-[optimizer]
-learning_rate = 1e-3
-completions_per_minibatch = 16
-num_epochs = 2
-[loss]
-entropy_coefficient = 0.01
-kl_coefficient = 0.01
-[evaluation]
-num_episodes = 6
-every = 2
-scripted = ["greedy"]
-[checkpoint]
-every = 1
-[logging]
-progress = "off"
-tensorboard = false
-rollouts_every = 1
-num_rollouts = 1
-"""
-
-
 @pytest.fixture(scope="session")
 def small_run_file(tmp_path_factory):
     """Return a function that gives a run file of a few seconds, with some train steps."""
 
     def write(num_steps=4):
         path = tmp_path_factory.mktemp("runs") / "small.toml"
-        path.write_text(SMALL_RUN.format(num_steps=num_steps))
+        text = Path(__file__).with_name("small_run.toml").read_text()
+        path.write_text(text.replace("num_steps = 4", f"num_steps = {num_steps}", 1))
         return path
 
     return write

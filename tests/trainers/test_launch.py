@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,8 @@ from pettingllms_trainers.child import bound
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, WorkerLost
 from pettingllms_trainers.launch import WatchedServer, divided
+
+PROGRAMS = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())
 
 
 def config_of(names="ab", model="some/model", lora=0, shards=1):
@@ -65,22 +69,6 @@ def test_what_has_no_servers_is_told(changes, message):
         divided(config.model_copy(update={"engine": engine}), list("0123"), has_servers=True)
 
 
-ANSWERS = """
-import http.server, sys
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-    def log_message(self, *_):
-        pass
-
-server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[-1])), Handler)
-for _ in range(int(sys.argv[1])):
-    server.handle_request()
-"""
-
-
 def wait(server):
     for _ in range(100):
         if server.is_healthy():
@@ -92,7 +80,7 @@ def wait(server):
 def test_a_server_that_ends_is_started_again_until_it_was_too_often(tmp_path, monkeypatch):
     """Each one ends after some answers."""
     monkeypatch.setattr(launch, "_MAX_RESTARTS", 1)
-    server = WatchedServer([sys.executable, "-c", ANSWERS, "3"], {}, tmp_path / "log")
+    server = WatchedServer([sys.executable, "-c", PROGRAMS["answers"], "3"], {}, tmp_path / "log")
     try:
         wait(server)
         server.keep()
@@ -127,17 +115,6 @@ def test_a_server_that_does_not_answer_any_more_is_started_again(tmp_path, monke
         server.end()
 
 
-LAUNCHER = """
-import sys
-from pathlib import Path
-from pettingllms_trainers.launch import WatchedServer
-
-server = WatchedServer([sys.executable, "-c", sys.argv[2], "10000"], {}, Path(sys.argv[1]))
-print(server.url, flush=True)
-sys.stdin.read()
-"""
-
-
 def answers(url):
     with suppress(OSError), urllib.request.urlopen(url, timeout=5):
         return True
@@ -154,7 +131,7 @@ def until(condition):
 
 def test_a_launcher_that_is_killed_leaves_no_server(tmp_path):
     launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(tmp_path / "log"), ANSWERS],
+        [sys.executable, "-c", PROGRAMS["launcher"], str(tmp_path / "log"), PROGRAMS["answers"]],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     with launcher:

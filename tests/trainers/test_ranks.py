@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import tomli_w
@@ -19,6 +20,8 @@ from pettingllms_trainers.errors import ConfigError, RankError
 from pettingllms_trainers.ranks import Ranks, StopRequest, joined_ranks
 from pettingllms_trainers.runs.machines import open_machines
 from pettingllms_trainers.runs.metrics import is_timing
+
+PROGRAMS = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())
 
 
 def launch(*arguments, num_processes=2, check=True):
@@ -50,44 +53,10 @@ def test_one_process_is_all_there_is():
         assert tensor.tolist() == [1, 1]
 
 
-EXCHANGE = """
-import json, os, sys, torch
-from concurrent.futures import ThreadPoolExecutor
-from pettingllms_trainers.ranks import joined_ranks
-
-def in_two_threads(ranks):  # in another order on each rank
-    apart, name = ranks.apart(), str(ranks.rank)
-    with ThreadPoolExecutor(1) as thread:
-        if ranks.is_main:
-            there = thread.submit(apart.gather, [f"there {name}"])
-        here = ranks.gather([f"here {name}"])
-        if not ranks.is_main:
-            there = thread.submit(apart.gather, [f"there {name}"])
-        return here, there.result()
-
-with joined_ranks() as ranks:
-    tensors = [torch.full((2,), float(ranks.rank)), torch.tensor(1.0)]
-    ranks.add(tensors)
-    found = {
-        "gpu": [os.environ["CUDA_VISIBLE_DEVICES"], os.environ["LOCAL_RANK"], ranks.local_rank],
-        "place": [ranks.rank, ranks.size, ranks.is_main],
-        "shares": [ranks.gather(ranks.share(range(count))) for count in range(6)],
-        "uneven": ranks.gather(["a"] * (2 * ranks.rank + 1)),
-        "any": [ranks.any(ranks.rank == 1), ranks.any(False)],
-        "broadcast": ranks.broadcast({"from": ranks.rank}),
-        "sums": [tensor.tolist() for tensor in tensors],
-        "apart": in_two_threads(ranks),
-    }
-    ranks.barrier()
-    with open(f"{sys.argv[1]}/{ranks.rank}.json", "w") as file:
-        json.dump(found, file)
-"""
-
-
 def test_processes_exchange_values_and_see_their_own_gpu_only(tmp_path, monkeypatch):
     """Before CUDA starts: vLLM and DeepSpeed take the first GPU that they see."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,3")
-    (tmp_path / "exchange.py").write_text(EXCHANGE)
+    (tmp_path / "exchange.py").write_text(PROGRAMS["exchange"])
     launch(tmp_path / "exchange.py", tmp_path)
     for rank in range(2):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
@@ -103,43 +72,13 @@ def test_processes_exchange_values_and_see_their_own_gpu_only(tmp_path, monkeypa
         }
 
 
-END = """
-import sys
-import torch
-from pettingllms_trainers.ranks import joined_ranks
-
-sys.setswitchinterval(60)  # a thread that waits for the interpreter's lock does so to the end
-with joined_ranks() as ranks:
-    referred_to = torch.distributed.group.WORLD  # as DeepSpeed does
-    last = [torch.zeros(1) for _ in range(2_000)]
-    ranks.barrier = lambda: torch.distributed.all_reduce_coalesced(last) or last.clear()
-"""
-
-
 def test_threads_that_still_hold_tensors_do_not_abort_the_end(tmp_path):
-    (tmp_path / "end.py").write_text(END)
+    (tmp_path / "end.py").write_text(PROGRAMS["end"])
     launch(tmp_path / "end.py", num_processes=4)
 
 
-FAILURE = """
-import sys
-from pettingllms_trainers.errors import RankError
-from pettingllms_trainers.ranks import joined_ranks
-
-with joined_ranks() as ranks:
-    ranks.barrier()
-    if ranks.rank == 1:
-        sys.exit("rank 1 has a problem")
-    try:
-        ranks.barrier()
-    except RankError as error:
-        print(f"told: {error}", flush=True)
-        raise
-"""
-
-
 def test_the_end_of_one_process_ends_all_with_the_reason(tmp_path):
-    (tmp_path / "failure.py").write_text(FAILURE)
+    (tmp_path / "failure.py").write_text(PROGRAMS["failure"])
     done = launch(tmp_path / "failure.py", check=False)
     assert done.returncode != 0
     assert "rank 1 has a problem" in done.stderr
@@ -158,19 +97,6 @@ def test_ray_and_a_launcher_exclude_each_other():
     two.size = 2
     with pytest.raises(ConfigError, match="without torchrun"), open_machines(config, two):
         pass
-
-
-SEEN = """
-import os, sys
-from pettingllms_trainers.ranks import joined_ranks
-
-with joined_ranks(is_masked="masked" in sys.argv) as ranks:
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ["LOCAL_RANK"], ranks.local_rank
-    if ranks.is_main:
-        print(ranks.gather([seen]))
-    else:
-        ranks.gather([seen])
-"""
 
 
 @pytest.mark.parametrize(
@@ -196,30 +122,15 @@ def test_the_second_process_hides_all_gpus_but_its_own(monkeypatch, visible, aft
 
 def test_a_worker_that_is_masked_keeps_its_gpus(tmp_path, monkeypatch):
     """Ray shows a worker the GPUs over which its engine spreads; one of them is not enough."""
-    (tmp_path / "seen.py").write_text(SEEN)
+    (tmp_path / "seen.py").write_text(PROGRAMS["seen"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     seen = launch(tmp_path / "seen.py", "masked").stdout.strip()
     assert seen == str([("4,5", "0", 0), ("4,5", "1", 1)])
 
 
-SHARED = """
-import json, sys, torch
-from pathlib import Path
-from pettingllms_trainers.backends.vllm.handover import machine_files
-from pettingllms_trainers.ranks import joined_ranks
-
-with joined_ranks() as ranks:
-    weights = {"w": torch.full((2,), float(ranks.rank))}
-    with machine_files(weights.items(), torch.float32, ranks) as folder:
-        found = [str(folder), len(list(folder.iterdir()))]
-    found.append(folder.exists())
-    Path(sys.argv[1], f"{ranks.rank}.json").write_text(json.dumps(found))
-"""
-
-
 def test_weights_for_engines_are_written_once_per_machine(tmp_path):
     """Eight processes with 15 GiB each would not fit into the memory of their machine."""
-    (tmp_path / "shared.py").write_text(SHARED)
+    (tmp_path / "shared.py").write_text(PROGRAMS["shared"])
     launch(tmp_path / "shared.py", tmp_path)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first[:2] == second[:2] == [first[0], 1]

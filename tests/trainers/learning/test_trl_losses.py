@@ -5,7 +5,9 @@ Skipped without TRL; `make -f tests/adapters.mk losses` tests with it.
 
 import importlib
 import os
+import tomllib
 from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,50 +25,7 @@ LENGTHS = (5, 3, 1, 4, 5, 2)
 ADVANTAGES = (1.3, -0.7, 0.4, -1.9, 0.0, 2.2)
 MASK = torch.tensor([[float(t < length) for t in range(T)] for length in LENGTHS])
 
-CASES = {
-    "token clip": ({}, {}),
-    "clip higher": ({"clip_high": 0.28}, {"epsilon_high": 0.28}),
-    "sequence means": ({"aggregation": "sequence_mean"}, {"loss_type": "grpo"}),
-    "constant length": ({"aggregation": "length_free"}, {"loss_type": "dr_grpo"}),
-    "gspo": (
-        {"ratio": "sequence", "clip_low": 0.05, "clip_high": 0.06, "aggregation": "sequence_mean"},
-        {
-            "importance_sampling_level": "sequence",
-            "epsilon_low": 0.05,
-            "epsilon_high": 0.06,
-            "loss_type": "grpo",
-        },
-    ),
-    "cispo": (
-        {"objective": "cispo", "clip_high": 0.5},
-        {"loss_type": "cispo", "epsilon_high": 1.5},
-    ),
-    "dual clip": ({"dual_clip": 1.25}, {"delta": 1.25}),
-    "kl": ({"kl_coefficient": 0.3}, {"beta": 0.3}),
-    "kl with ratios": (
-        {"kl_coefficient": 0.3, "use_bias_correction_kl": True},
-        {"beta": 0.3, "use_bias_correction_kl": True},
-    ),
-    "entropy bonus": ({"entropy_coefficient": 0.2}, {"entropy_coef": 0.2}),
-    "truncated weights": ({"importance_cap": 1.2}, {"mode": "token_truncate", "high": 1.2}),
-    "masked weights": (
-        {"importance_cap": 1.3, "importance_floor": 0.8, "importance_mode": "mask"},
-        {"mode": "token_mask", "low": 0.8, "high": 1.3},
-    ),
-    "masked sequences": (
-        {
-            "importance_cap": 1.3,
-            "importance_floor": 0.7,
-            "importance_mode": "mask",
-            "importance_level": "sequence",
-        },
-        {"mode": "sequence_mask", "low": 0.7, "high": 1.3},
-    ),
-    "truncated sequences": (
-        {"importance_cap": 1.1, "importance_level": "sequence"},
-        {"mode": "sequence_truncate", "high": 1.1},
-    ),
-}
+CASES = tomllib.loads(Path(__file__).with_name("trl_losses.toml").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -198,11 +157,10 @@ class Theirs:
 
 @pytest.mark.parametrize("name", CASES)
 def test_value_and_gradient_are_those_of_trl(trainer_class, name):
-    own, their = CASES[name]
     batch = drawn()
-    config = LossConfig(**{"importance_cap": 0.0, **own})
+    config = LossConfig(**{"importance_cap": 0.0, **CASES[name]["ours"]})
     loss, gradient = ours(config, *batch)
-    expected, slope = Theirs(trainer_class, **their).loss(*batch)
+    expected, slope = Theirs(trainer_class, **CASES[name]["theirs"]).loss(*batch)
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(gradient * MASK, slope * MASK, rtol=1e-5, atol=1e-6)
     if name != "token clip":

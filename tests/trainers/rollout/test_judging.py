@@ -39,6 +39,12 @@ PLAIN = RewardConfig(function="m:f", judged_twice=0)
 PROMPT = ({"role": "user", "content": "Say a number."},)
 
 
+def reward_of(config, scorer, path=None, num_shares=1):
+    """The one reward of a run, named r; a function may stand for its scorer."""
+    scorer = FunctionScorer(scorer) if callable(scorer) else scorer
+    return Reward("r", config, scorer, Ledger(path, "r", config, num_shares))
+
+
 def exchanges(*answers):
     return [Exchange(PROMPT, answer) for answer in answers]
 
@@ -165,9 +171,7 @@ def test_equal_answers_are_scored_once_also_by_a_resumed_run(tmp_path):
         return len(answer) + len(called) / 10
 
     def reward():
-        return Reward(
-            "r", PLAIN, FunctionScorer(function), Ledger(tmp_path / "v.jsonl", "r", PLAIN)
-        )
+        return reward_of(PLAIN, function, tmp_path / "v.jsonl")
 
     first = reward()
     found = scores(first, *exchanges("a", "bb", "a"))
@@ -186,17 +190,16 @@ def test_equal_answers_are_scored_once_also_by_a_resumed_run(tmp_path):
     [
         PolicyScorer(Spoken(None), ASK),
         PolicyScorer(Spoken("hm", "hm"), ASK),
-        FunctionScorer(lambda messages, answer: 1 / 0),
-        FunctionScorer(lambda messages, answer: float("nan")),
+        lambda messages, answer: 1 / 0,
+        lambda messages, answer: float("nan"),
     ],
 )
 def test_an_answer_that_cannot_be_judged_has_the_score_for_that_or_none(scorer):
+    ((found, why),) = scores(reward_of(ASK, scorer), *exchanges("a"))
+    assert found == []
+    assert why
     config = ASK.model_copy(update={"on_failure": -2.0})
-    scorers = [scorer, FunctionScorer(lambda messages, answer: 1 / 0)]
-    (found,) = scores(Reward("r", ASK, scorers[0], Ledger(None, "r", ASK)), *exchanges("a"))
-    assert found[0] == []
-    assert found[1]
-    (found,) = scores(Reward("r", config, scorers[1], Ledger(None, "r", config)), *exchanges("a"))
+    (found,) = scores(reward_of(config, lambda messages, answer: 1 / 0), *exchanges("a"))
     assert found == ([-2.0], "")
 
 
@@ -205,10 +208,8 @@ def test_a_spent_budget_ends_the_run_and_a_larger_one_goes_on(tmp_path):
     path = tmp_path / "v.jsonl"
 
     def reward(config, num_shares=1):
-        policy = Spoken("yes", "yes", "yes")
-        return Reward(
-            "r", config, PolicyScorer(policy, config), Ledger(path, "r", config, num_shares)
-        )
+        scorer = PolicyScorer(Spoken("yes", "yes", "yes"), config)
+        return reward_of(config, scorer, path, num_shares)
 
     for answer in "ab":
         assert scores(reward(asked), *exchanges(answer)) == [([1.0], "")]
@@ -235,16 +236,7 @@ def play(echo_env, scripted_pool, rewards, algorithm, allowed=0.0):
 @pytest.mark.parametrize("algorithm", [AtGrpo, Continuation])
 def test_scores_are_added_to_the_own_reward_of_who_acted(echo_env, scripted_pool, algorithm):
     halved = PLAIN.model_copy(update={"weights": {"caller": 0.5}})
-    rewards = Rewards(
-        [
-            Reward(
-                "r",
-                halved,
-                FunctionScorer(lambda m, text: 10.0 * int(text)),
-                Ledger(None, "r", halved),
-            )
-        ]
-    )
+    rewards = Rewards([reward_of(halved, lambda m, text: 10.0 * int(text))])
     plain = play(echo_env, scripted_pool, None, algorithm)
     # Branch choices look at rewards: a tenth of the answer is the caller's own, so order is kept.
     for tree, before in zip(play(echo_env, scripted_pool, rewards, algorithm), plain, strict=True):
@@ -273,7 +265,7 @@ def test_an_answer_that_is_not_judged_is_left_out_and_the_others_stay_in_place(
     def function(messages, answer):
         return 1 / int(answer)  # of 0, 1, 2 or more: the first one fails
 
-    rewards = Rewards([Reward("r", PLAIN, FunctionScorer(function), Ledger(None, "r", PLAIN))])
+    rewards = Rewards([reward_of(PLAIN, function)])
     with pytest.raises(RolloutError, match=r"rewards\.r has no score: ZeroDivisionError"):
         play(echo_env, scripted_pool, rewards, AtGrpo)
     trees = play(echo_env, scripted_pool, rewards, AtGrpo, allowed=0.5)
@@ -289,9 +281,7 @@ def test_an_answer_that_is_not_judged_is_left_out_and_the_others_stay_in_place(
 def test_a_spent_budget_is_no_failure_of_episodes(echo_env, scripted_pool):
     """Else every answer from then on would be left out, and the run would go on for nothing."""
     poor = PLAIN.model_copy(update={"max_seconds": 1e-9})
-    rewards = Rewards(
-        [Reward("r", poor, FunctionScorer(lambda m, text: 1.0), Ledger(None, "r", poor))]
-    )
+    rewards = Rewards([reward_of(poor, lambda m, text: 1.0)])
     with pytest.raises(BudgetSpent, match="max_seconds"):
         play(echo_env, scripted_pool, rewards, AtGrpo, allowed=1.0)
 
@@ -299,16 +289,7 @@ def test_a_spent_budget_is_no_failure_of_episodes(echo_env, scripted_pool):
 def test_noise_and_alignment_are_those_computed_by_hand(echo_env, scripted_pool):
     twice = PLAIN.model_copy(update={"judged_twice": 1.0})
     draws = iter(range(1000))
-    rewards = Rewards(
-        [
-            Reward(
-                "r",
-                twice,
-                FunctionScorer(lambda m, text: int(text) + 2.0 * (next(draws) % 2)),
-                Ledger(None, "r", twice),
-            )
-        ]
-    )
+    rewards = Rewards([reward_of(twice, lambda m, text: int(text) + 2.0 * (next(draws) % 2))])
     (tree, _) = play(echo_env, scripted_pool, rewards, AtGrpo)
     (first, *_) = tree.decisions
     given = ({"r": 1.0, "r again": 3.0}, {"r": 4.0, "r again": 4.0}, {"r": 1.0})

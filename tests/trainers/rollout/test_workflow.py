@@ -19,25 +19,30 @@ from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.types import RolloutStatus
 
 ANSWERS = ("1", "2", "5", "-3", "99", "none", "")
+
+
+WHOLE = {"algorithm": Reinforce, "seeds": (7, 7, 7, 8, 8, 8), "apart": 100}
+MOVING = partial(Lockstep, free_share=0)
 WAYS = {
-    "greedy": {},
-    "softmax": {"branch_choice": "softmax", "branch_temperature": 0.5},
-    "random": {"branch_choice": "random"},
-    "one role branches": {"branching_roles": ("echo",)},
-    "continuations": {"algorithm": Continuation, "num_continuations": 2, "gamma": 0.9},
-    "whole episodes first": {"algorithm": TreeGrpo, "num_branchings": 2},
-    "threads": {"env_threads": 4},
+    "greedy": ({}, AtGrpo()),
+    "softmax": ({"branch_choice": "softmax", "branch_temperature": 0.5}, AtGrpo()),
+    "random": ({"branch_choice": "random"}, AtGrpo()),
+    "one role branches": ({"branching_roles": ("echo",)}, AtGrpo()),
+    "continuations": (
+        {"algorithm": Continuation, "num_continuations": 2, "gamma": 0.9},
+        Continuation(),
+    ),
+    "whole episodes first": ({"algorithm": TreeGrpo, "num_branchings": 2}, TreeGrpo()),
+    "threads": ({"env_threads": 4}, AtGrpo()),
+    "whole episodes": (WHOLE, Grpo()),
+    **{credit: (WHOLE, Reinforce(credit=credit)) for credit in ("return_to_go", "step")},
+    "lockstep": (WHOLE | {"algorithm": MOVING}, MOVING()),
 }
+"""How episodes are played, and by what the trees are scored."""
 
 
 def script(prompt, candidate, seed):
     return random.Random(f"{prompt} {candidate} {seed}").choice(ANSWERS)
-
-
-@pytest.fixture
-def echo_workflow(workflow_toys):
-    """Return a factory of the toy as a workflow."""
-    return lambda max_turns=3: WorkflowEnv(workflow_toys.echo(max_turns))
 
 
 def scores(scored):
@@ -63,47 +68,23 @@ def without_hashes(trees):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_workflow_gives_the_trees_of_the_environment(
-    way, echo_env, echo_workflow, scripted_pool, play
+    way, echo_env, workflow_toys, scripted_pool, play
 ):
+    settings, algorithm = WAYS[way]
+    settings = {"seeds": range(6), "num_candidates": 4} | settings
     trees = [
-        play(env, scripted_pool(script)[0], seeds=range(6), num_candidates=4, **WAYS[way])
-        for env in (echo_env(max_turns=3), echo_workflow(3))
+        play(env, scripted_pool(script)[0], **settings)
+        for env in (echo_env(max_turns=3), WorkflowEnv(workflow_toys.echo(3)))
     ]
     ours, theirs = map(without_hashes, trees)
     assert ours == theirs
-    algorithm = WAYS[way].get("algorithm", AtGrpo)()
     scored = [score_decisions(found, algorithm) for found in trees]
     assert scores(scored[0]) == scores(scored[1])
     assert scored[0].decisions, "some groups have something to teach"
     errors = [c.parse_error for tree in theirs for d in tree.decisions for c in d.candidates]
     assert {"not a number", None} == set(errors)
-
-
-@pytest.mark.parametrize("credit", ["episode", "return_to_go", "state_return", "step"])
-def test_whole_episodes_are_the_same_too(credit, echo_env, echo_workflow, scripted_pool, play):
-    seeds = (7, 7, 8, 8)
-    trees = [
-        play(env, scripted_pool(script)[0], seeds=seeds, algorithm=Reinforce)
-        for env in (echo_env(), echo_workflow())
-    ]
-    assert without_hashes(trees[0]) == without_hashes(trees[1])
-    algorithm = Grpo() if credit == "episode" else Reinforce(credit=credit)
-    ours, theirs = (scores(score_decisions(found, algorithm)) for found in trees)
-    assert ours == theirs
-
-
-def test_lockstep_moves_episodes_of_a_workflow_like_those_of_the_environment(
-    echo_env, echo_workflow, scripted_pool, play
-):
-    algorithm, seeds = partial(Lockstep, free_share=0), (7, 7, 7, 8, 8, 8)
-    trees = [
-        play(env, scripted_pool(script)[0], seeds=seeds, apart=100, algorithm=algorithm)
-        for env in (echo_env(), echo_workflow())
-    ]
-    assert any(tree.num_given_up for tree in trees[1]), "somebody continues from another"
-    assert without_hashes(trees[0]) == without_hashes(trees[1])
-    ours, theirs = (scores(score_decisions(found, algorithm())) for found in trees)
-    assert ours == theirs
+    if way == "lockstep":
+        assert any(tree.num_given_up for tree in theirs), "somebody continues from another"
 
 
 def one_call(run, **fields):
