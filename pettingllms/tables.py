@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:  # rich is an optional package, which only terminals need
     from rich.console import Console
@@ -29,6 +29,19 @@ class TextTable(NamedTuple):
 
 Block = str | TextTable
 """A table, a paragraph, or a heading that begins with `#`."""
+
+
+class Presentable(Protocol):
+    """What a command has found: data for programs, blocks for people."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON data without infinities."""
+        ...
+
+    def parts(self) -> list[Block]:
+        """Headings, paragraphs and tables."""
+        ...
+
 
 MAX_WIDTH = 160
 """Columns to print in where the output is not a terminal; a width of 80 would fold tables."""

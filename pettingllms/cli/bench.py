@@ -21,13 +21,12 @@ from pettingllms.evaluation.bench import (
     FORMAT,
     FULL,
     QUICK,
+    BenchResult,
     GameResult,
     Suite,
-    bench_parts,
     cell_plan,
     checked_about,
     climbed,
-    result_json,
 )
 from pettingllms.evaluation.plan import MAIN, roles_of
 from pettingllms.evaluation.report import Report, VariantReport
@@ -90,11 +89,10 @@ def bench_command(output: str, **values: Any) -> int:
     if not reports:
         reasons = {game.skipped for game in games.values()}
         raise InvalidArgument("policies", about["policies"], "some that play", "; ".join(reasons))
-    known = (about, games, reports, suite.num_boards)
-    result, parts = result_json(*known), bench_parts(*known)
-    _write(folder / "result.json", result)
-    write_parts(parts, folder / "index.html", title=f"{about['name']} on {suite.name}")
-    print_result(output, result, parts)
+    result = BenchResult(about, games, reports, suite.num_boards)
+    _write(folder / "result.json", result.to_json())
+    write_parts(result.parts(), folder / "index.html", title=f"{about['name']} on {suite.name}")
+    print_result(output, result)
     stderr().print(f"written: {folder}/result.json and index.html", style="dim", highlight=False)
     return 0
 

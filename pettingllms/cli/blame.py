@@ -23,7 +23,6 @@ from pettingllms.evaluation.judgement import (
     BlameReport,
     BlameSettings,
     JudgedEpisode,
-    blame_parts,
 )
 from pettingllms.evaluation.plan import (
     MAIN,
@@ -124,9 +123,8 @@ def blame_command(source: str, **values: Any) -> int:
         settings=wanted,
         episodes=episodes,
     )
-    data = report.to_json()
-    keep(values["out"] or options.free_folder("blame", report.env_id), FILE, data)
-    print_result(values["output"], data, blame_parts(report))
+    keep(values["out"] or options.free_folder("blame", report.env_id), FILE, report)
+    print_result(values["output"], report)
     return 0
 
 

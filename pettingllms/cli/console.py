@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -12,7 +11,7 @@ from rich.table import Table
 
 from pettingllms.tables import (
     MAX_WIDTH,
-    Block,
+    Presentable,
     TextTable,
     as_markdown,
     print_blocks,
@@ -46,11 +45,11 @@ def plain_table(*columns: str, title: str = "") -> Table:
     return terminal_table(TextTable(columns, [], title))
 
 
-def print_result(output: str, data: Any, blocks: Sequence[Block]) -> None:
+def print_result(output: str, found: Presentable) -> None:
     """Print what a command has found as the option `--format` says."""
     if output == "json":
-        print_json(data)
+        print_json(found.to_json())
     elif output == "markdown":
-        sys.stdout.write(as_markdown(blocks))
+        sys.stdout.write(as_markdown(found.parts()))
     else:
-        print_blocks(stdout(), blocks)
+        print_blocks(stdout(), found.parts())

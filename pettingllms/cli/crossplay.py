@@ -14,7 +14,7 @@ from pettingllms.cli.console import print_result
 from pettingllms.cli.playing import keep, played
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, RunFolderError
-from pettingllms.evaluation.crossplay import FILE, cross_play, crossplay_parts, crossplay_plan
+from pettingllms.evaluation.crossplay import FILE, cross_play, crossplay_plan
 from pettingllms.evaluation.plan import MAIN
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.sides import RunTeam, name_parts
@@ -64,10 +64,9 @@ def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
     report = played(folder, options.policy_settings(values), values["max_failures"], "crossplay")
     env: TextEnv[Any] = folder.plan.make_env()
     found = cross_play(names, env.possible_agents, folder.results())
-    parts = crossplay_parts(found)
-    folder.write_report(report.to_json(), as_markdown(parts))
-    keep(folder.path, FILE, found.to_json())
-    print_result(values["output"], found.to_json(), parts)
+    folder.write_report(report.to_json(), as_markdown(found.parts()))
+    keep(folder.path, FILE, found)
+    print_result(values["output"], found)
     return 0
 
 

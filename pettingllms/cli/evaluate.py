@@ -24,15 +24,15 @@ from pettingllms.evaluation.plan import (
     roles_of,
     swapped,
 )
-from pettingllms.evaluation.presentation import (
-    comparison_parts,
+from pettingllms.evaluation.report import (
+    Comparison,
+    Report,
+    compare,
+    compare_shares,
     pool_note,
-    report_parts,
-    sides_parts,
 )
-from pettingllms.evaluation.report import Comparison, Report, compare, compare_shares
 from pettingllms.evaluation.run_folder import RunFolder
-from pettingllms.evaluation.sides import Side, differences, open_side, unlike
+from pettingllms.evaluation.sides import ComparedSides, Side, open_side, unlike
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.registry import make
@@ -213,21 +213,16 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
 
 def _reported(folder: RunFolder, output: str, report: Report, failures: Counter[str]) -> None:
     """Write and print the report of what is finished."""
-    data = report.to_json() | {"failures": dict(failures.most_common())}
-    parts = report_parts(report)
+    both: Comparison | None = None
     # An interrupted run may have episodes of one variant only.
     if {MAIN, SWAPPED} <= set(report.variants):
         results = list(folder.results())
-        first, second = (
-            [r for r in results if r.variant == variant] for variant in (MAIN, SWAPPED)
-        )
-        both = compare(first, second)
-        data["comparison"] = both.to_json()
-        parts += [f"## {MAIN} and {SWAPPED}", *comparison_parts(both, MAIN, SWAPPED)]
-    folder.write_report(data, as_markdown(parts))
+        both = compare(*([r for r in results if r.variant == one] for one in (MAIN, SWAPPED)))
+    report = replace(report, failures=dict(failures.most_common()), comparison=both)
+    folder.write_report(report.to_json(), as_markdown(report.parts()))
     # Without a finished episode there is nothing to read; programs get their JSON all the same.
     if report.variants or output != "text":
-        print_result(output, data, parts)
+        print_result(output, report)
 
 
 @click.command("compare")
@@ -245,14 +240,7 @@ def compare_command(first: str, second: str, anyway: bool, output: str) -> int:
     """
     sides = open_side(first), open_side(second)
     comparison = _compared(*sides, anyway=anyway)
-    differing = differences(*sides)
-    data = {
-        "policies": [dict(side.policies) for side in sides],
-        "settings": {key: list(values) for key, values in differing.items()},
-        **comparison.to_json(),
-    }
-    parts = [*sides_parts(*sides, differing), *comparison_parts(comparison, first, second)]
-    print_result(output, data, parts)
+    print_result(output, ComparedSides(first=sides[0], second=sides[1], comparison=comparison))
     return 0
 
 

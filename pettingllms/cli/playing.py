@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from click.exceptions import Exit
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -22,7 +22,7 @@ from pettingllms.evaluation.report import Report, summarise
 from pettingllms.evaluation.run_folder import EvaluationStopped, Progress, RunFolder, evaluate
 from pettingllms.files import write_whole
 from pettingllms.policies import PolicySettings, PolicyUnavailable, Usage
-from pettingllms.tables import visible
+from pettingllms.tables import Presentable, visible
 from pettingllms.viewer import write_view
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ def _say_what_is_missing(
     _say(f"No answer is lost. Continue with: pettingllms {command} --resume {folder.path}{trust}")
 
 
-def keep(folder: Path, name: str, data: Any) -> None:
+def keep(folder: Path, name: str, found: Presentable) -> None:
     """Write what a command has found as a JSON file of a folder, and the folder's page."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / name, json.dumps(data, allow_nan=False) + "\n")
+    write_whole(folder / name, json.dumps(found.to_json(), allow_nan=False) + "\n")
     page = write_view(folder, folder / "view.html")
     stderr().print(visible(f"kept in {folder}; its page is {page.path}", "dim"), soft_wrap=True)
 

@@ -142,61 +142,105 @@ def cell_plan(
     return found.with_distinct_levels(found.make_env())
 
 
-def score(games: Mapping[str, GameResult]) -> Interval:
-    """The mean share of levels passed, with an interval over games.
+class BenchResult(NamedTuple):
+    """How a team did in all games of a suite: an entry of a leader board."""
 
-    A game that the team cannot play counts as 0.
-    """
-    shares = [len(game.passed) / len(game.levels) for game in games.values()]
-    return clustered_share(shares, [1] * len(shares))
+    about: Mapping[str, Any]
+    """The fields `name`, `suite`, `policies`, `seed`, `versions` and so on."""
+    games: Mapping[str, GameResult]
+    reports: Sequence[Report]
+    """All that was played, for the bill."""
+    num_boards: int
+    """Boards of the suite."""
 
+    @property
+    def score(self) -> Interval:
+        """The mean share of levels passed, with an interval over games; 0 for one not played."""
+        shares = [len(game.passed) / len(game.levels) for game in self.games.values()]
+        return clustered_share(shares, [1] * len(shares))
 
-def total(reports: Sequence[Report]) -> Usage:
-    """What was spent on all levels, failed attempts included."""
-    bills = (roles for report in reports for roles in report.bill.values())
-    return sum((usage for roles in bills for usage in roles.values()), Usage())
+    @property
+    def spent(self) -> Usage:
+        """What was spent on all levels, failed attempts included."""
+        bills = (roles for report in self.reports for roles in report.bill.values())
+        return sum((usage for roles in bills for usage in roles.values()), Usage())
 
-
-def result_json(
-    about: Mapping[str, Any],
-    games: Mapping[str, GameResult],
-    reports: Sequence[Report],
-    num_boards: int,
-) -> dict[str, Any]:
-    """A result file: an entry of a leader board."""
-    found = {
-        env_id: {
-            "num_levels": len(game.levels),
-            "passed": list(game.passed),
-            "success": figures_json(game.measured.success if game.measured else None),
-            "skipped": game.skipped,
-            "tried": {
-                str(k): {"solved": int(record.num_success), "played": int(record.num_episodes)}
-                for k, record in game.tried.items()
-            },
-            "levels": {str(game.measured_at): _level_json(game.measured)} if game.measured else {},
+    def to_json(self) -> dict[str, Any]:
+        """The result file."""
+        found = {
+            env_id: {
+                "num_levels": len(game.levels),
+                "passed": list(game.passed),
+                "success": figures_json(game.measured.success if game.measured else None),
+                "skipped": game.skipped,
+                "tried": {
+                    str(k): {"solved": int(record.num_success), "played": int(record.num_episodes)}
+                    for k, record in game.tried.items()
+                },
+                "levels": {str(game.measured_at): _level_json(game.measured)}
+                if game.measured
+                else {},
+            }
+            for env_id, game in self.games.items()
         }
-        for env_id, game in games.items()
-    }
-    dollars = [
-        role.spent_usd
-        for report in reports
-        for variant in report.variants.values()
-        for role in variant.roles.values()
-    ]
-    known = [one for one in dollars if one is not None]
-    bill = {
-        "tokens": figures_json(total(reports)),
-        "usd": sum(known) if dollars and len(known) == len(dollars) else None,
-    }
-    return {
-        "format": FORMAT,
-        **about,
-        "score": figures_json(score(games)),
-        "games": found,
-        "episodes": _episodes(games, num_boards),
-        "bill": bill,
-    }
+        dollars = [
+            role.spent_usd
+            for report in self.reports
+            for variant in report.variants.values()
+            for role in variant.roles.values()
+        ]
+        known = [one for one in dollars if one is not None]
+        bill = {
+            "tokens": figures_json(self.spent),
+            "usd": sum(known) if dollars and len(known) == len(dollars) else None,
+        }
+        return {
+            "format": FORMAT,
+            **self.about,
+            "score": figures_json(self.score),
+            "games": found,
+            "episodes": self._episodes(),
+            "bill": bill,
+        }
+
+    def _episodes(self) -> dict[str, int]:
+        games = self.games.values()
+        return {
+            "played": sum(game.num_played for game in games),
+            "in_full": sum(game.num_in_full(self.num_boards) for game in games),
+        }
+
+    def parts(self) -> list[Block]:
+        """The same as headings, paragraphs and tables."""
+        spent = self.spent
+        rows = [_game_row(env_id, game) for env_id, game in self.games.items()]
+        by_role = [
+            [env_id, level, name, role.policy, mean(role.reward), share(role.parse_errors)]
+            for env_id, level, measured in (
+                (env_id, str(game.measured_at), game.measured)
+                for env_id, game in self.games.items()
+            )
+            if measured
+            for name, role in measured.roles.items()
+        ]
+        episodes = self._episodes()
+        return [
+            f"# {self.about['name']} on {self.about['suite']}",
+            f"Score: {share(self.score)} of the levels passed, mean over games; a level is passed "
+            f"if {PASSED:.0%} of what was tried there is solved. pettingllms "
+            f"{self.about['versions']['pettingllms']}, seed {self.about['seed']}.",
+            f"{episodes['played']} episodes were played. All boards of every level up to the first "
+            f"that is not passed would have been up to {episodes['in_full']}.",
+            f"Tokens spent: {tokens(spent)}." if spent.num_requests else "No tokens were spent.",
+            "## Games",
+            TextTable(
+                ["game", "levels passed", "hardest", "success there", "tried, to find it"], rows
+            ),
+            "Success is that of boards which had no part in choosing the level; those that had are "
+            "in the last column: level, boards solved of those played.",
+            "## Roles",
+            TextTable(["game", "level", "role", "policy", "own reward", "unreadable"], by_role),
+        ]
 
 
 def _level_json(report: VariantReport) -> dict[str, Any]:
@@ -215,48 +259,6 @@ def _level_json(report: VariantReport) -> dict[str, Any]:
         "manifest": report.manifest,
         "roles": roles,
     }
-
-
-def _episodes(games: Mapping[str, GameResult], num_boards: int) -> dict[str, int]:
-    return {
-        "played": sum(game.num_played for game in games.values()),
-        "in_full": sum(game.num_in_full(num_boards) for game in games.values()),
-    }
-
-
-def bench_parts(
-    about: Mapping[str, Any],
-    games: Mapping[str, GameResult],
-    reports: Sequence[Report],
-    num_boards: int,
-) -> list[Block]:
-    """The result as headings, paragraphs and tables; arguments as for `result_json`."""
-    spent = total(reports)
-    rows = [_game_row(env_id, game) for env_id, game in games.items()]
-    by_role = [
-        [env_id, level, name, role.policy, mean(role.reward), share(role.parse_errors)]
-        for env_id, level, measured in (
-            (env_id, str(game.measured_at), game.measured) for env_id, game in games.items()
-        )
-        if measured
-        for name, role in measured.roles.items()
-    ]
-    episodes = _episodes(games, num_boards)
-    return [
-        f"# {about['name']} on {about['suite']}",
-        f"Score: {share(score(games))} of the levels passed, mean over games; a level is passed if "
-        f"{PASSED:.0%} of what was tried there is solved. pettingllms "
-        f"{about['versions']['pettingllms']}, seed {about['seed']}.",
-        f"{episodes['played']} episodes were played. All boards of every level up to the first "
-        f"that is not passed would have been up to {episodes['in_full']}.",
-        f"Tokens spent: {tokens(spent)}." if spent.num_requests else "No tokens were spent.",
-        "## Games",
-        TextTable(["game", "levels passed", "hardest", "success there", "tried, to find it"], rows),
-        "Success is that of boards which had no part in choosing the level; those that had are in "
-        "the last column: level, boards solved of those played.",
-        "## Roles",
-        TextTable(["game", "level", "role", "policy", "own reward", "unreadable"], by_role),
-    ]
 
 
 def _game_row(env_id: str, game: GameResult) -> list[str]:

@@ -109,6 +109,35 @@ class CrossPlay:
             "conventions": self.conventions,
         }
 
+    def parts(self) -> list[Block]:
+        """The figures as tables."""
+        players = list(self.competence)
+        moving = list(dict.fromkeys(cell.player for cell in self.cells if cell.player))
+        parts: list[Block] = ["# Cross-play", verdict(self)]
+        for player in moving:
+            others = players[1] if len(players) == 2 else "all others"
+            parts += [f"## {player} of the row, {others} of the column", _matrix(self, player)]
+        pairs = [
+            [
+                " and ".join(pair.runs),
+                share(pair.cross),
+                share_difference(pair.coordination),
+                share_difference(pair.clash),
+            ]
+            for pair in self.pairs
+        ]
+        head = ["runs", "mixed teams", "coordination", "clash"]
+        competence = [
+            [run, *[share(self.competence[player][run]) for player in players]] for run in self.runs
+        ]
+        return [
+            *parts,
+            "## Pairs",
+            TextTable(head, pairs),
+            "## Competence: success among strangers",
+            TextTable(["run", *players], competence),
+        ]
+
 
 def cells_of(runs: Sequence[str], agents: Sequence[str]) -> list[Cell]:
     """All teams: the runs' own, then those with a player from elsewhere.
@@ -260,36 +289,6 @@ def _competence(
         }
         for player in players
     }
-
-
-def crossplay_parts(found: CrossPlay) -> list[Block]:
-    """The figures of a cross-play."""
-    players = list(found.competence)
-    moving = list(dict.fromkeys(cell.player for cell in found.cells if cell.player))
-    parts: list[Block] = ["# Cross-play", verdict(found)]
-    for player in moving:
-        others = players[1] if len(players) == 2 else "all others"
-        parts += [f"## {player} of the row, {others} of the column", _matrix(found, player)]
-    pairs = [
-        [
-            " and ".join(pair.runs),
-            share(pair.cross),
-            share_difference(pair.coordination),
-            share_difference(pair.clash),
-        ]
-        for pair in found.pairs
-    ]
-    head = ["runs", "mixed teams", "coordination", "clash"]
-    competence = [
-        [run, *[share(found.competence[player][run]) for player in players]] for run in found.runs
-    ]
-    return [
-        *parts,
-        "## Pairs",
-        TextTable(head, pairs),
-        "## Competence: success among strangers",
-        TextTable(["run", *players], competence),
-    ]
 
 
 def verdict(found: CrossPlay) -> str:

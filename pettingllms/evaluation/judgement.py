@@ -181,6 +181,24 @@ class BlameReport:
             ],
         }
 
+    def parts(self) -> list[Block]:
+        """Everything as headings, paragraphs and tables."""
+        parts: list[Block] = [f"# Blame in {self.env_id}", self._setting()]
+        for episode in self.episodes:
+            parts += _episode_parts(episode)
+        if len(self.episodes) > 1:
+            parts += ["## All episodes", _players_table(self)]
+        usage = sum((episode.blame.usage for episode in self.episodes), Usage())
+        return [*parts, f"Tokens of replays: {tokens(usage)}."] if usage.num_requests else parts
+
+    def _setting(self) -> str:
+        played = ", ".join(f"{role}: {name}" for role, name in self.policies.items())
+        text = f"Present policies: {played}. {self.settings.num_replays} replays of every state."
+        if self.instead:
+            instead = ", ".join(f"{role}: {name}" for role, name in self.instead.items())
+            text += f" The other policy: {instead}."
+        return text
+
 
 def _acting(blame: Blame) -> list[str]:
     """The roles of those that answered; the agents where they have one role."""
@@ -199,26 +217,6 @@ def _player(name: str, blames: Sequence[Blame]) -> PlayerBlame:
         drop=mean_interval([blame.drop_of(name) for blame in blames]),
         share=mean_interval(shares) if shares else None,
     )
-
-
-def blame_parts(report: BlameReport) -> list[Block]:
-    """A report as headings, paragraphs and tables."""
-    parts: list[Block] = [f"# Blame in {report.env_id}", _setting(report)]
-    for episode in report.episodes:
-        parts += _episode_parts(episode)
-    if len(report.episodes) > 1:
-        parts += ["## All episodes", _players_table(report)]
-    usage = sum((episode.blame.usage for episode in report.episodes), Usage())
-    return [*parts, f"Tokens of replays: {tokens(usage)}."] if usage.num_requests else parts
-
-
-def _setting(report: BlameReport) -> str:
-    played = ", ".join(f"{role}: {name}" for role, name in report.policies.items())
-    text = f"Present policies: {played}. {report.settings.num_replays} replays of every state."
-    if report.instead:
-        instead = ", ".join(f"{role}: {name}" for role, name in report.instead.items())
-        text += f" The other policy: {instead}."
-    return text
 
 
 def _episode_parts(episode: JudgedEpisode) -> list[Block]:

@@ -12,7 +12,16 @@ from typing import Any
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.episode import Bill, EpisodeResult
-from pettingllms.evaluation.plan import EvaluationPlan, Price, manifest_of, names_of, policies_of
+from pettingllms.evaluation.plan import (
+    MAIN,
+    SWAPPED,
+    EvaluationPlan,
+    Price,
+    manifest_of,
+    names_of,
+    policies_of,
+)
+from pettingllms.evaluation.presentation import mean, number, share, share_difference, tokens
 from pettingllms.evaluation.statistics import (
     Interval,
     clustered_share,
@@ -23,6 +32,7 @@ from pettingllms.evaluation.statistics import (
     sign_test,
 )
 from pettingllms.policies import Usage
+from pettingllms.tables import Block, TextTable
 
 Levels = Mapping[str, Sequence[EpisodeResult]]
 """Content of a level -> its plays, of all numbers that drew it."""
@@ -95,6 +105,10 @@ class Report:
     variants: Mapping[str, VariantReport]
     bill: Bill
     """Variant -> role -> what was spent, also on variants without a finished episode."""
+    failures: Mapping[str, int] | None = None
+    """Cause -> episodes that could not be finished; None: unknown."""
+    comparison: Comparison | None = None
+    """Of the variants main and swapped; None where one of them has no finished episode."""
 
     @property
     def is_complete(self) -> bool:
@@ -106,12 +120,117 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON data."""
-        return {
+        data = {
             "is_complete": self.is_complete,
             "plan": self.plan.to_json(),
             "variants": {name: variant.to_json() for name, variant in self.variants.items()},
             "spent": figures_json(self.bill),
         }
+        if self.failures is not None:
+            data["failures"] = dict(self.failures)
+        if self.comparison is not None:
+            data["comparison"] = self.comparison.to_json()
+        return data
+
+    def parts(self) -> list[Block]:
+        """The report as headings, paragraphs and tables."""
+        plan = self.plan
+        arguments = ", ".join(f"{key}={value!r}" for key, value in plan.env_kwargs.items())
+        setting = f"Arguments: {arguments or 'none'}. "
+        setting += f"Seed {plan.seed}, {plan.num_levels} levels, {plan.num_samples} plays each."
+        if plan.num_wanted is not None:
+            setting += f" {pool_note(plan)}"
+        parts: list[Block] = [f"# Evaluation of {plan.env_id}", setting]
+        if not self.is_complete:
+            parts.append("Incomplete: figures are of the finished episodes only.")
+        for name, variant in self.variants.items():
+            figures = TextTable(["", "figure [95 % interval]"], variant_rows(variant))
+            parts += [f"## {name}", figures, TextTable(_ROLE_HEAD, _role_rows(variant))]
+        if self.comparison is not None:
+            parts += [f"## {MAIN} and {SWAPPED}", *self.comparison.parts(MAIN, SWAPPED)]
+        return parts
+
+
+_REPEATED = "levels repeat: play more that differ; intervals count only those"
+
+
+def pool_note(plan: EvaluationPlan) -> str:
+    """In one sentence that an environment has fewer levels than were asked for."""
+    return (
+        f"No more than these {plan.num_levels} of the {plan.num_wanted} levels asked for differ up "
+        "to symmetry; each is drawn once."
+    )
+
+
+def variant_rows(variant: VariantReport) -> list[tuple[str, str]]:
+    """The figures of a variant as (name, text)."""
+    episodes = f"{variant.num_episodes} of {variant.num_expected}"
+    levels = f"{variant.num_levels} levels, {variant.num_distinct_levels} different"
+    repeated = "" if variant.num_distinct_levels == variant.num_levels else _REPEATED
+    rows = [
+        ("success", share(variant.success) + f", {variant.num_success} solved"),
+        *[(f"pass@{k}", share(value)) for k, value in variant.pass_at_k.items() if k > 1],
+        ("episodes", f"{episodes} ({levels})"),
+        *([("warning", repeated)] if repeated else []),
+        ("out of turns", str(variant.num_truncated)),
+        ("turns", mean(variant.num_turns)),
+        *[(f"return of {agent}", mean(value)) for agent, value in variant.returns.items()],
+        ("manifest", variant.manifest),
+    ]
+    return [*rows, *_bill_rows(variant)]
+
+
+def _bill_rows(variant: VariantReport) -> list[tuple[str, str]]:
+    """What was spent, and how much of it went into finished episodes."""
+    roles = variant.roles.values()
+    spent = sum((role.spent for role in roles), Usage())
+    used = sum((role.usage for role in roles), Usage())
+    if not spent.num_requests:
+        return []
+    rows = [("tokens spent", tokens(spent))]
+    # Only where attempts were lost: otherwise two rows would say the same.
+    if spent != used:
+        rows.append(("of finished episodes", tokens(used)))
+    priced = [role for role in roles if role.has_price]
+    if priced:
+        rows.append(("cost", _dollars_text([role.spent_usd for role in priced])))
+        if spent != used:
+            rows.append(("of finished episodes", _dollars_text([role.cost_usd for role in priced])))
+    served = sorted({name for role in roles for name in role.models})
+    return [*rows, ("models that answered", ", ".join(served))] if served else rows
+
+
+def _dollars_text(costs: Sequence[float | None]) -> str:
+    known = [cost for cost in costs if cost is not None]
+    return f"{math.fsum(known):.4g} US dollars" if len(known) == len(costs) else "unknown"
+
+
+# Column heads of `_role_rows`.
+_ROLE_HEAD = (
+    "role", "policy", "actions", "own reward", "unreadable", "truncated", "tokens in", "out"
+)  # fmt: skip
+
+
+def _role_rows(variant: VariantReport) -> list[tuple[str, ...]]:
+    """One row per role of a variant."""
+    return [
+        (
+            name,
+            role.policy,
+            f"{role.num_actions:,}",
+            mean(role.reward),
+            share(role.parse_errors),
+            f"{role.cut:.1%}",
+            *_counts(role.usage),
+        )
+        for name, role in variant.roles.items()
+    ]
+
+
+def _counts(usage: Usage) -> tuple[str, str]:
+    if usage.num_unknown:
+        return "unknown", "unknown"
+    return f"{usage.prompt_tokens:,}", f"{usage.completion_tokens:,}"
 
 
 def summarise(
@@ -340,6 +459,35 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON data."""
         return figures_json(self)
+
+    def parts(self, first: str = "first", second: str = "second") -> list[Block]:
+        """The comparison as a table, with the names of its sides, and what it rests on."""
+        shares = map(share, (self.first_success, self.second_success))
+        rows = [["success", *shares, share_difference(self.success.difference)]]
+        rows += [
+            [name, number(found.first), number(found.second), mean(found.difference, sign="+")]
+            for name, found in self.figures.items()
+        ]
+        head = ["", first, second, "difference [95 % interval]"]
+        return [TextTable(head, rows), self._note()]
+
+    def _note(self) -> str:
+        if not self.is_paired:
+            return (
+                f"Not paired: {self.num_only_first} levels of the first, "
+                f"{self.num_only_second} of the second. Evaluations (pettingllms eval --run) on "
+                "the same levels are compared level by level."
+            )
+        note = (
+            f"{self.num_levels} common levels: the second is better on {self.num_better}, "
+            f"worse on {self.num_worse} (sign test p = {self.p_value:.3g})."
+        )
+        if self.num_only_first or self.num_only_second:
+            note += (
+                f" Not compared: {self.num_only_first} levels that only the first played, "
+                f"{self.num_only_second} that only the second played."
+            )
+        return note
 
 
 def compare(first: Iterable[EpisodeResult], second: Iterable[EpisodeResult]) -> Comparison:

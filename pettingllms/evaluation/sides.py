@@ -12,12 +12,13 @@ from typing import Any, cast
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.plan import MAIN, SWAPPED, names_of, swapped
-from pettingllms.evaluation.report import by_content, solved_of
+from pettingllms.evaluation.report import Comparison, by_content, solved_of
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.files import read_lines
 from pettingllms.policies import Sampling
+from pettingllms.tables import Block, TextTable
 from pettingllms.trust import Name
 from pettingllms.types import flat_table
 
@@ -48,6 +49,40 @@ class Side:
     success: Interval
     """Share of solved plays."""
     num_levels: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedSides:
+    """Two sides, what differs between them, and how they compare."""
+
+    first: Side
+    second: Side
+    comparison: Comparison
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as JSON data, with who played and the settings that differ."""
+        differing = differences(self.first, self.second)
+        return {
+            "policies": [dict(side.policies) for side in (self.first, self.second)],
+            "settings": {key: list(values) for key, values in differing.items()},
+            **self.comparison.to_json(),
+        }
+
+    def parts(self) -> list[Block]:
+        """The same as tables."""
+        names = self.first.name, self.second.name
+        policies = self.first.policies, self.second.policies
+        roles = dict.fromkeys([*policies[0], *policies[1]])
+        played = [(role, *(own.get(role, "-") for own in policies)) for role in roles]
+        parts: list[Block] = [TextTable(["who played", *names], played)]
+        if differing := differences(self.first, self.second):
+            rows = [(key, *map(_shown, values)) for key, values in differing.items()]
+            parts.append(TextTable(["differs", *names], rows))
+        return [*parts, *self.comparison.parts(*names)]
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def open_side(name: str) -> Side:

@@ -19,7 +19,8 @@ from pettingllms.evaluation import (
     summarise_variant,
     wilson_interval,
 )
-from pettingllms.evaluation.presentation import comparison_parts, report_parts, tokens, variant_rows
+from pettingllms.evaluation.presentation import tokens
+from pettingllms.evaluation.report import variant_rows
 from pettingllms.policies import Usage
 from pettingllms.tables import as_markdown
 
@@ -120,7 +121,7 @@ def test_reports_are_json_without_infinities(result):
     data = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert data["is_complete"] is False
     assert data["variants"]["main"]["num_turns"] == {"value": 1.0, "low": None, "high": None}
-    text = as_markdown(report_parts(report))
+    text = as_markdown(report.parts())
     assert "Incomplete:" in text
     assert "1 of 2" in text
 
@@ -133,7 +134,7 @@ def test_variants_without_an_episode_are_left_out(result):
 
 
 def markdown_of(plan, results):
-    return as_markdown(report_parts(summarise(plan, results)))
+    return as_markdown(summarise(plan, results).parts())
 
 
 def test_markdown_tables_are_whole(result):
@@ -164,7 +165,7 @@ def test_comparison_is_paired_by_level(result):
     assert found.figures["planner reward"].difference.value == pytest.approx(0.4)
     assert found.figures["turns"].difference == (0, 0, 0)
     json.dumps(found.to_json(), allow_nan=False)
-    assert "+40.0" in as_markdown(comparison_parts(found, "a", "b"))
+    assert "+40.0" in as_markdown(found.parts("a", "b"))
 
 
 def test_only_common_levels_count_and_the_others_are_told(result):
@@ -172,7 +173,7 @@ def test_only_common_levels_count_and_the_others_are_told(result):
     second = [result(level, level != 2) for level in range(2, 9)]
     found = compare(first, second)
     assert (found.num_levels, found.num_only_first, found.num_only_second) == (3, 2, 4)
-    assert "2 levels that only the first played" in as_markdown(comparison_parts(found, "a", "b"))
+    assert "2 levels that only the first played" in as_markdown(found.parts("a", "b"))
 
 
 def test_runs_without_a_common_level_are_refused(result):
