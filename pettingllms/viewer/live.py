@@ -129,6 +129,8 @@ def _pages(runs: Sequence[Path], max_replays: int) -> dict[str, _LivePage]:
 class _PageHandler(BaseHTTPRequestHandler):
     """Answers a browser of this machine."""
 
+    timeout = 30.0  # seconds: a connection without a request holds its thread no longer
+
     def __init__(self, pages: Mapping[str, _LivePage], *arguments: Any) -> None:
         self._pages = pages
         super().__init__(*arguments)

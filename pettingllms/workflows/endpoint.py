@@ -9,9 +9,9 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import h11
 from openai import BaseModel
@@ -67,9 +67,7 @@ class Asked(Protocol):
         ...
 
 
-_Written = tuple[BaseModel, Callable[[], Iterator[str]]]
-"""An answer whole, and as the lines of a stream."""
-_Write = Callable[[Asked, Any], Awaitable[_Written]]
+_Write = Callable[[Asked, Any], Awaitable[Response]]
 
 
 class Endpoint:
@@ -82,7 +80,7 @@ class Endpoint:
     """
 
     def __init__(self, *, request_s: float = 30.0, max_connections: int = 2048) -> None:
-        self._limits = _Limits(request_s, max_connections)
+        self._request_s, self._max_connections = request_s, max_connections
         self.api_key = secrets.token_urlsafe(24)
         """Whoever has another key is refused with status 401."""
         self._runs: dict[str, Asked] = {}
@@ -130,7 +128,9 @@ class Endpoint:
         )
         state, loop = ServerState(), asyncio.get_running_loop()
         server = await loop.create_server(
-            lambda: _Connection(self._limits, config, state, {}), sock=self._listener, backlog=1024
+            lambda: _Connection(self._request_s, self._max_connections, config, state, {}),
+            sock=self._listener,
+            backlog=1024,
         )
         await server.serve_forever()
 
@@ -164,11 +164,9 @@ class Endpoint:
         except ValueError as error:
             raise RequestError(f"the body is not JSON: {error}") from error
         try:
-            whole, lines = await write(run, data)
+            response = await write(run, data)
             self._warn(key for key in IGNORED if data.get(key) is not None)
-            if data.get("stream"):
-                return Response("".join(lines()), media_type="text/event-stream")
-            return Response(whole.to_json(indent=None), media_type="application/json")
+            return response
         except ValidationError as error:
             raise refusal(error) from error
         except RequestError:
@@ -199,22 +197,17 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-async def _completion(run: Asked, data: Any) -> _Written:
-    """Answer a request for a chat completion."""
+async def _completion(run: Asked, data: Any) -> Response:
     body = ChatBody.model_validate(data)
     request = chat_request(body, run.models)
     answer = wire_answer(request, body.model, await asyncio.wrap_future(run.ask(request)))
-
-    def lines() -> Iterator[str]:
-        for chunk in chunks(answer, with_usage=body.stream_options.include_usage):
-            yield f"data: {chunk.to_json(indent=None)}\n\n"
-        yield "data: [DONE]\n\n"
-
-    return completion(answer), lines
+    if not body.stream:
+        return _whole(completion(answer))
+    sent = chunks(answer, with_usage=body.stream_options.include_usage)
+    return _stream([*(f"data: {one.to_json(indent=None)}" for one in sent), "data: [DONE]"])
 
 
-async def _response(run: Asked, data: Any) -> _Written:
-    """Answer a request for a response."""
+async def _response(run: Asked, data: Any) -> Response:
     from pettingllms.workflows import responses  # its types take half a second
 
     body = responses.ResponsesBody.model_validate(data)
@@ -223,12 +216,20 @@ async def _response(run: Asked, data: Any) -> _Written:
     answer = wire_answer(request, body.model, await asyncio.wrap_future(run.ask(request)))
     whole = responses.response(answer, body)
     run.kept[whole.id] = responses.chat_after(chat, answer, has_told=bool(body.instructions))
+    if not body.stream:
+        return _whole(whole)
+    sent = responses.events(answer, body)
+    return _stream([f"event: {one.type}\ndata: {one.to_json(indent=None)}" for one in sent])
 
-    def lines() -> Iterator[str]:
-        for event in responses.events(answer, body):
-            yield f"event: {event.type}\ndata: {event.to_json(indent=None)}\n\n"
 
-    return whole, lines
+def _whole(answer: BaseModel) -> Response:
+    return Response(answer.to_json(indent=None), media_type="application/json")
+
+
+def _stream(events: Sequence[str]) -> Response:
+    # In one piece: the answer is complete before there is anything to send.
+    text = "".join(f"{event}\n\n" for event in events)
+    return Response(text, media_type="text/event-stream")
 
 
 def _error(error: RequestError) -> Response:
@@ -257,27 +258,22 @@ async def _left(request: Request, error: ClientDisconnect) -> Response:
     return Response()  # to nobody
 
 
-class _Limits(NamedTuple):
-    request_s: float
-    max_connections: int
-
-
 class _Connection(H11Protocol):
     """Closes a connection on which no whole request comes in time, and all beyond a number.
 
     What else of a refused body comes is read and forgotten, so that its sender gets to the refusal.
     """
 
-    def __init__(self, limits: _Limits, *more: Any) -> None:
+    def __init__(self, request_s: float, max_connections: int, *more: Any) -> None:
         super().__init__(*more)
         self.access_log = False
-        self._limits = limits
+        self._request_s, self._max_connections = request_s, max_connections
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
         self._start()
-        if len(self.connections) > self._limits.max_connections:
+        if len(self.connections) > self._max_connections:
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -292,7 +288,7 @@ class _Connection(H11Protocol):
 
     def _start(self) -> None:
         if self._timer is None:
-            self._timer = self.loop.call_later(self._limits.request_s, self.transport.abort)
+            self._timer = self.loop.call_later(self._request_s, self.transport.abort)
 
     def _stop(self) -> None:
         if self._timer is not None:
