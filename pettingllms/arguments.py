@@ -39,7 +39,7 @@ def check_reward(name: str, value: object) -> float:
 
 
 def check_whole(name: str, value: object, low: int, high: int | None = None) -> int:
-    """Return an int from `low` to `high`, refuse all else; None: without an upper bound."""
+    """An int from `low` to `high`; all else is refused. None: without an upper bound."""
     value = plain(value)
     is_kind = isinstance(value, int) and not isinstance(value, bool)
     if not (is_kind and low <= cast("int", value) <= (math.inf if high is None else high)):
@@ -49,7 +49,7 @@ def check_whole(name: str, value: object, low: int, high: int | None = None) -> 
 
 
 def check_number(name: str, value: object, low: float, high: float | None = None) -> float:
-    """Return a finite int or float from `low` to `high`, refuse all else; None: no upper bound."""
+    """A finite int or float from `low` to `high`; all else is refused. None: no upper bound."""
     value = plain(value)
     most = sys.float_info.max if high is None else high
     is_kind = isinstance(value, int | float) and not isinstance(value, bool)
@@ -60,7 +60,7 @@ def check_number(name: str, value: object, low: float, high: float | None = None
 
 
 def check_flag(name: str, value: object) -> bool:
-    """Return True or False, refuse all else."""
+    """True or False; all else is refused."""
     value = plain(value)
     if not isinstance(value, bool):
         raise InvalidArgument(name, value, "True or False")

@@ -14,12 +14,12 @@ _numbers = itertools.count(1)
 
 
 def new_caller() -> int:
-    """Return the number of one more caller, such as an environment."""
+    """The number of one more caller, such as an environment."""
     return -next(_numbers)  # a thread's number is positive
 
 
 def current_caller() -> int:
-    """Return the caller in whose name this code runs; where nobody set one, the thread."""
+    """The caller in whose name this code runs; where nobody set one, the thread."""
     caller = ACTING.get()
     return threading.get_ident() if caller is None else caller
 
@@ -38,7 +38,7 @@ class FairShare:
         """Caller -> when it owes nothing any more."""
 
     def owed_s(self, caller: int) -> float:
-        """Return what a caller owes now."""
+        """What a caller owes now."""
         with self._lock:
             left_s = self._free_s.get(caller, 0.0) - time.monotonic()
             if left_s > 0:

@@ -45,7 +45,7 @@ class LevelRecord(NamedTuple):
 
 
 def level_shares(records: Sequence[LevelRecord], floor: float) -> list[float]:
-    """Return the share of the episodes that every level gets: above 0, adding up to 1.
+    """The share of the episodes that every level gets: above 0, adding up to 1.
 
     Args:
         records: Of the levels.
@@ -58,7 +58,7 @@ def level_shares(records: Sequence[LevelRecord], floor: float) -> list[float]:
 def with_episodes(
     records: Sequence[LevelRecord], ended: Iterable[tuple[int, bool]], decay: float = 1.0
 ) -> list[LevelRecord]:
-    """Return the records after further episodes.
+    """The records after further episodes.
 
     Args:
         records: Before them, of every level.
@@ -73,7 +73,7 @@ def with_episodes(
 
 
 def next_level(records: Sequence[LevelRecord], max_episodes: int) -> int | None:
-    """Return which level to play next to find the hardest one that is passed; None: it is found.
+    """Which level to play next to find the hardest one that is passed; None: it is found.
 
     Who passes a level passes those before it, and who fails one those behind it. Of the levels in
     between, the one with the highest learnability is played; of equal ones the middle.
@@ -92,7 +92,7 @@ def next_level(records: Sequence[LevelRecord], max_episodes: int) -> int | None:
 
 
 def hardest_passed(records: Sequence[LevelRecord], max_episodes: int) -> int | None:
-    """Return the hardest level that is passed, as far as was found out; None if there is none.
+    """The hardest level that is passed, as far as was found out; None if there is none.
 
     Args:
         records: As for `next_level`, as is the next.
@@ -103,7 +103,7 @@ def hardest_passed(records: Sequence[LevelRecord], max_episodes: int) -> int | N
 
 
 def _open_levels(records: Sequence[LevelRecord], max_episodes: int) -> tuple[int, int]:
-    """Return the first and the last level of which it is open whether they are passed."""
+    """The first and the last level of which it is open whether they are passed."""
     first, last = 0, len(records) - 1
     for level, record in enumerate(records):
         if (is_passed := _is_passed(record, max_episodes)) is True:
@@ -114,7 +114,7 @@ def _open_levels(records: Sequence[LevelRecord], max_episodes: int) -> tuple[int
 
 
 def _is_passed(record: LevelRecord, max_episodes: int) -> bool | None:
-    """Return whether a level is passed; None while it is open."""
+    """Whether a level is passed; None while it is open."""
     num_success, num_episodes = int(record.num_success), int(record.num_episodes)
     if num_episodes >= max_episodes:
         return num_success >= PASSED * num_episodes

@@ -80,7 +80,7 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
     """Agent to how a right answer of its in the first turn begins; see `solved_share`."""
 
     def fork(self) -> Self:
-        """Return an independent environment in the same state; costs microseconds."""
+        """An independent environment in the same state; costs microseconds."""
         # Not `copy.copy`: it goes through `__reduce_ex__`, and this is called K times per turn.
         twin = object.__new__(type(self))
         vars(twin).update(vars(self))
@@ -102,7 +102,7 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
         }
 
     def __getstate__(self) -> bytes:
-        """Return the environment for another process; games may keep functions, also local ones."""
+        """The environment for another process; games may keep functions, also local ones."""
         import cloudpickle  # not needed before an environment is sent
 
         return cloudpickle.dumps(vars(self))
@@ -112,7 +112,7 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
         vars(self).update(pickle.loads(state))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a copy that shares nothing that can be changed."""
+        """A copy that shares nothing that can be changed."""
         twin = object.__new__(type(self))
         vars(twin).update(copy.deepcopy(vars(self), memo))
         return twin
@@ -125,13 +125,13 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
         """
 
     def snapshot(self) -> Snapshot:
-        """Return the whole dynamic state, for `restore`."""
+        """The whole dynamic state, for `restore`."""
         self._require_reset("snapshot")
         twin = self.fork()
         return Snapshot(self._owner(), tuple(getattr(twin, name) for name in _DYNAMIC))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Return to the moment at which a snapshot was taken, in this or an equal environment.
+        """Go back to the moment at which a snapshot was taken, in this or an equal environment.
 
         Raises:
             InvalidArgument: If the snapshot was taken from another kind of environment.
@@ -148,12 +148,12 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
         self._unshare()
 
     def state_hash(self) -> str:
-        """Return 32 hexadecimal digits that identify the state and the moment within the turn."""
+        """32 hexadecimal digits that identify the state and the moment within the turn."""
         self._require_reset("state_hash")
         return digest(self._moment(self._state_json))
 
     def state_key(self) -> str:
-        """Return 32 hexadecimal digits that are equal where what counts is; see `_key_json`.
+        """32 hexadecimal digits that are equal where what counts is; see `_key_json`.
 
         Turns, moments within a turn and agents that act next are told apart.
         """
@@ -168,7 +168,7 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
         return moment
 
     def level_hash(self) -> str:
-        """Return 32 hexadecimal digits that are equal for levels that are equal up to symmetry.
+        """32 hexadecimal digits that are equal for levels that are equal up to symmetry.
 
         Call it right after `reset`; what it returns later is up to the game.
         """
@@ -442,7 +442,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
             self.agent_selection = self.agents[0]
 
     def parse(self, agent: str, text: str) -> Any:
-        """Return the action that a text of an agent asks for now, or a `ParseError`.
+        """The action that a text of an agent asks for now, or a `ParseError`.
 
         Nothing is played. What actions are is the game's own affair.
         """
@@ -450,7 +450,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         return self._parse(self._state, agent, text)
 
     def acting(self) -> tuple[str, ...]:
-        """Return the agents that act in the running stage from now on, in playing order.
+        """The agents that act in the running stage from now on, in playing order.
 
         They all see the same moment; there are none after the end of the episode.
         """
@@ -473,7 +473,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         return tuple(found)
 
     def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, Any]:
-        """Return observation, reward since the agent's last action, terminated, truncated, info.
+        """Observation, reward since the agent's last action, terminated, truncated, info.
 
         The observation is built here, when it is read.
         """
@@ -487,7 +487,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         )
 
     def observe(self, agent: str) -> Observation:
-        """Return what an agent reads now. No side effects; callable at any time after reset."""
+        """What an agent reads now. No side effects; callable at any time after reset."""
         template, fields = self._templates[agent], self._fields_now(agent)
         if self._is_delta and self.turn:
             return Observation(template.update.fill(fields))
@@ -498,7 +498,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         return Observation(f"{system}\n\n{user}" if system else user)
 
     def messages(self, agent: str) -> list[dict[str, str]]:
-        """Return the agent's observation as chat messages (system, if it has one, and user)."""
+        """The agent's observation as chat messages (system, if it has one, and user)."""
         template, fields = self._templates[agent], self._fields_now(agent)
         if self._is_delta and self.turn:
             return [{"role": "user", "content": template.update.fill(fields)}]
@@ -508,17 +508,17 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         return [*chat, {"role": "user", "content": user}]
 
     def _begun_text(self, agent: str) -> str:
-        """Return how a right answer of an agent begins, for prompts of the first turn."""
+        """How a right answer of an agent begins, for prompts of the first turn."""
         begun = self._begun.get(agent) if not self.turn else None
         return _BEGUN.format(begun) if begun else ""
 
     def fields(self, agent: str) -> Mapping[str, object]:
-        """Return the values of the placeholders of an agent's prompt now."""
+        """The values of the placeholders of an agent's prompt now."""
         self._require_reset("fields")
         return self._fields_now(agent)
 
     def constraints(self, agent: str) -> Constraints:
-        """Return what the agent's answer is bound to now, besides the prompt: here nothing."""
+        """What the agent's answer is bound to now, besides the prompt: here nothing."""
         return UNBOUND
 
     def _fields_now(self, agent: str) -> Mapping[str, object]:
@@ -526,19 +526,19 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         return self._fields(self._stage_state, agent, turn)
 
     def observation_space(self, agent: str) -> TextSpace:
-        """Return the space of texts (one object for all agents)."""
+        """The space of texts (one object for all agents)."""
         return cast(TextSpace, self.observation_spaces[agent])
 
     def action_space(self, agent: str) -> TextSpace:
-        """Return the space of texts (one object for all agents)."""
+        """The space of texts (one object for all agents)."""
         return cast(TextSpace, self.action_spaces[agent])
 
     def state(self) -> StateT:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the immutable state value (PettingZoo's global view, as a value)."""
+        """The immutable state value (PettingZoo's global view, as a value)."""
         return self._state
 
     def render(self) -> Any:
-        """Return the present state as text, or as an image; in the mode `"human"` print it.
+        """The present state as text, or as an image; in the mode `"human"` print it.
 
         Returns:
             A text in the mode `"ansi"` and without a mode, an image in `"rgb_array"`.
@@ -553,7 +553,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         return None
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the state, and what the next agent reads."""
+        """What a notebook shows: the state, and what the next agent reads."""
         if self.episode_seed is None:
             return f"<p>{html.escape(str(self))}, before reset</p>"
         shown = f"<pre>{html.escape(self._ansi(self._state))}</pre>"
@@ -563,7 +563,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         return f"{shown}<details open><summary>{agent} reads</summary><pre>{prompt}</pre></details>"
 
     def scripted_action(self, agent: str, policy: str, rng: random.Random) -> str:
-        """Return the text that a scripted policy answers for an agent now.
+        """The text that a scripted policy answers for an agent now.
 
         Args:
             agent: One of `possible_agents`.

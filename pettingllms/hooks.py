@@ -45,7 +45,7 @@ class GameHooks(ABC, Generic[StateT]):
 
     @abstractmethod
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> StateT:
-        """Return the initial state of an episode.
+        """The initial state of an episode.
 
         Args:
             rng: The only source of chance.
@@ -54,7 +54,7 @@ class GameHooks(ABC, Generic[StateT]):
 
     @abstractmethod
     def _fields(self, state: StateT, agent: str, turn: int) -> Mapping[str, object]:
-        """Return the values of the placeholders in `prompt_fields`.
+        """The values of the placeholders in `prompt_fields`.
 
         Args:
             state: What the agent sees: the world at the start of the running stage.
@@ -68,7 +68,7 @@ class GameHooks(ABC, Generic[StateT]):
 
     @abstractmethod
     def _parse(self, state: StateT, agent: str, text: str) -> Any:
-        """Return the action that a text asks for, or a `ParseError`. Never raises.
+        """The action that a text asks for, or a `ParseError`. Never raises.
 
         Args:
             state: The state before the action, for answers whose form depends on it.
@@ -78,7 +78,7 @@ class GameHooks(ABC, Generic[StateT]):
 
     @abstractmethod
     def _act(self, state: StateT, agent: str, action: Any) -> Transition:
-        """Return what an action does.
+        """What an action does.
 
         Args:
             state: The state before the action.
@@ -88,10 +88,10 @@ class GameHooks(ABC, Generic[StateT]):
 
     @abstractmethod
     def _ansi(self, state: StateT) -> str:
-        """Return the state as readable text."""
+        """The state as readable text."""
 
     def _next_agent(self, state: StateT) -> str | None:
-        """Return who acts next, for a game that decides that itself; None: the order of stages.
+        """Who acts next, for a game that decides that itself; None: the order of stages.
 
         Such a game always returns an agent, and every agent then is a stage of its own; a turn is
         as many actions as there are agents.
@@ -99,11 +99,11 @@ class GameHooks(ABC, Generic[StateT]):
         return None
 
     def _scripted(self, state: StateT, agent: str, policy: str, rng: random.Random) -> str:
-        """Return the text that a scripted policy answers in this state."""
+        """The text that a scripted policy answers in this state."""
         raise NotImplementedError(f"{type(self).__name__} lists {policy!r} but does not play it")
 
     def _worked(self, state: StateT, agent: str, answer: str) -> Sequence[str]:
-        """Return the pieces of a right answer, of which prompts show the first; see `solved_share`.
+        """The pieces of a right answer, of which prompts show the first; see `solved_share`.
 
         Args:
             state: The first state of the episode.
@@ -115,15 +115,15 @@ class GameHooks(ABC, Generic[StateT]):
         return answer
 
     def _rgb_array(self, state: StateT) -> Any:
-        """Return the state as an image, uint8 of shape [height, width, 3]."""
+        """The state as an image, uint8 of shape [height, width, 3]."""
         raise NotImplementedError(f"{type(self).__name__} lists 'rgb_array' but does not draw it")
 
     def _state_json(self, state: StateT) -> Any:
-        """Return what identifies a state, as JSON data (the default: the whole value)."""
+        """What identifies a state, as JSON data (the default: the whole value)."""
         return to_jsonable(state)
 
     def _key_json(self, state: StateT) -> Any:
-        """Return what counts of a state, as JSON data: what is done, not how it was written.
+        """What counts of a state, as JSON data: what is done, not how it was written.
 
         A game whose states hold texts of agents returns what decides what can still be earned, such
         as the tests that pass, and as much of what agents read as it can. Credit by state averages
@@ -133,7 +133,7 @@ class GameHooks(ABC, Generic[StateT]):
         return self._state_json(state)
 
     def _level_json(self, state: StateT) -> Any:
-        """Return what identifies the level of an initial state, as JSON data.
+        """What identifies the level of an initial state, as JSON data.
 
         A game whose levels have symmetries returns the same for all images of a level. The default
         is the state itself.

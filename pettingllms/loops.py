@@ -20,7 +20,7 @@ _LOOK_UP_S = 0.2
 
 
 def is_in_loop() -> bool:
-    """Return whether an event loop is running in this thread."""
+    """Whether an event loop is running in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -90,7 +90,7 @@ class Part(NamedTuple):
 
 
 def usual_answer(text: str, max_chars: int) -> str | None:
-    """Return what follows the mark, where the rules on thinking and marks need no thought.
+    """What follows the mark, where the rules on thinking and marks need no thought.
 
     Nearly all answers of a trained policy have the form that the prompt shows: `#### ["U","R"]` at
     the end of the text. A game may read these with one regular expression, and leave to `read_list`
@@ -111,7 +111,7 @@ def usual_answer(text: str, max_chars: int) -> str | None:
 
 
 def after_thinking(text: str) -> str | ParseError:
-    """Return what follows the last `</think>`; a `ParseError` if a `<think>` is never closed."""
+    """What follows the last `</think>`; a `ParseError` if a `<think>` is never closed."""
     if "<" not in text:
         return text
     last: re.Match[str] | None = None
@@ -124,13 +124,13 @@ def after_thinking(text: str) -> str | ParseError:
 
 
 def answer_part(text: str) -> Part | ParseError:
-    """Return what follows the thinking and the last mark, if there are any."""
+    """What follows the thinking and the last mark, if there are any."""
     rest = after_thinking(text)
     return rest if isinstance(rest, ParseError) else _marked(rest)
 
 
 def printed_part(text: str) -> Part:
-    """Return the part of a program's output that can hold its answer.
+    """The part of a program's output that can hold its answer.
 
     Where there is no mark, it is the last list that the program printed, or else all of its output.
     """
@@ -161,16 +161,15 @@ def _marked(text: str) -> Part:
 
 
 def bare_answer(part: Part) -> str:
-    """Return the first line after the mark, or else all of the text, less decoration and label.
+    """The first line after the mark, or else all of the text, less decoration and label.
 
     For answers that need no brackets, such as `#### U, R`.
     """
-    signs = " \t\r\n*_`~$.!"
     if not part.is_marked:
-        return part.text.strip(signs)
-    line = part.text.lstrip().partition("\n")[0].strip(signs)
+        return part.text.strip(_SIGNS)
+    line = part.text.lstrip().partition("\n")[0].strip(_SIGNS)
     label = _LABEL.match(line)
-    return line[label.end() :].strip(signs) if label and label[2] else line
+    return line[label.end() :].strip(_SIGNS) if label and label[2] else line
 
 
 def read_list(part: Part) -> list[Item] | ParseError:
@@ -202,7 +201,7 @@ def read_list(part: Part) -> list[Item] | ParseError:
 
 
 def _label_before(part: Part, start: int) -> str | ParseError:
-    """Return what is between mark and answer; an empty text if it is only decoration."""
+    """What is between mark and answer; an empty text if it is only decoration."""
     prefix = part.text[:start].strip()
     if not prefix or not part.is_marked:
         return ""
@@ -322,7 +321,7 @@ def read_calls(part: Part, names: Collection[str]) -> list[tuple[str, list[Item]
 def _checked_calls(
     part: Part, calls: list[tuple[str, list[Item]]], num_before_line: int, end: int, is_below: bool
 ) -> list[tuple[str, list[Item]]] | ParseError:
-    """Return the calls that are an answer and no remark, given what follows them."""
+    """The calls that are an answer and no remark, given what follows them."""
     if not part.is_marked:
         is_end = _DECORATION.fullmatch(part.text, end)
         return calls if is_end else ParseError(f"no {MARK}, and words behind the calls")
@@ -339,12 +338,12 @@ def _checked_calls(
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text; the breaks between them begin all but the first."""
+    """The lines of a text; the breaks between them begin all but the first."""
     return re.split(r"(?=\n)", text)
 
 
 def one_line(text: str, limit: int) -> str:
-    """Return a text fit for one line of a prompt: no control characters, at most `limit` long."""
+    """A text fit for one line of a prompt: no control characters, at most `limit` long."""
     # Four times the limit is enough after runs of spaces collapse, and bounds the work on long
     # texts.
     clean = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * limit]).split())
@@ -380,7 +379,7 @@ class _Opening(NamedTuple):
 
 
 def code_blocks(text: str) -> list[Block]:
-    """Return the blocks of a text, in order.
+    """The blocks of a text, in order.
 
     A block that another labelled fence interrupts is not closed. Line ends become line feeds, and
     the indentation of the opening fence is taken off every line.
@@ -480,7 +479,7 @@ def read_boxed(text: str) -> str | ParseError:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return the content of the last `\boxed{...}` with balanced braces.
+    r"""The content of the last `\boxed{...}` with balanced braces.
 
     None if there is none, or if the last one is not closed.
     """
@@ -593,7 +592,7 @@ def _first_that_fits(part: Part, fits: Callable[[str], ValueT | ParseError]) -> 
 
 
 def _line(part: Part) -> str:
-    """Return the answer's line, or the text of its JSON; all of a text without a mark."""
+    """The answer's line, or the text of its JSON; all of a text without a mark."""
     # Bounded, so that a megabyte of fences is no work.
     rest = part.text.strip()[: 8 * MAX_CHARS]
     while rest:
@@ -617,7 +616,7 @@ def _line(part: Part) -> str:
 
 
 def _said_in(value: object) -> str | None:
-    """Return the text or number that a JSON value gives as the answer, if there is just one."""
+    """The text or number that a JSON value gives as the answer, if there is just one."""
     if isinstance(value, Mapping):
         fields = cast("Mapping[str, Any]", value)
         values = [one for name, one in fields.items() if name.casefold() in _KEYS]
@@ -641,7 +640,7 @@ def _readings(line: str) -> Iterator[str]:
 
 
 def _unwrapped(line: str) -> str:
-    """Return a line without what wraps all of it."""
+    """A line without what wraps all of it."""
     said = next((one for one in _CONTROL.split(line) if one.strip()), "") if "<|" in line else line
     for _ in range(8):
         before, said = said, _BULLET.sub("", said.strip(_SIGNS), count=1)

@@ -52,11 +52,11 @@ class PlainText:
         self._controls = self.special.union(self.markup)
 
     def controls(self, token_ids: Iterable[int]) -> tuple[int, ...]:
-        """Return the control tokens among token ids, in order."""
+        """The control tokens among token ids, in order."""
         return tuple(filter(self._controls.__contains__, token_ids))
 
     def encode(self, text: str) -> list[int]:
-        """Return token ids of a text, without any control token.
+        """Token ids of a text, without any control token.
 
         Where a tokenizer insists on reading one, the text is cut inside it until it does not; a
         single character that is a control token by itself is left out.

@@ -38,7 +38,7 @@ class PromptField(Generic[StateT]):
 
 
 def meanings(fields: Mapping[str, PromptField[Any]]) -> dict[str, str]:
-    """Return name -> meaning of placeholders, for `TextEnv.prompt_fields`."""
+    """Name -> meaning of placeholders, for `TextEnv.prompt_fields`."""
     return {name: field.meaning for name, field in fields.items()}
 
 
@@ -76,7 +76,7 @@ class PromptFields(Mapping[str, object], Generic[StateT]):
 
 
 def as_observation(messages: Sequence[Mapping[str, str]]) -> str:
-    """Return what `observe` gives where `messages` gives these: their contents, as one text."""
+    """What `observe` gives where `messages` gives these: their contents, as one text."""
     return "\n\n".join(message["content"] for message in messages)
 
 
@@ -113,7 +113,7 @@ class CompiledText:
         return CompiledText, (self._text,)  # without the functions of a game
 
     def fill(self, fields: Mapping[str, object]) -> str:
-        """Return the text with the values of its placeholders; looks up no others."""
+        """The text with the values of its placeholders; looks up no others."""
         names = self.names
         if names is None:
             return self._text.format_map(fields)
@@ -150,7 +150,7 @@ def resolve_prompts(
     replacements: Mapping[str, Any] | None,
     fields: Mapping[str, str],
 ) -> dict[str, PromptTemplate]:
-    """Return the template of every role, with the user's replacements checked.
+    """The template of every role, with the user's replacements checked.
 
     Args:
         defaults: Role -> template of the environment.
@@ -218,7 +218,7 @@ def _check_placeholders(where: str, text: str, fields: Mapping[str, str]) -> Non
 
 
 def _is_layout(layout: str) -> bool:
-    """Return whether strings or integers can be formatted so."""
+    """Whether strings or integers can be formatted so."""
     for sample in ("", 0):
         try:
             format(sample, layout)
@@ -229,7 +229,7 @@ def _is_layout(layout: str) -> bool:
 
 
 def history_text(unchanged: str) -> str:
-    """Return the line, with its line break, on a turn that changed nothing; empty without one."""
+    """The line, with its line break, on a turn that changed nothing; empty without one."""
     return f"\nThe last turn changed nothing: {unchanged}." if unchanged else ""
 
 

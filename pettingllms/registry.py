@@ -77,7 +77,7 @@ def register(
 
 
 def registered_ids() -> tuple[str, ...]:
-    """Return the ids of all installed and registered environments, sorted.
+    """The ids of all installed and registered environments, sorted.
 
     Announcements that cannot be used are left out; `refused_ids` has them.
     """
@@ -85,7 +85,7 @@ def registered_ids() -> tuple[str, ...]:
 
 
 def refused_ids() -> Mapping[str, str]:
-    """Return the announced ids that cannot be used, with the reasons.
+    """The announced ids that cannot be used, with the reasons.
 
     They are ill-formed, announced by several packages, or announced as something else than
     `module:attribute`.
@@ -94,7 +94,7 @@ def refused_ids() -> Mapping[str, str]:
 
 
 def spec(id: Name) -> EnvSpec:
-    """Return how an environment is made, without importing it.
+    """How an environment is made, without importing it.
 
     Args:
         id: An id, or a source (see `pettingllms.sources`), of which the answer has the absolute
@@ -133,12 +133,12 @@ def spec(id: Name) -> EnvSpec:
 
 
 def is_announced(id: str) -> bool:
-    """Return whether a name leads to what an installed package announces, or to nothing at all."""
+    """Whether a name leads to what an installed package announces, or to nothing at all."""
     return not is_source(id) or _kind_of(id) is not None
 
 
 def recorded_id(id: str) -> str:
-    """Return a name that means the same in every working directory; see `sources.absolute`."""
+    """A name that means the same in every working directory; see `sources.absolute`."""
     # A module of the working directory may be called like a kind of sources, and is none.
     return id if is_announced(id) else absolute(id)
 

@@ -11,7 +11,7 @@ from pettingllms.errors import InvalidArgument
 
 
 def checked_seed(seed: int) -> int:
-    """Return a seed as a plain int.
+    """A seed as a plain int.
 
     Raises:
         InvalidArgument: If it is not a non-negative integer.
@@ -27,7 +27,7 @@ def checked_seed(seed: int) -> int:
 
 
 def next_seed(previous: int | None) -> int:
-    """Return the seed after `previous` in the chain of unseeded resets; a random one for None."""
+    """The seed after `previous` in the chain of unseeded resets; a random one for None."""
     if previous is None:
         return secrets.randbits(63)
     digest = blake2b(str(previous).encode(), digest_size=8).digest()
@@ -35,7 +35,7 @@ def next_seed(previous: int | None) -> int:
 
 
 def derive_seed(seed: int, *path: int | str) -> int:
-    """Return a seed that depends on `seed` and on every part of `path` only.
+    """A seed that depends on `seed` and on every part of `path` only.
 
     Args:
         seed: Root seed, any integer.
@@ -53,7 +53,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def split_of(canonical: bytes) -> str:
-    """Return the split that a content belongs to.
+    """The split that a content belongs to.
 
     Args:
         canonical: The canonical form of a level: equal for all levels that are the same up to

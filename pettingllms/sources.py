@@ -58,12 +58,12 @@ class _Place(NamedTuple):
 
 
 def is_source(text: str) -> bool:
-    """Return whether a text names a place, rather than what is installed under an id."""
+    """Whether a text names a place, rather than what is installed under an id."""
     return ":" in text or text.endswith(".py")
 
 
 def absolute(text: str) -> str:
-    """Return a name that means the same in every working directory; an id is one already.
+    """A name that means the same in every working directory; an id is one already.
 
     A module of the working directory becomes its file. Nothing is imported.
 
@@ -80,7 +80,7 @@ def absolute(text: str) -> str:
 
 
 def short_name(text: str) -> str:
-    """Return what folders, metrics and titles call an environment: of a source, the last name."""
+    """What folders, metrics and titles call an environment: of a source, the last name."""
     if not is_source(text):
         return text
     _, place = _parts(text)
@@ -169,7 +169,7 @@ class _NotThere(Exception):
 
 
 def _parts(text: str) -> tuple[str, _Place]:
-    """Return the prefix of a workflow, or an empty one, and the place.
+    """The prefix of a workflow, or an empty one, and the place.
 
     Raises:
         InvalidArgument: The text is ill-formed.
@@ -210,7 +210,7 @@ def _only_environment(module: ModuleType) -> Any:
 
 
 def _file_here(module: str) -> Path | None:
-    """Return the file of a module of the working directory; None of an installed one."""
+    """The file of a module of the working directory; None of an installed one."""
     here = Path.cwd()
     stem = here.joinpath(*module.split("."))
     candidates = (stem.with_name(f"{stem.name}.py"), stem / _PACKAGE_FILE)
@@ -224,7 +224,7 @@ def _file_here(module: str) -> Path | None:
 
 
 def _module_of(file: Path) -> tuple[Path, str]:
-    """Return the folder from which a file is imported, and the name of its module."""
+    """The folder from which a file is imported, and the name of its module."""
     names = [] if file.name == _PACKAGE_FILE else [file.stem]
     folder = file.parent
     while (folder / _PACKAGE_FILE).is_file():

@@ -45,7 +45,7 @@ class Transcript:
     """Per step: agent, observation, action, rewards (agent -> float), state_hash, ..."""
 
     def returns(self) -> dict[str, float]:
-        """Return agent -> sum of its rewards over the recorded steps."""
+        """Agent -> sum of its rewards over the recorded steps."""
         totals: dict[str, float] = {}
         for step in self.steps:
             for agent, reward in step["rewards"].items():
@@ -53,12 +53,12 @@ class Transcript:
         return totals
 
     def header(self) -> dict[str, Any]:
-        """Return how the episode began, as JSON data."""
+        """How the episode began, as JSON data."""
         keys = ("kwargs", "seed", "options", "state_hash")
         return {"id": str(self.id), **{key: getattr(self, key) for key in keys}}
 
     def to_jsonl(self) -> str:
-        """Return the transcript as JSON lines."""
+        """The transcript as JSON lines."""
         header = {"format": FORMAT, "version": VERSION, **self.header()}
         footer = {"end": len(self.steps), "returns": self.returns()}
         return "".join(json.dumps(line) + "\n" for line in (header, *self.steps, footer))
@@ -189,7 +189,7 @@ class RecordTranscripts(ChecksWrapper[Any]):
                 self.transcript.save(self._free_path(self.folder, self.transcript))
 
     def fork(self) -> RecordTranscripts:
-        """Return an independent recorder in the same state, with the transcript so far."""
+        """An independent recorder in the same state, with the transcript so far."""
         self._require("fork")
         twin = RecordTranscripts(self.env.fork(), self.folder)
         twin._has_reset = twin._has_updated = True
@@ -211,7 +211,7 @@ class RecordTranscripts(ChecksWrapper[Any]):
 
 
 def action_of(step: Mapping[str, Any]) -> str:
-    """Return the action of a recorded step, with what was recorded of how it was written."""
+    """The action of a recorded step, with what was recorded of how it was written."""
     if "finish_reason" not in step:
         return step["action"]
     return Action(step["action"], step["finish_reason"], TokenCounts(*step.get("tokens", ())))
@@ -255,7 +255,7 @@ def _step_record(env: TextEnv[Any], agent: str, observation: str, action: str) -
 
 
 def _written(action: str) -> dict[str, Any]:
-    """Return what a step keeps of how an action was written, where that is known."""
+    """What a step keeps of how an action was written, where that is known."""
     if not isinstance(action, Action):
         return {}
     return {"finish_reason": action.finish_reason, "tokens": list(action.tokens)}

@@ -37,7 +37,7 @@ class FoundName:
         return self.text
 
     def vouched(self, what: str, *, is_harmless: bool, would: str) -> str:
-        """Return the name as one that may be acted upon.
+        """The name as one that may be acted upon.
 
         Args:
             what: What it is a name of: `"environment"`.

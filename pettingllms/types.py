@@ -37,7 +37,7 @@ class Snapshot(NamedTuple):
 
 
 def to_jsonable(value: Any) -> Any:
-    """Return a state value as JSON data; named tuples and dataclasses become objects.
+    """A state value as JSON data; named tuples and dataclasses become objects.
 
     A named tuple may list, in a class attribute `ADDED`, fields that it gained later: they are left
     out at their defaults, so that states which do without them keep their hash.
@@ -86,7 +86,7 @@ class CopyOnRead(Generic[ValueT]):
         self._value = value
 
     def opened(self) -> ValueT:
-        """Return a copy of the object."""
+        """A copy of the object."""
         return copy.deepcopy(self._value)
 
 
@@ -113,14 +113,14 @@ def mutable_parts(value: object, path: str) -> Iterator[str]:
 
 
 def digest(value: Any) -> str:
-    """Return 32 hexadecimal digits that identify JSON data, the same in every process."""
+    """32 hexadecimal digits that identify JSON data, the same in every process."""
     # One canonical text: sorted keys and no spaces, so that equal data has equal bytes.
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def flat_table(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested tables by their dotted keys."""
+    """The values of nested tables by their dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict) and value:
@@ -198,7 +198,7 @@ class ParseError(NamedTuple):
 
 
 def is_agent(name: str) -> bool:
-    """Return whether a name has the form `<role>_<number>`.
+    """Whether a name has the form `<role>_<number>`.
 
     A role begins with a letter; letters, digits, `_` and `-` follow.
     """
@@ -206,12 +206,12 @@ def is_agent(name: str) -> bool:
 
 
 def role_of(agent: str) -> str:
-    """Return the role of an agent: the part of its name before the number (`"planner_0"`)."""
+    """The role of an agent: the part of its name before the number (`"planner_0"`)."""
     return agent.rpartition("_")[0]
 
 
 def order_of(stages: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return the agents of all stages in playing order.
+    """The agents of all stages in playing order.
 
     Raises:
         InvalidArgument: If there are none, or names repeat or are not those of agents; see
@@ -228,7 +228,7 @@ def order_of(stages: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def stage_openings(stages: Sequence[Sequence[str]]) -> tuple[bool, ...]:
-    """Return for every agent, in playing order, whether it is the first of its stage."""
+    """For every agent, in playing order, whether it is the first of its stage."""
     return tuple(index == 0 for stage in stages for index in range(len(stage)))
 
 
@@ -270,7 +270,7 @@ class Action(str):
     def __new__(
         cls, text: str, finish_reason: str = "stop", tokens: TokenCounts | None = None
     ) -> Action:
-        """Return a text as an action.
+        """A text as an action.
 
         Args:
             text: What was written.
@@ -302,11 +302,11 @@ class TextSpace(Text):
         super().__init__(max_length, min_length=0, charset=_PRINTABLE, seed=seed)
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is a text of at most `max_length` characters."""
+        """Whether `x` is a text of at most `max_length` characters."""
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Return a printable text of 0 to 64 characters (a gymnasium mask is honoured)."""
+        """A printable text of 0 to 64 characters (a gymnasium mask is honoured)."""
         if mask is not None or probability is not None:
             return super().sample(mask=mask, probability=probability)
         length = int(self.np_random.integers(0, min(self.max_length, _SAMPLE_LENGTH) + 1))

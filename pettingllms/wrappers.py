@@ -48,30 +48,30 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
         self._has_updated = True
 
     def observe(self, agent: str) -> Observation:
-        """Return what an agent reads now; see `TextEnv.observe`."""
+        """What an agent reads now; see `TextEnv.observe`."""
         self._require("observe")
         self._check_agent(agent)
         return self.env.observe(agent)
 
     def last(self, observe: bool = True) -> Any:
-        """Return observation, reward, terminated, truncated, info of the selected agent."""
+        """Observation, reward, terminated, truncated, info of the selected agent."""
         self._require("last")
         return self.env.last(observe)
 
     def messages(self, agent: str) -> list[dict[str, str]]:
-        """Return the agent's observation as chat messages; see `TextEnv.messages`."""
+        """The agent's observation as chat messages; see `TextEnv.messages`."""
         self._require("messages")
         self._check_agent(agent)
         return self.env.messages(agent)
 
     def constraints(self, agent: str) -> Constraints:
-        """Return what the agent's answer is bound to; see `TextEnv.constraints`."""
+        """What the agent's answer is bound to; see `TextEnv.constraints`."""
         self._require("constraints")
         self._check_agent(agent)
         return self.env.constraints(agent)
 
     def state(self) -> StateT:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the immutable state value."""
+        """The immutable state value."""
         self._require("state")
         return self.env.state()
 
@@ -84,32 +84,32 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
         return self.env._repr_html_()
 
     def fork(self) -> ChecksWrapper[StateT]:
-        """Return an independent, equally wrapped environment in the same state."""
+        """An independent, equally wrapped environment in the same state."""
         self._require("fork")
         twin: ChecksWrapper[StateT] = type(self)(self.env.fork())
         twin._has_reset, twin._has_updated = self._has_reset, True
         return twin
 
     def snapshot(self) -> Snapshot:
-        """Return the whole dynamic state; see `TextEnv.snapshot`."""
+        """The whole dynamic state; see `TextEnv.snapshot`."""
         return self.env.snapshot()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Return to the moment of a snapshot; see `TextEnv.restore`."""
+        """Go back to the moment of a snapshot; see `TextEnv.restore`."""
         self.env.restore(snapshot)
         self._has_reset = self._has_updated = True
 
     def scripted_action(self, agent: str, policy: str, rng: random.Random) -> str:
-        """Return what a scripted policy answers; see `TextEnv.scripted_action`."""
+        """What a scripted policy answers; see `TextEnv.scripted_action`."""
         return self.env.scripted_action(agent, policy, rng)
 
     def observation_space(self, agent: str) -> TextSpace:
-        """Return the space of texts (one object for all agents)."""
+        """The space of texts (one object for all agents)."""
         self._check_agent(agent)
         return self.env.observation_space(agent)
 
     def action_space(self, agent: str) -> TextSpace:
-        """Return the space of texts (one object for all agents)."""
+        """The space of texts (one object for all agents)."""
         self._check_agent(agent)
         return self.env.action_space(agent)
 
