@@ -283,8 +283,8 @@ class Shown(NamedTuple):
 class Measured(NamedTuple):
     """How a figure of an update is measured, from the `LossTerms` of every micro-batch."""
 
-    over: Literal["steps", "tokens", "maximum", "first_step_maximum"]
-    """Mean over optimizer steps or over tokens, or the maximum over tokens (of the first step)."""
+    over: Literal["steps", "tokens", "maximum", "minimum", "first_step_maximum"]
+    """Mean over optimizer steps or over tokens, or an extreme over tokens (of the first step)."""
     of: Callable[[Any], Any]
     """`LossTerms` to a tensor ``[]`` (over steps) or ``[M]``."""
 
@@ -318,7 +318,7 @@ class UpdateStats:
     num_completions: int = 0
     """Completions the policy was trained on."""
     num_tokens: int = 0
-    """Sampled tokens that carried a gradient."""
+    """Sampled tokens that were trained on; ``tokens/<policy>/learnt``: those with a gradient."""
     num_optimizer_steps: int = 0
     """Optimizer steps."""
     skipped: str | None = None
@@ -336,7 +336,7 @@ class UpdateStats:
     ratio_max: Annotated[float, Measured("maximum", lambda terms: terms.ratio)] = 1.0
     """Largest importance ratio."""
     first_ratio_error: Annotated[
-        float, Measured("first_step_maximum", lambda terms: (terms.ratio - 1).abs())
+        float, Measured("first_step_maximum", lambda terms: terms.log_ratio.expm1().abs())
     ] = 0.0
     """Largest distance of a ratio from 1 in the mini-batch of the first optimizer step: engine
     against trainer, unless recomputed."""
@@ -347,6 +347,24 @@ class UpdateStats:
     """Largest such distance."""
     clip_fraction: Annotated[float, Measured("tokens", lambda terms: terms.is_clipped)] = 0.0
     """Share of tokens whose gradient was removed by the clip."""
+    clip_low_fraction: Annotated[
+        float, Measured("tokens", lambda terms: terms.is_clipped & (terms.advantages < 0))
+    ] = 0.0
+    """Those among them that were to become less probable."""
+    clip_high_fraction: Annotated[
+        float, Measured("tokens", lambda terms: terms.is_clipped & (terms.advantages > 0))
+    ] = 0.0
+    """Those among them that were to become more probable."""
+    masked_fraction: Annotated[float, Measured("tokens", lambda terms: terms.is_masked)] = 0.0
+    """Share of tokens whose gradient was removed by loss.importance_mode = "mask"."""
+    flat_fraction: Annotated[float, Measured("tokens", lambda terms: terms.advantages == 0)] = 0.0
+    """Share of tokens whose advantage is 0."""
+    importance_mean: Annotated[float, Measured("tokens", lambda terms: terms.importance)] = 1.0
+    """Mean weight for what the engine and not the trainer has drawn; 1 without such weights."""
+    importance_min: Annotated[float, Measured("minimum", lambda terms: terms.importance)] = 1.0
+    """Smallest such weight."""
+    importance_max: Annotated[float, Measured("maximum", lambda terms: terms.importance)] = 1.0
+    """Largest such weight."""
     kl: Annotated[float, Measured("tokens", lambda terms: terms.kl)] = 0.0
     """Mean estimated KL divergence of the new policy from the reference; 0 without a reference."""
     kl_coefficient: float = 0.0
@@ -354,10 +372,10 @@ class UpdateStats:
     entropy_coefficient: float = 0.0
     """Weight of the entropy bonus in the update; constant without loss.entropy_target."""
     approx_kl: Annotated[
-        float, Measured("tokens", lambda terms: terms.ratio - 1 - terms.ratio.log())
+        float, Measured("tokens", lambda terms: terms.log_ratio.expm1() - terms.log_ratio)
     ] = 0.0
     """Mean k3 estimate of the KL divergence of the sampling from the new policy, in front of each
-    optimizer step: 0 where there is one."""
+    optimizer step: 0 where there is one. Of single tokens, also where the ratio is a sequence's."""
     update_kl: float = 0.0
     """The same from before to after the whole update, on a sample of its tokens."""
     grad_norm: float = 0.0

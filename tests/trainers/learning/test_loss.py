@@ -240,6 +240,13 @@ def test_diagnostics_of_equal_policies_are_neutral():
             "ratio_max": math.e,
             "first_ratio_error": math.e - 1,
             "clip_fraction": 1 / 4,
+            "clip_low_fraction": 0,
+            "clip_high_fraction": 1 / 4,
+            "masked_fraction": 0,
+            "flat_fraction": 0,
+            "importance_mean": 3 / 4,
+            "importance_min": 0,
+            "importance_max": 1,
             "kl": 0,
             "approx_kl": (math.e - 2) / 4,
         }
@@ -247,6 +254,39 @@ def test_diagnostics_of_equal_policies_are_neutral():
     shares = StepDiagnostics.merged([total, total, StepDiagnostics()])
     assert update_figures([shares])["entropy"] == pytest.approx(0.5)
     assert update_figures([shares])["ratio_max"] == pytest.approx(math.e)
+
+
+def test_what_a_sequence_mask_leaves_out_is_neither_clipped_nor_learnt():
+    """Two completions of two tokens: the engine drew the second one otherwise than the trainer."""
+    diagnostics = Diagnostics()
+    config = LossConfig(
+        importance_mode="mask", importance_level="sequence", importance_cap=2.0, ratio="sequence"
+    )
+    old, advantages = [-1.0, -1.0, -1.0, -1.0], [1.0, 0.0, -1.0, -1.0]
+    loss_of(
+        [-0.5, -1.0, -4.0, -1.0],
+        [-1.0, -1.0, -3.0, -1.0],
+        advantages,
+        config,
+        diagnostics,
+        completions=torch.tensor([0, 0, 1, 1]),
+        old_logprobs=torch.tensor(old),
+    )
+    found = update_figures([diagnostics.total()])
+    assert found["masked_fraction"] == 2 / 4
+    assert found["clip_fraction"] == found["clip_high_fraction"] == 1 / 4
+    assert found["flat_fraction"] == 1 / 4
+    assert (found["importance_min"], found["importance_max"]) == (0.0, 1.0)
+    # k3 of the tokens' own ratios, e^0.5 and e^-3, and not of the geometric means.
+    of_tokens = [math.exp(x) - 1 - x for x in (0.5, 0.0, -3.0, 0.0)]
+    assert found["approx_kl"] == pytest.approx(sum(of_tokens) / 4)
+
+
+def test_a_rank_without_tokens_is_no_minimum():
+    diagnostics = Diagnostics()
+    loss_of([-1.0], [-1.0], [1.0], LossConfig(), diagnostics)
+    merged = StepDiagnostics.merged([StepDiagnostics(), diagnostics.total()])
+    assert update_figures([merged])["importance_min"] == 1.0
 
 
 SEVERAL = st.integers(1, 4).flatmap(

@@ -11,13 +11,14 @@ from rich.console import Console
 
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.errors import TrainerError
-from pettingllms_trainers.learning.groups import score_decisions
+from pettingllms_trainers.learning.groups import score_decisions, training_groups
 from pettingllms_trainers.runs.evaluate import untouched
 from pettingllms_trainers.runs.metrics import (
     METRICS,
     age_metrics,
     checked,
     is_timing,
+    ledger_metrics,
     metrics_table,
     rollout_metrics,
     template_of,
@@ -109,6 +110,50 @@ def test_failures_are_counted(echo_env, scripted_pool, play):
     assert metrics["rollout/num_failed_trees"] + metrics["rollout/num_trees"] == 9
     decisions = sum(len(tree.decisions) for tree in trees if tree.outcome)
     assert metrics["rollout/num_failed_candidates"] == decisions
+
+
+@pytest.mark.parametrize("mask_truncated", [False, True])
+def test_every_sampled_token_has_a_line_in_the_account(
+    echo_env, scripted_pool, play, mask_truncated
+):
+    """Of caller all answers earn the same; of echo's 4, 2 and 3 tokens the first are cut off."""
+    pool, _ = scripted_pool(caller=lambda p, k, s: "5", echo=lambda p, k, s: ["bad", "5", "99"][k])
+    trees = [_first_cut_off(tree) for tree in play(echo_env(max_turns=2), pool, seeds=(1, 2))]
+    scored = score_decisions(trees, AtGrpo())
+    data = training_groups(scored.decisions, mask_truncated=mask_truncated)
+    trained = sum(len(c.token_ids) for group in data["echo"] for c in group.completions) - 2
+    fractions = {"flat_fraction": 0.25, "masked_fraction": 0.5, "clip_fraction": 0.125}
+    stats = {"echo": UpdateStats(num_groups=2, num_tokens=trained, **fractions)}
+    metrics = ledger_metrics(scored, data, stats)
+    checked(metrics)
+    assert metrics["tokens/caller/sampled"] == 2 * 3 * 2
+    assert metrics["tokens/caller/equal_rewards"] == 1
+    found = {
+        name.rpartition("/")[2]: share * 2 * (4 + 2 + 3)
+        for name, share in metrics.items()
+        if name.startswith("tokens/echo/") and "sampled" not in name
+    }
+    assert found == pytest.approx(
+        {
+            "equal_rewards": 0,
+            "truncated": 2 * 4 * mask_truncated,
+            "unused": 2,
+            "flat": trained / 4,
+            "masked": trained / 2,
+            "clipped": trained / 8,
+            "learnt": trained / 8,
+        }
+    )
+
+
+def _first_cut_off(tree):
+    def cut(candidate):
+        return replace(candidate, completion=replace(candidate.completion, finish_reason="length"))
+
+    decisions = [
+        replace(d, candidates=(cut(d.candidates[0]), *d.candidates[1:])) for d in tree.decisions
+    ]
+    return replace(tree, decisions=tuple(decisions))
 
 
 def test_update_metrics_hold_every_statistic():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.runs.stalled import StallWatch
 
+LEDGER = ("equal_rewards", "truncated", "unused", "flat", "masked", "clipped", "learnt")
 CONFIG = Config.model_validate(
     {
         "env": {"id": "plan_path_v0"},
@@ -19,13 +20,16 @@ CONFIG = Config.model_validate(
 )
 
 
-def metrics(*, skipped=(), success=0.2, entropy=1.0, **shares):
+def metrics(*, skipped=(), success=0.2, entropy=1.0, lost="equal_rewards", learnt=0.4, **shares):
     """Return metrics of a train step; shares such as tool_parse_errors are 0.1 unless given."""
     found = {"rollout/success": success}
     for role, name in CONFIG.roles.items():
         for share in ("parse_errors", "truncated", "same_answer"):
             found[f"role/{role}/{share}"] = shares.get(f"{role}_{share}", 0.1)
         found[f"update/{name}/skipped"] = float(name in skipped)
+        left = 0.0 if name in skipped else learnt
+        account = dict.fromkeys(LEDGER, 0.0) | {lost: 1 - left, "learnt": left}
+        found |= {f"tokens/{name}/{part}": share for part, share in account.items()}
         if name not in skipped:
             found[f"loss/{name}/entropy"] = entropy
     return found
@@ -60,6 +64,19 @@ CAUSES = [
         "97 % of the answers of planner are the same one",
         "collapsed",
     ),
+    (
+        {"skipped": "tp", "lost": "truncated"},
+        "the policy p was not updated",
+        "100 % of its tokens are in answers cut off at 48 tokens",
+    ),
+    (
+        {"learnt": 0.0, "lost": "masked"},
+        "the policy t learns from none of its tokens",
+        "loss.importance_mode = mask leaves out 100 % of its tokens",
+    ),
+    ({"learnt": 0.005, "lost": "clipped"}, "the policy p learns from none", "beyond the clip"),
+    ({"learnt": 0.0, "lost": "unused"}, "the policy p learns from none", "loss.target_kl ends the"),
+    ({"learnt": 0.0, "lost": "flat"}, "the policy t learns from none", "an advantage of 0"),
     (
         {"tool_same_answer": 1.0, "entropy": 0.16},
         "(entropy 0.16 nats)",

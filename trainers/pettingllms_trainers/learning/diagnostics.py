@@ -25,10 +25,18 @@ class LossTerms(NamedTuple):
     """``[]`` its clipped surrogate part."""
     entropy: Tensor
     """``[M]`` in nats."""
+    log_ratio: Tensor
+    """``[M]`` of each token, new policy over sampling policy; the objective may use another."""
     ratio: Tensor
-    """``[M]`` importance ratios before clipping."""
+    """``[M]`` ratios of the objective, before clipping."""
+    importance: Tensor
+    """``[M]`` weights for what the engine and not the trainer has drawn; ones without any."""
+    advantages: Tensor
+    """``[M]``."""
+    is_masked: Tensor
+    """``[M]`` whether such a weight of 0 removed the gradient."""
     is_clipped: Tensor
-    """``[M]`` whether the clip removed the gradient."""
+    """``[M]`` whether the clip removed the gradient, of tokens that are not masked."""
     kl: Tensor
     """``[M]`` estimated KL to the reference; zeros without one."""
 
@@ -53,7 +61,9 @@ class StepDiagnostics(NamedTuple):
     @classmethod
     def merged(cls, parts: Sequence[StepDiagnostics]) -> StepDiagnostics:
         """Return those of several parts together."""
-        columns = zip(*(part.values for part in parts), strict=True)
+        # A rank may have had no tokens: its zeros are no maximum of anything.
+        found = [part for part in parts if part.num_tokens] or parts
+        columns = zip(*(part.values for part in found), strict=True)
         return cls(
             values=tuple(
                 sum(column) if is_sum else max(column)
@@ -76,7 +86,10 @@ class Diagnostics:
     @torch.no_grad()
     def add(self, terms: LossTerms) -> None:
         """Add a micro-batch."""
-        values = [measured.of(terms).float() for measured in _MEASURED.values()]
+        values = [
+            -measured.of(terms) if measured.over == "minimum" else measured.of(terms).float()
+            for measured in _MEASURED.values()
+        ]
         reduced = [
             value.sum() if is_sum else value.max()
             for is_sum, value in zip(_IS_SUM, values, strict=True)
@@ -103,6 +116,7 @@ def update_figures(steps: Sequence[StepDiagnostics]) -> dict[str, Any]:
             "steps": whole.values[index] / len(steps),
             "tokens": whole.values[index] / whole.num_tokens,
             "maximum": whole.values[index],
+            "minimum": -whole.values[index],
             "first_step_maximum": steps[0].values[index],
         }[measured.over]
     return figures

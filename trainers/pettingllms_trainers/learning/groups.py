@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -42,6 +42,8 @@ class ScoredDecisions:
     """Decisions kept in `decisions`, by role."""
     num_groups: Mapping[str, int]
     """Groups whose rewards differ, by policy: those that one of its candidates is in."""
+    num_tokens: Mapping[str, int]
+    """Sampled tokens of all decisions collected, by policy."""
 
 
 def collect_decisions(
@@ -142,7 +144,16 @@ def score_decisions(
         num_decisions=Counter(decision.role for decision in decisions),
         num_used=Counter(decision.role for decision in used),
         num_groups=num_groups,
+        num_tokens=sampled_tokens(decisions),
     )
+
+
+def sampled_tokens(decisions: Iterable[Decision]) -> Counter[str]:
+    """How many tokens were sampled for the candidates of decisions, by policy."""
+    found: Counter[str] = Counter()
+    for decision in decisions:
+        found[decision.policy] += sum(len(c.completion.token_ids) for c in decision.candidates)
+    return found
 
 
 def _scaled_by_role(

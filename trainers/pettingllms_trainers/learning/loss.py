@@ -208,15 +208,17 @@ def policy_loss(
     """
     old = targets.logprobs if targets.old_logprobs is None else targets.old_logprobs
     # All [M]. Weights add up to the share of this micro-batch, so losses of micro-batches add up.
-    log_ratio = statistics.logprobs - old
+    log_ratio = ratio_log = statistics.logprobs - old
     if config.ratio == "sequence":
-        log_ratio = _of_completion(log_ratio, targets.completions, is_mean=True)
-    ratio = _bounded_exp(log_ratio)
+        ratio_log = _of_completion(log_ratio, targets.completions, is_mean=True)
+    ratio = _bounded_exp(ratio_log)
+    importance = torch.ones_like(ratio)
     surrogate, is_clipped = _surrogate(ratio, statistics.logprobs, targets.advantages, config)
     if config.importance_cap and targets.old_logprobs is not None:
         # Tokens were drawn by the engine, while the ratio above is to the trainer's probabilities:
         # this factor, without gradient, accounts for the difference.
-        surrogate = surrogate * _importance(old - targets.logprobs, targets, config)
+        importance = _importance(old - targets.logprobs, targets, config)
+        surrogate = surrogate * importance
     loss = policy_part = -(surrogate * targets.weights).sum()
     if config.entropy_coefficient:
         loss = loss - config.entropy_coefficient * (statistics.entropy * targets.weights).sum()
@@ -228,13 +230,18 @@ def policy_loss(
             kl = kl * ratio
         loss = loss + config.kl_coefficient * (kl * targets.weights).sum()
     if diagnostics is not None:
+        is_masked = (importance == 0) & (targets.advantages != 0)
         diagnostics.add(
             LossTerms(
                 loss=loss,
                 policy_loss=policy_part,
                 entropy=statistics.entropy,
+                log_ratio=log_ratio.detach().clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO),
                 ratio=ratio,
-                is_clipped=is_clipped,
+                importance=importance,
+                advantages=targets.advantages,
+                is_masked=is_masked,
+                is_clipped=is_clipped & ~is_masked,
                 kl=kl,
             )
         )

@@ -24,7 +24,7 @@ from pettingllms.files import write_whole
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.sections import qualified
 from pettingllms_trainers.errors import TrainerError
-from pettingllms_trainers.learning.groups import ScoredDecisions
+from pettingllms_trainers.learning.groups import ScoredDecisions, sampled_tokens
 from pettingllms_trainers.rollout.judging import AGAIN, Rewards
 from pettingllms_trainers.rollout.sampler import Records
 from pettingllms_trainers.types import (
@@ -33,6 +33,7 @@ from pettingllms_trainers.types import (
     RolloutStatus,
     RolloutTree,
     Shown,
+    TrainingGroup,
     TreeOutcome,
     UpdateStats,
     ValueFit,
@@ -264,6 +265,60 @@ def _commonest(texts: Sequence[str]) -> float:
 def _mean(values: Iterable[float]) -> float:
     found = [float(value) for value in values]
     return fmean(found) if found else 0.0
+
+
+LEDGER: Mapping[str, AnyMetric] = {
+    "tokens/<policy>/sampled": Metric(
+        "Sampled tokens of the roles that the policy is trained on in the step. The seven shares "
+        "below say where each of them went, and add up to 1."
+    ),
+    "tokens/<policy>/equal_rewards": Metric("In groups whose answers all earned the same."),
+    "tokens/<policy>/truncated": Metric(
+        "In answers at the token limit, with loss.mask_truncated_completions."
+    ),
+    "tokens/<policy>/unused": Metric(
+        "Not trained on: the policy rests, or loss.target_kl ended the update before them."
+    ),
+    "tokens/<policy>/flat": Metric("Trained on with an advantage of 0."),
+    "tokens/<policy>/masked": Metric('Without a gradient by loss.importance_mode = "mask".'),
+    "tokens/<policy>/clipped": Metric("Without a gradient by the clip."),
+    "tokens/<policy>/learnt": Metric("With a gradient."),
+}
+"""The account of the sampled tokens of a train step."""
+
+
+def ledger_metrics(
+    scored: ScoredDecisions,
+    data: Mapping[str, Sequence[TrainingGroup]],
+    stats: Mapping[str, UpdateStats],
+) -> dict[str, float]:
+    """Where the sampled tokens of a train step went, by policy.
+
+    What the optimizer steps have measured (`flat`, `masked`, `clipped`) is a mean over them.
+
+    Args:
+        scored: All decisions of the step that were to be learnt from.
+        data: What each policy was given.
+        stats: What it did with that.
+    """
+    metrics: dict[str, float] = {}
+    compared = sampled_tokens(scored.decisions)
+    for policy, sampled in scored.num_tokens.items():
+        groups, update = data.get(policy, ()), stats.get(policy, UpdateStats(num_groups=0))
+        given = sum(len(c.token_ids) for group in groups for c in group.completions)
+        trained = update.num_tokens
+        parts = {
+            "equal_rewards": sampled - compared[policy],
+            "truncated": compared[policy] - given,
+            "unused": given - trained,
+            "flat": trained * update.flat_fraction,
+            "masked": trained * update.masked_fraction,
+            "clipped": trained * update.clip_fraction,
+        }
+        parts["learnt"] = max(sampled - math.fsum(parts.values()), 0.0)
+        metrics[f"tokens/{policy}/sampled"] = sampled
+        metrics |= {f"tokens/{policy}/{name}": n / max(sampled, 1) for name, n in parts.items()}
+    return metrics
 
 
 _UPDATE = ("num_groups", "num_completions", "num_tokens", "num_optimizer_steps", "skipped")
@@ -519,6 +574,7 @@ _ELSEWHERE = {
 
 METRICS: Mapping[str, AnyMetric] = {
     **ROLLOUTS,
+    **LEDGER,
     **JUDGED,
     **STATS,
     **_ELSEWHERE,

@@ -13,6 +13,8 @@ _SOLVED = 0.95
 """Training success from which equal rewards and equal answers are not a problem."""
 _MOST = 0.5
 """Share of answers from which their fault is named as the cause."""
+_LEAST = 0.01
+"""Share of its tokens from which a policy has to learn something."""
 _SAME = 0.95
 """Share of one answer among all of a role from which the role has collapsed."""
 
@@ -128,8 +130,11 @@ class StallWatch:
                 cause = next(filter(None, (self._cause(role, metrics) for role in played)), None)
                 # Sound answers that all earn the same: while others learn, it may be good enough.
                 if cause is not None or is_idle:
-                    what = f"the policy {name} was not updated: no group has rewards that differ"
-                    yield f"skipped {name}", (name, what, cause or _EQUAL)
+                    what = f"the policy {name} was not updated"
+                    yield f"skipped {name}", (name, what, cause or self._remedy(name, metrics))
+            elif metrics[f"tokens/{name}/learnt"] < _LEAST:
+                what = f"the policy {name} learns from none of its tokens"
+                yield f"unlearnt {name}", (name, what, self._remedy(name, metrics))
             else:
                 for role in played:
                     if metrics[f"role/{role}/same_answer"] >= _SAME:
@@ -214,6 +219,14 @@ class StallWatch:
             return f"the answers of {role} are all the same. {self._collapse()}"
         return None
 
+    def _remedy(self, policy: str, metrics: Mapping[str, float]) -> str:
+        # The account of the tokens says where most of them went.
+        where = max(_LOST, key=lambda name: metrics[f"tokens/{policy}/{name}"])
+        share = f"{metrics[f'tokens/{policy}/{where}']:.0%}".replace("%", " %")
+        limit = self._config.rollout.max_completion_tokens
+        rate = learning_rates(self._config)[policy]
+        return _LOST[where].format(share=share, limit=limit, rate=rate)
+
     def _collapse(self) -> str:
         rate = max(learning_rates(self._config).values())
         return (
@@ -242,10 +255,24 @@ _BLIND = (
     "candidates are compared by its error. Set algorithm.value.shrink = true, take more "
     'rollout.num_levels, or compare whole episodes (algorithm.name = "reinforce")'
 )
-_EQUAL = (
-    "all answers of a group earn the same. Take easier levels (a curriculum), more "
-    "algorithm.num_candidates, rollout.max_refills, or a stronger start ([warm_start])"
-)
+_LOST = {
+    "equal_rewards": "all answers of a group earn the same. Take easier levels (a curriculum), "
+    "more algorithm.num_candidates, rollout.max_refills, or a stronger start ([warm_start])",
+    "truncated": "{share} of its tokens are in answers cut off at {limit} tokens, which "
+    "loss.mask_truncated_completions leaves out. Raise rollout.max_completion_tokens, or let them "
+    "be learnt from",
+    "unused": "loss.target_kl ends the update before {share} of its tokens. Lower "
+    "optimizer.learning_rate (now {rate:g}), or raise loss.target_kl",
+    "flat": "{share} of its tokens have an advantage of 0: what is compared cancels out. Take more "
+    "algorithm.num_candidates, or another algorithm.norm",
+    "masked": "loss.importance_mode = mask leaves out {share} of its tokens: the engine's "
+    "log-probabilities are too far from the trainer's. Widen loss.importance_floor and "
+    'loss.importance_cap, weigh single tokens (loss.importance_level = "token"), or truncate the '
+    'weights (loss.importance_mode = "truncate")',
+    "clipped": "{share} of its tokens are beyond the clip range: the policy has moved from the one "
+    "that sampled. Lower optimizer.learning_rate (now {rate:g}), take fewer optimizer steps, "
+    "or widen loss.clip_high",
+}
 
 
 def _percent(metrics: Mapping[str, float], role: str, name: str) -> str:

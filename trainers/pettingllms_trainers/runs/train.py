@@ -38,6 +38,7 @@ from pettingllms_trainers.runs.metrics import (
     cost_metrics,
     curriculum_metrics,
     judged_metrics,
+    ledger_metrics,
     phase_metrics,
     rollout_metrics,
     timing_metrics,
@@ -221,6 +222,7 @@ class Trainer:
                 f"algorithm/{name}": value
                 for name, value in config.algorithm.metrics(self.rollouts.sampler.memory).items()
             },
+            **ledger_metrics(scored, data, stats),
             **update_metrics(stats),
             **timing_metrics(trees, stats, generate_s=sample.generate_s, update_s=update_s),
             **fits,
