@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pettingllms
-from pettingllms.errors import InvalidArgument
 from pettingllms.types import UNBOUND, Action, Constraints, TokenCounts
 from pettingllms.workflows import WorkflowFailure, call_text
 from pettingllms.workflows.tools import Reply, ToolCall, assistant_text, read_reply
@@ -276,8 +275,3 @@ def test_messages_need_a_package(monkeypatch, opened):
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(WorkflowFailure, match=r"pettingllms\[cli\]"):
         opened(lambda task, client: client.async_openai())
-
-
-def test_a_workflow_needs_known_splits(opened):
-    with pytest.raises(InvalidArgument, match="split"):
-        opened(tasks={"test": [1]})

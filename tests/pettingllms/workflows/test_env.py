@@ -93,7 +93,6 @@ def test_what_the_workflow_raises_is_the_cause_of_the_failure(opened):
     with pytest.raises(WorkflowFailure, match="the workflow raised ValueError") as caught:
         env.step("no number")
     assert isinstance(caught.value.__cause__, ValueError)
-    assert "conftest.py" in str(caught.traceback) or caught.value.__cause__.__traceback__
 
 
 def test_a_hung_workflow_times_out(opened, ask):
@@ -297,6 +296,11 @@ def test_workflows_are_made_by_id(monkeypatch, tmp_path):
         ({"max_turns": 0}, "max_turns"),
         ({"timeout_s": 0}, "timeout_s"),
         ({"reward": 3}, "reward of the workflow"),
+        ({"tasks": {"train": [object()]}}, "JSON data"),
+        ({"tasks": {"test": [1]}}, "split"),
+        ({"misfit_errors": LookupError}, "misfit_errors"),
+        ({"misfit_errors": (3,)}, "misfit_errors"),
+        ({"misfit_errors": (KeyboardInterrupt,)}, "misfit_errors"),
     ],
 )
 def test_ill_formed_workflows_are_refused(opened, fields, told):
@@ -324,8 +328,3 @@ def test_a_workflow_keeps_the_contract_of_environments(ask):
     found = {f.check: f for f in examine_env(WorkflowEnv, workflow=spelled).findings}
     assert [f for f in found.values() if f.status is CheckStatus.BROKEN] == []
     assert found["any_text"].status is found["splits"].status is CheckStatus.KEPT
-
-
-def test_tasks_must_be_json(opened):
-    with pytest.raises(InvalidArgument, match="JSON data"):
-        opened(tasks={"train": [object()]})
