@@ -30,6 +30,7 @@ def run(small_run_file, tmp_path, capsys):
     return call
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -47,11 +48,10 @@ def run(small_run_file, tmp_path, capsys):
         (["--policies.p.model", "/no/such/model"], "[policies.p] model = '/no/such/model'"),
         (["--policies.p.hidden-size", "18"], "hidden_size"),
         (["--device", "warp"], "device = 'warp' cannot be used"),
-        (["--gpus", "8"], "what --dry-run plans for"),
     ],
 )
-def test_bad_input_is_one_clear_line_and_writes_nothing(run, tmp_path, flags, message):
-    code, out, err = run(*flags)
+def test_bad_input_is_one_clear_line_and_writes_nothing(run, tmp_path, dry, flags, message):
+    code, out, err = run(*dry, *flags)
     assert code == 2
     assert message in err
     assert err.startswith("pettingllms-train: ")
@@ -75,7 +75,9 @@ def test_usage(capsys):
     assert main([]) == 2
     assert main(["--help"]) == 0
     assert main(["--num-steps", "3"]) == 2
+    assert main(["recipe:plan_path", "--gpus", "8"]) == 2
     told = capsys.readouterr()
+    assert "what --dry-run plans for" in told.err
     assert told.out.count("usage: pettingllms-train CONFIG") == 2
     assert "there is no run file before --num-steps; name one, such as recipe:plan" in told.err
 

@@ -57,7 +57,7 @@ def tree(*rewards):
 
 @given(st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=5, max_size=5), min_size=1))
 def test_signal_of_fewer_candidates_is_that_of_all_their_subsets(rewards):
-    shares = workload._shares([tree(*rewards)], "a_0")
+    shares = workload.shares_with_signal([tree(*rewards)], "a_0")
     for num in range(2, 6):
         subsets = [
             len(set(own)) > 1 for drawn in rewards for own in itertools.combinations(drawn, num)

@@ -50,23 +50,19 @@ def test_there_is_no_other_file():
 
 
 @pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
-def test_any_game_can_be_paid_for_its_outcome_alone(path):
-    if "[[env]]" in path.read_text(encoding="utf-8"):
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [("outcome", ("reinforce", "batch")), ("lockstep", ("lockstep", "std"))],
+)
+def test_any_game_can_be_paid_for_its_outcome_alone_or_played_in_lockstep(path, option, expected):
+    if option == "outcome" and "[[env]]" in path.read_text(encoding="utf-8"):
         pytest.skip("several environments: each has arguments of its own")
-    config = load_config([path, PAPER.parent / "options" / "outcome.toml"])
-    (env,) = config.env
-    assert env.kwargs["reward"] == "outcome"
-    assert (config.algorithm.name, config.algorithm.norm) == ("reinforce", "batch")
-    environments = make_environments(config)
-    plan = make_plan(config, environments, num_gpus=0, gpu_gib=0)
+    config = load_config([path, PAPER.parent / "options" / f"{option}.toml"])
+    assert (config.algorithm.name, config.algorithm.norm) == expected
+    if option == "outcome":
+        assert config.env[0].kwargs["reward"] == "outcome"
+    plan = make_plan(config, make_environments(config), num_gpus=0, gpu_gib=0)
     assert not any("credit" in warning for warning in warnings_of(config, plan))
-
-
-@pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
-def test_any_game_can_be_played_in_lockstep(path):
-    config = load_config([path, PAPER.parent / "options" / "lockstep.toml"])
-    assert (config.algorithm.name, config.algorithm.norm) == ("lockstep", "std")
-    assert make_plan(config, make_environments(config), num_gpus=0, gpu_gib=0)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -125,11 +121,18 @@ def test_commands_of_the_documents_name_recipes():
     assert names <= {*recipe_names()}
 
 
-def test_the_run_file_of_the_page_on_adapters_fits_a_gpu_of_80_gib(tmp_path):
+@pytest.fixture
+def adapters_page(tmp_path):
+    """The run file of the page on adapters."""
     text = (ROOT / "docs" / "lora.md").read_text("utf-8")
     (block,) = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
-    (tmp_path / "run.toml").write_text(block)
-    config = load_config([tmp_path / "run.toml"])
+    path = tmp_path / "run.toml"
+    path.write_text(block)
+    return path
+
+
+def test_the_run_file_of_the_page_on_adapters_fits_a_gpu_of_80_gib(adapters_page):
+    config = load_config([adapters_page])
     plan = make_plan(config, make_environments(config), num_gpus=1, gpu_gib=80)
     assert list(warnings_of(config, plan)) == []
     assert plan.fits
@@ -139,14 +142,13 @@ def test_the_run_file_of_the_page_on_adapters_fits_a_gpu_of_80_gib(tmp_path):
     assert plan.memory.generating.total == round(by_hand)
 
 
-def test_the_gpus_that_are_named_decide_and_not_this_machine(tmp_path, capsys, monkeypatch):
+def test_the_gpus_that_are_named_decide_and_not_this_machine(
+    adapters_page, tmp_path, capsys, monkeypatch
+):
     """On a CPU vLLM's cache is as large as the run's sequences: no rule for a GPU."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    text = (ROOT / "docs" / "lora.md").read_text("utf-8")
-    (block,) = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
-    (tmp_path / "run.toml").write_text(block)
     flags = ["--output-dir", str(tmp_path / "run"), "--gpus", "1", "--gpu-memory", "80"]
-    assert main([str(tmp_path / "run.toml"), "--dry-run", *flags]) == 0
+    assert main([str(adapters_page), "--dry-run", *flags]) == 0
     out = capsys.readouterr().out
     assert re.search(r"completions are written\W+18\.2\W+32\.0\W+50\.2\W", out)
     assert "The estimate fits." in out

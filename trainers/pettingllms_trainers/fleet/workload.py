@@ -104,11 +104,11 @@ def from_trees(
     waited_s = sum(_waited_s(step) for step in steps) - branch_s * num_branches
     decision_s = max(waited_s, 0.0) / sum(map(len, played))
     text = f"{len(played)} rollouts of {len(steps)} train steps that were taken here"
-    used = {agent: _shares(trees, agent) for stage in stages for agent in stage}
+    used = {agent: shares_with_signal(trees, agent) for stage in stages for agent in stage}
     return Workload(tuple(played), stages, branch_s, used, text, decision_s)
 
 
-def _shares(trees: Sequence[RolloutTree], agent: str) -> tuple[float, ...]:
+def shares_with_signal(trees: Sequence[RolloutTree], agent: str) -> tuple[float, ...]:
     """Return the share of decisions whose rewards differ among 1, 2, ... candidates.
 
     Source:
