@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 import openai
@@ -16,8 +16,7 @@ import openai
 if TYPE_CHECKING:
     import httpx2 as http
 else:  # what the client of OpenAI is made of, whose errors it knows: httpx before version 3
-    _library = openai.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0]
-    http = importlib.import_module(_library)
+    http = sys.modules[openai.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0]]
 
 
 class AnswerRefused(http.RemoteProtocolError):
