@@ -204,22 +204,44 @@ def test_an_answer_that_cannot_be_judged_has_the_score_for_that_or_none(scorer):
 
 
 def test_a_spent_budget_ends_the_run_and_a_larger_one_goes_on(tmp_path):
-    asked = ASK.model_copy(update={"dollars_per_million": (1000.0, 0.0), "max_dollars": 1.5})
+    """A verdict costs 0.01 dollars, and may cost more: its prompt has less than 500 bytes."""
+    asked = ASK.model_copy(update={"dollars_per_million": (10.0, 0.0), "max_dollars": 0.022})
     path = tmp_path / "v.jsonl"
 
     def reward(config, num_shares=1):
-        scorer = PolicyScorer(Spoken("yes", "yes", "yes"), config)
-        return reward_of(config, scorer, path, num_shares)
+        policy = Spoken("yes", "yes", "yes")
+        return Reward(
+            "r", config, PolicyScorer(policy, config), Ledger(path, "r", config, num_shares)
+        )
 
     for answer in "ab":
         assert scores(reward(asked), *exchanges(answer)) == [([1.0], "")]
     (error,) = scores(reward(asked), *exchanges("c"))
     assert isinstance(error, BudgetSpent)
-    assert "has taken 2 dollars for 2 verdicts, and max_dollars = 1.5" in str(error)
+    assert "has taken 0.02 dollars (the next may cost 0.00" in str(error)
+    assert "for 2 verdicts, and max_dollars = 0.022" in str(error)
     assert scores(reward(asked), *exchanges("a")) == [([1.0], "")], "kept ones cost nothing"
-    more = asked.model_copy(update={"max_dollars": 3.0})
+    more = asked.model_copy(update={"max_dollars": 0.05})
     assert isinstance(scores(reward(more, num_shares=2), *exchanges("c"))[0], BudgetSpent)
     assert scores(reward(more), *exchanges("c")) == [([1.0], "")]
+
+
+def test_answers_that_are_judged_at_once_stay_within_the_budget():
+    """What all may cost is set aside first; what the first ones did not cost, others may."""
+    asked = ASK.model_copy(
+        update={
+            "dollars_per_million": (0.0, 100.0),
+            "max_completion_tokens": 50,
+            "max_dollars": 0.0201,
+        }
+    )
+    policy, ledger = Spoken(*["yes"] * 40), Ledger(None, "r", asked)
+    reward = Reward("r", asked, PolicyScorer(policy, asked), ledger)
+    found = scores(reward, *exchanges(*map(str, range(40))))
+    num_refused = sum(isinstance(one, BudgetSpent) for one in found)
+    # Each costs 0.001 and may cost 2 x 0.005: the last one fits into 0.01.
+    assert num_refused == 40 - 11
+    assert ledger.spent.dollars == pytest.approx(0.011)
 
 
 def play(echo_env, scripted_pool, rewards, algorithm, allowed=0.0):

@@ -7,15 +7,16 @@ content once, and `ShapedEpisodes` adds the scores to what the environment gives
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 from pettingllms import TextEnv, role_of
 from pettingllms.files import open_to_append, read_lines
@@ -77,6 +78,8 @@ _OBJECT = 'Think briefly, then reply with a JSON object {{"thoughts": ..., "{}":
 _GRADE_OF = "N, where N is a number from 0 to 10"
 _NUM_TRIES = 2
 """How often a judge is asked whose verdict cannot be read."""
+_TEMPLATE_TOKENS = 100
+"""What a chat template adds to a prompt at most."""
 _YES_OR_NO = re.compile(r"(?:(?:answer|verdict): *)?(yes|no)[.!]?", re.IGNORECASE)
 _GRADE = re.compile(r"grade: *(\d+(?:\.\d+)?)(?: *(?:/|out of) *10)?[.!]?", re.IGNORECASE)
 _EMPHASIS = str.maketrans("", "", "*_`")
@@ -143,6 +146,15 @@ def judge_prompt(config: RewardConfig, exchange: Exchange) -> str:
     return _TEXT.format(
         fence=fence, prompt=prompt, answer=answer, task=task.format(config), form=asked
     )
+
+
+def most_dollars(config: RewardConfig, exchange: Exchange) -> float:
+    """What a verdict may cost at most: no text has more tokens than bytes."""
+    if not config.judge or not any(config.dollars_per_million):
+        return 0.0
+    num_read = len(judge_prompt(config, exchange).encode("utf-8", "replace")) + _TEMPLATE_TOKENS
+    asked, written = config.dollars_per_million
+    return _NUM_TRIES * (asked * num_read + written * config.max_completion_tokens) / 1e6
 
 
 def read_verdict(config: RewardConfig, text: str) -> float | None:
@@ -257,6 +269,8 @@ class Ledger:
         self._scores: dict[str, float] = {}
         self.spent = Spent()
         """What was spent."""
+        self._reserved, self._num_asked = 0.0, 0
+        self._freed = asyncio.Condition()
         for line in read_lines(path) if path else ():
             if line["reward"] == name:
                 self._count(line)
@@ -281,20 +295,47 @@ class Ledger:
             with open_to_append(self._path) as file:
                 file.write(f"{json.dumps(line)}\n".encode())
 
-    def check_budget(self) -> None:
-        """Refuse to spend more than the budget.
+    @contextlib.asynccontextmanager
+    async def reserved(self, dollars: float) -> AsyncIterator[None]:
+        """Set aside what a verdict may cost, while it is asked for.
+
+        Waits while others have set aside what is left: most cost less than they may.
 
         Raises:
-            BudgetSpent: It is spent.
+            BudgetSpent: There is no money or time left for it.
         """
-        for unit, spent in (("dollars", self.spent.dollars), ("seconds", self.spent.seconds)):
-            limit = getattr(self._config, f"max_{unit}") / self._num_shares
-            if limit and spent >= limit:
-                raise BudgetSpent(
-                    f"rewards.{self._name} has taken {spent:.4g} {unit} for "
-                    f"{self.spent.num_verdicts} verdicts, and max_{unit} = {limit:g}. Raise "
-                    f"rewards.{self._name}.max_{unit} and resume the run: verdicts are kept"
-                )
+        async with self._freed:
+            await self._freed.wait_for(lambda: self._fits(dollars) or not self._num_asked)
+            self._check_budget(dollars)
+            self._reserved += dollars
+            self._num_asked += 1
+        try:
+            yield
+        finally:
+            async with self._freed:
+                self._reserved -= dollars
+                self._num_asked -= 1
+                self._freed.notify_all()
+
+    def _fits(self, dollars: float) -> bool:
+        limit = self._config.max_dollars / self._num_shares
+        return not limit or self.spent.dollars + self._reserved + dollars <= limit
+
+    def _check_budget(self, dollars: float) -> None:
+        if not self._fits(dollars):
+            taken = f"{self.spent.dollars:.4g} dollars (the next may cost {dollars:.2g})"
+            self._refuse("dollars", taken)
+        limit = self._config.max_seconds / self._num_shares
+        if limit and self.spent.seconds >= limit:
+            self._refuse("seconds", f"{self.spent.seconds:.4g} seconds")
+
+    def _refuse(self, unit: str, taken: str) -> NoReturn:
+        limit = getattr(self._config, f"max_{unit}") / self._num_shares
+        raise BudgetSpent(
+            f"rewards.{self._name} has taken {taken} for {self.spent.num_verdicts} verdicts, and "
+            f"max_{unit} = {limit:g}. Raise rewards.{self._name}.max_{unit} and resume the run: "
+            "verdicts are kept"
+        )
 
     def _count(self, line: Mapping[str, Any]) -> None:
         if line["score"] is not None:
@@ -381,10 +422,10 @@ class Reward:
 
     async def _ask(self, key: str, exchange: Exchange) -> float | str:
         try:
-            self.ledger.check_budget()
-            started = time.perf_counter()
-            verdict = await self._scorer.score(exchange, int(key[-7:], 16))
-            self.ledger.add(key, exchange, verdict, time.perf_counter() - started)
+            async with self.ledger.reserved(most_dollars(self.config, exchange)):
+                started = time.perf_counter()
+                verdict = await self._scorer.score(exchange, int(key[-7:], 16))
+                self.ledger.add(key, exchange, verdict, time.perf_counter() - started)
             return verdict.text if verdict.score is None else verdict.score
         finally:
             del self._asked[key]
