@@ -31,7 +31,7 @@ UNREACHABLE = -1
 
 
 def deltas(stride: int) -> dict[str, int]:
-    """Return move -> change of the cell number."""
+    """Move -> change of the cell number."""
     return {"U": -stride, "D": stride, "L": -1, "R": 1}
 
 
@@ -43,7 +43,7 @@ deltas_of = cache(deltas)
 
 
 def bits_of(rows: Sequence[str], symbols: str) -> int:
-    """Return the bit-board of the cells of equally long `rows` that hold one of `symbols`."""
+    """The bit-board of the cells of equally long `rows` that hold one of `symbols`."""
     text = "\n".join(rows)
     # Reversed, since the last digit of a number is bit 0. The line break becomes the guard column's
     # 0.
@@ -52,7 +52,7 @@ def bits_of(rows: Sequence[str], symbols: str) -> int:
 
 
 def cells_of(bits: int) -> list[int]:
-    """Return the numbers of the set bits, in increasing order."""
+    """The numbers of the set bits, in increasing order."""
     cells: list[int] = []
     while bits:
         # `x & -x` isolates the lowest set bit.
@@ -65,10 +65,7 @@ def cells_of(bits: int) -> list[int]:
 def layers(free: int, source: int, stride: int) -> Iterator[int]:
     """Yield the bit-boards of the cells at distance 0, 1, 2, ... from the cells `source`.
 
-    Args:
-        free: Bit-board of the cells that can be entered.
-        source: Bit-board of the cells to start from.
-        stride: `cols + 1`.
+    `free` is the bit-board of the cells that can be entered, `stride` is `cols + 1`.
     """
     # `rest` has the cells not yet reached, so a cell is in one layer only.
     rest = free & ~source
@@ -79,7 +76,7 @@ def layers(free: int, source: int, stride: int) -> Iterator[int]:
 
 
 def flood(free: int, source: int, stride: int) -> int:
-    """Return the bit-board of all cells that can be reached from `source` (which is included)."""
+    """The bit-board of all cells that can be reached from `source` (which is included)."""
     reached = source
     for layer in layers(free, source, stride):
         reached |= layer
@@ -87,13 +84,9 @@ def flood(free: int, source: int, stride: int) -> int:
 
 
 def distances(free: int, source: int, stride: int, num_cells: int) -> list[int]:
-    """Return the number of moves from `source` to every cell, `UNREACHABLE` where there is no way.
+    """[num_cells] number of moves from the cells `source`, `UNREACHABLE` where there is no way.
 
-    Args:
-        free: Bit-board of the cells that can be entered.
-        source: Bit-board of the cells to start from.
-        stride: `cols + 1`.
-        num_cells: `rows * stride`, the length of the returned list.
+    The arguments are those of `layers`, and `num_cells`, `rows * stride`.
     """
     table = [UNREACHABLE] * num_cells
     for distance, layer in enumerate(layers(free, source, stride)):
@@ -103,15 +96,10 @@ def distances(free: int, source: int, stride: int, num_cells: int) -> list[int]:
 
 
 def shortest_walk(free: int, source: int, target: int, stride: int) -> str | None:
-    """Return the moves of a shortest walk, or None if there is none.
+    """The moves of a shortest walk between two cells, or None if there is none.
 
-    Among several shortest walks it is the first in the order U, D, L, R of moves.
-
-    Args:
-        free: Bit-board of the cells that can be entered.
-        source: Number of the cell to start from.
-        target: Number of the cell to reach.
-        stride: `cols + 1`.
+    Among several shortest walks it is the first in the order U, D, L, R of moves. `free` is the
+    bit-board of the cells that can be entered, `stride` is `cols + 1`.
     """
     # Searched from the target, so that following shrinking distances from the source gives the
     # moves in order.
@@ -134,7 +122,7 @@ def shortest_walk(free: int, source: int, target: int, stride: int) -> str | Non
 
 @lru_cache(maxsize=64)
 def board_mask(rows: int, cols: int) -> int:
-    """Return the bit-board of all cells of the board."""
+    """The bit-board of all cells of the board."""
     # The guard column is bit `cols` of each row, which stays 0.
     row = (1 << cols) - 1
     return sum(row << start for start in range(0, rows * (cols + 1), cols + 1))
@@ -159,7 +147,7 @@ def random_bits(rng: random.Random, probability: float, num_bits: int) -> int:
 
 
 def random_cell(rng: random.Random, bits: int) -> int:
-    """Return a uniformly random set bit of a bit-board that is not empty."""
+    """A uniformly random set bit of a bit-board that is not empty."""
     length = bits.bit_length()
     # Rejection takes constant time on the usual dense boards; sparse ones fall back to a list.
     for _ in range(8):
@@ -173,7 +161,7 @@ def random_cell(rng: random.Random, bits: int) -> int:
 
 
 def canonical(rows: Sequence[str]) -> str:
-    """Return the same text for all rotations and reflections of a grid, and for no other grid.
+    """The same text for all rotations and reflections of a grid, and for no other grid.
 
     Args:
         rows: Equally long rows. A grid that is higher than wide is laid on its side, so that the
@@ -236,12 +224,12 @@ def parse_rows(text: str, *, symbols: str, pad: str = "") -> list[str]:
 
 
 def first_line(text: str) -> int:
-    """Return the 1-based number of the line that `parse_rows` reads as its first row."""
+    """The 1-based number of the line that `parse_rows` reads as its first row."""
     return next(n for n, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
 def find_symbols(rows: Iterable[str], symbols: str) -> list[tuple[int, int]]:
-    """Return the 0-based (row, column) of every cell that holds one of `symbols`, row by row."""
+    """The 0-based (row, column) of every cell that holds one of `symbols`, row by row."""
     return [
         (row, col)
         for row, line in enumerate(rows)
@@ -278,19 +266,19 @@ class Drawing(NamedTuple):
     """From a symbol to the one on its right."""
 
     def with_symbol(self, row: int, col: int, symbol: str) -> str:
-        """Return the text with another symbol in one cell."""
+        """The text with another symbol in one cell."""
         text, first, down, right = self
         at = first + row * down + col * right
         return text[:at] + symbol + text[at + 1 :]
 
 
 def compact(rows: Sequence[str]) -> Drawing:
-    """Return rows of symbols without anything between or around them."""
+    """Rows of symbols without anything between or around them."""
     return Drawing("\n".join(rows), 0, len(rows[0]) + 1, 1)
 
 
 def labelled(rows: Sequence[str]) -> Drawing:
-    """Return a grid as prompts show it: with row and column numbers, symbols divided by spaces.
+    """A grid as prompts show it: with row and column numbers, symbols divided by spaces.
 
     In the usual vocabularies (byte-level BPE) a space and the symbol behind it are one token, so
     that every cell is a token of its own and columns are aligned; without spaces, symbols merge.
@@ -304,7 +292,7 @@ def labelled(rows: Sequence[str]) -> Drawing:
 
 @cache
 def _frame(num_rows: int, cols: int) -> str:
-    """Return the numbers around a board, with `%s` for each row."""
+    """The numbers around a board, with `%s` for each row."""
     label = len(str(num_rows - 1))
     head = " ".join([" " * label, *map(str, range(cols))])
     return "\n".join([head, *(f"{row:>{label}} %s" for row in range(num_rows))])
@@ -329,7 +317,7 @@ class Shape(NamedTuple):
 def board_picture(
     rows: Sequence[str], shapes: Mapping[str, Sequence[Shape]]
 ) -> npt.NDArray[np.uint8]:
-    """Return a picture of a board.
+    """A picture of a board.
 
     Args:
         rows: Equally long rows of symbols.
@@ -361,7 +349,7 @@ def board_picture(
 
 
 def blank_picture(width: int, height: int) -> tuple[Image, ImageDraw]:
-    """Return a picture of `PAPER`, in pixels, and the pen that draws on it.
+    """A picture of `PAPER`, in pixels, and the pen that draws on it.
 
     Raises:
         MissingDependency: If Pillow is not installed.

@@ -20,7 +20,7 @@ def read_levels(
     read_file: Callable[[str], Sequence[LevelT]],
     read_one: Callable[[str], LevelT],
 ) -> tuple[LevelT, ...]:
-    """Return the levels that an environment was given.
+    """The levels that an environment was given.
 
     Args:
         levels: A path or glob pattern of UTF-8 files, read in sorted order; or a list of level
@@ -87,7 +87,7 @@ def read_blocks(
 
 
 def read_level_option(level: object, read_one: Callable[[str], LevelT]) -> LevelT:
-    """Return the level of `reset(options={"level": text})`.
+    """The level of `reset(options={"level": text})`.
 
     Raises:
         InvalidArgument: If it is not a text.

@@ -57,7 +57,7 @@ class ProgramRun(NamedTuple):
     """The same in a few words: the status, and the last line of stderr if there is one."""
 
     def answer(self, read: Callable[[str], _Answer | ParseError]) -> _Answer | ParseError:
-        """Return what a game's reader finds in stdout, or why there is no answer.
+        """What a game's reader finds in stdout, or why there is no answer.
 
         A program that failed has none, whatever it printed.
         """
@@ -108,7 +108,7 @@ def _ending(result: ExecutionResult) -> str:
 
 
 def show_program(source: str) -> str:
-    """Return a program, cut to what a planner reads of it."""
+    """A program, cut to what a planner reads of it."""
     source = source.strip("\n")
     if len(source) <= PROMPT_CHARS:
         return source

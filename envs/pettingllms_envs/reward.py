@@ -57,7 +57,7 @@ class Costs(NamedTuple):
 
 
 def costs(max_turns: int, max_illegal: int) -> Costs:
-    """Return the costs of one answer; those of an episode add up to at most 0.05 per agent.
+    """The costs of one answer; those of an episode add up to at most 0.05 per agent.
 
     Args:
         max_turns: Turns of an episode.
@@ -67,7 +67,7 @@ def costs(max_turns: int, max_illegal: int) -> Costs:
 
 
 def shaped(distance: float, start: float) -> float:
-    """Return the potential at a distance d from solved, in [`LOST`, `PROGRESS`].
+    """The potential at a distance d from solved, in [`LOST`, `PROGRESS`].
 
     With d0 the distance of the first state it is `PROGRESS` * (1 - d / d0) up to d0, and beyond it
     `LOST` * (1 - d0 / d). The team's reward is its difference, undiscounted, so that every closed
@@ -87,7 +87,7 @@ def shaped(distance: float, start: float) -> float:
 
 
 def costs_text(costs: Costs, illegal: str, reward: str) -> str:
-    """Return the sentence that prompts say about costs.
+    """The sentence that prompts say about costs.
 
     Args:
         costs: The costs of one answer.
@@ -104,7 +104,7 @@ def costs_text(costs: Costs, illegal: str, reward: str) -> str:
 
 
 def fault_text(costs: Costs, fault: str, rewarded: str, reward: str) -> str:
-    """Return the sentence on costs of a game in which one answer is one choice.
+    """The sentence on costs of a game in which one answer is one choice.
 
     Args:
         costs: The costs of one answer.

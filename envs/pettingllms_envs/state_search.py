@@ -16,11 +16,9 @@ After = Callable[[StateT], Iterable[tuple[str, StateT]]]
 
 
 def ways_from(start: StateT, after: After[StateT]) -> dict[StateT, str]:
-    """Return state -> moves of a shortest way to it, the nearest states first.
+    """State -> moves of a shortest way to it, the nearest states first.
 
-    Args:
-        start: The state to start from.
-        after: The moves of a state, in the order in which ways are preferred.
+    Among moves that lead to the same state, the first in the order of `after` is preferred.
     """
     ways = {start: ""}
     queue = [start]
@@ -35,14 +33,9 @@ def ways_from(start: StateT, after: After[StateT]) -> dict[StateT, str]:
 def distances_left(
     start: StateT, after: After[StateT], is_solved: Callable[[StateT], bool]
 ) -> dict[StateT, int]:
-    """Return the exact number of moves left from each state that can be reached from `start`.
+    """The exact number of moves left from each state that can be reached from `start`.
 
-    A state that cannot be solved any more is left out.
-
-    Args:
-        start: The state to start from.
-        after: The moves of a state.
-        is_solved: Whether a state is solved; its moves are not followed.
+    A state that cannot be solved any more is left out; moves of a solved one are not followed.
 
     Raises:
         UnreachableRequest: If there are more than `MAX_STATES` states.

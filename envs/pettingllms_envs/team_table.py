@@ -20,7 +20,7 @@ MAX_MOVES_PER_TURN = 10_000
 
 
 def asks_for_mark(template: PromptTemplate) -> bool:
-    """Return whether a prompt speaks of `####`; scripted policies answer tersely where none does.
+    """Whether a prompt speaks of `####`; scripted policies answer tersely where none does.
 
     Tiny models learn to write `UR` or `2,3` from their demonstrations, and need no more.
     """
@@ -35,12 +35,7 @@ def seat_of(agent: str) -> int:
 def constant_fields(
     meanings: Mapping[str, str], shown: Mapping[str, object]
 ) -> dict[str, PromptField[Any]]:
-    """Placeholders that say the same in every prompt of an environment.
-
-    Args:
-        meanings: Name -> what it means.
-        shown: Name -> what it shows; names without a meaning are left out.
-    """
+    """Placeholders that say the same in every prompt of an environment."""
 
     def constant(value: str) -> Callable[[Any, str, int], str]:
         return lambda state, agent, turn: value

@@ -43,7 +43,7 @@ _LINE = re.compile(r"([a-z]): (?:(ice)|one-way ([UDLR])|key of ([a-z])|door of (
 
 @lru_cache(maxsize=512)
 def letters_of(rules: str, first_line: int = 1) -> Mapping[str, str]:
-    """Return symbol -> letter of the lines of rules; empty if there are none.
+    """Symbol -> letter of the lines of rules; empty if there are none.
 
     Raises:
         LevelFormatError: If a line is no rule, a letter or a meaning occurs twice, or a key has no
@@ -73,7 +73,7 @@ def letters_of(rules: str, first_line: int = 1) -> Mapping[str, str]:
 
 
 def split_rules(text: str) -> tuple[str, str]:
-    """Return the board of a level's text and the lines of its rules, which begin at its first `:`.
+    """The board of a level's text and the lines of its rules, which begin at its first `:`.
 
     Raises:
         LevelFormatError: As `letters_of`, with the line in the text.
@@ -89,18 +89,13 @@ def split_rules(text: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=512)
 def symbols_of(rules: str) -> Mapping[int, str]:
-    """Return the table of `str.translate` from letters to symbols."""
+    """The table of `str.translate` from letters to symbols."""
     return {ord(letter): symbol for symbol, letter in letters_of(rules).items()}
 
 
 @lru_cache(maxsize=512)
 def shown_symbols(rules: str, opened: int) -> Mapping[int, str]:
-    """Return the table of `str.translate` from symbols to what agents read.
-
-    Args:
-        rules: The lines of the rules.
-        opened: The keys that have been found.
-    """
+    """The table of `str.translate` from symbols to what agents read, when some keys are found."""
     letters = {ord(symbol): letter for symbol, letter in letters_of(rules).items()}
     for number, pair in enumerate(zip(KEYS, DOORS, strict=True)):
         if opened >> number & 1:
@@ -109,21 +104,13 @@ def shown_symbols(rules: str, opened: int) -> Mapping[int, str]:
 
 
 def opened_text(rules: str, opened: int) -> str:
-    """Return a sentence on the doors that are open, with a space before it; empty if none is."""
+    """A sentence on the doors that are open, with a space before it; empty if none is."""
     doors = [letters_of(rules)[door] for n, door in enumerate(DOORS) if opened >> n & 1]
     return f" Now free: the doors {', '.join(doors)}." if doors else ""
 
 
 def under_text(rules: str, cells: str, opened: int, covered: Iterable[int], stride: int) -> str:
-    """Return lines, each after a line break, on letters that something else is drawn over.
-
-    Args:
-        rules: The lines of the rules.
-        cells: The symbols of the board.
-        opened: The keys that have been found.
-        covered: Numbers of the cells that something is on.
-        stride: `cols + 1`.
-    """
+    """Lines, each after a line break, on letters of cells that something else is drawn over."""
     table = shown_symbols(rules, opened)
     found = ((cell, cells[cell].translate(table)) for cell in covered)
     return "".join(
@@ -141,11 +128,9 @@ free cells. door: cannot be entered before."""
 
 
 def rules_text(rules: str, more: str = "") -> str:
-    """Return what prompts say below a board, with a line break before it; empty without rules.
+    """What prompts say below a board, with a line break before it; empty without rules.
 
-    Args:
-        rules: The lines of the rules.
-        more: What else the game says about them.
+    `more` is what the game adds to the rules of the terrain.
     """
     note = "The rules of this level, which a program reads below the board:"
     return f"\n{WORDS}{more} {note}\n{rules}" if rules else ""
@@ -156,7 +141,7 @@ def rules_text(rules: str, more: str = "") -> str:
 
 @cache
 def _passable(move: str, opened: int, is_player: bool) -> frozenset[str]:
-    """Return the symbols of cells that can be entered by a move."""
+    """The symbols of cells that can be entered by a move."""
     free = [pair for n, pair in enumerate(zip(KEYS, DOORS, strict=True)) if opened >> n & 1]
     keys = KEYS if is_player else ""
     return frozenset([FREE, ICE, ONE_WAY[MOVES.index(move)], *keys, *"".join(map("".join, free))])
@@ -178,13 +163,13 @@ class Terrain:
         self.ground = cells + WALL * (cols + 2)
 
     def can_enter(self, cell: int, move: str, opened: int, is_player: bool = True) -> bool:
-        """Return whether a cell can be entered by a move."""
+        """Whether a cell can be entered by a move."""
         return self.ground[cell] in _passable(move, opened, is_player)
 
     def glide(
         self, cell: int, move: str, opened: int, blocked: int = 0, is_player: bool = True
     ) -> int:
-        """Return where a player or a box that is moved comes to rest.
+        """Where a player or a box that is moved comes to rest.
 
         Args:
             cell: Where it is.
@@ -206,7 +191,7 @@ class Terrain:
                 return cell
 
     def opened_at(self, cell: int, opened: int) -> int:
-        """Return the keys that have been found when the player is on a cell."""
+        """The keys that have been found when the player is on a cell."""
         number = KEYS.find(self.ground[cell])
         return opened | 1 << number if number >= 0 else opened
 
@@ -243,7 +228,7 @@ def drawn(rng: random.Random, free: list[int], num_rules: int) -> tuple[dict[int
 
 
 def _in_order_of_letters(at: dict[int, str], letters: dict[str, str]) -> tuple[dict[int, str], str]:
-    """Return cells and rules with the keys numbered by their letters, as `letters_of` does."""
+    """Cells and rules with the keys numbered by their letters, as `letters_of` does."""
     meanings = {ICE: "ice"} | {
         way: f"one-way {move}" for way, move in zip(ONE_WAY, MOVES, strict=True)
     }
@@ -263,7 +248,7 @@ _MIRRORED = str.maketrans("<>", "><")
 
 
 def canonical_terrain(rows: list[str]) -> str:
-    """Return the same text for all rotations and reflections of a board with rules, and no other.
+    """The same text for all rotations and reflections of a board with rules, and no other.
 
     Letters do not count, nor does which key is called which; other symbols than those of this
     module are left as they are.

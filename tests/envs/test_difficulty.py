@@ -22,7 +22,7 @@ CASES = [
     for env_id in GAMES
     for k in range(len(pettingllms.spec(env_id).load().difficulties))
 ]
-MOONSHOTS = [id for id in GAMES if "extreme" in pettingllms.spec(id).load().difficulties.names]
+EXTREME = [id for id in GAMES if "extreme" in pettingllms.spec(id).load().difficulties.names]
 """Games with rules that are drawn with the level, from extreme on."""
 RULES = {
     "dining_v0": ("alternate", "greedy", "random"),
@@ -93,7 +93,7 @@ def test_simple_policies_solve_no_more_of_harder_levels(env_id, num_levels):
     for policy in RULES.get(env_id, ("greedy", "random")):
         shares = []
         # The hardest levels take longest to make; by day few are asked for.
-        by_day = [0, 1, 2, *["extreme"] * (env_id in MOONSHOTS)]
+        by_day = [0, 1, 2, *["extreme"] * (env_id in EXTREME)]
         for level in range(count) if num_levels > 16 else by_day:
             env = pettingllms.make(env_id, difficulty=level, checks=False, **team)
             actor = partial(scripted_actor, policy)
@@ -109,7 +109,7 @@ def test_the_fixed_program_solves_what_a_program_for_all_levels_can(env_id):
         assert solved(env, lambda _: program_action, range(2)) == 2
 
 
-@pytest.mark.parametrize("env_id", MOONSHOTS)
+@pytest.mark.parametrize("env_id", EXTREME)
 @pytest.mark.parametrize("num_levels", [20, pytest.param(200, marks=pytest.mark.nightly)])
 def test_where_rules_are_drawn_neither_a_fixed_program_nor_a_simple_rule_helps(env_id, num_levels):
     env = pettingllms.make(env_id, difficulty="extreme", split="test", checks=False)

@@ -145,16 +145,10 @@ FIELDS: dict[str, PromptField[PlanningState]] = {
 def plan(
     level: Level, stacks: Stacks, policy: str, num_moves: int, rng: random.Random
 ) -> tuple[str, ...]:
-    """Return the moves of a scripted policy.
+    """The moves of a scripted policy, at most `num_moves`, fewer only if they reach the goal.
 
-    Args:
-        level: The level.
-        stacks: The stacks now.
-        policy: `"oracle"`: the first moves of a shortest plan; `"greedy"`: a move that puts a
-            block where it stays, if there is one, and a random move otherwise; `"random"`: legal
-            moves drawn uniformly.
-        num_moves: How many moves; fewer only if they reach the goal.
-        rng: Source of chance.
+    Oracle follows a shortest plan; greedy puts a block where it stays, if it can, and moves at
+    random otherwise; random draws legal moves uniformly.
     """
     if policy == "oracle":
         return (rules.shortest_plan(stacks, level.goal, level.weights) or ())[:num_moves]
@@ -180,7 +174,7 @@ def _settles(level: Level, stacks: Stacks, move: str) -> bool:
 # The planner often does what was proposed, and branches of a group often the same.
 @lru_cache(maxsize=4096)
 def attempt(level: Level, stacks: Stacks, moves: tuple[str, ...], max_moves: int) -> Trial:
-    """Return where moves lead, of which the first `max_moves` count."""
+    """Where moves lead, of which the first `max_moves` count."""
     kept = moves[:max_moves]
     reached, executed, illegal = make_moves(level, stacks, kept, _after, _is_goal)
     left = rules.distance(level, reached)
@@ -198,7 +192,7 @@ def _is_goal(level: Level, stacks: Stacks) -> bool:
 
 
 def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-    """Return the infos of an answer; those of a proposal are what they would be if it were done."""
+    """The infos of an answer; those of a proposal are what they would be if it were done."""
     used = state.moves_used + (len(trial.executed) if is_done else 0)
     name, moves = ("executed", trial.executed) if is_done else ("proposed", trial.kept)
     return {
@@ -209,7 +203,7 @@ def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
 
 
 def _weighty(blocks: int) -> dict[str, Any]:
-    """Return a level with weights, and hardly more moves than a shortest plan needs."""
+    """A level with weights, and hardly more moves than a shortest plan needs."""
     turns = {"max_turns": 2, "moves_per_turn": (blocks + 1) // 2}
     return {"blocks": blocks, "weights": True, "min_moves": blocks, **turns}
 

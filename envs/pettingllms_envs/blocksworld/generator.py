@@ -31,7 +31,7 @@ class Request(NamedTuple):
     weights: bool = False
 
     def checked(self) -> Request:
-        """Return the request, in Python's numbers.
+        """The request, in Python's numbers.
 
         Raises:
             InvalidArgument: If a value is out of its range or of the wrong kind.
@@ -57,7 +57,7 @@ class Request(NamedTuple):
 
 
 def random_stacks(rng: random.Random, blocks: int) -> Stacks:
-    """Return stacks of blocks, each put at random on a stack or on the table."""
+    """Stacks of blocks, each put at random on a stack or on the table."""
     stacks: list[str] = []
     for block in rng.sample(BLOCKS[:blocks], blocks):
         place = rng.randrange(len(stacks) + 1)
@@ -69,13 +69,9 @@ def random_stacks(rng: random.Random, blocks: int) -> Stacks:
 
 
 def generate(rng: random.Random, request: Request) -> Level:
-    """Return a random level with the requested properties.
+    """A random level with the requested properties.
 
     The certificate is a shortest plan, found by A*.
-
-    Args:
-        rng: The only source of chance.
-        request: A checked request.
 
     Raises:
         UnreachableRequest: If 2,000 pairs of stacks held no such level.

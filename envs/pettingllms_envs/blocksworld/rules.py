@@ -26,12 +26,12 @@ class Level(NamedTuple):
 
 
 def table(stacks: list[str]) -> Stacks:
-    """Return stacks in their order; empty ones are left out."""
+    """Stacks in their order; empty ones are left out."""
     return tuple(sorted(filter(None, stacks)))
 
 
 def after(stacks: Stacks, move: str, weights: Weights | None = None) -> Stacks | None:
-    """Return the stacks after a move, or None if it is illegal.
+    """The stacks after a move, or None if it is illegal.
 
     Args:
         stacks: The stacks before it.
@@ -68,7 +68,7 @@ def after(stacks: Stacks, move: str, weights: Weights | None = None) -> Stacks |
 
 
 def legal_moves(stacks: Stacks, weights: Weights | None = None) -> list[str]:
-    """Return all legal moves, in alphabetical order."""
+    """All legal moves, in alphabetical order."""
     if weights is not None:
         return sorted(move for move, _ in weights.moves(stacks))
     tops = [stack[-1] for stack in stacks]
@@ -78,12 +78,12 @@ def legal_moves(stacks: Stacks, weights: Weights | None = None) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def foundations(goal: Stacks) -> dict[str, str]:
-    """Return block -> the stack of the goal from the table up to that block."""
+    """Block -> the stack of the goal from the table up to that block."""
     return {stack[at]: stack[: at + 1] for stack in goal for at in range(len(stack))}
 
 
 def moves_needed(stacks: Stacks, goal: Stacks) -> int:
-    """Return a lower bound on the moves to the goal.
+    """A lower bound on the moves to the goal.
 
     A block that does not stand as in the goal moves at least once. It moves at least twice if a
     block that does not stand as in the goal is below it here and in the goal: it must make way
@@ -102,7 +102,7 @@ def moves_needed(stacks: Stacks, goal: Stacks) -> int:
 
 
 def wrong_supports(stacks: Stacks, goal: Stacks) -> int:
-    """Return how many blocks stand on something else than in the goal.
+    """How many blocks stand on something else than in the goal.
 
     It is a lower bound on the moves to the goal even if a move takes a block with all that stands
     on it: every move changes what one block stands on.
@@ -116,7 +116,7 @@ def wrong_supports(stacks: Stacks, goal: Stacks) -> int:
 def shortest_plan(
     start: Stacks, goal: Stacks, weights: Weights | None = None, limit: int | None = None
 ) -> tuple[str, ...] | None:
-    """Return a plan of minimum length, by A* with `moves_needed` or `wrong_supports`.
+    """A plan of minimum length, by A* with `moves_needed` or `wrong_supports`.
 
     Args:
         start: The stacks now.
@@ -160,7 +160,7 @@ def _moves(stacks: Stacks, weights: Weights | None) -> list[tuple[str, Stacks]]:
 
 
 def distance(level: Level, stacks: Stacks) -> int:
-    """Return the length of a shortest plan from stacks that the level leads to.
+    """The length of a shortest plan from stacks that the level leads to.
 
     Every move can be undone, so that there always is one.
     """
@@ -179,7 +179,7 @@ def _path(came_from: dict[Stacks, tuple[Stacks, str] | None], goal: Stacks) -> t
 
 
 def canonical_form(level: Level) -> bytes:
-    """Return what identifies the content of a level.
+    """What identifies the content of a level.
 
     It is equal for levels that differ in the names of blocks only, and for the level played
     backwards (every move can be undone), so that a split never holds the way back of another's.
@@ -189,7 +189,7 @@ def canonical_form(level: Level) -> bytes:
 
 
 def _code(start: Stacks, goal: Stacks, weights: Weights | None) -> str:
-    """Return the same text for all namings of the blocks, and for no other pair of stacks.
+    """The same text for all namings of the blocks, and for no other pair of stacks.
 
     A block has at most four neighbours, below and above it in start and goal. Walking from one
     block along these relations in a fixed order numbers all blocks connected to it without using

@@ -41,17 +41,17 @@ USUAL_CHARS = 120
 # Agents of a turn and branches see the same stacks.
 @lru_cache(maxsize=4096)
 def stacks_json(stacks: Stacks) -> str:
-    """Return stacks as a JSON list of lists, each from bottom to top."""
+    """Stacks as a JSON list of lists, each from bottom to top."""
     return "[" + ",".join(['["' + '","'.join(stack) + '"]' for stack in stacks]) + "]"
 
 
 def stacks_compact(stacks: Stacks) -> str:
-    """Return stacks as words divided by commas: `AC,B`."""
+    """Stacks as words divided by commas: `AC,B`."""
     return ",".join(stacks)
 
 
 def supports_compact(level: Level, stacks: Stacks) -> str:
-    """Return three characters per block, in alphabetical order.
+    """Three characters per block, in alphabetical order.
 
     What it stands on now, what it stands on in the goal, and `!` if it is on top, else `.`.
     """
@@ -65,7 +65,7 @@ def _supports(stacks: Stacks) -> dict[str, str]:
 
 
 def level_text(level: Level, stacks: Stacks) -> str:
-    """Return a level, from given stacks on, in the format that `parse_level` reads."""
+    """A level, from given stacks on, in the format that `parse_level` reads."""
     text = f"{' '.join(stacks)} -> {' '.join(level.goal)}"
     if level.weights is None:
         return text
@@ -74,7 +74,7 @@ def level_text(level: Level, stacks: Stacks) -> str:
 
 
 def weights_text(level: Level) -> str:
-    """Return the rules that were drawn with a level, for prompts; empty if there are none."""
+    """The rules that were drawn with a level, for prompts; empty if there are none."""
     if level.weights is None:
         return ""
     pairs = ", ".join(f"{block} {level.weights.pair(block)}" for block in _blocks(level))
@@ -85,7 +85,7 @@ def weights_text(level: Level) -> str:
 
 
 def program_input(level: Level, stacks: Stacks) -> str:
-    """Return what a program reads: the stacks and the goal, each as a JSON list on a line.
+    """What a program reads: the stacks and the goal, each as a JSON list on a line.
 
     A third line holds the rules that were drawn with the level, if any, as a JSON object.
     """
@@ -157,13 +157,13 @@ def _parse_weights(tail: str, blocks: list[str], number: int) -> Weights:
 
 
 def moves_json(moves: tuple[str, ...]) -> str:
-    """Return moves as JSON: `[["B","table"],["C","A"]]`."""
+    """Moves as JSON: `[["B","table"],["C","A"]]`."""
     named = [f'["{block}","{"table" if onto == TABLE else onto}"]' for block, onto in moves]
     return "[" + ",".join(named) + "]"
 
 
 def moves_compact(moves: tuple[str, ...]) -> str:
-    """Return moves as pairs of characters: `B-CA`."""
+    """Moves as pairs of characters: `B-CA`."""
     return "".join(moves)
 
 

@@ -29,12 +29,12 @@ class Weights(NamedTuple):
     """The most stacks on the table."""
 
     def pair(self, block: str) -> str:
-        """Return weight and load of a block: `3/5`."""
+        """Weight and load of a block: `3/5`."""
         at = BLOCKS.index(block)
         return f"{self.weight[at]}/{self.load[at]}"
 
     def spare(self, stack: str) -> int:
-        """Return what a stack carries on top of its blocks; below 0 if it breaks."""
+        """What a stack carries on top of its blocks; below 0 if it breaks."""
         above, spare = 0, self.load[BLOCKS.index(stack[-1])]
         for block in reversed(stack):
             at = BLOCKS.index(block)
@@ -43,11 +43,11 @@ class Weights(NamedTuple):
         return spare
 
     def hold(self, stacks: Stacks) -> bool:
-        """Return whether stacks keep the rules."""
+        """Whether stacks keep the rules."""
         return len(stacks) <= self.places and all(self.spare(stack) >= 0 for stack in stacks)
 
     def moves(self, stacks: Stacks) -> list[tuple[str, Stacks]]:
-        """Return all legal moves, each with the stacks after it."""
+        """All legal moves, each with the stacks after it."""
         found: list[tuple[str, Stacks]] = []
         spare = [self.spare(stack) for stack in stacks]
         for number, stack in enumerate(stacks):
@@ -77,12 +77,7 @@ GOALS = 8
 
 
 def draws(rng: random.Random, blocks: int) -> Iterator[tuple[Weights, Stacks, Stacks]]:
-    """Yield rules, a start, and a goal that is reached from it, without end.
-
-    Args:
-        rng: The only source of chance.
-        blocks: Number of blocks.
-    """
+    """Yield rules, a start, and a goal that is reached from it, without end."""
     while True:
         weight = tuple(rng.randint(1, MAX_WEIGHT) for _ in range(blocks))
         load = tuple(rng.randint(0, MAX_LOAD) for _ in range(blocks))
@@ -97,7 +92,7 @@ def draws(rng: random.Random, blocks: int) -> Iterator[tuple[Weights, Stacks, St
 
 
 def _built(rng: random.Random, weights: Weights) -> Stacks | None:
-    """Return stacks that keep the rules; None where chance leaves no place for a block."""
+    """Stacks that keep the rules; None where chance leaves no place for a block."""
     stacks: list[str] = []
     # Strong blocks first, more or less: stacks that begin with weak ones would break.
     for block in sorted(

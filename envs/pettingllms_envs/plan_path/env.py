@@ -100,12 +100,12 @@ def _goal_text(level: Level) -> str:
 
 
 def compact_board(level: Level, position: int) -> str:
-    """Return the board as rows of symbols without anything between or around them."""
+    """The board as rows of symbols without anything between or around them."""
     return _with_player(_compact, level, position)
 
 
 def labelled_board(level: Level, position: int) -> str:
-    """Return the board with its row and column numbers, symbols divided by spaces."""
+    """The board with its row and column numbers, symbols divided by spaces."""
     return _with_player(_labelled, level, position)
 
 
@@ -118,7 +118,7 @@ def _with_player(draw: Callable[[Level, int], Drawing], level: Level, position: 
 
 
 def places_text(level: Level, position: int) -> str:
-    """Return sentences with the places of player and goal, and on the doors that are open."""
+    """Sentences with the places of player and goal, and on the doors that are open."""
     more = ""
     if level.rules:
         more = _under_player(level, position)
@@ -131,7 +131,7 @@ def places_text(level: Level, position: int) -> str:
 # Agents of a turn, branches and later turns often see the player in the same place.
 @lru_cache(maxsize=4096)
 def scene_text(level: Level, position: int) -> str:
-    """Return what prompts show of a scene: the board, and below it the places and the rules."""
+    """What prompts show of a scene: the board, and below it the places and the rules."""
     places = places_text(level, position)
     return f"{labelled_board(level, position)}\n{places}{rules_text(level.rules)}"
 
@@ -142,7 +142,7 @@ def _under_player(level: Level, position: int) -> str:
 
 
 def centred_rows(level: Level, position: int) -> list[str]:
-    """Return the board rolled so that the player is in the middle.
+    """The board rolled so that the player is in the middle.
 
     The board gets one more row and one more column of walls, which mark its edge, and is then
     seen as a torus: (rows + 1) rows of (cols + 1) symbols, with the player in row (rows + 1) // 2
@@ -158,7 +158,7 @@ def centred_rows(level: Level, position: int) -> list[str]:
 
 
 def level_text(level: Level, position: int | None = None) -> str:
-    """Return a level in the format that `parse_level` reads, with what `under_text` adds."""
+    """A level in the format that `parse_level` reads, with what `under_text` adds."""
     position = level.start if position is None else position
     board = compact_board(level, position)
     return f"{board}\n{level.rules}{_under_player(level, position)}" if level.rules else board
@@ -224,7 +224,7 @@ _SHAPES = {
 
 
 def draw_image(level: Level, position: int) -> npt.NDArray[np.uint8]:
-    """Return a picture of the board: dark walls, a green goal, a blue player, letters on sand."""
+    """A picture of the board: dark walls, a green goal, a blue player, letters on sand."""
     return grid.board_picture(compact_board(level, position).split("\n"), _SHAPES)
 
 
@@ -264,14 +264,7 @@ def read_call(text: str) -> HelperCall | ParseError:
 
 
 def answer(level: Level, position: int, call: HelperCall, max_moves: int) -> ToolWork:
-    """Return the answer of the helper function; a cell that is no free cell is refused.
-
-    Args:
-        level: The level.
-        position: The player's cell.
-        call: What `read_call` returned.
-        max_moves: The maximum number of moves to propose.
-    """
+    """What the helper function gives, at most `max_moves` moves; only free cells are answered."""
     name, row, col = call
     if not (0 <= row < level.rows and 0 <= col < level.cols):
         return _without_moves(call, "none: that cell is not on the board")
@@ -356,7 +349,7 @@ You may think first. The last line of your answer is #### and one call, for exam
 
 @cache
 def words(view: str) -> Words:
-    """Return the words of prompts in a view, one of `VIEWS`."""
+    """The words of prompts in a view, one of `VIEWS`."""
     return Words(
         goal="Lead the player to the goal",
         rules=f"{_BOARD if view == 'board' else _CENTRED}\n{_MOVES}",
@@ -392,7 +385,7 @@ def _board_compact(state: PlanningState, view: str) -> str:
 
 @cache
 def fields(view: str) -> dict[str, PromptField[PlanningState]]:
-    """Return the placeholders of the game in a view."""
+    """The placeholders of the game in a view."""
     return {
         "scene": PromptField(
             "`board` and, on the line below it, `places`; then `rules`",
@@ -439,7 +432,7 @@ def fields(view: str) -> dict[str, PromptField[PlanningState]]:
 # The planner often does what was proposed, and branches of a group often the same.
 @lru_cache(maxsize=4096)
 def attempt(level: Level, position: int, moves: str, max_moves: int) -> Trial:
-    """Return where moves lead, of which the first `max_moves` count."""
+    """Where moves lead, of which the first `max_moves` count."""
     maze, kept = maze_of(level), moves[:max_moves]
     target, executed, illegal = walk(maze, position, kept)
     unchanged = why_unchanged(moves, executed) if target == position else ""
@@ -452,7 +445,7 @@ def attempt(level: Level, position: int, moves: str, max_moves: int) -> Trial:
 
 
 def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-    """Return the infos of an answer."""
+    """The infos of an answer."""
     reached, num_cut = trial.about
     level, position, used = state[:3]
     executed, kept, illegal = trial.executed, trial.kept, trial.num_illegal
@@ -478,7 +471,7 @@ def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
 
 
 def _with_rules(number: int) -> dict[str, Any]:
-    """Return the attributes of the level of difficulty of a number, from extreme on."""
+    """The attributes of a difficulty by its number, from extreme on."""
     size = {"size": 4 * number - 4, "obstacle_ratio": 0.25, "rules": 3}
     # One turn: a program that reads no rules gets no second try.
     return {**size, "min_moves": 4 * number - 2, "moves_per_turn": 12 * number, "max_turns": 1}

@@ -33,15 +33,10 @@ for r, c in queue:
 
 
 def moves_of(level: Level, position: int, policy: str, num_moves: int, rng: random.Random) -> str:
-    """Return the moves of a policy, at most `num_moves`, fewer only if they end at the goal.
+    """The moves of a policy, at most `num_moves`, fewer only if they end at the goal.
 
-    Args:
-        level: The level.
-        position: The player's cell.
-        policy: `"oracle"`: the first moves of a shortest path; `"greedy"`: see `greedy_walk`;
-            `"random"`: legal moves drawn uniformly; `"there-and-back"`: see `idle_walk`.
-        num_moves: How many moves.
-        rng: Source of chance.
+    Oracle follows a shortest path; greedy: see `greedy_walk`; random draws legal moves uniformly;
+    there-and-back: see `idle_walk`.
     """
     maze = maze_of(level)
     if policy == "oracle":
@@ -55,16 +50,11 @@ def moves_of(level: Level, position: int, policy: str, num_moves: int, rng: rand
 def target_cell(
     level: Level, position: int, policy: str, num_moves: int, rng: random.Random
 ) -> int:
-    """Return the cell to which the policy of a tool agent asks for a path.
+    """The cell to which the policy of a tool agent asks for a path.
 
-    Args:
-        level: The level.
-        position: The player's cell.
-        policy: `"oracle"`: the goal; `"there-and-back"`: where `idle_walk` ends; `"greedy"`: the
-            cell of a greedy walk that is nearest to the goal by Manhattan distance; `"random"`:
-            any free cell but the player's.
-        num_moves: Length of the greedy walk.
-        rng: Source of chance.
+    Oracle names the goal; there-and-back the cell where `idle_walk` ends; greedy the cell of a
+    greedy walk of `num_moves` that is nearest to the goal by Manhattan distance; random any free
+    cell but the player's.
     """
     maze = maze_of(level)
     if policy == "oracle" or position % level.area == level.goal:
@@ -80,7 +70,7 @@ def target_cell(
 
 
 def idle_walk(maze: Maze, position: int) -> str:
-    """Return the way back to the start; from there, the way to the last cell before the goal."""
+    """The way back to the start; from there, the way to the last cell before the goal."""
     level = maze.level
     if position != level.start:
         return shortest_path(maze, position, level.start) or ""
@@ -88,14 +78,14 @@ def idle_walk(maze: Maze, position: int) -> str:
 
 
 def manhattan(level: Level, position: int) -> int:
-    """Return the distance of a position to the goal that a person without walls would walk."""
+    """The distance of a position to the goal that a person without walls would walk."""
     row, col = divmod(position % level.area, level.stride)
     goal_row, goal_col = divmod(level.goal, level.stride)
     return abs(row - goal_row) + abs(col - goal_col)
 
 
 def greedy_walk(maze: Maze, position: int, num_moves: int, rng: random.Random) -> str:
-    """Return the moves of a reactive rule that plans nothing.
+    """The moves of a reactive rule that plans nothing.
 
     Each move goes to the free neighbour that is nearest to the goal by Manhattan distance, ties
     broken at random. The rule never bumps and remembers nothing, so a dead end can hold it.
@@ -114,7 +104,7 @@ def greedy_walk(maze: Maze, position: int, num_moves: int, rng: random.Random) -
 
 
 def random_walk(maze: Maze, position: int, num_moves: int, rng: random.Random) -> str:
-    """Return legal moves drawn uniformly, as many as asked for or until the goal."""
+    """Legal moves drawn uniformly, as many as asked for or until the goal."""
     moves = ""
     for _ in range(num_moves):
         legal = legal_moves(maze, position)

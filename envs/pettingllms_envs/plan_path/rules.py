@@ -71,11 +71,11 @@ class Level(NamedTuple):
         return self.rows * (self.cols + 1)
 
     def cell(self, row: int, col: int) -> int:
-        """Return the number of a cell."""
+        """The number of a cell."""
         return row * (self.cols + 1) + col
 
     def is_free(self, row: int, col: int) -> bool:
-        """Return whether there is such a cell and the player may be on it."""
+        """Whether there is such a cell and the player may be on it."""
         inside = 0 <= row < self.rows and 0 <= col < self.cols
         return inside and self.cells[self.cell(row, col)] != WALL
 
@@ -119,7 +119,7 @@ class Maze:
         return [self.distance(cell) for cell in range(len(self.ground))]
 
     def distance(self, cell: int) -> int:
-        """Return the moves from a cell to the goal, `UNREACHABLE` if there is no way."""
+        """The moves from a cell to the goal, `UNREACHABLE` if there is no way."""
         bit = 1 << cell
         for moves, ring in enumerate(self._rings):
             if ring & bit:
@@ -127,7 +127,7 @@ class Maze:
         return UNREACHABLE
 
     def outlook(self, cell: int) -> Outlook:
-        """Return the outlook of a position; without rules, one that can reach the goal.
+        """The outlook of a position; without rules, one that can reach the goal.
 
         An episode visits few cells of a board, so they are looked up one by one.
         """
@@ -140,12 +140,12 @@ class Maze:
         return known
 
     def step(self, position: int, move: str) -> int:
-        """Return the cell after one move; an illegal move leads nowhere."""
+        """The cell after one move; an illegal move leads nowhere."""
         target = position + self.delta[move]
         return target if self.ground[target] == FREE else position
 
     def is_open(self, position: int, move: str) -> bool:
-        """Return whether a move from a free cell is legal."""
+        """Whether a move from a free cell is legal."""
         return self.ground[position + self.delta[move]] == FREE
 
 
@@ -164,20 +164,20 @@ class RuledMaze(Maze):
         self._outlooks = {}
 
     def distance(self, cell: int) -> int:
-        """Return the moves left, `UNREACHABLE` where there is no way or no episode comes."""
+        """The moves left, `UNREACHABLE` where there is no way or no episode comes."""
         if self._left is None:
             level, area = self.level, self._area
             self._left = distances_left(level.start, self.after, lambda at: at % area == level.goal)
         return self._left.get(cell, UNREACHABLE)
 
     def step(self, position: int, move: str) -> int:
-        """Return the position after one move, the same one if the move is illegal."""
+        """The position after one move, the same one if the move is illegal."""
         opened, cell = divmod(position, self._area)
         rest = self._terrain.glide(cell, move, opened)
         return self._terrain.opened_at(rest, opened) * self._area + rest
 
     def is_open(self, position: int, move: str) -> bool:
-        """Return whether a move is legal."""
+        """Whether a move is legal."""
         return self.step(position, move) != position
 
     def after(self, position: int) -> Iterator[tuple[str, int]]:
@@ -191,7 +191,7 @@ class RuledMaze(Maze):
 # in it would show in all of them.
 @lru_cache(maxsize=512)
 def maze_of(level: Level) -> Maze:
-    """Return the tables of a level."""
+    """The tables of a level."""
     return RuledMaze(level) if level.rules else Maze(level)
 
 
@@ -207,13 +207,7 @@ class Walk(NamedTuple):
 
 
 def walk(maze: Maze, position: int, moves: str) -> Walk:
-    """Execute moves in order until the player is on the goal.
-
-    Args:
-        maze: The level's tables.
-        position: A free cell.
-        moves: Letters of U D L R. An illegal move leaves the player where it is.
-    """
+    """Execute moves in order until the player is on the goal; an illegal one moves nothing."""
     # Local names: this loop is the hot path of `step`.
     goal, delta, ground = maze.level.goal, maze.delta, maze.ground
     executed, illegal = "", 0
@@ -247,13 +241,7 @@ def _walk_by_rules(maze: Maze, position: int, moves: str) -> Walk:
 
 
 def shortest_path(maze: Maze, source: int, target: int) -> str | None:
-    """Return the moves of a shortest path, or None if there is no path; see `shortest_walk`.
-
-    Args:
-        maze: The level's tables.
-        source: The player's position.
-        target: Any cell of the board.
-    """
+    """The moves of a shortest path from a position to a cell, or None; see `shortest_walk`."""
     if isinstance(maze, RuledMaze):
         area = maze.level.area
         ways = ways_from(source, maze.after)
@@ -264,12 +252,12 @@ def shortest_path(maze: Maze, source: int, target: int) -> str | None:
 
 
 def legal_moves(maze: Maze, position: int) -> str:
-    """Return the moves that are legal on a free cell."""
+    """The moves that are legal on a free cell."""
     return "".join(move for move in MOVES if maze.is_open(position, move))
 
 
 def canonical_form(level: Level) -> bytes:
-    """Return what identifies the content of a level.
+    """What identifies the content of a level.
 
     It is equal for all rotations and reflections of a level, and for the level walked backwards
     (start and goal exchanged), so that a split never holds the way back of another split's level.
@@ -310,7 +298,7 @@ class Request(NamedTuple):
     """Rules that are drawn with each level; see `pettingllms_envs.terrain`."""
 
     def checked(self) -> Request:
-        """Return the request, in Python's numbers.
+        """The request, in Python's numbers.
 
         Raises:
             InvalidArgument: If a value is out of its range or of the wrong kind.
@@ -342,7 +330,7 @@ class Request(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> Level:
-    """Return a random level with the requested properties.
+    """A random level with the requested properties.
 
     Every cell is a wall with probability `obstacle_ratio`; the goal is a random free cell, the
     start a random cell whose distance to the goal lies in the requested range. The certificate is
@@ -351,10 +339,6 @@ def generate(rng: random.Random, request: Request) -> Level:
     drawn from the cells that it first meets at such a distance, with all keys found only. A level
     is left out if a program that reads no rules solves it: if a shortest way among the walls alone
     works, or one over the letters that stand on one cell, as keys do, and round all others.
-
-    Args:
-        rng: The only source of chance.
-        request: A checked request.
 
     Raises:
         UnreachableRequest: If 2,000 boards (20,000 of size 10x10, 500 with rules) held none.
@@ -401,7 +385,7 @@ def generate(rng: random.Random, request: Request) -> Level:
 
 
 def _with_rules(rng: random.Random, request: Request, free: int) -> Level | None:
-    """Return a level with drawn rules on the free cells, if they hold one that fits."""
+    """A level with drawn rules on the free cells, if they hold one that fits."""
     rows, cols, _, min_moves, max_moves, _, num_rules = request
     places = cells_of(free)
     if len(places) < MIN_FREE_CELLS:
@@ -437,14 +421,10 @@ def _with_rules(rng: random.Random, request: Request, free: int) -> Level | None
 
 
 def _is_solved_over_keys(level: Level, free: int) -> bool:
-    """Return whether a program solves a level that takes letters on one cell for keys.
+    """Whether a program solves a level that takes letters on one cell for keys.
 
     It reads no rules: it goes over these cells to the goal, round all other letters where there is
-    such a way.
-
-    Args:
-        level: The level.
-        free: Cells that are no walls.
+    such a way; `free` are the cells that are no walls.
     """
     maze, stride = maze_of(level), level.stride
     keys = [cell for cell, symbol in enumerate(level.cells) if symbol in KEYS]

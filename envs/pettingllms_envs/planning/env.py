@@ -141,25 +141,14 @@ def make_moves(
 
 
 def why_unchanged(given: Sequence[Any], executed: Sequence[Any]) -> str:
-    """Return why moves left the position as it was, for prompts.
-
-    Args:
-        given: The moves.
-        executed: The legal ones among them.
-    """
+    """Why moves, of which those executed were legal, left the position as it was, for prompts."""
     if not given:
         return "the answer had no moves"
     return "the moves led back" if executed else "all moves were illegal"
 
 
 def solution_facts(distance: int, shortest: int, moves_used: int) -> dict[str, Any]:
-    """Return the infos of games whose distance to the goal is exact.
-
-    Args:
-        distance: Moves left.
-        shortest: Moves of a shortest solution of the level.
-        moves_used: Moves executed so far.
-    """
+    """The infos of games whose distance to the goal is exact; all arguments are counts of moves."""
     return {
         "distance": distance,
         "shortest": shortest,
@@ -169,7 +158,7 @@ def solution_facts(distance: int, shortest: int, moves_used: int) -> dict[str, A
 
 
 def bounded(text: str, num_chars: int) -> str:
-    """Return a text, cut to a number of characters if it is longer, with a note on the rest."""
+    """A text, cut to a number of characters if it is longer, with a note on the rest."""
     rest = len(text) - num_chars
     return text if rest <= 0 else f"{text[:num_chars]}... {rest} characters left out"
 
@@ -231,7 +220,7 @@ def _moves_of(part: Part) -> str | ParseError:
 
 
 def moves_of_items(items: list[Item]) -> str | ParseError:
-    """Return the moves of a list, and of the lists in it, as letters."""
+    """The moves of a list, and of the lists in it, as letters."""
     words: list[str] = []
     rest = items[::-1]
     while rest:
@@ -251,12 +240,12 @@ def _letters(words: list[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def _usual_moves(answer: str) -> str | None:
-    """Return the moves of a JSON list of moves, None for any other text."""
+    """The moves of a JSON list of moves; None for any other text."""
     return _NO_LETTER.sub("", answer) if _USUAL.fullmatch(answer) else None
 
 
 def moves_json(moves: str) -> str:
-    """Return the JSON list of moves that prompts ask for: `UR` gives `["U","R"]`."""
+    """The JSON list of moves that prompts ask for: `UR` gives `["U","R"]`."""
     return '["' + '","'.join(moves) + '"]' if moves else "[]"
 
 
@@ -364,7 +353,7 @@ class Words(NamedTuple):
 
 
 def limits_of(words: Words, max_turns: int, moves_per_turn: int, reward: str) -> dict[str, object]:
-    """Return the placeholders that are the same in all observations of an environment.
+    """The placeholders that are the same in all observations of an environment.
 
     In the game's own words they are filled in once; replaced prompts may name them too.
     """
@@ -376,14 +365,7 @@ def limits_of(words: Words, max_turns: int, moves_per_turn: int, reward: str) ->
 def templates(
     words: Words, team: str, tool: str, limits: Mapping[str, object]
 ) -> dict[str, PromptTemplate]:
-    """Return role -> prompt template of a team.
-
-    Args:
-        words: The words of the game.
-        team: One of `TEAMS`.
-        tool: `"python"` or `"call"`; only teams with a tool agent use it.
-        limits: What `limits_of` returned.
-    """
+    """Role -> prompt template of a team, with the `limits` of `limits_of` filled in."""
     mate = tool if team == "tool-planner" else "proposer"
     found: dict[str, PromptTemplate] = {}
     for (agent,) in TEAMS[team]:
@@ -441,7 +423,7 @@ def _filled(text: str, limits: Mapping[str, object]) -> str:
 
 
 def default_prompts(words: Words, max_turns: int, moves_per_turn: int) -> dict[str, PromptTemplate]:
-    """Return the templates of every role with the given default limits."""
+    """The templates of every role with the given default limits."""
     limits = limits_of(words, max_turns, moves_per_turn, "shaped")
     pair = templates(words, "proposer-planner", "python", limits)
     return {**pair, **templates(words, "tool-planner", "python", limits)}
@@ -452,13 +434,7 @@ def all_fields(
     own: Mapping[str, PromptField[PlanningState]],
     limits: Mapping[str, object],
 ) -> dict[str, PromptField[PlanningState]]:
-    """The placeholders of a game: its own, and those that all games have.
-
-    Args:
-        game: The game, which knows how moves are written.
-        own: Placeholders of the game; they replace common ones of the same name.
-        limits: What `limits_of` returned.
-    """
+    """The placeholders that all games have, and a game's own, which replace them."""
     max_turns = cast("int", limits["max_turns"])
     common: dict[str, PromptField[PlanningState]] = {
         "proposal": PromptField(
@@ -672,7 +648,7 @@ class PlanningEnv(TextEnv[PlanningState]):
             self._levels = tuple(self._fitting("levels", level) for level in found)
 
     def _fitting(self, argument: str, level: Any) -> Any:
-        """Return a level from outside, if an episode can solve it as far as is known."""
+        """The level itself; refuses one from outside that no episode is long enough for."""
         budget = self.max_turns * self.moves_per_turn
         if (moves := self._length(level)) > budget:
             raise InvalidArgument(
@@ -686,7 +662,7 @@ class PlanningEnv(TextEnv[PlanningState]):
     def _range_of_moves(
         self, min_moves: int | None, max_moves: int | None, default: int
     ) -> tuple[int, int]:
-        """Return the range of the shortest solutions of levels, with what None stands for."""
+        """The range of the lengths of shortest solutions, with what None stands for."""
         budget = self.max_turns * self.moves_per_turn
         high = budget if max_moves is None else check_whole("max_moves", max_moves, 1)
         if high > budget:
@@ -767,7 +743,7 @@ class PlanningEnv(TextEnv[PlanningState]):
         return Transition(after, promised - before, local, False, False, facts)
 
     def _judged(self, state: PlanningState, action: Any) -> tuple[Trial, float, str]:
-        """Return what an answer does, what it costs, and why it changes nothing if it does not."""
+        """What an answer does, what it costs, and why it changes nothing if it does not."""
         costs = self._costs
         if isinstance(action, ParseError):
             trial = self._attempt(state.level, state.position, self._no_answer, self.moves_per_turn)

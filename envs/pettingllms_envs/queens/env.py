@@ -117,16 +117,10 @@ FIELDS: dict[str, PromptField[PlanningState]] = {
 def plan(
     level: Level, columns: Columns, policy: str, num_moves: int, rng: random.Random
 ) -> tuple[Move, ...]:
-    """Return the moves of a scripted policy.
+    """The moves of a scripted policy, at most `num_moves`, fewer only if they solve the board.
 
-    Args:
-        level: The level.
-        columns: The queens now.
-        policy: `"oracle"`: the moves to the nearest solution; `"greedy"`: one of the moves after
-            which the fewest pairs attack each other (min-conflicts, Minton et al. 1992);
-            `"random"`: legal moves drawn uniformly.
-        num_moves: How many moves; fewer only if they solve the board.
-        rng: Source of chance.
+    Oracle goes to the nearest solution; greedy makes one of the moves after which the fewest pairs
+    attack each other (min-conflicts, Minton et al. 1992); random draws legal moves uniformly.
     """
     if policy == "oracle":
         goal = rules.nearest_goal(level, columns)
@@ -151,7 +145,7 @@ def _moved(level: Level, columns: Columns, move: Move) -> Columns:
 # The planner often does what was proposed, and branches of a group often the same.
 @lru_cache(maxsize=4096)
 def attempt(level: Level, columns: Columns, moves: tuple[Move, ...], max_moves: int) -> Trial:
-    """Return where moves lead, of which the first `max_moves` count."""
+    """Where moves lead, of which the first `max_moves` count."""
     kept = moves[:max_moves]
     reached, executed, illegal = make_moves(level, columns, kept, rules.after, rules.is_solved)
     left = rules.distance(level, reached)
@@ -161,7 +155,7 @@ def attempt(level: Level, columns: Columns, moves: tuple[Move, ...], max_moves: 
 
 
 def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-    """Return the infos of an answer; those of a proposal are what they would be if it were done."""
+    """The infos of an answer; those of a proposal are what they would be if it were done."""
     used = state.moves_used + (len(trial.executed) if is_done else 0)
     name, moves = ("executed", trial.executed) if is_done else ("proposed", trial.kept)
     return {

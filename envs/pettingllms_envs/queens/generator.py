@@ -44,7 +44,7 @@ class Request(NamedTuple):
     pieces: int = 0
 
     def checked(self) -> Request:
-        """Return the request, in Python's numbers.
+        """The request, in Python's numbers.
 
         Raises:
             InvalidArgument: If a value is out of its range or of the wrong kind.
@@ -71,14 +71,10 @@ class Request(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> Level:
-    """Return a random level with the requested properties.
+    """A random level with the requested properties.
 
     Some pieces of a random solution are fixed, so that there is a solution; the others are put
     into random columns. The certificate is the enumeration of all solutions.
-
-    Args:
-        rng: The only source of chance.
-        request: A checked request.
 
     Raises:
         UnreachableRequest: If 2,000 boards held no such level.
@@ -111,7 +107,7 @@ def generate(rng: random.Random, request: Request) -> Level:
 
 
 def _solved(rng: random.Random, request: Request) -> Level | None:
-    """Return a board on which no piece attacks another; None if chance did not find one soon."""
+    """A board on which no piece attacks another; None if chance did not find one soon."""
     size = request.size
     none = (False,) * size
     if not request.pieces and size <= MAX_LISTED:
@@ -128,7 +124,7 @@ def _solved(rng: random.Random, request: Request) -> Level | None:
 
 
 def _kind(rng: random.Random) -> Kind:
-    """Return a kind of piece: a line or two, and a leap that no queen makes."""
+    """A kind of piece: a line or two, and a leap that no queen makes."""
     lines = rng.sample([(0, 1), (1, 1)], rng.choice((1, 1, 2)))
     leap = rng.choice(LEAPS)
     reached = ((*step, rng.choice((0, 2, 3, 4))) for step in lines)
@@ -136,7 +132,7 @@ def _kind(rng: random.Random) -> Kind:
 
 
 def _random_solution(rng: random.Random, level: Level) -> Columns | None:
-    """Return a random placement without attacks; None where chance ends in a blind alley."""
+    """A random placement without attacks; None where chance ends in a blind alley."""
     bits, size = attacked(level), len(level.start)
     columns, allowed = [-1] * size, [(1 << size) - 1] * size
     while (row := min(_open(columns), key=lambda one: allowed[one].bit_count(), default=-1)) >= 0:

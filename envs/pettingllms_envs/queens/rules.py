@@ -54,7 +54,7 @@ Reach: TypeAlias = frozenset[tuple[int, int]]
 
 @lru_cache(maxsize=1024)
 def reach(kind: Kind, size: int) -> Reach:
-    """Return what a kind of piece attacks.
+    """What a kind of piece attacks.
 
     Pieces attack alike in all directions, and nothing stands in their way. A row holds one piece,
     so that attacks along rows do not matter.
@@ -67,7 +67,7 @@ def reach(kind: Kind, size: int) -> Reach:
 
 
 def reaches(level: Level) -> list[Reach]:
-    """Return what the piece of each row attacks."""
+    """What the piece of each row attacks."""
     size = len(level.start)
     of = {letter: reach(kind, size) for letter, kind in zip(KINDS, level.kinds, strict=False)}
     of["Q"] = reach(QUEEN, size)
@@ -94,7 +94,7 @@ def _attacked(kinds: tuple[Kind, ...], pieces: str, size: int) -> list[list[list
 
 @lru_cache(maxsize=4096)
 def goals(level: Level) -> tuple[Columns, ...]:
-    """Return the solutions that leave the fixed pieces where they are, in order.
+    """The solutions that leave the fixed pieces where they are, in order.
 
     The search stops behind `MAX_GOALS`; levels with more of them are none.
     """
@@ -122,18 +122,18 @@ def goals(level: Level) -> tuple[Columns, ...]:
 
 @lru_cache(maxsize=16)
 def solutions(size: int) -> tuple[Columns, ...]:
-    """Return all placements of `size` queens that do not attack each other, in order."""
+    """All placements of `size` queens that do not attack each other, in order."""
     return goals(Level((0,) * size, (False,) * size, 0))
 
 
 def wrong_rows(columns: Columns, goal: Columns) -> list[int]:
-    """Return the rows whose pieces are not where a solution has them."""
+    """The rows whose pieces are not where a solution has them."""
     return [row for row, col in enumerate(columns) if goal[row] != col]
 
 
 @lru_cache(maxsize=16384)
 def nearest_goal(level: Level, columns: Columns) -> Columns:
-    """Return the solution that needs the fewest moves; the first of several.
+    """The solution that needs the fewest moves; the first of several.
 
     A piece moves to any column of its row in one move, and no other piece is in its way. The
     minimum number of moves to a solution is therefore the number of rows in which it differs, and
@@ -144,17 +144,17 @@ def nearest_goal(level: Level, columns: Columns) -> Columns:
 
 @lru_cache(maxsize=16384)
 def distance(level: Level, columns: Columns) -> int:
-    """Return the minimum number of moves to a solution."""
+    """The minimum number of moves to a solution."""
     return len(wrong_rows(columns, nearest_goal(level, columns)))
 
 
 def is_solved(level: Level, columns: Columns) -> bool:
-    """Return whether no piece attacks another; fixed pieces never leave their places."""
+    """Whether no piece attacks another; fixed pieces never leave their places."""
     return not distance(level, columns)
 
 
 def after(level: Level, columns: Columns, move: Move) -> Columns | None:
-    """Return the board after a move; None if the piece is fixed, or that is no other place."""
+    """The board after a move; None if the piece is fixed, or that is no other place."""
     row, col = move
     if not (0 <= row < len(columns) and 0 <= col < len(columns)):
         return None
@@ -164,7 +164,7 @@ def after(level: Level, columns: Columns, move: Move) -> Columns | None:
 
 
 def legal_moves(level: Level, columns: Columns) -> list[Move]:
-    """Return all legal moves, row by row."""
+    """All legal moves, row by row."""
     size = len(columns)
     every = (Move(row, col) for row in range(size) for col in range(size))
     return [move for move in every if after(level, columns, move) is not None]
@@ -172,13 +172,13 @@ def legal_moves(level: Level, columns: Columns) -> list[Move]:
 
 @lru_cache(maxsize=16384)
 def attacks(level: Level, columns: Columns) -> int:
-    """Return the number of pairs of pieces of which one attacks the other."""
+    """The number of pairs of pieces of which one attacks the other."""
     bits, pairs = attacked(level), combinations(range(len(columns)), 2)
     return sum(bits[low][columns[low]][high] >> columns[high] & 1 for low, high in pairs)
 
 
 def canonical_form(level: Level) -> bytes:
-    """Return what identifies the content of a level, equal for its mirror images.
+    """What identifies the content of a level, equal for its mirror images.
 
     Pieces move along rows, so the symmetries of the rules are the reflections in both directions
     and their product, not the quarter turns. Pieces are told apart by what they attack on the

@@ -52,7 +52,7 @@ USUAL_CHARS = 120
 
 
 def board_text(level: Level, columns: Columns) -> str:
-    """Return the board in the format that `parse_level` reads."""
+    """The board in the format that `parse_level` reads."""
     size = len(columns)
     pairs = zip(_symbols(level), columns, strict=True)
     rows = ["." * col + symbol + "." * (size - 1 - col) for symbol, col in pairs]
@@ -60,7 +60,7 @@ def board_text(level: Level, columns: Columns) -> str:
 
 
 def _symbols(level: Level) -> list[str]:
-    """Return the symbol of the piece of each row."""
+    """The symbol of the piece of each row."""
     letters = level.pieces or "Q" * len(level.fixed)
     fixed = ["F" if letter == "Q" else letter.lower() for letter in letters]
     return [
@@ -74,13 +74,13 @@ def _kind_lines(level: Level) -> list[str]:
 
 
 def kind_text(kind: Kind) -> str:
-    """Return how a piece attacks: `0,1* 1,2*3 1,3`, any number of steps, at most 3, or one."""
+    """How a piece attacks: `0,1* 1,2*3 1,3`, any number of steps, at most 3, or one."""
     times = {0: "*", 1: ""}
     return " ".join(f"{a},{b}{times.get(most, f'*{most}')}" for a, b, most in kind)
 
 
 def labelled_board(level: Level, columns: Columns) -> str:
-    """Return the board with row and column numbers, symbols divided by spaces."""
+    """The board with row and column numbers, symbols divided by spaces."""
     size = len(columns)
     boards = [_labelled_lines(size, symbol) for symbol in _symbols(level)]
     lines = [
@@ -91,7 +91,7 @@ def labelled_board(level: Level, columns: Columns) -> str:
 
 @cache
 def _labelled_lines(size: int, symbol: str) -> list[list[str]]:
-    """Return [column of the piece] -> the lines of a board with the piece there in each row."""
+    """[column of the piece] -> the lines of a board with the piece there in each row."""
     rows = ["." * col + symbol + "." * (size - 1 - col) for col in range(size)]
     return [labelled([row] * size).text.split("\n") for row in rows]
 
@@ -99,7 +99,7 @@ def _labelled_lines(size: int, symbol: str) -> list[list[str]]:
 # Agents of a turn and branches see the same board.
 @lru_cache(maxsize=4096)
 def scene_text(level: Level, columns: Columns) -> str:
-    """Return what prompts show: the board, its columns and the number of pairs that attack."""
+    """What prompts show: the board, its columns and the number of pairs that attack."""
     board, pairs = labelled_board(level, columns), attacks(level, columns)
     attack = f"Columns of the {{}}, from row 0: {list(columns)}. Pairs that attack: {pairs}."
     if not level.kinds:
@@ -109,7 +109,7 @@ def scene_text(level: Level, columns: Columns) -> str:
 
 
 def digits(values: Columns | tuple[bool, ...]) -> str:
-    """Return numbers below 16 as hexadecimal digits, nothing between them."""
+    """Numbers below 16 as hexadecimal digits, nothing between them."""
     return "".join(f"{int(value):x}" for value in values)
 
 
@@ -178,12 +178,12 @@ def parse_levels(text: str) -> list[Level]:
 
 
 def moves_json(moves: tuple[Move, ...]) -> str:
-    """Return moves as JSON: `[[0,3],[2,1]]`."""
+    """Moves as JSON: `[[0,3],[2,1]]`."""
     return "[" + ",".join([f"[{row},{col}]" for row, col in moves]) + "]"
 
 
 def moves_terse(level: Level, moves: tuple[Move, ...]) -> str:
-    """Return moves as pairs of digits, `0321`; as JSON where rows have numbers of two digits."""
+    """Moves as pairs of digits, `0321`; as JSON where rows have numbers of two digits."""
     if len(level.start) > 10:
         return moves_json(moves)
     return "".join(f"{row}{col}" for row, col in moves)

@@ -110,7 +110,7 @@ There are {{max_turns}} turns, with at most {{moves_per_turn}} moves each. {{cos
 
 @cache
 def words(stop_when_lost: bool) -> Words:
-    """Return the words of prompts; they say whether a lost level ends the episode."""
+    """The words of prompts; they say whether a lost level ends the episode."""
     return Words(
         goal="Push all boxes onto goals",
         rules=_RULES.format(end=" and ends the episode" if stop_when_lost else ""),
@@ -180,7 +180,7 @@ FIELDS: dict[str, PromptField[PlanningState]] = {
 # The planner often does what was proposed, and branches of a group often the same.
 @lru_cache(maxsize=4096)
 def attempt(level: Level, place: Placement, moves: str, max_moves: int) -> Trial:
-    """Return where moves lead, of which the first `max_moves` count."""
+    """Where moves lead, of which the first `max_moves` count."""
     kept = moves[:max_moves]
     reached, executed, num_illegal, num_pushes = play_at(level, place, kept)
     outlook = outlook_at(level, reached)
@@ -191,7 +191,7 @@ def attempt(level: Level, place: Placement, moves: str, max_moves: int) -> Trial
 
 
 def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-    """Return the infos of an answer."""
+    """The infos of an answer."""
     outlook, num_cut, num_pushes = trial.about
     level, position, used = state[:3]
     if not is_done:
@@ -217,7 +217,7 @@ def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
 
 
 def _with_rules(number: int) -> dict[str, Any]:
-    """Return the attributes of the level of difficulty of a number, from extreme on."""
+    """The attributes of a difficulty by its number, from extreme on."""
     size = {"size": 7, "boxes": 2, "rules": 3, "wall_ratio": 0.15, "moves_per_turn": 10}
     return {**size, "min_moves": 3 * number + 7, "max_moves": 40}
 

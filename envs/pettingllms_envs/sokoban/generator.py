@@ -59,7 +59,7 @@ class Request(NamedTuple):
     """Rules that are drawn with each level; see `pettingllms_envs.terrain`."""
 
     def checked(self, budget: int) -> Request:
-        """Return the request, in Python's numbers and with both lengths.
+        """The request, in Python's numbers and with both lengths.
 
         The default minimum, 4 + 2 per box, keeps trivial levels out; boards below 6x6 have few of
         these, so it is lower there. The default maximum grows with boxes and size.
@@ -106,17 +106,13 @@ class Request(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> Level:
-    """Return a random level in which no box starts on a goal.
+    """A random level in which no box starts on a goal.
 
     Small levels (`is_small`) have the certificate `"optimal"`: their number of moves is
     the exact length of a shortest solution, and is drawn uniformly from the requested range as far
     as the room allows. Larger ones are made by random play backwards and have the certificate
     `"reference"`: the number of moves is that of the solution found. Levels with rules are
     `"optimal"` too; see `with_rules` and `needs_thought`.
-
-    Args:
-        rng: The only source of chance.
-        request: What the level should be, checked.
 
     Raises:
         UnreachableRequest: If none was found in so many rooms.
@@ -156,7 +152,7 @@ def generate(rng: random.Random, request: Request) -> Level:
 def _room(
     rng: random.Random, free: int, num_boxes: int, min_cells: int, stride: int
 ) -> tuple[int, int]:
-    """Return a connected floor and goals from which boxes can be pulled; (0, 0) if too small."""
+    """A connected floor and goals from which boxes can be pulled; (0, 0) if too small."""
     if free.bit_count() < min_cells:
         return 0, 0
     floor = flood(free, 1 << random_cell(rng, free), stride)
@@ -176,7 +172,7 @@ def _room(
 def _optimal(
     rng: random.Random, request: Request, low: int, high: int, floor: int, goals: int
 ) -> Level | None:
-    """Return a level whose shortest solution has a random length in the range, if there is one.
+    """A level whose shortest solution has a random length in the range, if there is one.
 
     A room that does not hold the length drawn gives one of the longer half of what it holds.
     """
@@ -198,7 +194,7 @@ def _optimal(
 def _reference(
     rng: random.Random, request: Request, low: int, high: int, floor: int, goals: int
 ) -> Level | None:
-    """Return a level made by pulling all boxes off the goals, if its solution fits the range."""
+    """A level made by pulling all boxes off the goals, if its solution fits the range."""
     stride = request.cols + 1
     delta = deltas(stride)
     boxes, solution = goals, ""
@@ -239,7 +235,7 @@ def _reference(
 
 
 def canonical_form(level: Level) -> bytes:
-    """Return what identifies the content of a level.
+    """What identifies the content of a level.
 
     It is equal for all rotations and reflections, for all positions of the player among which it
     can walk without pushing, and whatever lies beyond the floor (translation, thickness of walls).
@@ -262,12 +258,12 @@ def canonical_form(level: Level) -> bytes:
 
 
 def is_small(num_cells: int, num_boxes: int) -> bool:
-    """Return whether levels of so many floor cells and boxes are always certified as optimal."""
+    """Whether levels of so many floor cells and boxes are always certified as optimal."""
     return comb(num_cells, num_boxes) <= EXACT_PLACEMENTS
 
 
 def certify(level: Level, line: int = 0, node_limit: int = NODE_LIMIT) -> Level:
-    """Return the level with the certificate `"optimal"` and its exact shortest length.
+    """The level with the certificate `"optimal"` and its exact shortest length.
 
     Args:
         level: Any level.

@@ -19,15 +19,10 @@ ORACLE_NODES = 40_000
 def moves_of(
     level: Level, place: Placement, policy: str, num_moves: int, rng: random.Random
 ) -> str:
-    """Return the moves of a policy, at most `num_moves`.
+    """The moves of a policy, at most `num_moves`.
 
-    Args:
-        level: The level.
-        place: Where player and boxes are.
-        policy: `"oracle"`: see `oracle_moves`; `"greedy"`: see `greedy_moves`; `"random"`: legal
-            moves drawn uniformly; `"never-push"` and `"there-and-back"`: see `idle_walk`.
-        num_moves: How many moves.
-        rng: Source of chance.
+    Oracle: see `oracle_moves`; greedy: see `greedy_moves`; random draws legal moves uniformly;
+    never-push and there-and-back: see `idle_walk`.
     """
     if level.rules:
         return planned(level, place, policy, num_moves, rng)
@@ -44,7 +39,7 @@ def moves_of(
 
 
 def oracle_moves(level: Level, player: int, boxes: int) -> str | None:
-    """Return a solution, or None if the level is lost or too large to search.
+    """A solution, or None if the level is lost or too large to search.
 
     On the way of the level's reference solution, that; otherwise a shortest one.
     """
@@ -62,12 +57,9 @@ def oracle_moves(level: Level, player: int, boxes: int) -> str | None:
 
 
 def idle_walk(level: Level, place: Placement, returns: bool) -> str:
-    """Return the way, without a push, to the reachable cell of the highest potential.
+    """The way, without a push, to the reachable cell of the highest potential.
 
-    Args:
-        level: The level.
-        place: Where player and boxes are.
-        returns: Whether to go back to the player's first cell from any other.
+    With `returns`, back to the player's first cell from any other.
     """
     player, boxes, _ = place
     free, guide = level.floor & ~boxes, guide_of(level)
@@ -79,7 +71,7 @@ def idle_walk(level: Level, place: Placement, returns: bool) -> str:
 
 
 def greedy_moves(level: Level, player: int, boxes: int, num_moves: int, rng: random.Random) -> str:
-    """Return the moves of a reactive rule that plans nothing.
+    """The moves of a reactive rule that plans nothing.
 
     Again and again it makes the nearest push that brings a box nearer, by Manhattan distance, to a
     goal without a box; without one in reach, a random move. It knows no walls and no dead ends.
@@ -101,7 +93,7 @@ def greedy_moves(level: Level, player: int, boxes: int, num_moves: int, rng: ran
 
 
 def _approaches(level: Level, boxes: int) -> list[tuple[int, str]]:
-    """Return (cell of a box, move) of the legal pushes that bring a box nearer to an open goal."""
+    """(cell of a box, move) of the legal pushes that bring a box nearer to an open goal."""
     free, delta = level.floor & ~boxes, deltas_of(level.stride)
     goals = [divmod(cell, level.stride) for cell in cells_of(level.goals & ~boxes)]
 
@@ -120,7 +112,7 @@ def _approaches(level: Level, boxes: int) -> list[tuple[int, str]]:
 
 
 def random_moves(level: Level, player: int, boxes: int, num_moves: int, rng: random.Random) -> str:
-    """Return legal moves drawn uniformly; fewer if the level gets solved or no move is legal."""
+    """Legal moves drawn uniformly; fewer if the level gets solved or no move is legal."""
     delta, moves = deltas_of(level.stride), ""
     while len(moves) < num_moves and boxes != level.goals:
         options = [

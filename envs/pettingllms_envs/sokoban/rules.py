@@ -86,14 +86,7 @@ class Outlook(NamedTuple):
 
 
 def step(floor: int, player: int, boxes: int, delta: int) -> tuple[int, int]:
-    """Return player and boxes after one move; an illegal move changes nothing.
-
-    Args:
-        floor: The cells that are no walls.
-        player: Number of the player's cell.
-        boxes: The cells with boxes.
-        delta: Change of the cell number.
-    """
+    """Player and boxes after a move that changes the cell number by `delta`, if it is legal."""
     target = player + delta
     bit = 1 << target
     if boxes & bit:
@@ -105,13 +98,7 @@ def step(floor: int, player: int, boxes: int, delta: int) -> tuple[int, int]:
 
 
 def play(level: Level, player: int, boxes: int, moves: str) -> tuple[int, int, str, int, int]:
-    """Execute moves in order until all boxes are on goals.
-
-    Args:
-        level: Floor and goals.
-        player: Number of the player's cell.
-        boxes: The cells with boxes.
-        moves: Letters of U D L R; an illegal move changes nothing.
+    """Execute moves in order until all boxes are on goals; an illegal move changes nothing.
 
     Returns:
         Player and boxes afterwards, the legal moves in order, the number of illegal ones, and that
@@ -167,7 +154,7 @@ class Guide:
         return self._start
 
     def distance(self, player: int, boxes: int) -> float:
-        """Return pushes left (a lower bound) plus the way to the next useful push, below 1.
+        """Pushes left (a lower bound) plus the way to the next useful push, below 1.
 
         The way is measured in steps around the boxes, divided by the number of floor cells + 1;
         so a push that lowers the bound always counts more than any walk. 0 if solved, -1 if lost.
@@ -188,7 +175,7 @@ class Guide:
         return pushes + longest / (longest + 1)
 
     def pushes_left(self, boxes: int) -> int:
-        """Return a lower bound of the pushes left, or -1 if the placement is certainly lost.
+        """A lower bound of the pushes left, or -1 if the placement is certainly lost.
 
         Lost are: a box on a cell from which it can reach no goal, boxes that cannot be assigned to
         different goals, and a 2x2 square of boxes and walls that holds a box beside its goal.
@@ -203,7 +190,7 @@ class Guide:
         return known
 
     def _find_walks(self, boxes: int) -> tuple[int, ...]:
-        """Return the cells from which a push that lowers the bound is 0, 1, 2, ... steps away."""
+        """The cells from which a push that lowers the bound is 0, 1, 2, ... steps away."""
         level, now, starts = self._level, self.pushes_left(boxes), 0
         free = level.floor & ~boxes
         # A push needs the cell ahead of the box and the one behind it (the player's) to be free;
@@ -229,7 +216,7 @@ class Guide:
         return bool(square & boxes & ~self._level.goals)
 
     def _assignment(self, boxes: int) -> int:
-        """Return the minimum sum of push distances over all assignments, -1 if there is none."""
+        """The minimum sum of push distances over all assignments, -1 if there is none."""
         # Dynamic programming over subsets: `best` maps a bit mask of taken goals to the lowest cost
         # of the boxes so far. With at most 6 boxes that is 64 subsets, so no Hungarian method.
         best = {0: 0}
@@ -254,14 +241,14 @@ guide_of = lru_cache(maxsize=512)(Guide)
 # What the proposer promises, the planner often does, and agents and branches share what they see.
 @lru_cache(maxsize=4096)
 def outlook_of(level: Level, player: int, boxes: int) -> Outlook:
-    """Return how far a placement of player and boxes is from solved."""
+    """How far a placement of player and boxes is from solved."""
     guide = guide_of(level)
     potential = shaped(guide.distance(player, boxes), guide.start)
     return Outlook(potential, guide.pushes_left(boxes), (boxes & level.goals).bit_count())
 
 
 def push_distances(floor: int, goal: int, stride: int) -> dict[int, int]:
-    """Return cell -> minimum number of pushes that bring a single box from there to a goal.
+    """Cell -> minimum number of pushes that bring a single box from there to a goal.
 
     Other boxes and the way of the player are ignored, so it is a lower bound; a cell that is
     missing is dead for this goal.
@@ -302,7 +289,7 @@ class Warehouse:
         self._left: dict[Placement, int] | None = None
 
     def step(self, place: Placement, move: str) -> Placement:
-        """Return the placement after one move, the same one if the move is illegal."""
+        """The placement after one move, the same one if the move is illegal."""
         player, boxes, opened = place
         terrain = self._terrain
         target = player + terrain.delta[move]
@@ -324,7 +311,7 @@ class Warehouse:
                 yield move, following
 
     def walks(self, place: Placement) -> dict[Placement, str]:
-        """Return what can be reached without a push, and the moves of a shortest way."""
+        """What can be reached without a push, and the moves of a shortest way."""
 
         def after(here: Placement) -> Iterator[tuple[str, Placement]]:
             return (pair for pair in self.after(here) if pair[1].boxes == place.boxes)
@@ -332,7 +319,7 @@ class Warehouse:
         return ways_from(place, after)
 
     def distance(self, place: Placement) -> int:
-        """Return the exact number of moves left, `UNREACHABLE` if the level is lost."""
+        """The exact number of moves left, `UNREACHABLE` if the level is lost."""
         if self._left is None:
             level = self.level
             start = Placement(level.player, level.boxes)
@@ -361,7 +348,7 @@ warehouse_of = lru_cache(maxsize=32)(Warehouse)
 
 
 def outlook_at(level: Level, place: Placement) -> Outlook:
-    """Return how far a placement is from solved, by whatever rules the level has."""
+    """How far a placement is from solved, by whatever rules the level has."""
     if not level.rules:
         return outlook_of(level, place.player, place.boxes)
     distance = warehouse_of(level).distance(place)
@@ -388,18 +375,11 @@ def play_at(level: Level, place: Placement, moves: str) -> tuple[Placement, str,
 def with_rules(
     rng: random.Random, board: Level, num_boxes: int, num_rules: int, lengths: range
 ) -> list[Level]:
-    """Return levels with drawn rules on the floor of a board, at most `MAX_GOALS`, maybe none.
+    """Levels with drawn rules on the floor of a board, at most `MAX_GOALS`, maybe none.
 
     Boxes and player get random places, and a search forwards from them finds goals: where all boxes
     are together for the first time after a number of moves in the range, off letters and off their
     first places, and with all keys found only. That number is the length of a shortest solution.
-
-    Args:
-        rng: The only source of chance.
-        board: Its rows, columns and floor count.
-        num_boxes: How many boxes.
-        num_rules: How many rules.
-        lengths: Lengths of a shortest solution, in moves.
     """
     places = cells_of(board.floor)
     symbols, rules = drawn(rng, places, num_rules)
@@ -435,7 +415,7 @@ def with_rules(
 
 
 def needs_thought(level: Level) -> bool:
-    """Return whether two short cuts fail.
+    """Whether two short cuts fail.
 
     They are a shortest solution of the level without its rules, and any solution in which every
     push brings boxes nearer to goals.
@@ -456,7 +436,7 @@ def needs_thought(level: Level) -> bool:
 
 
 def ruled_form(level: Level) -> bytes:
-    """Return what identifies the content of a level with rules; see `canonical_form`."""
+    """What identifies the content of a level with rules; see `canonical_form`."""
     # A free cell is "." in `cells`, so a goal is G.
     marks = dict.fromkeys(cells_of(level.goals), "G") | dict.fromkeys(cells_of(level.boxes), "$")
     marks |= dict.fromkeys(cells_of(level.boxes & level.goals), "*")
@@ -469,7 +449,7 @@ def ruled_form(level: Level) -> bytes:
 
 
 def planned(level: Level, place: Placement, policy: str, num_moves: int, rng: random.Random) -> str:
-    """Return the moves of a policy on a level with rules; see `policies.moves_of`."""
+    """The moves of a policy on a level with rules; see `policies.moves_of`."""
     house, moves = warehouse_of(level), ""
     if policy in ("never-push", "there-and-back"):
         return _idle_walk(house, place, policy == "there-and-back")[:num_moves]
@@ -497,7 +477,7 @@ def _idle_walk(house: Warehouse, place: Placement, returns: bool) -> str:
 
 
 def _nearest_push(house: Warehouse, place: Placement) -> str:
-    """Return the moves of the nearest push that brings boxes nearer to goals, if there is one."""
+    """The moves of the nearest push that brings boxes nearer to goals, if there is one."""
     here = _spread(house.level, place.boxes)
     for at, way in house.walks(place).items():
         for move, following in house.after(at):
@@ -507,7 +487,7 @@ def _nearest_push(house: Warehouse, place: Placement) -> str:
 
 
 def _spread(level: Level, boxes: int) -> int:
-    """Return the sum of the boxes' Manhattan distances to their nearest goals."""
+    """The sum of the boxes' Manhattan distances to their nearest goals."""
     goals = [divmod(goal, level.stride) for goal in cells_of(level.goals)]
     places = [divmod(box, level.stride) for box in cells_of(boxes)]
     return sum(min(abs(r - row) + abs(c - col) for row, col in goals) for r, c in places)
@@ -523,17 +503,12 @@ NODE_LIMIT = 300_000
 def solve(
     level: Level, player: int, boxes: int, alive: int, node_limit: int = NODE_LIMIT
 ) -> str | None:
-    """Return a shortest solution, as letters, or None if there is none.
+    """A shortest solution, as letters, or None if there is none.
 
-    Args:
-        level: Floor and goals.
-        player: Number of the player's cell.
-        boxes: The cells with boxes.
-        alive: The cells from which a single box can reach some goal (others are never entered).
-        node_limit: Maximum number of search nodes.
+    Boxes enter only the `alive` cells, from which a single one can reach some goal.
 
     Raises:
-        UnreachableRequest: If the search did not end within the node limit.
+        UnreachableRequest: If the search did not end within `node_limit` nodes.
     """
     floor, goals, stride = level.floor, level.goals, level.stride
     # Every layer is kept: `_trace` walks back through them, so no state needs a parent pointer.
@@ -591,7 +566,7 @@ def _advance(
 
 
 def _trace(layers: list[Layer], goals: int, stride: int) -> str:
-    """Return the moves of one path from the first layer to a solved state of the last."""
+    """The moves of one path from the first layer to a solved state of the last."""
     # Any player cell will do: all of them are equally many moves from the start.
     boxes, players = goals, layers[-1][goals]
     player = (players & -players).bit_length() - 1
@@ -603,7 +578,7 @@ def _trace(layers: list[Layer], goals: int, stride: int) -> str:
 
 
 def _undo(layer: Layer, boxes: int, player: int, stride: int) -> tuple[str, int, int]:
-    """Return a move that led from a state of `layer` to this one, and that state."""
+    """A move that led from a state of `layer` to this one, and that state."""
     for move, change in deltas(stride).items():
         # Before a move the player was one cell back; a pushed box is now one cell ahead.
         before, pushed = player - change, 1 << player + change
@@ -619,17 +594,11 @@ def _undo(layer: Layer, boxes: int, player: int, stride: int) -> tuple[str, int,
 def backward_layers(
     floor: int, goals: int, stride: int, depth: int, node_limit: int = NODE_LIMIT
 ) -> list[Layer]:
-    """Return the states from which the level is solved in exactly 0, 1, 2, ... moves.
+    """The states from which the level is solved in exactly 0, 1, 2, ... moves.
 
     A breadth-first search backwards (by pulling) from all solved states, so that the index of a
-    layer is the exact length of a shortest solution of its states.
-
-    Args:
-        floor: The cells that are no walls.
-        goals: The goals.
-        stride: Difference between the numbers of a cell and the cell below it.
-        depth: Last layer that is wanted; fewer are returned when there are no more states.
-        node_limit: The search stops early when it has looked at this many (boxes, layer) pairs.
+    layer is the exact length of a shortest solution of its states. It ends with the layer `depth`,
+    when there are no more states, or early after `node_limit` (boxes, layer) pairs.
     """
     # With all boxes on goals every player position is solved, so all are roots of the search.
     layers: list[Layer] = [{goals: floor & ~goals}]

@@ -71,37 +71,37 @@ _REMARK = re.compile(r";|[A-Za-z][A-Za-z -]+:")
 
 
 def level_text(level: Level) -> str:
-    """Return a level as an XSB board, with the lines of its rules below it."""
+    """A level as an XSB board, with the lines of its rules below it."""
     return full_text(level, level.player, level.boxes)
 
 
 def board_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
-    """Return the board in XSB symbols, one line per row."""
+    """The board in XSB symbols, one line per row."""
     return _with_player(_plain(level, boxes, opened), level, player)
 
 
 def full_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
-    """Return the board in XSB symbols and, with rules, their lines and those of `under_text`."""
+    """The board in XSB symbols and, with rules, their lines and those of `under_text`."""
     return board_text(level, player, boxes, opened) + _rule_lines(level, player, boxes, opened)
 
 
 def shown_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
-    """Return the board as agents and their programs read it: free floor is `_`."""
+    """The board as agents and their programs read it: free floor is `_`."""
     return board_text(level, player, boxes, opened).replace(FLOOR, SHOWN_FLOOR)
 
 
 def program_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
-    """Return what programs read: `shown_text` and, with rules, the same lines as `full_text`."""
+    """What programs read: `shown_text` and, with rules, the same lines as `full_text`."""
     return shown_text(level, player, boxes, opened) + _rule_lines(level, player, boxes, opened)
 
 
 def labelled_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
-    """Return the board with row and column numbers, divided by spaces."""
+    """The board with row and column numbers, divided by spaces."""
     return _with_player(_still(level, boxes, opened)[0], level, player)
 
 
 def places_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
-    """Return sentences with the cells of player, boxes and goals, open doors, hidden letters."""
+    """Sentences with the cells of player, boxes and goals, open doors, hidden letters."""
     row, col = divmod(player, level.cols + 1)
     more = ""
     if level.rules:
@@ -112,7 +112,7 @@ def places_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
 # Agents of a turn, branches and later turns often see the same scene.
 @lru_cache(maxsize=4096)
 def scene_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
-    """Return what prompts show of a scene: the board, and below it the places and the rules."""
+    """What prompts show of a scene: the board, and below it the places and the rules."""
     places = places_text(level, player, boxes, opened)
     rules = rules_text(level.rules, PUSHES)
     return f"{labelled_text(level, player, boxes, opened)}\n{places}{rules}"
@@ -128,7 +128,7 @@ def _rule_lines(level: Level, player: int, boxes: int, opened: int) -> str:
 
 
 def cell_list(bits: int, stride: int) -> str:
-    """Return the cells of a bit-board as `(row, column)`, divided by commas."""
+    """The cells of a bit-board as `(row, column)`, divided by commas."""
     return ", ".join([f"({cell // stride}, {cell % stride})" for cell in cells_of(bits)]) or "none"
 
 
@@ -140,7 +140,7 @@ def _plain(level: Level, boxes: int, opened: int) -> Drawing:
 
 @lru_cache(maxsize=1024)
 def _still(level: Level, boxes: int, opened: int) -> tuple[Drawing, str]:
-    """Return the board without the player as prompts show it, and the places of all else."""
+    """The board without the player as prompts show it, and the places of all else."""
     stride, goals = level.stride, level.goals
     places = (
         f"Boxes not on goals: {cell_list(boxes & ~goals, stride)}. "
@@ -150,7 +150,7 @@ def _still(level: Level, boxes: int, opened: int) -> tuple[Drawing, str]:
 
 
 def _rows(level: Level, boxes: int, opened: int, floor: str) -> list[str]:
-    """Return the rows of the board without the player; `floor` is the symbol of free floor."""
+    """The rows of the board without the player; `floor` is the symbol of free floor."""
     stride, goals = level.stride, level.goals
     # Reversed, since bit 0 is the last digit; the guard column is cut by the slices.
     bits = f"{level.floor:0{level.rows * stride}b}"[::-1]
@@ -283,5 +283,5 @@ _SHAPES = {
 
 
 def draw_image(level: Level, player: int, boxes: int, opened: int = 0) -> npt.NDArray[np.uint8]:
-    """Return a picture: dark walls, green rings for goals, boxes (green at home), a blue player."""
+    """A picture: dark walls, green rings for goals, boxes (green at home), a blue player."""
     return grid.board_picture(board_text(level, player, boxes, opened).split("\n"), _SHAPES)

@@ -38,7 +38,7 @@ IsWanted: TypeAlias = Callable[[bytes, Rules], bool]
 def draw(
     rng: random.Random, size: int, num_clues: int, num_rules: int, is_wanted: IsWanted
 ) -> tuple[bytes, bytes, Rules] | None:
-    """Return clues, their only solution and the rules; None where chance came to none.
+    """Clues, their only solution and the rules; None where chance came to none.
 
     No rule can be left out: boxes are not those of the size alone, and without diagonals, or
     without cages, there are several solutions. Fewer clues leave more to cages.
@@ -69,7 +69,7 @@ def draw(
 def _clued(
     rng: random.Random, size: int, num_clues: int, rules: Rules, solution: bytes
 ) -> tuple[bytes, bytes, Rules] | None:
-    """Return random clues, and cages that leave one solution; None if there are none, or no need.
+    """Random clues, and cages that leave one solution; None if there are none, or no need.
 
     Raises:
         UnreachableRequest: If that was not decided within `_NODES` search nodes.
@@ -103,7 +103,7 @@ def _holds(cage: Cage, cells: bytes) -> bool:
 
 
 def _boxes(rng: random.Random, size: int) -> tuple[int, ...]:
-    """Return n connected boxes: those of the size, after random exchanges between neighbours."""
+    """The n boxes of the size, after random exchanges between neighbours; each stays connected."""
     boxes, cells = list(geometry(size).boxes), range(size * size)
     done = 0
     while done < _SWAPS:
@@ -127,7 +127,7 @@ def _boxes(rng: random.Random, size: int) -> tuple[int, ...]:
 
 
 def _cages(rng: random.Random, size: int, solution: bytes) -> list[Cage]:
-    """Return connected groups of cells with different values; few cells are left without one."""
+    """Connected groups of cells with different values; few cells are left without one."""
     free, found = set(range(size * size)), list[Cage]()
     for cell in rng.sample(sorted(free), len(free)):
         group, most = [cell], rng.choice(_CAGE_SIZES)

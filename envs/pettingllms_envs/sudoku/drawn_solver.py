@@ -29,7 +29,7 @@ class Rules(NamedTuple):
     """Whether both long diagonals hold each value once."""
 
     def extra_units(self, size: int) -> list[tuple[int, ...]]:
-        """Return the groups of cells, beside rows, columns and boxes, in which values differ."""
+        """The groups of cells, beside rows, columns and boxes, in which values differ."""
         down, up = range(0, size * size, size + 1), range(size - 1, size * size - 1, size - 1)
         diagonals = [tuple(down), tuple(up)] if self.diagonals else []
         return diagonals + [cells for _, cells in self.cages]
@@ -37,14 +37,14 @@ class Rules(NamedTuple):
 
 @cache
 def neighbours(size: int, cell: int) -> tuple[int, ...]:
-    """Return the cells that share an edge with a cell."""
+    """The cells that share an edge with a cell."""
     row, col = divmod(cell, size)
     near = ((row - 1, col), (row + 1, col), (row, col - 1), (row, col + 1))
     return tuple(r * size + c for r, c in near if 0 <= r < size and 0 <= c < size)
 
 
 def is_connected(size: int, cells: Iterable[int]) -> bool:
-    """Return whether steps between neighbours lead from each of some cells to all others."""
+    """Whether steps between neighbours lead from each of some cells to all others."""
     left = {*cells}
     todo = [left.pop()]
     while todo:
@@ -92,7 +92,7 @@ def solutions(
     node_limit: int = NODE_LIMIT,
     rng: random.Random | None = None,
 ) -> list[bytes]:
-    """Return the solutions of a grid under drawn rules, at most `limit` of them.
+    """The solutions of a grid under drawn rules, at most `limit` of them.
 
     Args:
         size: n.
@@ -137,13 +137,9 @@ def search(
 
 
 def _narrow(shape: _Shape, masks: list[int], placed: int, every: int) -> int:
-    """Remove what singles and cages exclude, in place.
+    """Remove what singles and cages exclude from the masks of possible values, in place.
 
-    Args:
-        shape: Units, peers and cages.
-        masks: [N] cell -> bits of the values that are possible.
-        placed: Bits of the cells whose peers know of their value.
-        every: Bits of all values.
+    `placed` has the cells whose peers know of their value already, `every` all values, as bits.
 
     Returns:
         The bits of the cells with one value; -1 for a contradiction.

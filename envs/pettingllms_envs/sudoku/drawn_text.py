@@ -18,12 +18,7 @@ _FORMAT = "boxes [[1,1,2,2],...], cages [[7,[1,1],[1,2]],...] and diagonals, in 
 
 
 def rules_lines(size: int, rules: Rules | None) -> list[str]:
-    """Return a line for each drawn rule, as `read_rules` reads them.
-
-    Args:
-        size: n.
-        rules: The rules; None: no lines.
-    """
+    """A line for each drawn rule, as `read_rules` reads them; none without rules."""
     lines: list[str] = []
     if rules is None:
         return lines
@@ -41,12 +36,7 @@ def rules_lines(size: int, rules: Rules | None) -> list[str]:
 
 
 def read_rules(size: int, text: str, line: int) -> Rules | None:
-    """Read rules; None if the text has none.
-
-    Args:
-        size: n.
-        text: What stands behind the clues.
-        line: Its line, for errors.
+    """Read the rules behind the clues; None if the text has none. Errors name `line`.
 
     Raises:
         LevelFormatError: If it is no list of rules, the size has none, boxes are not n connected

@@ -127,7 +127,7 @@ Sums are not checked when a value is written.
 
 @cache
 def words(size: int, is_drawn: bool = False) -> Words:
-    """Return the words of prompts about grids of a size, with or without drawn rules."""
+    """The words of prompts about grids of a size, with or without drawn rules."""
     box_rows, box_cols = BOX_SHAPES[size]
     taken = TAKEN_DRAWN if is_drawn else TAKEN
     rules = _RULES.format(size=size, box_rows=box_rows, box_cols=box_cols, taken=taken)
@@ -152,7 +152,7 @@ prints.""",
 
 
 def own_fills(clues: bytes, cells: bytes) -> str:
-    """Return the fills that a grid holds besides the clues, as a JSON list."""
+    """The fills that a grid holds besides the clues, as a JSON list."""
     values_of, texts = _blanks(clues)
     return "[" + "".join(map(getitem, texts, values_of(cells)))[:-1] + "]"
 
@@ -165,7 +165,7 @@ def _grid_and_fills(clues: bytes, cells: bytes) -> str:
 
 @lru_cache(maxsize=512)
 def _blanks(clues: bytes) -> tuple[Callable[[bytes], tuple[int, ...]], list[list[str]]]:
-    """Return what reads the values of all cells that are no clues, and the texts of their fills."""
+    """What reads the values of all cells that are no clues, and the texts of their fills."""
     texts = _fill_texts(isqrt(len(clues)))
     cells = [cell for cell, clue in enumerate(clues) if not clue]
     # One cell more: for a single cell it would give no tuple.
@@ -174,7 +174,7 @@ def _blanks(clues: bytes) -> tuple[Callable[[bytes], tuple[int, ...]], list[list
 
 @cache
 def _fill_texts(size: int) -> list[list[str]]:
-    """Return every fill of every cell as text that ends with a comma; that of value 0 is empty."""
+    """Every fill of every cell as text that ends with a comma; that of value 0 is empty."""
     numbers = range(1, size + 1)
     return [
         ["", *(f"[{row},{col},{value}]," for value in numbers)]
@@ -184,7 +184,7 @@ def _fill_texts(size: int) -> list[list[str]]:
 
 
 def _scene(state: PlanningState, turn: int) -> str:
-    """Return the grid, and below it the lines on what the team did before this turn."""
+    """The grid, and below it the lines on what the team did before this turn."""
     puzzle, grid, _, _, _, _, _, refused, unchanged = state
     cells, _, _, num_right, num_wrong = grid
     has_fills = turn and (num_right or num_wrong)
@@ -260,7 +260,7 @@ FIELDS: dict[str, PromptField[PlanningState]] = {
 
 
 def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-    """Return the infos of an answer."""
+    """The infos of an answer."""
     fills, refused = trial.about
     grid = trial.position if is_done else state.position
     info = {
@@ -275,7 +275,7 @@ def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
 
 
 def board(puzzle: Puzzle, grid: Grid) -> str:
-    """Return the grid and, below it, the rules that are drawn with the puzzle."""
+    """The grid and, below it, the rules that are drawn with the puzzle."""
     return "\n".join([grid.text, *rules_lines(puzzle.size, puzzle.rules)])
 
 
@@ -510,7 +510,7 @@ class SudokuEnv(PlanningEnv):
         self._read_levels(levels)
 
     def _fitting(self, argument: str, level: Puzzle) -> Puzzle:
-        """Return a puzzle from outside, if it has the size that the prompts state."""
+        """The puzzle itself; refuses one from outside that the prompts do not describe."""
         if level.size != self.size:
             given, allowed = (f"{n}x{n}" for n in (level.size, self.size))
             fix = f"Pass size={level.size} to play it."

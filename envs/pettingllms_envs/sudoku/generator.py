@@ -75,11 +75,7 @@ class Request(NamedTuple):
 
 
 def generate_of_split(rng: random.Random, request: Request) -> Puzzle:
-    """Return a random puzzle of a split.
-
-    Args:
-        rng: The only source of chance.
-        request: What the puzzle should be.
+    """A random puzzle of a split.
 
     Raises:
         UnreachableRequest: As `generate`, or if none of `SPLIT_ATTEMPTS` puzzles is of the split,
@@ -117,7 +113,7 @@ def _drawn(rng: random.Random, request: Request) -> Puzzle:
 def generate(
     rng: random.Random, size: int, num_clues: int | None = None, singles_only: bool = True
 ) -> Puzzle:
-    """Return a random puzzle.
+    """A random puzzle.
 
     Args:
         rng: The only source of chance.
@@ -154,7 +150,7 @@ def generate(
 
 
 def check_num_rules(size: int, num_rules: int) -> int:
-    """Return a number of drawn rules, refuse those that no size or this one does not have."""
+    """The number of drawn rules; refuses those that no size or this one does not have."""
     num_rules = check_whole("rules", num_rules, 0, MAX_RULES)
     if num_rules and size not in SIZES:
         raise InvalidArgument("rules", num_rules, f"0 for size {size}; the sizes {SIZES} have any")
@@ -162,7 +158,7 @@ def check_num_rules(size: int, num_rules: int) -> int:
 
 
 def check_num_clues(size: int, num_clues: int, num_rules: int = 0) -> int:
-    """Return a number of clues, refuse those for which no puzzle exists; see `generate`."""
+    """The number of clues; refuses those for which no puzzle exists, see `generate`."""
     cells = size * size
     num_clues = check_whole("clues", num_clues, 0 if num_rules else 1, cells - 1)
     if not num_rules and num_clues < FEWEST_CLUES[size]:
@@ -174,7 +170,7 @@ def check_num_clues(size: int, num_clues: int, num_rules: int = 0) -> int:
 
 
 def random_solution(rng: random.Random, shape: Geometry) -> bytes:
-    """Return a random complete grid; every complete grid has a positive probability."""
+    """A random complete grid; every complete grid has a positive probability."""
     # Restarts are cheaper than deep backtracking: a bad scatter is dropped after few nodes.
     while True:
         cube = _scatter(rng, shape, _random_diagonal(rng, shape))
@@ -220,7 +216,7 @@ def _scatter(rng: random.Random, shape: Geometry, cube: int) -> int:
 
 
 def _easy_clues(rng: random.Random, shape: Geometry, solution: bytes, target: int) -> bytes:
-    """Return clues from which singles suffice; not always as few as `target`.
+    """Clues from which singles suffice; not always as few as `target`.
 
     Some random clues are placed; whenever singles get stuck, an undecided cell becomes a clue.
     """
@@ -254,7 +250,7 @@ def _easy_clues(rng: random.Random, shape: Geometry, solution: bytes, target: in
 
 
 def _hard_clues(rng: random.Random, shape: Geometry, solution: bytes, target: int) -> bytes:
-    """Return clues with one solution that singles do not find, if there are such clues."""
+    """Clues with one solution that singles do not find, if there are such clues."""
     # Prune as far as the solution stays unique, which often leaves a puzzle beyond singles; then
     # add clues that keep it so.
     clues = bytearray(_easy_clues(rng, shape, solution, DEFAULT_CLUES[shape.size]))

@@ -22,7 +22,7 @@ _CAGE, _INSET, _DASH = (126, 84, 160), 3, 3
 
 
 def draw_image(puzzle: Puzzle, grid: Grid) -> npt.NDArray[np.uint8]:
-    """Return a picture of the grid: clues dark, fills blue, fills that block the solution red.
+    """A picture of the grid: clues dark, fills blue, fills that block the solution red.
 
     Drawn rules: borders of boxes are thick, cages are dashed and have their sum in a corner, and
     diagonals are sand.
@@ -76,7 +76,7 @@ def draw_image(puzzle: Puzzle, grid: Grid) -> npt.NDArray[np.uint8]:
 
 
 def _dashes(size: int, cells: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Return the pixels of a dashed line along the border of some cells, a little inside it."""
+    """The pixels of a dashed line along the border of some cells, a little inside it."""
     import numpy as np
 
     side = size * CELL_PIXELS + 3

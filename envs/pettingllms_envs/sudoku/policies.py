@@ -15,17 +15,12 @@ from pettingllms_envs.sudoku.rules import Fill, Grid, candidates
 def fills_of(
     puzzle: Puzzle, grid: Grid, policy: str, max_moves: int, rng: random.Random
 ) -> list[Fill]:
-    """Return the fills of a policy.
+    """The fills of a policy; `max_moves` is not used, as there is no limit of fills.
 
-    Args:
-        puzzle: The puzzle.
-        grid: The grid.
-        policy: `"oracle"`: all that is missing, and corrections of what is wrong; `"greedy"`: the
-            naked and hidden singles that can be seen at once (nothing follows from them within the
-            turn), or a guess if there are none; `"random"`: up to n guesses that the rules allow;
-            `"there-and-back"`: half of what is missing, or, if something is filled in, its removal.
-        max_moves: Not used: there is no limit of fills.
-        rng: Source of chance.
+    Oracle writes all that is missing, and corrects what is wrong; greedy the naked and hidden
+    singles that can be seen at once (nothing follows from them within the turn), or a guess if
+    there are none; random up to n guesses that the rules allow; there-and-back half of what is
+    missing, or, if something is filled in, its removal.
     """
     if policy == "oracle":
         return _missing(puzzle, grid)
@@ -41,7 +36,7 @@ def _fill(size: int, cell: int, value: int) -> Fill:
 
 
 def _missing(puzzle: Puzzle, grid: Grid) -> list[Fill]:
-    """Return the fills that solve the puzzle; wrong values are cleared first."""
+    """The fills that solve the puzzle; wrong values are cleared first."""
     size = puzzle.size
     values = grid.cells
     wrong = [c for c, value in enumerate(values) if value and value != puzzle.solution[c]]
@@ -51,7 +46,7 @@ def _missing(puzzle: Puzzle, grid: Grid) -> list[Fill]:
 
 
 def _clears(puzzle: Puzzle, grid: Grid) -> list[Fill]:
-    """Return the fills that clear every cell but the clues."""
+    """The fills that clear every cell but the clues."""
     size = puzzle.size
     return [
         _fill(size, cell, 0)

@@ -68,7 +68,7 @@ class Layout(NamedTuple):
 
 @lru_cache(maxsize=64)
 def layout(size: int, rules: Rules | None = None) -> Layout:
-    """Return what all grids of a size and drawn rules share."""
+    """What all grids of a size and drawn rules share."""
     boxes, width = rules.boxes if rules else geometry(size).boxes, len(str(size))
     extra = rules.extra_units(size) if rules else []
     units = [
@@ -94,7 +94,7 @@ def _units(size: int, cell: int, box: int, extra: list[tuple[int, ...]]) -> list
 
 @lru_cache(maxsize=512)
 def text_of(cells: bytes) -> str:
-    """Return the values of a grid as rows of numbers, right-aligned; 0 for an empty cell."""
+    """The values of a grid as rows of numbers, right-aligned; 0 for an empty cell."""
     _, blank, digits = layout(isqrt(len(cells)))
     text, step = bytearray(blank), len(digits) + 1
     for place, table in enumerate(digits):  # every number is `step` characters behind the last
@@ -104,7 +104,7 @@ def text_of(cells: bytes) -> str:
 
 @lru_cache(maxsize=512)
 def start(puzzle: Puzzle) -> Grid:
-    """Return the grid that holds the clues only."""
+    """The grid that holds the clues only."""
     units, used = layout(puzzle.size, puzzle.rules).units, 0
     for bits, value in zip(units, puzzle.clues, strict=True):
         used |= bits[value]
@@ -166,12 +166,12 @@ def write(puzzle: Puzzle, grid: Grid, fills: Iterable[Fill]) -> tuple[Grid, list
 
 
 def is_solved(grid: Grid) -> bool:
-    """Return whether the grid is complete and valid, with all clues in place."""
+    """Whether the grid is complete and valid, with all clues in place."""
     return not grid.num_empty and not grid.num_wrong
 
 
 def candidates(puzzle: Puzzle, grid: Grid, cell: int) -> list[int]:
-    """Return the values that are in no unit of an empty cell; an empty list for a filled one."""
+    """The values that are in no unit of an empty cell; an empty list for a filled one."""
     if grid.cells[cell]:
         return []
     bits = layout(puzzle.size, puzzle.rules).units[cell]
@@ -179,7 +179,7 @@ def candidates(puzzle: Puzzle, grid: Grid, cell: int) -> list[int]:
 
 
 def potential(grid: Grid) -> float:
-    """Return 0.1 * (right fills - wrong fills) / empty cells of the puzzle, in [-0.1, 0.1].
+    """0.1 * (right fills - wrong fills) / empty cells of the puzzle, in [-0.1, 0.1].
 
     It is 0 at the start and 0.1 when solved. Differences of it are the team's reward, so that every
     closed loop adds up to 0 and a wrong grid earns less than an empty one. Wrong fills count as

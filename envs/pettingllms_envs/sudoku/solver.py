@@ -44,7 +44,7 @@ class Geometry(NamedTuple):
 
 @cache
 def geometry(size: int) -> Geometry:
-    """Return the geometry of a size.
+    """The geometry of a size.
 
     Raises:
         InvalidArgument: If the size is none of 4, 6, 9 and 16.
@@ -80,7 +80,7 @@ def geometry(size: int) -> Geometry:
 
 
 def _folds(step: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """Return the folds of `count` members that lie `step` bits apart: in threes and twos."""
+    """The folds of `count` members that lie `step` bits apart: in threes and twos."""
     # Counting n members one by one takes n shifts; folding by factors of 2 and 3 takes four for n =
     # 9 or 16, for all units of a family at once.
     folds: list[tuple[int, ...]] = []
@@ -93,7 +93,7 @@ def _folds(step: int, count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _excluded(n: int, boxes: tuple[int, ...], candidate: int) -> int:
-    """Return the candidates that are impossible once one is placed."""
+    """The candidates that are impossible once one is placed."""
     # Once digit d is in a cell, no other digit is there, and d is in no other cell of its units.
     digit, cell = divmod(candidate, n * n)
     bits = sum(1 << other * n * n + cell for other in range(n) if other != digit)
@@ -105,7 +105,7 @@ def _excluded(n: int, boxes: tuple[int, ...], candidate: int) -> int:
 
 
 def place(shape: Geometry, cells: bytes) -> int:
-    """Return the cube after placing all digits of a grid (0: empty cell)."""
+    """The cube after placing all digits of a grid (0: empty cell)."""
     cube, keep, num_cells = shape.full, shape.keep, shape.num_cells
     for cell, digit in enumerate(cells):
         if digit:
@@ -116,10 +116,7 @@ def place(shape: Geometry, cells: bytes) -> int:
 def propagate(shape: Geometry, cube: int, placed: int = 0) -> tuple[int, int]:
     """Place naked and hidden singles until none is left.
 
-    Args:
-        shape: The geometry.
-        cube: The candidates.
-        placed: Candidates that are known to be placed already; saves time.
+    `placed` are candidates that are known to be placed already, which saves time.
 
     Returns:
         The cube that is left and the singles placed. The cube is 0 if the grid has no solution; it
@@ -164,7 +161,7 @@ def propagate(shape: Geometry, cube: int, placed: int = 0) -> tuple[int, int]:
 
 
 def narrowest_cell(shape: Geometry, cube: int) -> tuple[int, int]:
-    """Return an undecided cell with the fewest candidates, and the bits of its digits."""
+    """An undecided cell with the fewest candidates, and the bits of its digits."""
     fewest, best = shape.size + 1, (0, 0)
     for cell in range(shape.num_cells):
         digits = cube >> cell & shape.digits_of_cell
@@ -179,7 +176,7 @@ def narrowest_cell(shape: Geometry, cube: int) -> tuple[int, int]:
 
 
 def solutions(size: int, cells: bytes, limit: int = 2, node_limit: int = NODE_LIMIT) -> list[bytes]:
-    """Return the solutions of a grid, at most `limit` of them.
+    """The solutions of a grid, at most `limit` of them.
 
     Args:
         size: n.
@@ -214,13 +211,13 @@ def solutions(size: int, cells: bytes, limit: int = 2, node_limit: int = NODE_LI
 
 
 def singles_suffice(size: int, cells: bytes) -> bool:
-    """Return whether naked and hidden singles alone solve a grid."""
+    """Whether naked and hidden singles alone solve a grid."""
     shape = geometry(size)
     return propagate(shape, place(shape, cells))[0].bit_count() == shape.num_cells
 
 
 def decode(shape: Geometry, cube: int) -> bytes:
-    """Return the grid of a cube with one candidate per cell."""
+    """The grid of a cube with one candidate per cell."""
     cells, num_cells = bytearray(shape.num_cells), shape.num_cells
     while cube:
         lowest = cube & -cube

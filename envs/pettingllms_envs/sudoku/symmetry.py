@@ -22,31 +22,22 @@ _ROUNDS = 3
 
 
 def canonical(size: int, clues: bytes) -> bytes:
-    """Return bytes that are equal for equivalent puzzles.
+    """Bytes that are equal for equivalent puzzles.
 
     For sizes 4 and 6 they are a canonical form: different for all others. For 9 and 16 they are an
     invariant (three rounds of colour refinement over rows, columns, boxes, bands, stacks, digits):
     now and then two different puzzles share it, and then share their split, which does no harm.
-
-    Args:
-        size: 4, 6, 9 or 16.
-        clues: [N] the given digits, row by row; 0 for an empty cell.
     """
     form = _canonical_form if size in EXACT_SIZES else _invariant
     return bytes([size]) + form(size, clues)
 
 
 def canonical_drawn(size: int, cells: bytes, rules: Rules) -> bytes:
-    """Return bytes that are equal for puzzles with drawn rules that are the same.
+    """Bytes that are equal for puzzles with drawn rules that are the same.
 
     The symmetries: rotation and reflection; with cages, v -> n + 1 - v; without, all renaming.
     Two puzzles of one solution have different forms of clues, and the same form of the solution,
-    which decides their split.
-
-    Args:
-        size: n.
-        cells: [N] the clues and 0 for empty cells, or the solution.
-        rules: The rules; those of a solution are given without cages.
+    given without cages, which decides their split.
     """
     return min(_images(size, cells, rules))
 
@@ -74,7 +65,7 @@ def _images(size: int, cells: bytes, rules: Rules) -> Iterable[bytes]:
 
 
 def _canonical_form(size: int, clues: bytes) -> bytes:
-    """Return the smallest image: by the pattern of clues first, then by the renamed digits."""
+    """The smallest image: by the pattern of clues first, then by the renamed digits."""
     shape = geometry(size)
     height, width = shape.box_rows, shape.box_cols
     images = [clues]
@@ -108,7 +99,7 @@ def _canonical_form(size: int, clues: bytes) -> bytes:
 
 @cache
 def _column_orders(size: int, width: int) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """Return all allowed orders of the columns, each with its table mask -> permuted mask."""
+    """All allowed orders of the columns, each with its table mask -> permuted mask."""
     stacks = [range(start, start + width) for start in range(0, size, width)]
     orders = [
         tuple(chain.from_iterable(parts))
@@ -128,7 +119,7 @@ def _column_orders(size: int, width: int) -> tuple[tuple[tuple[int, ...], tuple[
 
 
 def _row_orders(masks: Sequence[int], height: int) -> Iterable[tuple[int, ...]]:
-    """Return the orders of the rows that sort the masks within bands, and the bands."""
+    """The orders of the rows that sort the masks within bands, and the bands."""
     bands: list[tuple[tuple[int, ...], list[tuple[int, ...]]]] = []
     for start in range(0, len(masks), height):
         rows = range(start, start + height)
@@ -143,14 +134,13 @@ def _row_orders(masks: Sequence[int], height: int) -> Iterable[tuple[int, ...]]:
 
 
 def _sortings(rows: Iterable[int], masks: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return all orders of rows in which their masks are sorted."""
+    """All orders of rows in which their masks are sorted."""
     ordered = sorted(rows, key=lambda row: masks[row])
     groups = [tuple(group) for _, group in groupby(ordered, key=lambda row: masks[row])]
     return [tuple(chain.from_iterable(p)) for p in product(*(permutations(g) for g in groups))]
 
 
 def _renamed(digits: Iterable[int]) -> bytes:
-    """Rename digits in the order of their first appearance."""
     names = {0: 0}
     return bytes(names.setdefault(digit, len(names)) for digit in digits)
 

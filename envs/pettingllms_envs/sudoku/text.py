@@ -44,10 +44,6 @@ def read_answer(text: str, size: int) -> FillAnswer | ParseError:
     them, a list of n rows of n numbers, or an empty list. Commas may be missing. A text of nothing
     but digits, `123,412`, is fills up to n = 9. More than 2 n * n fills are no answer. Takes time
     linear in the text.
-
-    Args:
-        text: The text.
-        size: n.
     """
     return (_short_answer if len(text) <= SHORT_CHARS else _read)(text, size)
 
@@ -68,7 +64,7 @@ _short_answer = lru_cache(maxsize=4096)(_read)
 
 @lru_cache(maxsize=1024)
 def _usual_fills(text: str, size: int) -> FillAnswer | None:
-    """Return the fills of a JSON list of fills, None for any other text."""
+    """The fills of a JSON list of fills, None for any other text."""
     if not _USUAL.fullmatch(text):
         return None
     numbers = map(int, _DIGITS.findall(text))
@@ -87,7 +83,7 @@ def _answer_of(part: Part, size: int) -> FillAnswer | ParseError:
 
 
 def answer_of_items(items: list[Item], size: int) -> FillAnswer | ParseError:
-    """Return the fills or the grid that a list is, whatever lists there are around its rows."""
+    """The fills or the grid that a list is, whatever lists there are around its rows."""
     rows = _rows_of(items)
     if len(rows) > 2 * size * size:
         return ParseError(f"more than {2 * size * size} fills")
@@ -103,7 +99,7 @@ def answer_of_items(items: list[Item], size: int) -> FillAnswer | ParseError:
 
 
 def _rows_of(items: list[Item]) -> list[list[str]]:
-    """Return the words of every list that holds words, in order."""
+    """The words of every list that holds words, in order."""
     words = [item for item in items if isinstance(item, str)]
     if words and len(words) == len(items):
         return [words]
@@ -114,33 +110,24 @@ def _rows_of(items: list[Item]) -> list[list[str]]:
 
 
 def fills_json(fills: Sequence[Fill]) -> str:
-    """Return fills as the JSON list that prompts ask for."""
+    """Fills as the JSON list that prompts ask for."""
     return "[" + ",".join([f"[{row},{col},{value}]" for row, col, value in fills]) + "]"
 
 
 def fills_terse(fills: Sequence[Fill], size: int) -> str:
-    """Return fills as digits, `123,412`; as JSON if there are none, or n has two digits."""
+    """Fills as digits, `123,412`; as JSON if there are none, or n has two digits."""
     if not fills or size > MAX_TERSE_SIZE:
         return fills_json(fills)
     return ",".join([f"{row}{col}{value}" for row, col, value in fills])
 
 
-def answer_json(answer: FillAnswer, size: int) -> str:
-    """Return an answer as the JSON list that prompts ask for: fills, or the rows of a grid."""
-    if not answer.is_grid:
-        return fills_json(answer.fills)
-    values = [str(value) for _, _, value in answer.fills]
-    rows = (",".join(values[start : start + size]) for start in range(0, size * size, size))
-    return "[" + ",".join(f"[{row}]" for row in rows) + "]"
-
-
 def puzzle_text(puzzle: Puzzle) -> str:
-    """Return the clues as symbols, `.` for an empty cell, and drawn rules behind them: one line."""
+    """The clues as symbols, `.` for an empty cell, and drawn rules behind them: one line."""
     return " ".join([cells_text(puzzle.clues), *rules_lines(puzzle.size, puzzle.rules)])
 
 
 def cells_text(cells: bytes) -> str:
-    """Return the values of a grid as one line of symbols, `.` for an empty cell."""
+    """The values of a grid as one line of symbols, `.` for an empty cell."""
     return "".join("." if value == 0 else SYMBOLS[value] for value in cells)
 
 
