@@ -1,8 +1,21 @@
-"""What the games of a team promise alike, whatever is played."""
+"""What the games of a team promise alike: examples, transcripts, certificates, what is read."""
+
+import json
+import random
+from pathlib import Path
 
 import pytest
 
 import pettingllms
+from pettingllms.testing import play, transcript_of
+from pettingllms.testing.play import scripted_actor
+from pettingllms.types import ParseError
+from pettingllms_envs.dining.text import read_move
+from pettingllms_envs.fireworks.rules import Rules
+from pettingllms_envs.fireworks.text import read_action
+from pettingllms_envs.panel.text import read_expert, read_moderator
+from pettingllms_envs.relay.rules import Level, blank
+from pettingllms_envs.relay.text import read_build, read_message
 
 GAMES = ("dining_v0", "fireworks_v0", "panel_v0", "relay_v0", "search_v0")
 
@@ -15,3 +28,93 @@ def test_the_documented_example_solves_its_level(env_id):
     scope = {}
     exec(compile("\n".join(lines), "example", "exec"), scope)
     assert scope["info"]["success"]
+
+
+HM = "Let me think about it."
+QUESTION = "#### ? what is in row 1"
+TRANSCRIPTS = {
+    # The seed, arguments, what is said first (texts and policies), and the policy of the rest.
+    "dining": (
+        3,
+        {"philosophers": 5, "sight": 1},
+        [HM] * 5 + ["random"] * 5 + ["talk"] * 5,
+        "oracle",
+    ),
+    "fireworks": (4, {}, ["conventions"] * 2 + [HM] * 2 + ["random"] * 2, "conventions"),
+    "panel": (4, {}, [HM] + ["random"] * 3, "oracle"),
+    "relay": (4, {}, ["Hm.", QUESTION, "random", "random"], "oracle"),
+    "search_names": (3, {"style": "names", "documents": 12}, [HM] * 2, "oracle"),
+    "search_letters": (3, {"style": "letters", "documents": 12}, [HM] * 2, "oracle"),
+}
+
+
+@pytest.mark.parametrize("mode", ["full", "delta"])
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_golden_transcripts(golden, name, mode):
+    seed, kwargs, first, policy = TRANSCRIPTS[name]
+    env_id = f"{name.partition('_')[0]}_v0"
+    env = pettingllms.make(
+        env_id, checks=False, split="validation", observation_mode=mode, **kwargs
+    )
+    rng, said = random.Random(0), iter(first)
+
+    def actor(env, agent):
+        text = next(said, policy)
+        is_policy = text in env.scripted_policies
+        return env.scripted_action(agent, text, rng) if is_policy else text
+
+    golden(f"{name}_{mode}", transcript_of(env, seed, actor))
+
+
+CERTIFICATES = {
+    "dining_v0": lambda steps: (steps[-1]["info"]["turn"] + 1, "shortest"),
+    "fireworks_v0": lambda steps: (len(steps), "witness"),
+    "panel_v0": lambda steps: (len(steps), "shortest"),
+    "relay_v0": lambda steps: (steps[-1]["info"]["turn"] + 1, "turns_needed"),
+}
+
+
+@pytest.mark.parametrize(
+    ("env_id", "level"),
+    [
+        (env_id, level)
+        for env_id in CERTIFICATES
+        for level in (None, *pettingllms.spec(env_id).load().difficulties.names)
+    ],
+)
+def test_the_oracle_takes_as_long_as_the_certificate_says(env_id, level):
+    env = pettingllms.make(env_id, checks=False, difficulty=level, split="test")
+    for seed in range(4):
+        env.reset(seed=seed)
+        steps = play(env, scripted_actor("oracle", random.Random(0)))
+        taken, certificate = CERTIFICATES[env_id](steps)
+        assert steps[-1]["info"]["success"]
+        assert taken == steps[-1]["info"][certificate]
+        assert not any(step["info"].get("num_cut") for step in steps)
+
+
+CARDS = Rules(5, 5, 5, 4, 8, 3, 25)
+PALETTE = (("red", "star"), ("red", "moon"), ("blue", "moon"), ("gold", "key"))
+BOARD = Level(blank(8), (), PALETTE, "KTVX", "QBWD", 1)
+READERS = {
+    "dining": read_move,
+    "fireworks": lambda text: read_action(text, CARDS, is_marked=True),
+    "panel: moderator": lambda text: read_moderator(text, 3, is_marked=True),
+    "panel: expert": lambda text: read_expert(text, "c", is_marked=True),
+    "panel: expert with links": lambda text: read_expert(text, "b", True, True),
+    "relay: builder": lambda text: read_build(text, BOARD, is_marked=True),
+    "relay: witness": lambda text: read_message(text, is_marked=True),
+}
+READINGS = json.loads(Path(__file__).with_name("readings.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("reader", "text", "expected"),
+    [(reader, *row) for reader in READINGS for row in READINGS[reader]],
+)
+def test_what_is_written_is_read(reader, text, expected):
+    """The kind of an action and its fields; null is what cannot be read."""
+    found = READERS[reader](text)
+    if isinstance(found, tuple) and not isinstance(found, ParseError):
+        found = json.loads(json.dumps([type(found).__name__, *found]))
+    assert isinstance(found, ParseError) if expected is None else found == expected

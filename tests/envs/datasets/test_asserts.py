@@ -1,12 +1,15 @@
 """Asserts read as data."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_envs.datasets.asserts import UnreadableTest, read_asserts, read_check
+
+CASES = json.loads(Path(__file__).with_name("asserts.json").read_text("utf-8"))
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -26,39 +29,13 @@ def test_literal_calls_become_tests(arguments, wanted):
     assert json.loads(tests[0].output) == wanted
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("assert f(1)", True),
-        ("assert not f(1)", False),
-        ("assert f(1) is None", None),
-        ("assert abs(f(1) - 0.5) < 1e-6", 0.5),
-        ("assert f(1) == (1, 2), 'message'", [1, 2]),
-        ("assert f(1) == -2.5", -2.5),
-    ],
-)
+@pytest.mark.parametrize(("text", "wanted"), CASES["read"])
 def test_other_forms_of_asserts(text, wanted):
     _, tests = read_asserts([text])
     assert json.loads(tests[0].output) == wanted
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "assert f(1) == g(2)",
-        "assert f(x) == 1",
-        "assert f(1) != 1",
-        "assert set(f(1)) == {1}",
-        "assert f(1) == {1, 2}",
-        "assert f(1) == {1: 2}",
-        "assert f(a=1) == 1",
-        "assert m.f(1) == 1",
-        "import os",
-        "assert f(1) == __import__('os').getcwd()",
-        "assert (",
-        "",
-    ],
-)
+@pytest.mark.parametrize("text", CASES["refused"])
 def test_anything_else_is_refused(text):
     with pytest.raises(UnreadableTest):
         read_asserts([text])
@@ -85,15 +62,7 @@ def check(candidate):
     assert [json.loads(test.output) for test in tests] == [3, 0.25]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "def other(candidate):\n    assert candidate(1) == 1",
-        "def check(candidate):\n    pass",
-        "def check(candidate):\n    for i in range(3):\n        assert candidate(i) == i",
-        "def check(candidate):\n    assert other(1) == 1",
-    ],
-)
+@pytest.mark.parametrize("source", CASES["checks"])
 def test_checks_with_code_are_refused(source):
     with pytest.raises(UnreadableTest):
         read_check(source)

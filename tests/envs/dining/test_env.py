@@ -7,9 +7,8 @@ import pytest
 
 import pettingllms
 from pettingllms.errors import InvalidArgument
-from pettingllms.testing import play, transcript_of
+from pettingllms.testing import play
 from pettingllms.testing.play import mixed_actor, scripted_actor
-from pettingllms_envs.dining import DiningEnv
 from pettingllms_envs.dining.rules import FREE, Table, is_deadlock, shortest_schedule
 from pettingllms_envs.dining.text import within
 
@@ -28,31 +27,6 @@ def turn(env, *texts):
         env.step(text)
 
 
-@pytest.mark.parametrize("observation_mode", ["full", "delta"])
-def test_golden_transcripts(golden, observation_mode):
-    rng = random.Random(0)
-
-    def player(env, agent):
-        if env.turn == 0:
-            return "Let me think about it."
-        if env.turn == 1:
-            return env.scripted_action(agent, "random", rng)
-        if env.turn == 2:
-            return env.scripted_action(agent, "talk", rng)
-        return env.scripted_action(agent, "oracle", rng)
-
-    env = pettingllms.make(
-        "dining_v0",
-        checks=False,
-        philosophers=5,
-        sight=1,
-        split="validation",
-        observation_mode=observation_mode,
-    )
-    suffix = "_delta" if observation_mode == "delta" else ""
-    golden(f"dining{suffix}", transcript_of(env, 3, player))
-
-
 def test_choices_of_a_turn_are_not_seen_before_its_end():
     env = started()
     before = env.observe("philosopher_2")
@@ -64,16 +38,6 @@ def test_choices_of_a_turn_are_not_seen_before_its_end():
     seen = env.observe("philosopher_0")
     assert "Last turn: philosopher 0 left, philosopher 1 right, philosopher 2 wait." in seen
     assert "philosopher 0: has eaten 0, holds the left fork" in seen
-
-
-@pytest.mark.parametrize("level", [None, *DiningEnv.difficulties.names])
-def test_the_oracle_takes_the_turns_of_a_shortest_schedule(level):
-    env = pettingllms.make("dining_v0", checks=False, difficulty=level, split="test")
-    for seed in range(4):
-        env.reset(seed=seed)
-        steps = play(env, scripted_actor("oracle", random.Random(0)))
-        assert steps[-1]["info"]["success"]
-        assert steps[-1]["info"]["turn"] + 1 == steps[-1]["info"]["shortest"]
 
 
 def test_a_deadlock_ends_the_episode_and_costs():

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
-from pettingllms.types import ParseError
 from pettingllms_envs.dining.rules import (
     CHOICES,
     FREE,
@@ -215,59 +214,6 @@ def test_choices_are_read(choice, text):
     assert read_move(text.format(choice.upper())) == Move(choice)
     assert read_move(terse(Move(choice))) == Move(choice)
     assert read_move(terse(Move(choice, "I need 3"))) == Move(choice, "3")
-
-
-@pytest.mark.parametrize(
-    ("text", "choice"),
-    [
-        ("#### take left", LEFT),
-        ("#### I will take the left fork.", LEFT),
-        ("#### Right fork", RIGHT),
-        ("#### put it down", RELEASE),
-        ("#### release the fork", RELEASE),
-        ("#### The answer is wait", WAIT),
-        ('```json\n{"action": "wait"}\n```', WAIT),
-        ("#### left (it is free)<|im_end|>", LEFT),
-    ],
-)
-def test_choices_in_words_are_read(text, choice):
-    assert read_move(text) == Move(choice)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "#### left say I need 2",
-        "#### LEFT SAY I need 2",
-        "#### left, say: I need 2",
-        "#### take the left fork and say I need 2.",
-        '#### left, say "I need 2"',
-        "#### **left say I need 2**",
-        "Hm.\n#### left say I need\t2\nI rejected right say nothing.",
-    ],
-)
-def test_messages_follow_the_choice(text):
-    choice, message = read_move(text)
-    assert (choice, message.rstrip(".")) == (LEFT, "I need 2")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "#### both",
-        "#### not left",
-        "#### left\n#### right",
-        "#### not: left",
-        "left or right",
-        "#### left right",
-        "#### say left",
-        "#### I say left",
-        "<think>left",
-    ],
-)
-def test_what_is_no_choice(text):
-    assert isinstance(read_move(text), ParseError)
 
 
 SAID = (Utterance(0), Utterance(2, "I need 2"), Utterance(0))

@@ -5,10 +5,9 @@ import random
 import pytest
 
 import pettingllms
-from pettingllms.testing import play, transcript_of
+from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 from pettingllms.types import ParseError
-from pettingllms_envs.fireworks import FireworksEnv
 from pettingllms_envs.fireworks.rules import (
     COLOURS,
     Discard,
@@ -31,31 +30,6 @@ def started(seed=0, **kwargs):
 
 def local(env, agent):
     return env.infos[agent]["reward_parts"]["local"]
-
-
-@pytest.mark.parametrize("observation_mode", ["full", "delta"])
-def test_golden_transcripts(golden, observation_mode):
-    rng = random.Random(0)
-
-    def actor(env, agent):
-        if env.turn == 1:
-            return "Let me think about it."
-        return env.scripted_action(agent, "random" if env.turn == 2 else "conventions", rng)
-
-    env = pettingllms.make(
-        "fireworks_v0", checks=False, split="validation", observation_mode=observation_mode
-    )
-    golden(f"fireworks_{observation_mode}", transcript_of(env, 4, actor))
-
-
-@pytest.mark.parametrize("level", [None, *FireworksEnv.difficulties.names])
-def test_the_oracle_takes_as_many_actions_as_the_certificate(level):
-    env = pettingllms.make("fireworks_v0", checks=False, difficulty=level, split="test")
-    for seed in range(3):
-        env.reset(seed=seed)
-        steps = play(env, scripted_actor("oracle", random.Random(0)))
-        assert steps[-1]["info"]["success"]
-        assert len(steps) == steps[-1]["info"]["witness"]
 
 
 def test_players_read_all_hands_but_their_own():
@@ -166,42 +140,6 @@ def test_running_out_of_turns_is_no_success():
     assert len(steps) == 10
     assert steps[-1]["truncated"]
     assert not steps[-1]["info"]["success"]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("#### play 2", Play(1)),
-        ("#### I will play my card 2.", Play(1)),
-        ("#### P2", Play(1)),
-        ("#### discard 1", Discard(0)),
-        ("#### Discard the card 1", Discard(0)),
-        ("#### hint 1 red", Hint(1, 0)),
-        ("#### hint player 1 rank 3", Hint(1, None, 3)),
-        ("#### tell player_1 about all red cards", Hint(1, 0)),
-        ("#### Hint 1: yellow", Hint(1, 4)),
-        ("#### hint 1 3", Hint(1, None, 3)),
-        ("#### hint 1, 3s", Hint(1, None, 3)),
-        ("#### hint 1 colour B", Hint(1, 2)),
-        ("#### H13", Hint(1, None, 3)),
-        ("#### H1R", Hint(1, 0)),
-        ("#### The answer is play 4", Play(3)),
-        ("Player 1 may have it.\n#### \\boxed{play 1}", Play(0)),
-        ("#### play 1\n#### play 2", None),
-        ("#### play 0", None),
-        ("#### play", None),
-        ("#### hint red", None),
-        ("#### hint 1 rank 6", None),
-        ("#### hint 1 purple", None),
-        ("#### hint 1 red 3", None),
-        ("#### do not play 2", None),
-        ("play 2", None),
-        ("", None),
-    ],
-)
-def test_what_players_write(text, expected):
-    found = read_action(text, FULL, is_marked=True)
-    assert isinstance(found, ParseError) if expected is None else found == expected
 
 
 def test_colours_and_ranks_of_other_games_are_unreadable():

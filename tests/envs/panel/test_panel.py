@@ -13,9 +13,8 @@ import pettingllms
 from pettingllms.adapters.gymnasium import SingleAgentView
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
-from pettingllms.testing import play, transcript_of
+from pettingllms.testing import play
 from pettingllms.testing.play import mixed_actor, scripted_actor
-from pettingllms.types import ParseError
 from pettingllms_envs.panel import PanelEnv
 from pettingllms_envs.panel.rules import (
     Level,
@@ -26,12 +25,9 @@ from pettingllms_envs.panel.rules import (
     generate,
 )
 from pettingllms_envs.panel.text import (
-    FinalAnswer,
-    GiveFloor,
     Statement,
     own_text,
     read_expert,
-    read_moderator,
     statement_text,
 )
 
@@ -51,22 +47,6 @@ def asked(env, place=0):
     level = env.state().level
     name = level.needed[place]
     return level.owner(name), name, dict(level.values[level.owner(name)])[name]
-
-
-@pytest.mark.parametrize("observation_mode", ["full", "delta"])
-def test_golden_transcripts(golden, observation_mode):
-    rng = random.Random(0)
-
-    def actor(env, agent):
-        if env.state().actions_left == 12:
-            return "Let me think about it."
-        policy = "random" if env.turn == 0 else "oracle"
-        return env.scripted_action(agent, policy, rng)
-
-    env = pettingllms.make(
-        "panel_v0", checks=False, split="validation", observation_mode=observation_mode
-    )
-    golden(f"panel_{observation_mode}", transcript_of(env, 4, actor))
 
 
 def test_the_moderator_chooses_who_speaks():
@@ -171,16 +151,9 @@ def test_gymnasiums_own_check_passes_for_every_expert(expert):
     check_gymnasium_env(env, skip_render_check=True)
 
 
-@pytest.mark.parametrize("level", [None, *PanelEnv.difficulties.names])
-def test_the_oracle_takes_the_fewest_actions(level):
-    env = pettingllms.make("panel_v0", checks=False, difficulty=level, split="test")
-    for seed in range(5):
-        env.reset(seed=seed)
-        steps = play(env, scripted_actor("oracle", random.Random(0)))
-        assert steps[-1]["info"]["success"]
-        assert len(steps) == steps[-1]["info"]["shortest"]
-        speakers = [step["agent"] for step in steps]
-        assert speakers[::2] == ["moderator_0"] * len(speakers[::2])
+def test_the_moderator_has_every_second_action_of_the_oracle():
+    speakers = [s["agent"] for s in play(started(), scripted_actor("oracle", random.Random(0)))]
+    assert speakers[::2] == ["moderator_0"] * len(speakers[::2])
 
 
 def test_actions_left_are_those_of_the_episode():
@@ -243,63 +216,6 @@ def test_requests_that_cannot_be_met_are_refused():
         pettingllms.make("panel_v0", experts=4, known=2, needed=3, links=2)
     with pytest.raises(InvalidArgument, match="invalid experts: got 7"):
         pettingllms.make("panel_v0", experts=7)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("#### 1 b", GiveFloor(1, "b")),
-        ("Let us see.\n#### expert_2 C", GiveFloor(2, "c")),
-        ("#### 1, b", GiveFloor(1, "b")),
-        ("#### Ask 1 b", GiveFloor(1, "b")),
-        ("#### I ask expert 1 for b, or 2.", None),
-        ("#### ask expert 1 for b", GiveFloor(1, "b")),
-        ("#### expert 1: b?", GiveFloor(1, "b")),
-        ("#### = 12", FinalAnswer(12)),
-        ("#### =7.", FinalAnswer(7)),
-        ("#### a + b = 12", FinalAnswer(12)),
-        ("#### The answer is 2", FinalAnswer(2)),
-        ("#### the sum is 12", FinalAnswer(12)),
-        ("#### \\boxed{= 12}", FinalAnswer(12)),
-        ("#### 1 b\nSo far so good.\n#### = 12", FinalAnswer(12)),
-        ("#### 1 b\n#### = 12", None),  # the shape of a copied example
-        ("#### b = 7", None),  # what experts say
-        ("", None),
-        ("1 b", None),
-        ("#### 3 b", None),
-        ("#### b", None),
-        ("#### 12", None),
-        ("#### = x", None),
-        ("#### = -3", None),
-    ],
-)
-def test_what_moderators_write(text, expected):
-    found = read_moderator(text, 3, is_marked=True)
-    assert isinstance(found, ParseError) if expected is None else found == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("#### b is 7", Statement("b", 7)),
-        ("#### b = 7", Statement("b", 7)),
-        ("#### b: 7", Statement("b", 7)),
-        ("#### b7", Statement("b", 7)),
-        ("#### The value of b is 7.", Statement("b", 7)),
-        ("#### 7", Statement("c", 7)),
-        ("#### The answer is 7", Statement("c", 7)),
-        ("#### pass", Statement("", 0)),
-        ("", None),
-        ("b is 7", None),
-        ("#### b is 12", None),
-        ("#### not b: 7", None),
-        ("#### b = 7, d = 2", None),
-        ("#### I do not know", None),
-    ],
-)
-def test_what_experts_write(text, expected):
-    found = read_expert(text, "c", is_marked=True)
-    assert isinstance(found, ParseError) if expected is None else found == expected
 
 
 def test_experts_may_copy_what_they_read():
@@ -391,25 +307,6 @@ def test_statements_with_links_are_read_back(name, value, other, sign):
     said = Statement(name, value if other and sign > 0 else abs(value), other, sign if other else 1)
     for text in (statement_text(said), statement_text(said).replace(" ", "")):
         assert read_expert(f"#### {text}", "c", True, True) == said
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("b is a + 5", Statement("b", 5, "a")),
-        ("b = 5 + a", Statement("b", 5, "a")),
-        ("b = a", Statement("b", 0, "a")),
-        ("I know that b equals 12 - a.", Statement("b", 12, "a", -1)),
-        ("pass", Statement("", 0)),
-        ("7", None),
-        ("a + 5", None),
-        ("b = a + c", None),
-        ("b = -a", None),
-    ],
-)
-def test_what_experts_write_with_links(text, expected):
-    found = read_expert(f"#### {text}", "b", True, True)
-    assert isinstance(found, ParseError) if expected is None else found == expected
 
 
 def test_links_are_facts_that_are_true_or_false():

@@ -5,17 +5,13 @@ import random
 import pytest
 
 import pettingllms
-from pettingllms.testing import play, transcript_of
-from pettingllms.testing.play import scripted_actor
 from pettingllms.types import ParseError
-from pettingllms_envs.relay import RelayEnv
-from pettingllms_envs.relay.rules import Fill, Level, blank
+from pettingllms_envs.relay.rules import Level, blank
 from pettingllms_envs.relay.text import (
     Build,
     fills_text,
     legend_text,
     read_build,
-    read_message,
     symbol_words,
 )
 
@@ -37,32 +33,6 @@ def started(seed=0, **kwargs):
 
 def parts(env, agent):
     return env.infos[agent]["reward_parts"]
-
-
-@pytest.mark.parametrize("observation_mode", ["full", "delta"])
-def test_golden_transcripts(golden, observation_mode):
-    rng = random.Random(0)
-
-    def actor(env, agent):
-        if env.turn == 0:
-            return {"witness_0": "Hm.", "builder_0": "#### ? what is in row 1"}[agent]
-        return env.scripted_action(agent, "random" if env.turn == 1 else "oracle", rng)
-
-    env = pettingllms.make(
-        "relay_v0", checks=False, split="validation", observation_mode=observation_mode
-    )
-    golden(f"relay_{observation_mode}", transcript_of(env, 4, actor))
-
-
-@pytest.mark.parametrize("level", [None, *RelayEnv.difficulties.names])
-def test_the_oracle_takes_as_many_turns_as_the_certificate(level):
-    env = pettingllms.make("relay_v0", checks=False, difficulty=level, split="test")
-    for seed in range(3):
-        env.reset(seed=seed)
-        steps = play(env, scripted_actor("oracle", random.Random(0)))
-        assert steps[-1]["info"]["success"]
-        assert steps[-1]["info"]["turn"] + 1 == steps[-1]["info"]["turns_needed"]
-        assert not any(step["info"]["num_cut"] for step in steps)
 
 
 def test_nothing_that_the_builder_reads_depends_on_the_target():
@@ -166,57 +136,6 @@ def test_limits_are_in_the_infos():
     env.step("#### hello")
     info = env.infos["witness_0"]
     assert 350 < info["message_bits"] < info["board_bits"] < 380
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("#### Q b3 d5", ((1, 2, 1, 4, 3),)),
-        ("#### Q d5 b3", ((1, 2, 1, 4, 3),)),
-        ("#### q b3-d5; W a1", ((1, 2, 1, 4, 3), (3, 0, 0, 0, 0))),
-        (
-            "#### Q b3 d5, B: h8 and empty a1 to a8",
-            ((1, 2, 1, 4, 3), (2, 7, 7, 7, 7), (0, 0, 0, 7, 0)),
-        ),
-        ("#### fill Q b3", ((1, 2, 1, 2, 1),)),
-        ("I think so.\n#### `D c2`", ((4, 1, 2, 1, 2),)),
-        ("#### K b3", None),  # a letter of the witness
-        ("#### Q b9", None),
-        ("#### Q i3", None),
-        ("#### Q b0", None),
-        ("#### b3 d5", None),
-        ("#### red star b3", None),
-        ("#### 1 b3", None),
-        ("#### Q b3\n#### W b3", None),
-        ("#### " + "Q b3;" * 21, None),
-        ("####", None),
-        ("#### ?", None),
-        ("Q b3", None),
-        ("", None),
-    ],
-)
-def test_what_builders_write(text, expected):
-    found = read_build(text, LEVEL, is_marked=True)
-    if expected is None:
-        assert isinstance(found, ParseError)
-    else:
-        assert found == Build(tuple(Fill(*one) for one in expected), "")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("#### red star b3 d5", "red star b3 d5"),
-        ("Let me see.\n#### Red Star, b3!", "red star, b3"),
-        ("#### \u4e00", None),
-        ("#### ", None),
-        ("red star b3 d5", None),
-        ("", None),
-    ],
-)
-def test_what_witnesses_write(text, expected):
-    found = read_message(text, is_marked=True)
-    assert isinstance(found, ParseError) if expected is None else found == expected
 
 
 def test_symbols_have_the_shortest_words_that_tell_them_apart():

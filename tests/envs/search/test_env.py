@@ -8,7 +8,7 @@ import pytest
 import pettingllms
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS
-from pettingllms.testing import play, transcript_of
+from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.search import SearchEnv
 
@@ -34,21 +34,6 @@ def started(**kwargs):
 
 def parts(env, agent):
     return env.infos[agent]["reward_parts"]
-
-
-@pytest.mark.parametrize("style", ["names", "letters"])
-@pytest.mark.parametrize("observation_mode", ["full", "delta"])
-def test_golden_transcripts(golden, style, observation_mode):
-    rng = random.Random(0)
-
-    def actor(env, agent):
-        if env.turn == 0:
-            return "Let me think about it."
-        return env.scripted_action(agent, "oracle", rng)
-
-    kwargs = {"style": style, "observation_mode": observation_mode, "documents": 12}
-    env = pettingllms.make("search_v0", checks=False, split="validation", **kwargs)
-    golden(f"search_{style}_{observation_mode}", transcript_of(env, 3, actor))
 
 
 @pytest.mark.parametrize("level", [None, *SearchEnv.difficulties.names])
