@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -314,6 +315,9 @@ class _Handler(BaseHTTPRequestHandler):
         if status == 0:  # break the connection off
             self.close_connection = True
             return
+        while status < 0:  # a byte now and then, until the client leaves
+            self.wfile.write(b"x")
+            time.sleep(0.05)
         data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))

@@ -134,6 +134,13 @@ def test_a_server_that_breaks_off_and_is_ill_is_left_out(servers, requests):
     assert num_generated(servers[0]) == before + 10
 
 
+def test_a_server_that_never_finishes_its_answer_is_left_out(servers, requests, caplog):
+    engine = connect(servers[:2], timeout_s=3.0)
+    servers[0].script = {"/inference/v1/generate": (-1, "")}
+    assert all(len(group) == 2 for group in generate(engine, requests[:2]))
+    assert "is taken out: no answer within 3 s (timeout_s)" in caplog.text
+
+
 def test_errors_of_a_healthy_server_are_tried_again(servers, requests):
     engine = connect(servers[:1], num_attempts=3)
     servers[0].script = {"/inference/v1/generate": [(500, "x"), (0, ""), None, (500, "y")]}
