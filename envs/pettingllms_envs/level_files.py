@@ -22,11 +22,7 @@ def read_levels(
 ) -> tuple[LevelT, ...]:
     """The levels that an environment was given.
 
-    Args:
-        levels: A path or glob pattern of UTF-8 files, read in sorted order; or a list of level
-            texts.
-        read_file: Reader of the text of a file of levels.
-        read_one: Reader of one level text.
+    They are texts, or a path or glob pattern of UTF-8 files, which are read in sorted order.
 
     Raises:
         InvalidArgument: If no file matches, or the list is empty or holds something else.
@@ -60,14 +56,10 @@ def read_blocks(
     allowed: str,
     is_remark: Callable[[str], object] = lambda line: False,
 ) -> list[LevelT]:
-    """Read the text of a file whose levels are divided by blank lines.
+    """Read the text of a file whose levels are divided by blank lines, and by lines with a remark.
 
-    Args:
-        text: The text.
-        read_one: Reader of one level text; what it is given begins with as many line breaks as the
-            level has lines before it, so that errors name the line of the file.
-        allowed: What a file may hold, for the error of one that holds no level.
-        is_remark: Whether a line divides levels as a blank one does.
+    What `read_one` is given begins with as many line breaks as the level has lines before it, so
+    that errors name the line of the file.
 
     Raises:
         LevelFormatError: As `read_one`, or if there is no level.

@@ -76,11 +76,7 @@ def read_program(text: str) -> str | ParseError:
 
 @lru_cache(maxsize=256)
 def run_program(source: str, stdin: str) -> ProgramRun:
-    """Run a program in the sandbox, or return what the same program did on the same input before.
-
-    Args:
-        source: A Python 3 program.
-        stdin: What it can read.
+    """Run a program in the sandbox, or tell what the same program did on the same input before.
 
     Raises:
         SandboxError: If the sandbox failed, so that nothing is known about the program.

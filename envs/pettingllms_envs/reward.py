@@ -59,9 +59,7 @@ class Costs(NamedTuple):
 def costs(max_turns: int, max_illegal: int) -> Costs:
     """The costs of one answer; those of an episode add up to at most 0.05 per agent.
 
-    Args:
-        max_turns: Turns of an episode.
-        max_illegal: Illegal moves of one answer that cost as much as an empty answer.
+    So many illegal moves (`max_illegal`) cost as much as an empty answer.
     """
     return Costs(-MALFORMED / max_turns, -EMPTY / max_turns, -ILLEGAL / max_turns / max_illegal)
 
@@ -69,13 +67,9 @@ def costs(max_turns: int, max_illegal: int) -> Costs:
 def shaped(distance: float, start: float) -> float:
     """The potential at a distance d from solved, in [`LOST`, `PROGRESS`].
 
-    With d0 the distance of the first state it is `PROGRESS` * (1 - d / d0) up to d0, and beyond it
-    `LOST` * (1 - d0 / d). The team's reward is its difference, undiscounted, so that every closed
-    loop adds up to 0.
-
-    Args:
-        distance: d; negative if the state certainly cannot be solved any more.
-        start: d0, positive.
+    With d0 > 0 the distance of the first state it is `PROGRESS` * (1 - d / d0) up to d0, and beyond
+    it `LOST` * (1 - d0 / d); it is `LOST` for d < 0, a state that certainly cannot be solved any
+    more. The team's reward is its difference, undiscounted, so that every closed loop adds up to 0.
 
     Source: potential-based shaping (Ng, Harada, Russell 1999).
     """
@@ -87,13 +81,7 @@ def shaped(distance: float, start: float) -> float:
 
 
 def costs_text(costs: Costs, illegal: str, reward: str) -> str:
-    """The sentence that prompts say about costs.
-
-    Args:
-        costs: The costs of one answer.
-        illegal: What `costs.illegal` is the cost of: `"illegal move"`.
-        reward: `"shaped"`, or `"outcome"`: then nothing costs anything.
-    """
+    """The sentence that prompts say about costs; `illegal` says of what: `"illegal move"`."""
     if reward == "outcome":
         return "Only a solved task is rewarded."
     malformed, empty, each = (f"{-cost:.3g}" for cost in costs)
@@ -106,11 +94,8 @@ def costs_text(costs: Costs, illegal: str, reward: str) -> str:
 def fault_text(costs: Costs, fault: str, rewarded: str, reward: str) -> str:
     """The sentence on costs of a game in which one answer is one choice.
 
-    Args:
-        costs: The costs of one answer.
-        fault: What `costs.empty` is the cost of: `"a search that finds nothing new"`.
-        rewarded: What alone is rewarded if only the outcome is.
-        reward: `"shaped"` or `"outcome"`.
+    `fault` is what an empty answer's cost is for (`"a search that finds nothing new"`), `rewarded`
+    what alone is rewarded if only the outcome is.
     """
     if reward == "outcome":
         return f"Only {rewarded} is rewarded."

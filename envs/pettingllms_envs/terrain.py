@@ -169,17 +169,10 @@ class Terrain:
     def glide(
         self, cell: int, move: str, opened: int, blocked: int = 0, is_player: bool = True
     ) -> int:
-        """Where a player or a box that is moved comes to rest.
+        """Where a player or a box that is moved comes to rest; `cell` itself if it cannot move.
 
-        Args:
-            cell: Where it is.
-            move: One of U D L R.
-            opened: The keys that have been found.
-            blocked: Bit-board of cells that cannot be entered for other reasons.
-            is_player: Whether it is a player, who can enter keys.
-
-        Returns:
-            The number of a cell, `cell` itself if it cannot move.
+        `opened` are the keys that have been found, `blocked` is a bit-board of cells that cannot be
+        entered for other reasons. Boxes cannot enter keys.
         """
         change, ground, passable = self.delta[move], self.ground, _passable(move, opened, is_player)
         while True:
@@ -200,15 +193,9 @@ class Terrain:
 
 
 def drawn(rng: random.Random, free: list[int], num_rules: int) -> tuple[dict[int, str], str]:
-    """Draw cells with rules on a board, and the letters that mean them.
+    """Draw cells with rules on the free cells of a board: cell -> its symbol, and the rules' lines.
 
-    Args:
-        rng: The only source of chance.
-        free: The free cells.
-        num_rules: How many of the three rules: ice, one-way cells, keys and doors.
-
-    Returns:
-        Cell -> its symbol, and the lines of the rules.
+    There are three rules: ice, one-way cells, keys and doors.
     """
     kinds = rng.sample(range(MAX_RULES), num_rules)
     symbols: list[str] = []

@@ -25,13 +25,8 @@ def outputs_match(actual: str, expected: str, *, exact: bool = False) -> bool:
 
     By default the texts are compared token by token; spaces and line ends only separate tokens.
     Tokens must be equal, except that a decimal number may differ from an expected number by the
-    relative or absolute `TOLERANCE`; integers are compared exactly, however long.
-
-    Args:
-        actual: What the program printed.
-        expected: What it should have printed.
-        exact: Compare character by character; only line-end style and the very last line end are
-            free.
+    relative or absolute `TOLERANCE`; integers are compared exactly, however long. With `exact` only
+    line-end style and the very last line end are free.
     """
     # Editors add or drop the last line end; nobody means it.
     if exact:
@@ -107,12 +102,7 @@ def inputs_match(given: str, other: str, *, is_call: bool) -> bool:
     """Whether two inputs say the same, however they are written.
 
     Standard inputs are compared token by token and numbers by value, so `017` is `17` and `2.0` is
-    `2`; arguments of a function are compared as JSON values.
-
-    Args:
-        given: An input.
-        other: Another input.
-        is_call: Whether the inputs are JSON lists of a function's arguments.
+    `2`; arguments of a function (`is_call`) are compared as JSON values.
     """
     if is_call:
         value = json_or_none(given)

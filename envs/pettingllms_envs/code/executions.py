@@ -68,20 +68,11 @@ def execute(
     max_slow: int = MAX_SLOW_RUNS,
     output_bytes: int = 0,
 ) -> list[Execution]:
-    """Run a program on inputs, in portions; stop when it was too slow.
+    """Run a program on inputs, in portions; there are fewer executions where it was too slow.
 
-    Args:
-        sandbox: Where it runs.
-        problem: Says whether a function is called, and how long a run may take.
-        program: Source of the program.
-        inputs: The inputs, in order.
-        is_right: Called with every execution, in order. After the first that is not right, runs
-            get `SHORT_LIMIT_S`.
-        max_slow: Number of runs over the time limit after which there are no others.
-        output_bytes: Bytes that a run may print, 128 KiB if that is more.
-
-    Returns:
-        One execution per input, or fewer, where the program was too slow.
+    `is_right` is called with every execution, in order. After the first that is not right, runs get
+    `SHORT_LIMIT_S`; after `max_slow` runs over the time limit there are no others. A run may print
+    128 KiB, or `output_bytes` if that is more.
 
     Raises:
         SandboxError: The sandbox itself failed.

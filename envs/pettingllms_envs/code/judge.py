@@ -7,8 +7,8 @@ import hashlib
 import sys
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pettingllms.sandbox import Sandbox, default_sandbox
 from pettingllms_envs.code.comparison import (
@@ -28,6 +28,8 @@ from pettingllms_envs.code.executions import (
 )
 from pettingllms_envs.code.known_bad import BadProgram, find_bad_programs, thoughtless_tests
 from pettingllms_envs.datasets import CodeProblem, CodeTest
+
+T = TypeVar("T")
 
 ENTRY_BYTES = 300
 """What an entry takes besides its value: the digest, its place in the table, and their lists."""
@@ -50,9 +52,8 @@ def size_of(value: object) -> int:
 class Memory:
     """A table bounded by bytes, from which the least recently used entry goes first. Thread-safe.
 
-    Args:
-        max_bytes: Bound on all entries together, by `size_of` and `ENTRY_BYTES`. What alone takes
-            more is not kept.
+    All entries together take at most `max_bytes`, by `size_of` and `ENTRY_BYTES`. What alone takes
+    more is not kept.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -125,24 +126,33 @@ class Judge:
         """
         # The time limit is part of the key: the same program may end well under a longer one.
         key = key_of("run", program, problem.function_name, problem.time_limit_s, tuple(inputs))
-        known: tuple[Execution, ...] | None = self._memory.recall(key)
-        if known is not None:
-            return known
-        # If any run was starved meanwhile, by any thread, nothing found is remembered: a slow
-        # moment of the machine must not become a lasting verdict.
-        num_starved = self._num_starved
-        found = self._execute(problem, program, inputs)
-        runs = (*found, *([NOT_RUN] * (len(inputs) - len(found))))
+
+        def find() -> tuple[Execution, ...]:
+            found = self._execute(problem, program, inputs)
+            return (*found, *([NOT_RUN] * (len(inputs) - len(found))))
+
         # Large outputs are cheap to compute again and expensive to keep.
-        is_short = sum(len(run.output) for run in runs) <= _MAX_REMEMBERED_CHARS
-        if is_short and self._num_starved == num_starved:
-            self._memory.remember(key, runs)
-        return runs
+        return self._recalled(
+            key, find, lambda runs: sum(len(run.output) for run in runs) <= _MAX_REMEMBERED_CHARS
+        )
+
+    def _recalled(
+        self, key: bytes, find: Callable[[], T], is_kept: Callable[[T], bool] = lambda found: True
+    ) -> T:
+        known: T | None = self._memory.recall(key)
+        if known is None:
+            # If any run was starved meanwhile, by any thread, nothing found is remembered: a slow
+            # moment of the machine must not become a lasting verdict.
+            num_starved = self._num_starved
+            known = find()
+            if self._num_starved == num_starved and is_kept(known):
+                self._memory.remember(key, known)
+        return known
 
     def passes(
         self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]
     ) -> tuple[bool, ...]:
-        """Return, test by test, whether a program passes.
+        """Whether a program passes, test by test.
 
         The work for a wrong program is bounded: after the first failed test each run gets at most
         `SHORT_LIMIT_S`, and after `MAX_SLOW_RUNS` runs that exceed their limit all other tests
@@ -154,16 +164,13 @@ class Judge:
         # Golden tests may be megabytes and are no model's text: Python keeps the hash of each.
         parts = (program, problem.function_name, problem.time_limit_s, len(tests), hash(tests))
         key = key_of("passes", *parts)
-        known: tuple[bool, ...] | None = self._memory.recall(key)
-        if known is None:
-            num_starved = self._num_starved
+
+        def find() -> tuple[bool, ...]:
             verdicts = self._verdicts(problem, program, tests, MAX_SLOW_RUNS)
-            # Tests that were not run any more count as failed: that is the documented price of
-            # slowness.
-            known = (*verdicts, *([False] * (len(tests) - len(verdicts))))
-            if self._num_starved == num_starved:
-                self._memory.remember(key, known)
-        return known
+            # Tests that were not run any more count as failed: the documented price of slowness.
+            return (*verdicts, *([False] * (len(tests) - len(verdicts))))
+
+        return self._recalled(key, find)
 
     def quick_verdicts(
         self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]
@@ -209,14 +216,10 @@ class Judge:
             SandboxError: The sandbox itself failed.
         """
         key = key_of("bad", problem.id, problem.solution, hash(problem))
-        known: tuple[BadProgram, ...] | None = self._memory.recall(key)
-        if known is None:
-            num_starved = self._num_starved
-            verdicts = functools.partial(self.quick_verdicts, problem)
-            known = find_bad_programs(problem, verdicts, self.easy_tests(problem, ()))
-            if self._num_starved == num_starved:
-                self._memory.remember(key, known)
-        return known
+        verdicts = functools.partial(self.quick_verdicts, problem)
+        return self._recalled(
+            key, lambda: find_bad_programs(problem, verdicts, self.easy_tests(problem, ()))
+        )
 
     def easy_tests(self, problem: CodeProblem, passing: Sequence[str]) -> tuple[CodeTest, ...]:
         """The right and new ones of `thoughtless_tests`; none where nobody can be asked.
@@ -378,14 +381,9 @@ def worth_of_tests(
     tests: tuple[CodeTest, ...],
     passing: Sequence[str],
 ) -> Worth:
-    """What tests are worth.
+    """What tests are worth, of which there is at least one.
 
-    Args:
-        judge: Runs the programs.
-        problem: The problem that the tests are for.
-        tests: The tests, at least one.
-        passing: Programs of the episode that passed all golden tests; they judge where the problem
-            has no solution.
+    Programs of the episode that passed all golden tests judge where the problem has no solution.
 
     Raises:
         SandboxError: The sandbox itself failed.

@@ -47,15 +47,10 @@ def find_bad_programs(
     """Programs that judge the tests for a problem; the same ones at every call.
 
     They are the source's own wrong programs and, where these are few, variants of its solution.
-    Each fails a golden test, passes another test, and ends in time on all of them: what fails
-    every test is no challenge, and neither is what an easy one exposes. Programs that pass the
-    examples come first, because only these show what a test adds to the examples; others fill up
-    to `ENOUGH_BAD_PROGRAMS`, those that the fewest golden tests expose first.
-
-    Args:
-        problem: The problem.
-        verdicts: Runs a program on tests.
-        easy_tests: Right tests that take no thought; programs that fail one are left out.
+    Each fails a golden test, passes another test, and ends in time on all of them: what fails every
+    test is no challenge, and neither is what one of the easy tests exposes. Programs that pass the
+    examples come first, because only these show what a test adds to the examples; others fill up to
+    `ENOUGH_BAD_PROGRAMS`, those that the fewest golden tests expose first.
 
     Raises:
         SandboxError: The sandbox itself failed.

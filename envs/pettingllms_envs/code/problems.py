@@ -46,14 +46,7 @@ def problem_table(
     labels: str | Sequence[str] | None,
     max_tests: int | None,
 ) -> Mapping[str, CodeProblem]:
-    """The problems of an environment, by id.
-
-    Args:
-        source: `"builtin"`, a file or hub data set, or problems in memory.
-        split: See `code_problems`; None: all.
-        schema: Schema of a file or hub data set.
-        labels: Difficulties to keep, in the source's own words; None: all.
-        max_tests: Maximum number of golden tests of a problem, the first ones; None: all.
+    """The problems of an environment, by id; arguments as those of `CodeEnv`.
 
     Raises:
         InvalidArgument: An argument is out of its range.

@@ -38,12 +38,9 @@ def read_program(text: str) -> str | ParseError:
 
 
 def read_tests(text: str, limit: int, is_call: bool) -> tuple[CodeTest, ...] | ParseError:
-    """Read the last tests of a text: pairs of an ```input and an ```output block.
+    """Read the last tests of a text, at most `limit` pairs of an ```input and an ```output block.
 
-    Args:
-        text: What a tester wrote.
-        limit: Maximum number of tests that are taken.
-        is_call: Whether a test calls a function, so that both blocks must be JSON.
+    Both blocks of a test that calls a function must be JSON.
     """
     pairs = _test_pairs(text)
     if isinstance(pairs, ParseError):

@@ -85,16 +85,9 @@ class OverlapReport:
 
 
 def check(source: str | Path, *, split: str | None = None, schema: str | None = None) -> DataReport:
-    """Report what a source holds: rows, usable problems, and the reason of every skipped row.
+    """What a source holds: rows, usable problems, and the reason of every skipped row.
 
-    Args:
-        source: A file or hub data set; see `read_rows`.
-        split: Split of a hub data set.
-        schema: One of `SCHEMAS`; None: recognised by the fields.
-
-    Raises:
-        InvalidArgument: As in `load_code_problems`.
-        MissingDependency: The source needs the extra `data`.
+    Arguments and errors are those of `load_code_problems`.
     """
     loaded = load(source, split=split, schema=schema)
     kind = SCHEMAS[loaded.schema].kind

@@ -44,14 +44,7 @@ def math_problems(source: str, split: str | None, schema: str | None) -> tuple[M
 
 
 def check_source(source: object, split: object, schema: object, record: type) -> None:
-    """Refuse a source of the wrong kind: no name and no path, nor problems in memory.
-
-    Args:
-        source: Name, path, or sequence of `record`.
-        split: Name of a split, or None; which names there are depends on the source.
-        schema: Name of a schema, or None.
-        record: `CodeProblem` or `MathProblem`.
-    """
+    """Refuse a source of the wrong kind: no name and no path, nor problems (`record`) in memory."""
     check_kind("split", split, str | None, "None or the name of a split")
     check_choice("schema", schema, SCHEMAS, none="recognised by the fields")
     if isinstance(source, str | Path):

@@ -258,6 +258,7 @@ class DiningEnv(TextEnv[DiningState]):
         self._costs, self._price = costs(max_turns, 1), -_MESSAGE / max_turns
         near = f"those who sit up to {sight} places away read it"
         listeners = "everybody reads it" if sight >= philosophers // 2 else near
+        # Prompts say what counts: an agent cannot mind a cost that it has never read.
         costs_text = _costs_text(self._costs, self._price, reward)
         limits = (philosophers, meals, max_turns, MAX_MESSAGE, listeners, costs_text)
         shown = dict(zip(LIMITS, limits, strict=True))
@@ -269,6 +270,7 @@ class DiningEnv(TextEnv[DiningState]):
 
     def _fitting(self, level: Level) -> Level:
         request, hunger, needed = self._request, level.start.hunger, level.shortest
+        # A level of a file has to fit the prompts, which say how many sit there and what they need.
         is_small = max(hunger) <= request.meals and needed <= self.max_turns
         if len(hunger) != request.philosophers or not is_small:
             raise InvalidArgument(

@@ -155,6 +155,7 @@ def shortest_schedule(table: Table) -> tuple[Choices, ...] | None:
     hands = [_hand(table, seat) for seat in range(seats)]
     # Whoever has the fewest plans is the first, for the round is made once for each of them.
     first = min(range(seats), key=lambda seat: table.hunger[seat])
+    # Upwards from what no schedule can beat: the first number of turns that works is the fewest.
     turns = _lower_bound(hands)
     while (found := _agreed(hands[first:] + hands[:first], turns)) is None:
         turns += 1
@@ -197,15 +198,11 @@ def _agreed(hands: list[Hand], turns: int) -> list[Deeds] | None:
 def _round(
     hands: list[Hand], turns: int, last: int, place: int, taken: int, failed: set[tuple[int, int]]
 ) -> list[Deeds] | None:
-    """Plans from a place on.
+    """Plans from a place among the hands on.
 
-    Args:
-        hands: All hands.
-        turns: Turns of a schedule.
-        last: Turns in which the first philosopher keeps the last one from a fork.
-        place: Place among the hands.
-        taken: Turns in which the philosopher before keeps this one from the left fork.
-        failed: Pairs of place and turns that are known to lead nowhere; is added to.
+    The first philosopher keeps the last one from a fork in the turns `last`, and the one before
+    keeps this one from the left fork in the turns `taken`. Pairs of place and `taken` that are
+    known to lead nowhere are added to `failed`.
     """
     if place == len(hands):
         return None if taken & last else []
@@ -217,6 +214,7 @@ def _round(
             plans = _plans(hands[place], turns).items()
             deeds = next(d for (left, r), d in plans if r == right and not left & taken)
             return [deeds, *rest]
+    # Round a table of twelve the same places come up again with the same forks taken.
     failed.add((place, taken))
     return None
 
@@ -226,6 +224,7 @@ def _least_taken(hand: Hand, turns: int, taken: int) -> tuple[int, ...]:
     """The least sets of turns in which a philosopher can keep the next one from a fork."""
     least: list[int] = []
     possible = {right for left, right in _plans(hand, turns) if not left & taken}
+    # A set that holds another one keeps the neighbour from more and helps nobody.
     for right in sorted(possible, key=int.bit_count):
         if not any(other & right == other for other in least):
             least.append(right)
@@ -326,15 +325,11 @@ class Request(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> Level:
-    """A random table with the requested properties.
+    """A random table with the properties of a checked request.
 
     Everybody wants 1 to `meals` meals, not all the same number if there is a choice, and a fork is
     held by one of its neighbours in one case of two. A shortest schedule leaves the turns that it
     takes until everybody knows the table, so that those who know only their part of it can play it.
-
-    Args:
-        rng: The only source of chance.
-        request: A checked request.
 
     Raises:
         UnreachableRequest: If 2,000 tables held none.
@@ -353,6 +348,7 @@ def generate(rng: random.Random, request: Request) -> Level:
             continue
         if request.split is not None and split_of(canonical_form(table)) != request.split:
             continue
+        # Last, since it takes longest: all other properties have been looked at by then.
         schedule = shortest_schedule(table)
         turns = 0 if schedule is None else len(schedule)
         if request.min_turns <= turns <= request.max_turns - request.to_talk:

@@ -204,6 +204,7 @@ def _parse_line(line: str, number: int) -> Level:
             raise LevelFormatError(f"fork {fork} is held by {holder!r}", number, allowed=allowed)
     forks = tuple(FREE if holder == "." else int(holder) for holder in holders)
     table = Table(forks, tuple(map(int, meals)))
+    # Two forks are a meal at the end of a turn, never the start of one.
     if any(forks.count(seat) == 2 for seat in range(seats)):
         raise LevelFormatError("somebody holds two forks", number, allowed=_FORMAT)
     schedule = shortest_schedule(table)
@@ -324,17 +325,12 @@ _NEED = re.compile(r"(?:I need )?(\d{1,2})")
 
 
 def choice_of(table: Table, turn: int, seat: int, policy: str, rng: random.Random) -> str:
-    """What a philosopher chooses who does not talk.
+    """What a philosopher chooses who does not talk, in a turn that is counted from 0.
 
-    Args:
-        table: The table at the start of the turn.
-        turn: Number of the turn, from 0.
-        seat: The philosopher.
-        policy: `"oracle"`: the part of a shortest schedule, the same for all; `"alternate"`: even
-            and odd seats eat in turns of two, the last seat of an odd number in a third one (no
-            deadlock and no conflict, but much waiting if needs differ); `"greedy"`: the left fork
-            if it is free, else the right one; `"random"`: a possible choice; `"wait"`: nothing.
-        rng: Source of chance.
+    Oracle takes its part of a shortest schedule, the same for all. With alternate, even and odd
+    seats eat in turns of two, the last seat of an odd number in a third one: no deadlock and no
+    conflict, but much waiting if needs differ. Greedy takes the left fork if it is free, else the
+    right one; random any possible choice.
     """
     if policy == "wait":
         return WAIT
@@ -360,17 +356,13 @@ def talk(
     """Choice and message of a philosopher who says the own need and waits for the others'.
 
     Once all have said theirs, all know the same table and follow the same shortest schedule. Who
-    does not hear from everybody plays `"alternate"` after the first words.
-
-    Args:
-        table: The table at the start of the turn; of its `hunger` only the own one is read.
-        turn: Number of the turn, from 0.
-        eaten: Meals that each has eaten.
-        seat: The philosopher.
-        heard: Philosophers within sight, the own one included -> the latest message.
+    does not hear from everybody plays alternate after the first words. Of the table's `hunger` only
+    the own one is read; `heard` has the latest message of everybody in sight, oneself included.
     """
+    # Only the agreed words are read: what else was said could be about another turn.
     said = {other: _NEED.fullmatch(text) for other, text in heard.items()}
     known = {other: int(found[1]) - eaten[other] for other, found in said.items() if found}
+    # What was said in an earlier turn still holds, for `known` takes off what was eaten since.
     if known.get(seat) != table.hunger[seat]:
         return WAIT, f"I need {eaten[seat] + table.hunger[seat]}"
     hunger, policy = table.hunger, "alternate"

@@ -43,20 +43,18 @@ from pettingllms_envs.fireworks.rules import (
 def action_of(state: FireworksState, policy: str, rng: random.Random) -> Action:
     """What the present player does.
 
-    Args:
-        state: The state.
-        policy: `"oracle"`: sees all cards, the deck too; `"conventions"`: sees what a player sees,
-            and takes a hint as a sign to play (`_by_conventions`); `"greedy"`: never hints, plays
-            the oldest card while a fuse may burn, then discards the oldest; `"random"`: anything
-            that is possible.
-        rng: Source of chance.
+    Oracle sees all cards, the deck too. Conventions sees what a player sees, and takes a hint as a
+    sign to play (`_by_conventions`). Greedy never hints: it plays the oldest card while a fuse may
+    burn, then discards the oldest. Random does anything that is possible.
     """
     if policy == "oracle":
         return _seeing_all(state)
     if policy == "conventions":
+        # Hidden before it is asked: the policy cannot use by mistake what a player does not see.
         return _by_conventions(hidden_from(state, state.player))
     if policy == "random":
         return rng.choice(actions_of(state))
+    # The last fuse is kept: without it the game would end at the first wrong card.
     may_discard = state.fuses == 1 and not fault_of(state, Discard(0))
     return Discard(0) if may_discard else Play(0)
 
@@ -75,6 +73,7 @@ def _seeing_all(state: FireworksState) -> Action:
         return Play(min(fitting, key=lambda slot: hand[slot].rank))
     is_full = state.hints == state.rules.hints
     missing = state.rules.target - state.score
+    # After the last card is drawn everybody has one turn: so many cards can still be played.
     has_time = missing < state.num_left + state.rules.players
     useless = [
         slot
@@ -104,9 +103,6 @@ def _by_conventions(view: FireworksState) -> Action:
     A hint says: the first card it points at that may fit does fit. So whoever was told plays that
     card, and nobody hints where it would not fit. Cards that no hint has pointed at are discarded,
     the oldest first.
-
-    Args:
-        view: What the present player sees.
     """
     hand = view.hands[view.player]
     sure = [slot for slot, held in enumerate(hand) if _surely(view, held, fits=True)]
@@ -132,6 +128,7 @@ def _surely(view: FireworksState, held: Held, *, fits: bool) -> bool:
     could_be = [
         card
         for card in map(Card._make, product(held.colours, held.ranks))
+        # A card whose copies are all seen elsewhere cannot be this one.
         if seen.count(card) + (view.stacks[card.colour] >= card.rank)
         < copies(card.rank, view.rules.ranks)
     ]
@@ -143,6 +140,7 @@ def _surely(view: FireworksState, held: Held, *, fits: bool) -> bool:
 def _meant(view: FireworksState, player: int) -> int | None:
     """The card that the last hint to a player says to play, if there was one."""
     for event in view.events[::-1]:
+        # Older hints were for a turn that the player has had since.
         if event.player == player:
             return None
         if isinstance(event.action, Hint) and event.action.player == player:
@@ -173,6 +171,7 @@ def _is_sign(view: FireworksState, hint: Hint) -> bool:
     slot = _first_that_may_fit(view, hint)
     if slot is None or _meant(view, hint.player) is not None:
         return False
+    # Two who are told of the same card would both play it, and the second burn a fuse.
     card = view.hands[hint.player][slot].card
     others = (seat for seat in range(view.rules.players) if seat != view.player)
     told = [(seat, _meant(view, seat)) for seat in others]
@@ -231,13 +230,9 @@ class Request(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> FireworksState:
-    """The first state of a random deal with the requested properties.
+    """The first state of a random deal with the properties of a checked request.
 
     The certificate is a game: the one that the oracle plays, seeing all cards.
-
-    Args:
-        rng: The only source of chance.
-        request: A checked request.
 
     Raises:
         UnreachableRequest: If the oracle won none of 500 deals.
@@ -247,6 +242,7 @@ def generate(rng: random.Random, request: Request) -> FireworksState:
     while attempts < ATTEMPTS:
         rng.shuffle(deck)
         start = deal(request.rules, tuple(deck))
+        # Cheap, and before the game is played: deals of other splits are no attempts.
         if request.split is not None and split_of(canonical_form(start)) != request.split:
             continue
         attempts += 1
@@ -277,6 +273,7 @@ def canonical_form(start: FireworksState) -> bytes:
     """
     drawn = tuple(dict.fromkeys(card.colour for card in start.deck[start.num_drawn :]))
     others = [colour for colour in range(start.rules.colours) if colour not in drawn]
+    # Colours that are still to be drawn have an order by themselves; only few are permuted.
     return min(_text(start, (*drawn, *order)) for order in permutations(others))
 
 

@@ -164,6 +164,7 @@ def _unknown(rules: Rules, card: Card) -> Held:
 def hidden_from(state: FireworksState, player: int) -> FireworksState:
     """What a player sees: the own cards are `HIDDEN`, and there is no deck."""
     hands = list(state.hands)
+    # What hints have told of the own cards stays: that is all that a player knows of them.
     hands[player] = tuple(held._replace(card=HIDDEN) for held in hands[player])
     return state._replace(deck=(), hands=tuple(hands))
 
@@ -199,6 +200,7 @@ def fault_of(state: FireworksState, action: Action) -> str:
 
 def actions_of(state: FireworksState) -> list[Action]:
     """What the present player can do."""
+    # Candidates are filtered by the one rule book: it cannot differ from what `fault_of` says.
     slots = range(len(state.hands[state.player]))
     rules = state.rules
     found: list[Action] = [kind(slot) for kind in (Play, Discard) for slot in slots]
@@ -214,6 +216,7 @@ def after(state: FireworksState, action: Action | None) -> FireworksState:
     A lost turn takes a hint, if one is left, so that no turn is passed for nothing.
     """
     if action is None:
+        # Otherwise silence would be a free pass, and better than a bad action.
         paid = state._replace(hints=max(0, state.hints - 1))
         return _passed_on(paid, Event(state.player, None))
     if isinstance(action, Hint):
@@ -240,8 +243,10 @@ def _without_card(state: FireworksState, action: Play | Discard) -> FireworksSta
         done = done._replace(discards=tuple(sorted((*state.discards, card))))
     if isinstance(action, Play) and not fits:
         done = done._replace(fuses=state.fuses - 1)
+    # A finished stack gives a hint back, as a discard does.
     elif isinstance(action, Discard) or card.rank == rules.ranks:
         done = done._replace(hints=min(state.hints + 1, rules.hints))
+    # New cards are the last: conventions go by the age of cards.
     kept = (*hand[: action.slot], *hand[action.slot + 1 :])
     if state.num_left:
         kept = (*kept, _unknown(rules, state.deck[state.num_drawn]))
@@ -269,6 +274,7 @@ def _passed_on(state: FireworksState, event: Event) -> FireworksState:
     last_turns = state.last_turns
     if last_turns is not None:
         last_turns -= 1
+    # Everybody has one more turn, whoever has drawn the last card included.
     elif not state.num_left:
         last_turns = players
     return state._replace(
@@ -283,6 +289,7 @@ def reachable(state: FireworksState) -> int:
     """The highest score that the discards leave: what is above a lost card is lost."""
     total = 0
     for colour, height in enumerate(state.stacks):
+        # One lost card takes all above it: a stack has no gaps.
         lost = (
             rank
             for rank in range(height + 1, state.rules.ranks + 1)

@@ -35,10 +35,7 @@ _HINT = re.compile(
 def read_action(text: str, rules: Rules, is_marked: bool) -> Action | ParseError:
     """Read what a player does: `play 2`, `discard 1`, `hint 1 red`, `hint player 1 rank 3`.
 
-    Args:
-        text: What the player wrote; `P2`, `D1`, `H1R` and `H13` are read too.
-        rules: The cards of the game.
-        is_marked: Whether the action must follow `####`.
+    `P2`, `D1`, `H1R` and `H13` are read too. `is_marked`: the action must follow `####`.
     """
 
     def fits(said: str) -> Action | ParseError:

@@ -94,6 +94,7 @@ class AnswerEnv(TextEnv[MathState]):
         super().__init__(stages=stages, max_turns=max_turns, **shell)
         bounds = checked_range(difficulty_range)
         self._tasks = tasks_of(source, split, bounds)
+        # Tasks have scorers of their own: they need no verifier, and not its library.
         if self._tasks is None:
             self._draw = problem_source(source, split, schema, bounds, families)
             self._verifier = verifier or default_verifier()
@@ -145,6 +146,7 @@ class AnswerEnv(TextEnv[MathState]):
         work = excerpt(action.text)
         if answer is None:
             return Attempt(agent, None, work, report, ""), info
+        # Judged at once, for the local reward; no prompt ever shows it.
         verdict = self._verdict(state.problem, answer)
         info |= {"answer": answer, "verdict": str(verdict.outcome)}
         return Attempt(agent, answer, work, report, str(verdict.outcome)), info
@@ -166,6 +168,7 @@ class AnswerEnv(TextEnv[MathState]):
         if result.status is Status.SANDBOX_ERROR:
             raise SandboxError(f"the sandbox failed: {one_line(result.stderr, 500)}")
         if result.status is not Status.OK:
+            # The last line of a traceback names the error; the rest would fill the team's prompts.
             cause = one_line(last_printed(result.stderr) or "", 200)
             return None, f"{result.status}: {cause}" if cause else str(result.status)
         # Answers of tasks may have several lines: boards, grids, matrices.
@@ -205,6 +208,7 @@ class AnswerEnv(TextEnv[MathState]):
 
         def equivalent(first: str, second: str) -> bool:
             nonlocal num_failures
+            # Equal texts agree, also those that no verifier can read.
             if first == second:
                 return True
             if first in failed or second in failed or num_failures >= MAX_FAILURES:

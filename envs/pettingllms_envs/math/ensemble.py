@@ -214,6 +214,8 @@ class MathEnsembleEnv(AnswerEnv):
         after = with_attempt(state, attempt)
         rise = value_of(after, agent) - value_of(state, agent)
         cost = self._cost(attempt)
+        # Candidates are paid for their own answers alone; what the judge makes of them is its
+        # merit.
         if agent != JUDGE:
             return Transition(after, 0.0, rise + cost, info=info)
         info |= self._baselines(state) | {"final_answer": None}
@@ -228,6 +230,7 @@ class MathEnsembleEnv(AnswerEnv):
         if before.turn + 1 == self.max_turns:
             return True
         earlier, now = standing_of(before, JUDGE), after.current[-1].answer
+        # A judge without a readable answer has settled nothing, and is asked again.
         if earlier is None or earlier.answer is None or now is None:
             return False
         return self._equivalent(after)(earlier.answer, now)
@@ -250,6 +253,7 @@ class MathEnsembleEnv(AnswerEnv):
             answer = "0"
         elif agent == JUDGE and policy in ("majority", "formula"):
             answer = self._baselines(state)["majority_answer"] or "0"
+        # Candidates that err in two of five cases leave a vote something to do.
         elif policy == "majority" and rng.random() < 0.4:
             answer = str(rng.randint(0, 9))
         elif policy == "formula" and role_of(agent) == "tool" and formula is not None:

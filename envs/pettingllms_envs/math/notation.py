@@ -89,6 +89,7 @@ def normalised(text: str) -> str:
 
 def _bare(text: str) -> str:
     r"""A text without full stops and wrappers around it, in any order: `$\boxed{5}$.`."""
+    # Bounded: a model can nest wrappers without end, and each round reads the whole text.
     for _ in range(_MAX_WRAPPERS):
         inside = text.strip()
         inside = inside if inside.endswith("..") else inside.rstrip(".").rstrip()
@@ -134,6 +135,7 @@ def drops_duplicates(reference: str, candidate: str) -> bool:
     Lists in brackets are left to the verifier: in braces they are sets.
     """
     wanted, given = _counted(reference), _counted(candidate)
+    # Nothing is there twice, so that sets say enough; most answers end here.
     if max((*wanted.values(), *given.values()), default=0) < 2:
         return False
     return wanted.total() != given.total() or any(
@@ -158,12 +160,14 @@ def without_unit(text: str, unit: str) -> str:
     if not unit:
         return text
     word = re.escape(unit.strip().lstrip("\\"))
+    # Plurals too; the unit comes from a data set and is escaped, for it may be a sign.
     ending = rf"\s*(\\[,;: ]\s*)?(\\(text|mathrm|textrm|rm)\s*\{{\s*)?\\?{word}s?\s*\}}?\s*$"
     return re.sub(ending, "", text)
 
 
 def as_integer(text: str) -> int | None:
     """The integer that a text is, or None if it is anything else."""
+    # Python refuses to convert thousands of digits, and takes quadratic time for fewer.
     short = len(text) <= MAX_ANSWER_CHARS
     return int(text) if short and _INTEGER.fullmatch(text) else None
 
@@ -248,12 +252,10 @@ def unit_named(text: str) -> Unit | None:
 
 
 def split_unit(text: str, *, is_quantity: bool) -> tuple[str, Unit | None]:
-    r"""A text without the unit at its end, and the unit; the text itself where none is.
+    """A text without the unit at its end, and the unit; the text itself where none is.
 
-    Args:
-        text: An answer such as `45\text{ minutes}`.
-        is_quantity: Whether a unit is expected. If not, a single letter is a symbol (`5m`), unless
-            it is marked as text, and a percentage is a number.
+    Where no quantity is expected, a single letter is a symbol (`5m`), unless it is marked as text,
+    and a percentage is a number.
     """
     for gap in _BEFORE.finditer(text):
         found = _ENDING.fullmatch(text, gap.start())
@@ -271,6 +273,7 @@ def _unit(found: re.Match[str]) -> Unit | None:
     is_closed = (found["macro"] is None) == (found["end"] is None)
     if name is None or not is_closed:
         return None
+    # A power stands inside or outside of the markup, or is a word; two of them are no unit.
     powers = [int(power) for power in (found[4], found[6]) if power]
     powers += [_POWERS[found["power"]]] if found["power"] else []
     return Unit(name, powers[0] if powers else 1) if len(powers) < 2 else None
@@ -377,9 +380,7 @@ def _highest_power(text: str) -> int:
 def _is_list_of_numbers(text: str, *, solved: bool = False) -> bool:
     """Whether a text is several numbers: a list, a tuple, or intervals.
 
-    Args:
-        text: The text.
-        solved: Whether inequalities count too; their sides are checked elsewhere.
+    With `solved` inequalities count too; their sides are checked elsewhere.
     """
     if solved and _RELATION.search(text):
         return True

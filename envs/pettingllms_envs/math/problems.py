@@ -29,14 +29,7 @@ def problem_source(
     difficulty: tuple[int, int],
     families: Sequence[str] | None,
 ) -> Draw:
-    """The function that draws the problem of an episode.
-
-    Args:
-        source: `"builtin"`, a file or hub data set, or problems in memory.
-        split: See `math_problems`; for `"builtin"` by the content of a question; None: all.
-        schema: Schema of a file or hub data set.
-        difficulty: Minimum and maximum difficulty of built-in questions, checked.
-        families: Names of the built-in families to use; None: all.
+    """The function that draws the problem of an episode; arguments as those of `MathEnv`, checked.
 
     Raises:
         InvalidArgument: An argument is out of its range.
@@ -65,6 +58,7 @@ def checked_range(difficulty: object) -> tuple[int, int]:
 
 
 def _from_table(problems: Sequence[MathProblem]) -> Draw:
+    # By id once, for `reset(options=...)` may ask for any of them.
     table = {problem.id: problem for problem in problems}
     return lambda rng, options: draw(table, rng, options)
 
@@ -92,6 +86,7 @@ def _generated(
     check_choice("options['family']", wanted, _FAMILIES, none="any")
     family = rng.choice(families) if wanted is None else _FAMILIES[wanted]
     level = rng.randint(*difficulty)
+    # Split by what is asked, not by seeds: no question of one split is drawn in another.
     for _ in range(_MAX_DRAWS):
         params = family.sample(rng, level)
         if split is None or split_of(family.content(params)) == split:

@@ -63,6 +63,7 @@ def value_of(state: MathState, agent: str) -> float:
 def with_attempt(state: MathState, attempt: Attempt) -> MathState:
     """The state after an attempt of the running turn."""
     standing = state.standing
+    # An unreadable text leaves the answer before it: a slip must not cost what was right.
     if attempt.answer is not None:
         others = tuple(a for a in standing if a.agent != attempt.agent)
         standing = (*others, attempt)
@@ -71,7 +72,7 @@ def with_attempt(state: MathState, attempt: Attempt) -> MathState:
 
 def next_turn(state: MathState, history: int) -> MathState:
     """The state at the start of the next turn; at most `history` past turns are kept."""
-    past = (*state.past, state.current)[-history:] if history else ()
+    past = (*state.past, state.current)[-history:]
     return state._replace(turn=state.turn + 1, current=(), past=past)
 
 
@@ -84,6 +85,7 @@ def handed_in(state: MathState, agent: str) -> MathState:
 def all_agree(attempts: Sequence[Attempt], equivalent: Equivalent) -> bool:
     """Whether every attempt has an answer and all answers mean the same."""
     answers = [attempt.answer for attempt in attempts]
+    # All with the first: every pair would be quadratic work for the verifier.
     first, *others = answers
     if first is None:
         return False
@@ -100,6 +102,7 @@ def majority(answers: Iterable[str], equivalent: Equivalent) -> str | None:
     group_of: dict[str, str] = {}
     for answer in answers:
         if answer not in group_of:
+            # A turn with an answer of its own from everybody must not take quadratic time.
             known = itertools.islice(sizes, MAX_COMPARED_GROUPS)
             group_of[answer] = next((one for one in known if equivalent(one, answer)), answer)
         sizes[group_of[answer]] += 1

@@ -19,12 +19,9 @@ _CALCULATION = re.compile(r"[0-9+*()-]+")
 
 
 def write_answer(agent: str, answer: str, is_terse: bool = False) -> str:
-    r"""How a scripted policy writes an answer in the role of an agent.
+    r"""How a scripted policy writes an answer: a tool user prints it in a program, others box it.
 
-    Args:
-        agent: The agent; a tool user prints the answer in a program.
-        answer: The answer.
-        is_terse: Whether to write nothing but `\boxed{...}`, or the shortest block of code.
+    Terse policies write nothing but `\boxed{...}`, or the shortest block of code.
     """
     if role_of(agent) == "tool":
         return write_program(repr(answer), is_terse)
@@ -45,6 +42,7 @@ def formula_of(question: str) -> str | None:
         if it has more than whole numbers, `+`, `-`, `\cdot` and brackets.
     """
     parts = question.split("$")
+    # With several formulas nothing says which of them is asked for.
     if len(parts) != 3:
         return None
     formula = parts[1].replace(r"\cdot", "*").replace(" ", "")
@@ -60,12 +58,9 @@ _BETWEEN_STEPS = re.compile(r"(?<=[.!?])\s+|\n\s*")
 def worked_answer(problem: MathProblem, is_builtin: bool, agent: str, answer: str) -> str | None:
     r"""A right answer of several lines; None if it is not known how one comes to it.
 
-    Args:
-        problem: The problem. Its solution is shown by sentences, in a program as remarks.
-        is_builtin: Whether it is of a built-in family: what is calculated is shown by steps.
-        agent: A tool user writes a program, all others formulas or words.
-        answer: What the oracle writes, with which the worked answer ends: `\boxed{...}`, or a block
-            of code.
+    Solutions of problems are shown by sentences, in a tool user's program as remarks; what a
+    built-in family calculates is shown by steps. The worked answer ends with what the oracle
+    writes, `\boxed{...}` or a block of code.
     """
     is_tool, (fence, *rest) = role_of(agent) == "tool", answer.split("\n")
     if problem.solution is not None:
@@ -81,6 +76,7 @@ def worked_answer(problem: MathProblem, is_builtin: bool, agent: str, answer: st
     if not is_tool:
         return "\n".join([*(f"${step.formula}$" for step in steps), answer])
     program = "\n".join(step.program for step in steps)
+    # Only where it is used: the shown program should be as short as one would write it.
     imported = ["from fractions import Fraction"] if "Fraction" in program else []
     _, *rest = write_program(f"a{len(steps)}").split("\n")
     return "\n".join([fence, *imported, program, *rest])

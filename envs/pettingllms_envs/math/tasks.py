@@ -62,6 +62,7 @@ class Tasks(NamedTuple):
             UnreachableRequest: If the split seems to be empty.
         """
         level = rng.randint(*self.difficulty)
+        # reasoning-gym knows no splits: questions are drawn until one belongs to it.
         for _ in range(_MAX_DRAWS):
             number = rng.randrange(NUM_ITEMS)
             found = _item(self.name, level, number)
@@ -101,13 +102,11 @@ def same_text(first: str, second: str) -> bool:
 
 
 def tasks_of(source: object, split: str | None, difficulty: tuple[int, int]) -> Tasks | None:
-    """The tasks of a source; None if it is another kind of source.
+    """The tasks of a source `reasoning_gym:NAME`; None if it is another kind of source.
 
-    Args:
-        source: `reasoning_gym:NAME`, of a task that reasoning-gym lists.
-        split: `"train"`, `"validation"`, `"test"` or None (all); decided by a question's text.
-        difficulty: Minimum and maximum, 1 to 5: the attributes of the task's curriculum all go
-            from their lowest level to their highest one. A fixed value is a fixed difficulty.
+    A question's text decides on its split. Of `difficulty`, from 1 to 5, all attributes of the
+    task's curriculum go from their lowest level to their highest one; a fixed value is a fixed
+    difficulty.
 
     Raises:
         MissingDependency: If reasoning-gym is not installed.
@@ -126,6 +125,7 @@ def tasks_of(source: object, split: str | None, difficulty: tuple[int, int]) -> 
 
 
 def _library(module: str) -> Any:
+    # No test and no run may depend on when a library was first imported.
     chance = random.getstate()
     try:
         with warnings.catch_warnings():

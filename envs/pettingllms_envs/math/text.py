@@ -136,11 +136,8 @@ _PROGRAM = (
 
 
 def task_prompts(templates: Mapping[str, PromptTemplate]) -> dict[str, PromptTemplate]:
-    """Prompts for tasks that say themselves what an answer looks like.
-
-    Args:
-        templates: The prompts for mathematical questions.
-    """
+    """The prompts for mathematical questions, for tasks that say what an answer looks like."""
+    # Made from the prompts for mathematics, so that teams are told the same rules.
     words = {
         _FORMAT: _TASK_FORMAT,
         "careful mathematician": "careful reasoner",

@@ -198,6 +198,7 @@ class Verifier:
         limits = Limits(wall_s, max(MIN_TIMEOUT_S, limit_s), _MEMORY_BYTES)
         (call,) = self._sandbox.run_calls(_program(), "compare", [texts], limits)
         execution = call.execution
+        # On the clock, not by processor: a caller also pays for keeping a worker from others.
         self._debts.charge(current_caller(), execution.wall_s)
         match execution.status:
             case Status.CPU_LIMIT:

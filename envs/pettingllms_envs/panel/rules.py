@@ -137,6 +137,7 @@ class PanelState(NamedTuple):
 def _said(
     board: tuple[tuple[str, int, int], ...], links: tuple[tuple[str, str, int], ...]
 ) -> Mapping[str, Statement]:
+    # Both parts are plain values, so that states of levels without links stay what they were.
     values = {name: Statement(name, value) for name, value, _ in board}
     linked = {name: values[name]._replace(other=other, sign=sign) for name, other, sign in links}
     return values | linked
@@ -151,6 +152,7 @@ def missing(state: PanelState) -> tuple[int, int]:
 def with_statement(state: PanelState, said: Statement) -> PanelState:
     """The state after the speaker's statement; the moderator has the floor again."""
     name, value, other, sign = said
+    # The last word counts: an expert can correct what was said wrongly.
     board = tuple(entry for entry in state.board if entry[0] != name)
     links = tuple(link for link in state.links if link[0] != name)
     if other:
@@ -198,17 +200,14 @@ class Request(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> Level:
-    """A random level with the requested properties.
-
-    Args:
-        rng: The only source of chance.
-        request: A checked request.
+    """A random level with the properties of a checked request.
 
     Raises:
         UnreachableRequest: If 2,000 levels held none of the split.
     """
     experts, known, needed, split, links = request
     for _ in range(_ATTEMPTS):
+        # Names are dealt by chance: the same name is another expert's in another level.
         names = rng.sample(NAMES[: experts * known], experts * known)
         values = tuple(
             tuple(
@@ -220,6 +219,7 @@ def generate(rng: random.Random, request: Request) -> Level:
         level = Level(values, tuple(rng.sample(names, needed)))
         if links:
             level = _linked(rng, level, links)
+        # A link within one expert's own quantities could be followed without a team-mate.
         if any(level.owner(name) == level.owner(other) for name, other, _ in level.links):
             continue
         if split is None or split_of(content_of(level)) == split:
@@ -265,6 +265,7 @@ def canonical_form(level: Level) -> bytes:
 
     def code(name: str) -> str:
         _, _, other, sign = level.fact(name)
+        # No chain closes, so that this ends; names are left out, and so are equal chains equal.
         link = f"{'+' if sign > 0 else '-'}{code(other)}" if other else ""
         return f"{true[name]}{'!' * (name in level.needed)}{link}"
 

@@ -49,10 +49,7 @@ def read_moderator(
 ) -> GiveFloor | FinalAnswer | ParseError:
     """Read what the moderator does: `1 x` or `ask expert 1 for x`; `= 12` or `the sum is 12`.
 
-    Args:
-        text: What the moderator wrote.
-        num_experts: How many experts there are.
-        is_marked: Whether the answer must follow `####`.
+    `is_marked`: the answer must follow `####`.
     """
 
     def fits(said: str) -> GiveFloor | FinalAnswer | ParseError:
@@ -76,31 +73,25 @@ def read_expert(
 ) -> Statement | ParseError:
     """Read what an expert says: `x is 7`, `x = 7`, `x: 7`, `7` about the request, or `pass`.
 
-    With links it is `x = 7`, `x = y + 7`, `x = y - 7` or `x = 7 - y`, or `pass`.
-
-    Args:
-        text: What the expert wrote.
-        request: The quantity that the moderator has asked for.
-        is_marked: Whether the statement must follow `####`.
-        has_links: Whether quantities may follow from others.
+    With links it is `x = 7`, `x = y + 7`, `x = y - 7` or `x = 7 - y`, or `pass`. `request` is the
+    quantity that the moderator has asked for; `is_marked`: the statement must follow `####`.
     """
 
     def fits(said: str) -> Statement | ParseError:
         said = said.lower()
         if said in (PASS, TERSE_PASS):
             return Statement("", 0)
+        # Before plain statements: with links a number alone says nothing about which kind it is.
         if has_links and (follows := _FOLLOWS.fullmatch(said)) is not None:
             name, other, plus, added, value, sign, taken = follows.groups()
             if other:
                 return Statement(name, int(f"{plus or ''}{added or 0}"), other)
             return Statement(name, int(value), taken or "", -1 if sign == "-" else 1)
-        if has_links:
-            shown = one_line(said, 40) or "an empty text"
-            return ParseError(f"{shown} is no statement such as x = 7 or x = y + 7")
-        if (stated := _STATE.fullmatch(said)) is not None:
+        if not has_links and (stated := _STATE.fullmatch(said)) is not None:
             return Statement(stated[1] or request, int(stated[2]))
         shown = one_line(said, 40) or "an empty text"
-        return ParseError(f"{shown} is no statement such as x = 7")
+        linked = " or x = y + 7" * has_links
+        return ParseError(f"{shown} is no statement such as x = 7{linked}")
 
     return read_phrase(text, fits, needs_mark=is_marked)
 
@@ -162,16 +153,12 @@ MEAN, MEAN_LINKED = 4.5, 49.5
 
 
 def say(state: PanelState, expert: int | None, policy: str, rng: random.Random) -> str:
-    """What a scripted policy says, without the mark.
+    """What a scripted policy says, without the mark; the moderator speaks where `expert` is None.
 
-    Args:
-        state: The state.
-        expert: Who speaks; None: the moderator.
-        policy: `"oracle"`: the moderator asks who knows for what is missing, then answers, and
-            experts say what they are asked for; `"random"`: any expert for anything known to
-            that expert, or in one of four cases an answer, which is right if all is known by luck,
-            and experts say any one thing they know; `"guess"`: the mean, at once.
-        rng: Source of chance.
+    With oracle the moderator asks who knows for what is missing, then answers, and experts say what
+    they are asked for. With random the moderator asks any expert for anything known to that expert,
+    or in one of four cases answers, which is right if all is known by luck, and experts say any one
+    thing they know. Guess answers with the mean, at once.
     """
     level = state.level
     if expert is None:
@@ -196,6 +183,7 @@ def _moderate(state: PanelState, policy: str, rng: random.Random) -> str:
             return f"= {max(0, sum(known))}"
         expert = rng.randrange(len(level.values))
         return f"{expert} {rng.choice(level.values[expert])[0]}"
+    # Also what was said wrongly is asked again: whoever said it can correct it.
     for name in level.wanted:
         if said.get(name) != level.fact(name):
             return f"{level.owner(name)} {name}"

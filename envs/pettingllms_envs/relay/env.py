@@ -355,6 +355,7 @@ class RelayEnv(TextEnv[RelayState]):
             local = self._costs.empty if num_cut else 0.0
             return self._done(state, after, local, num_cut=num_cut)
         after = state._replace(board=painted(state.board, *action.fills))
+        # Questions have the limit of messages, or the builder could answer for the witness.
         if action.question:
             asked = spoken(action.question, self._request.max_chars)
             after = after._replace(messages=(*state.messages, Said(True, asked)))
@@ -365,6 +366,7 @@ class RelayEnv(TextEnv[RelayState]):
     def _done(
         self, before: RelayState, after: RelayState, local: float, **facts: int
     ) -> Transition:
+        # Compared as a whole: a board that is nearly right is no success, however much it paid.
         is_built = after.board == after.level.target
         team = potential(after) - potential(before) + SUCCESS * is_built
         info = {

@@ -78,6 +78,7 @@ def num_wrong(board: Board, target: Board) -> int:
 
 def canonical_form(target: Board) -> bytes:
     """What identifies a target up to rotation, reflection and the names of symbols."""
+    # Names in the order of first sight: the same for all names that symbols could have.
     return min(_named(image) for image in _images(target))
 
 

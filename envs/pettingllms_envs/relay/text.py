@@ -72,11 +72,7 @@ def read_message(text: str, is_marked: bool) -> str | ParseError:
 def read_build(text: str, level: Level, is_marked: bool) -> Build | ParseError:
     """Read what the builder does: `Q b3 d5; T a1`, `empty a1 c2`, and after `?` a question.
 
-    Args:
-        text: What the builder wrote.
-        level: The level, whose letters the builder uses; unmarked texts may name a symbol by its
-            number, too.
-        is_marked: Whether the answer must follow `####`.
+    `is_marked`: the answer must follow `####`; unmarked texts may name a symbol by its number, too.
     """
 
     def fits(said: str) -> Build | ParseError:
@@ -116,6 +112,7 @@ def _fill(symbol: int | None, corners: tuple[str | None, ...], size: int) -> Fil
     left, top, right, bottom = corners
     if symbol is None or left is None or top is None:
         return None
+    # Corners may come in any order: two opposite ones make the same rectangle.
     columns = sorted((_COLUMNS.index(left), _COLUMNS.index(right or left)))
     rows = sorted((int(top) - 1, int(bottom or top) - 1))
     if rows[0] < 0 or max(rows[1], columns[1]) >= size:
@@ -162,6 +159,7 @@ def terse(fills: tuple[Fill, ...]) -> str:
 def understood(level: Level, message: str) -> tuple[Fill, ...]:
     """The rectangles that a message describes as `described` or `terse` do."""
     words = {symbol_words(level, symbol): symbol for symbol in range(len(level.palette) + 1)}
+    # Full names are understood too, whichever words would be enough.
     words |= {" ".join(pair): number for number, pair in enumerate(level.palette, 1)}
     words |= {str(number): number for number in range(len(level.palette) + 1)}
     found = (
@@ -213,14 +211,9 @@ def message_of(
 ) -> str:
     """What a scripted witness says: rectangles in words, as many as fit into a message.
 
-    Args:
-        state: The state.
-        policy: `"oracle"`: the rectangles that the level was made of, which may cover one another;
-            `"greedy"`: the largest rectangle of one symbol with a wrong cell, again and again;
-            `"random"`: any rectangle.
-        rng: Source of chance.
-        max_chars: Limit of a message.
-        is_terse: Whether symbols are named by their numbers instead of by words.
+    Oracle names the rectangles that the level was made of, which may cover one another; greedy the
+    largest rectangle of one symbol with a wrong cell, again and again; random any rectangle. Terse
+    messages name symbols by their numbers instead of by words.
     """
     if policy == "random":
         fills = (_any_fill(rng, len(state.board), len(state.level.palette)),)
@@ -230,6 +223,7 @@ def message_of(
     for fill in fills:
         one = terse((fill,)) if is_terse else described(state.level, fill)
         longer = f"{said}{(',' if is_terse else ';') if said else ''}{one}"
+        # Half a rectangle would be read as another one: what does not fit waits for the next turn.
         if len(longer) > max_chars:
             break
         said = longer
@@ -254,6 +248,7 @@ def _left(state: RelayState) -> tuple[Fill, ...]:
     for number in range(1, len(level.fills) + 1):
         if painted(state.board, *level.fills[-number:]) == level.target:
             return level.fills[-number:]
+    # What was built is beyond repair by the level's rectangles: clear the board, begin again.
     end = len(level.target) - 1
     return (Fill(EMPTY, 0, 0, end, end), *level.fills)
 
@@ -266,6 +261,7 @@ def _largest(state: RelayState, max_chars: int) -> tuple[Fill, ...]:
     board, target = state.board, state.level.target
     rectangles = _uniform(target)
     fills: list[Fill] = []
+    # A rectangle takes four characters at least: further ones could not be said anyway.
     while board != target and 4 * len(fills) < max_chars:
         wrong = _wrong_before(board, target)
         fill = max(rectangles, key=lambda one, wrong=wrong: _num_mended(wrong, one))
@@ -301,6 +297,7 @@ def _wrong_before(board: Board, target: Board) -> list[list[int]]:
 
 
 def _num_mended(wrong: list[list[int]], fill: Fill) -> int:
+    # By sums over corners, in constant time: a large board has thousands of rectangles.
     upper, lower = wrong[fill.top], wrong[fill.bottom + 1]
     return lower[fill.right + 1] - lower[fill.left] - upper[fill.right + 1] + upper[fill.left]
 
@@ -342,14 +339,10 @@ class Request(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> Level:
-    """A random level with the requested properties.
+    """A random level with the properties of a checked request.
 
     Rectangles are painted over one another; of each a part is seen in the end. The certificate is
     an episode: that of the oracle, whose messages keep the limits.
-
-    Args:
-        rng: The only source of chance.
-        request: A checked request.
 
     Raises:
         UnreachableRequest: If 2,000 levels held none.
@@ -357,10 +350,12 @@ def generate(rng: random.Random, request: Request) -> Level:
     for _ in range(ATTEMPTS):
         fills = tuple(_any_fill(rng, request.size, request.symbols) for _ in range(request.figures))
         target = painted(blank(request.size), *fills)
+        # A rectangle that nobody sees would make a level easier than its number of figures says.
         if not _all_seen(fills, target):
             continue
         if request.split is not None and split_of(canonical_form(target)) != request.split:
             continue
+        # No letter is in both alphabets: a board that is copied is unreadable, never another board.
         letters = "".join(rng.sample(_LETTERS, 2 * request.symbols))
         level = Level(
             target,
@@ -385,6 +380,7 @@ def turns_needed(level: Level, request: Request) -> int:
     state = RelayState(level, blank(len(level.target)))
     for turn in range(1, request.max_turns + 1):
         said = message_of(state, "oracle", rng, request.max_chars, request.is_terse)
+        # The builder reads this message alone: a certificate that needed memory would promise more.
         state = state._replace(messages=(Said(is_builder=False, text=said),))
         state = state._replace(board=painted(state.board, *fills_of(state, "oracle", rng)))
         if state.board == level.target:

@@ -42,14 +42,10 @@ from pettingllms_envs.team_table import asks_for_mark
 
 
 def query_of(task: SearchTask, found: Sequence[int], policy: str, rng: random.Random) -> str:
-    """What a scripted searcher searches for.
+    """What a scripted searcher searches for, who has found documents so far.
 
-    Args:
-        task: The task.
-        found: The documents found so far.
-        policy: `"oracle"`: the title of the next document that is needed; `"question"` and
-            `"guess"`: the question, each turn; `"random"`: the title of any document.
-        rng: Source of chance.
+    Oracle: the title of the next document that is needed. Question and guess: the question, each
+    turn. Random: the title of any document.
     """
     if policy == "random":
         return rng.choice(task.documents).title
@@ -64,13 +60,9 @@ def answer_of(
 ) -> str | None:
     """What a scripted answerer answers; None: another search.
 
-    Args:
-        task: The task.
-        found: The documents found so far.
-        policy: `"oracle"`: the answer, once all documents that are needed have been found;
-            `"question"` and `"random"`: in two of three turns another search, else the title of a
-            found document; `"guess"`: the title of any document, at once.
-        rng: Source of chance.
+    Oracle answers once all documents that are needed have been found. Question and random search on
+    in two of three turns, and else give the title of a found document; guess gives the title of any
+    document, at once.
     """
     if policy == "oracle":
         return task.answers[0] if set(task.supporting) <= set(found) else None

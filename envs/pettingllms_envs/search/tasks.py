@@ -66,12 +66,9 @@ def _index(documents: tuple[str, ...]) -> _Index:
 
 
 def scores(query: str, documents: tuple[str, ...]) -> list[float]:
-    """The score of every document, at least 0.
+    """The score of every document, at least 0, by BM25.
 
-    Args:
-        query: Any text; words that no document has count nothing, repeated ones as often as they
-            occur.
-        documents: At least one text.
+    Words that no document has count nothing, repeated ones as often as they occur.
 
     Source: Robertson and Zaragoza 2009, "The Probabilistic Relevance Framework", with the inverse
     document frequency of Lucene, which is never negative.
@@ -89,6 +86,7 @@ def best(query: str, documents: tuple[str, ...], limit: int) -> Sequence[int]:
 
     Of documents with equal scores, the first comes first.
     """
+    # Sorted by score and then by number: the same query finds the same in every process.
     ranked = sorted((-score, number) for number, score in enumerate(scores(query, documents)))
     return [number for score, number in ranked[:limit] if score < 0]
 
@@ -159,6 +157,7 @@ def can_be_answer(said: str, task: SearchTask) -> bool:
     texts, titles = _searched(task.documents)
     if not names_answer(texts, task):
         return True
+    # A name of a document is an answer, right or wrong; a sentence around one is not.
     phrase = normalised(said)
     if phrase in titles:
         return True
@@ -258,23 +257,17 @@ _SAME = ("{} means the same as {}.", "{} is another word for {}.", "Some say {} 
 def draw_task(
     rng: random.Random, hops: int, num_documents: int, is_wanted: Callable[[str], bool]
 ) -> tuple[SearchTask, list[tuple[str, int]]]:
-    """A random task.
+    """A random task of so many steps, and the searches that solve it.
 
-    Args:
-        rng: The only source of chance.
-        hops: Steps of the chain.
-        num_documents: Documents of the corpus.
-        is_wanted: Which questions may be asked: those of a split. It is asked before the documents
-            are written, which takes long.
-
-    Returns:
-        The task, and the searches that solve it: names and words of the question or of documents
-        that were found by then, each with the number of the document that it leads to.
+    `is_wanted` says which questions may be asked: those of a split. It is asked before the
+    documents are written, which takes long. The searches are names and words of the question or of
+    documents that were found by then, each with the number of the document that it leads to.
     """
     num = num_documents - RELATIONS
     size = int(8 * num**0.5)
     words = _words(rng, 2 * RELATIONS + size)
     asked, told, parts = words[:RELATIONS], words[RELATIONS : 2 * RELATIONS], words[2 * RELATIONS :]
+    # Two parts of few: half a name is not enough to find an entity.
     pairs = [divmod(number, size) for number in rng.sample(range(size * size), 3 * num)]
     names = [f"{parts[first]} {parts[last]}".title() for first, last in pairs]
     while True:
@@ -287,8 +280,10 @@ def draw_task(
             break
     known = {chain[at]: (relations[at], called[at + 1]) for at in range(hops)}
     texts = [_document(rng, names, number, told, known.get(number)) for number in range(num)]
+    # The question's words are in no fact: they have to be looked up, which takes a search.
     for word, same in zip(asked, told, strict=True):
         texts.append(Document(word, rng.choice(_SAME).format(word, same)))
+    # Shuffled: the order of documents must not tell which of them are needed.
     place = rng.sample(range(num_documents), num_documents)
     searches: dict[str, int] = {}
     for entity, name, relation in zip(chain, called, relations, strict=False):
@@ -357,20 +352,10 @@ _RELATIONS = (
 _STARTS = ("or", "be", "ka", "du", "fen", "gil", "ha", "ir", "jo", "lu", "mar", "ne", "po", "sil")
 _MIDDLES = ("va", "le", "ri", "no", "du", "sta", "ke", "mo")
 _NAME_ENDS = ("n", "r", "sk", "th", "ld", "m", "x", "nd")
-_FIRST = [
-    "Ada",
-    "Bo",
-    "Cyra",
-    "Dario",
-    "Edda",
-    "Finn",
-    "Gala",
-    "Hugo",
-    "Ines",
-    "Jory",
-    "Kira",
-    "Lev",
-]
+_FIRST = (
+    *("Ada", "Bo", "Cyra", "Dario", "Edda", "Finn"),
+    *("Gala", "Hugo", "Ines", "Jory", "Kira", "Lev"),
+)
 _TRADES = ("Mills", "Works", "Foundry", "Press", "Lines", "Yards")
 
 
@@ -435,16 +420,12 @@ class _World(NamedTuple):
 
 
 def generate(rng: random.Random, request: Request) -> SearchTask:
-    """A random task with the requested properties.
+    """A random task with the properties of a checked request.
 
-    The certificate: every document that is needed is among the first `results` of a search for
-    its title, and if words are drawn also for the name or word that leads to it; every step of the
+    The certificate: every document that is needed is among the first `results` of a search for its
+    title, and if words are drawn also for the name or word that leads to it; every step of the
     question has exactly one value, no step leads back to an entity that was passed before, and the
     question does not name the answer.
-
-    Args:
-        rng: The only source of chance.
-        request: A checked request.
 
     Raises:
         UnreachableRequest: If 200 worlds held no such task.
@@ -454,8 +435,10 @@ def generate(rng: random.Random, request: Request) -> SearchTask:
         # Neither a chain that comes back to where it was nor one whose end the question names.
         if task is None or names_answer(task.question, task):
             continue
+        # By the question, as a reader would say what is the same task.
         if request.split is not None and split_of(content_of(task)) != request.split:
             continue
+        # The oracle searches for titles: each of them must find what it is meant to find.
         searches += [(task.documents[one].title, one) for one in task.supporting]
         if all(one in best(query, task.corpus, request.results) for query, one in searches):
             return task
@@ -489,6 +472,7 @@ def _world(rng: random.Random, request: Request) -> _World:
     facts: dict[tuple[str, str], str] = {}
     for relation in _RELATIONS:
         for name in names[relation.subject]:
+            # Nobody is the own teacher: such a step would lead nowhere.
             others = [one for one in names[relation.target] if one != name]
             facts[name, relation.letter] = rng.choice(others)
     aliases: dict[str, str] = {}

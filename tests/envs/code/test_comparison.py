@@ -1,7 +1,6 @@
 """Output comparison."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,10 @@ CASES = json.loads(Path(__file__).with_name("comparisons.json").read_text(encodi
 CASES["inputs"].append(["7" * 9000, "07" + "7" * 8999, False, True])
 
 
-@pytest.mark.parametrize(
-    ("actual", "expected"),
-    CASES["equal"],
-)
-def test_equal_outputs(actual, expected):
-    assert outputs_match(actual, expected)
-
-
-@pytest.mark.parametrize(
-    ("actual", "expected"),
-    CASES["different"],
-)
-def test_different_outputs(actual, expected):
-    assert not outputs_match(actual, expected)
+@pytest.mark.parametrize("kind", ["equal", "different"])
+def test_outputs(kind):
+    for actual, expected in CASES[kind]:
+        assert outputs_match(actual, expected) is (kind == "equal"), (actual, expected)
 
 
 def test_exact_mode_minds_spaces_but_not_the_last_line_end():
@@ -70,41 +59,12 @@ def test_every_value_matches_itself(value):
     assert not values_match([value], value)
 
 
-@pytest.mark.parametrize(
-    ("actual", "expected", "is_equal"),
-    [
-        (0.1 + 0.2, 0.3, True),
-        (1, 1.0, True),
-        (True, 1, True),
-        ([1, [2.0000000001]], [1, [2.0]], True),
-        ([1, [2.0000000001]], [1, [2]], False),
-        (120.0, 120, True),
-        (math.exp(math.lgamma(6)), 120, False),  # 119.99999999999997
-        (1, 1.0000000001, True),
-        (2**53, 2.0**53, True),
-        (2.0**53, 2**53 + 1, False),
-        ("2", 2.0, False),
-        ([], {}, False),
-        ([1], [1, 1], False),
-        (None, [], False),
-        ("1", 1, False),
-        (None, 0, False),
-        (None, 0.0, False),
-        ({"a": 1.0}, {"a": 1}, True),
-        ({"a": 1}, {"b": 1}, False),
-        ([1, 2], [2, 1], False),
-        (10**400, 1.5, False),
-        (float("inf"), float("inf"), True),
-    ],
-)
+@pytest.mark.parametrize(("actual", "expected", "is_equal"), CASES["values"])
 def test_values(actual, expected, is_equal):
     assert values_match(actual, expected) is is_equal
 
 
-@pytest.mark.parametrize(
-    ("text", "other", "is_call", "is_same"),
-    CASES["inputs"],
-)
+@pytest.mark.parametrize(("text", "other", "is_call", "is_same"), CASES["inputs"])
 def test_inputs(text, other, is_call, is_same):
     assert inputs_match(text, other, is_call=is_call) is is_same
     assert inputs_match(other, text, is_call=is_call) is is_same

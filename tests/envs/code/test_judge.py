@@ -1,6 +1,7 @@
 """Verdicts on programs and tests."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,9 @@ from pettingllms_envs.code.executions import (
 from pettingllms_envs.code.judge import worth_of_tests
 from pettingllms_envs.code.known_bad import EDITS
 from pettingllms_envs.datasets import CodeProblem, CodeTest
+
+WORTH = json.loads(Path(__file__).with_name("worth.json").read_text("utf-8"))
+"""Why, the tests of a tester, and their worth."""
 
 
 class CountingSandbox:
@@ -225,31 +229,13 @@ def test_variants_of_the_solution_help_out(judge, double):
     assert judge.bad_programs(problem._replace(solution=None)) == ()
 
 
-@pytest.mark.parametrize(
-    ("pairs", "value"),
-    [
-        ([("-3\n", "-6\n")], 1.0),  # all wrong programs fail it
-        ([("5\n", "10\n")], 1 / 3),  # only one of them fails it
-        ([("3\n", "6\n")], 0.0),  # right, but all pass it
-        ([("5\n", "11\n")], 0.0),  # wrong
-        ([("1\n", "2\n")], 0.0),  # the example
-        ([(" 1 ", "2")], 0.0),  # the example in disguise
-        ([("-02\n", "-4\n")], 0.0),  # with a zero more
-        ([("-0_2\n", "-4\n")], 0.0),
-        ([("-2\njunk\n", "-4\n")], 0.0),  # with a line that nobody reads
-        ([("-2\n-3\n", "-4\n")], 0.0),
-        ([("-3\n-2\n", "-6\n")], 1.0),
-        ([("-20\n", "-40\n")], 1.0),
-        ([("-3\n", "-6\n"), ("5\n", "11\n")], 0.5),  # one of two is wrong
-        ([("x\n", "1\n")], 0.0),  # not an input
-    ],
-)
-def test_worth_of_tests(judge, double, pairs, value):
+@pytest.mark.parametrize(("why", "pairs", "value"), WORTH)
+def test_worth_of_tests(judge, double, why, pairs, value):
     tests = tuple(CodeTest(*pair) for pair in pairs)
     examples = (*double.public_tests, CodeTest("-2\n", "-4\n"))  # the second one is telling
     double = double._replace(public_tests=examples)
     worth = worth_of_tests(judge, double, tests, ())
-    assert worth.value == value
+    assert worth.value == pytest.approx(value), why
     assert worth.judged_by == "solution"
 
 

@@ -1,7 +1,9 @@
 """Simultaneous choices, deadlocks, canonical forms, levels and texts against plain references."""
 
+import json
 import random
 from itertools import product
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -38,6 +40,8 @@ from pettingllms_envs.dining.text import (
     terse,
     within,
 )
+
+CASES = json.loads(Path(__file__).with_name("levels.json").read_text("utf-8"))
 
 
 @st.composite
@@ -175,20 +179,7 @@ def test_requests_that_cannot_be_met_are_refused():
         generate(random.Random(0), Request(3, 1, 8, 9, 6, None))
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("1 1 1", "not as many meals as forks"),
-        ("1 / .", "1 philosophers"),
-        ("1 5 1 / . . .", "unknown meals"),
-        ("1 1 1 / 1 . .", "fork 0 is held by '1'"),
-        ("1 1 1 / 0 0 .", "somebody holds two forks"),
-        ("1 1 1 / 0 1 2", "a deadlock, or nobody is hungry"),
-        ("0 0 0 / . . .", "a deadlock, or nobody is hungry"),
-        ("1 1 1 / . . .\n", None),
-        ("1 1 1 / . . .\n1 1 1 / . . .", "a level is one line"),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem"), CASES["levels"])
 def test_level_texts(text, problem):
     if problem is None:
         assert parse_level(text).start == Table((FREE,) * 3, (1, 1, 1))

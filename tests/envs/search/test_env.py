@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from pettingllms.seeding import SPLITS
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.search import SearchEnv
+
+CASES = json.loads(Path(__file__).with_name("answers.json").read_text("utf-8"))
 
 LINE = json.dumps(
     {
@@ -134,24 +137,7 @@ def test_snapshots_of_other_settings_are_refused():
 RIGHT = "Edda Orvan"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "The answer is A",
-        "So my final answer is: **A**.",
-        r"\boxed{A}",
-        r"$\boxed{\text{A}}$",
-        "<answer>A</answer>",
-        '```json\n{"answer": "A"}\n```',
-        '{"answer": "A", "confidence": 0.9}',
-        "A (the founder)",
-        "A<|im_end|>",
-        "A</s>",
-        "[A]",
-        "Final answer\n\nA",
-        "Their name: A",
-    ],
-)
+@pytest.mark.parametrize("text", CASES["meant"])
 def test_the_answer_that_was_meant_is_read(text):
     env = started()
     env.step("#### Sorn")
@@ -160,20 +146,7 @@ def test_the_answer_that_was_meant_is_read(text):
     assert env.infos["answerer_0"]["success"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I need more documents",
-        "more information please",
-        "I do not know",
-        "none",
-        "A or Sorn",
-        "founded by A",
-        "It was founded by A.",
-        "A\n#### Sorn",
-        "<answer>A",
-    ],
-)
+@pytest.mark.parametrize("text", CASES["none"])
 def test_what_is_no_name_of_the_documents_ends_nothing(text):
     env = started()
     env.step("#### Sorn")
@@ -194,16 +167,7 @@ def test_answers_that_no_document_holds_can_be_given():
         assert env.infos["answerer_0"]["success"] == success
 
 
-@pytest.mark.parametrize(
-    ("text", "query"),
-    [
-        ("The query is founder Orvan Mills", "founder Orvan Mills"),
-        ('{"query": "Orvan Mills"}', "Orvan Mills"),
-        ("Orvan Mills<|im_end|>", "Orvan Mills"),
-        ("Alien: Covenant", "Alien: Covenant"),
-        ("<b>Orvan", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "query"), CASES["queries"])
 def test_queries_are_what_was_meant(text, query):
     env = started()
     env.step(f"#### {text}")

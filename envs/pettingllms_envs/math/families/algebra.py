@@ -23,6 +23,7 @@ def _system(rng: random.Random, difficulty: int) -> Params:
     bound = 3 + 3 * difficulty
     while True:
         a, b, d, e = (nonzero(rng, bound) for _ in range(4))
+        # Lines that are not parallel have exactly one point in common.
         if a * e != b * d:
             x, y = rng.randint(-3 * bound, 3 * bound), rng.randint(-3 * bound, 3 * bound)
             return (a, b, a * x + b * y, d, e, d * x + e * y)
@@ -37,6 +38,7 @@ def _system_answer(params: Params) -> str:
 def _roots(rng: random.Random, difficulty: int) -> Params:
     bound = 8 + 6 * difficulty
     first = rng.randint(-bound, bound)
+    # A double root would be one answer where two are asked for.
     second = rng.choice([r for r in range(-bound, bound + 1) if r != first])
     scale = rng.randint(1, difficulty)
     return (scale, *sorted((first, second)))
@@ -60,6 +62,7 @@ def _remainder(params: Sequence[Any]) -> Any:
 
 def _power_sum(params: Sequence[Any]) -> Any:
     total, product, power = params
+    # Newton's identity: no root is ever calculated, so that complex ones do no harm.
     sums = [2, total]
     while len(sums) <= int(power):
         sums.append(total * sums[-1] - product * sums[-2])
@@ -186,6 +189,7 @@ def _recurrence_answer(params: Sequence[Any]) -> Any:
 
 def _telescope_answer(params: Params) -> str:
     gap, count = params
+    # All terms between the first and the last `gap` cancel.
     kept = sum((Fraction(1, k) - Fraction(1, count + k) for k in range(1, gap + 1)), Fraction(0))
     return latex(kept / gap)
 
@@ -284,6 +288,7 @@ def _triangle(rng: random.Random, difficulty: int) -> Params:
     bound = 3 + 4 * difficulty
     while True:
         corners = tuple(rng.randint(-bound, bound) for _ in range(6))
+        # Three corners on one line are no triangle.
         if _doubled_area(corners):
             return corners
 
@@ -305,6 +310,7 @@ def _corners(params: Params) -> str:
 def _inside_answer(params: Params) -> str:
     corners = list(zip(params[::2], params[1::2], strict=True))
     edges = zip(corners, corners[1:] + corners[:1], strict=True)
+    # Pick's theorem: what lies inside follows from the area and the points on the border.
     border = sum(math.gcd(bx - ax, by - ay) for (ax, ay), (bx, by) in edges)
     return str((_doubled_area(params) - border + 2) // 2)
 
@@ -323,6 +329,7 @@ def _ring(rng: random.Random, difficulty: int) -> Params:
 
 
 def _right(rng: random.Random, difficulty: int) -> Params:
+    # Euclid's formula: all three sides are integers, and so is the radius.
     m = rng.randint(2, 5 + 2 * difficulty)
     n = rng.randint(1, m - 1)
     return (m * m - n * n, 2 * m * n, rng.randint(1, 9 + 3 * difficulty))

@@ -96,11 +96,7 @@ class Step(NamedTuple):
 
 
 class Calculation:
-    """An answer by `+`, `-`, `*` and `/` alone.
-
-    Args:
-        value: Numbers of a question -> its answer. It must not mind what kind of numbers it gets.
-    """
+    """An answer by `+`, `-`, `*` and `/` alone, of a function that minds no kind of numbers."""
 
     def __init__(self, value: Callable[[Sequence[Any]], Any]) -> None:
         self._value = value
@@ -122,6 +118,7 @@ class _Told:
     def __init__(self, value: Fraction, name: str, steps: list[Step]) -> None:
         self.value, self.name, self.steps = value, name, steps
 
+    # For exponents and counts, of which there is no step to write down.
     def __int__(self) -> int:
         return int(self.value)
 
@@ -151,6 +148,7 @@ _SIGNS: dict[str, tuple[str, Callable[[Fraction, Fraction], Fraction]]] = {
     "*": (r"\cdot", operator.mul),
     "/": (":", operator.truediv),
 }
+# Python looks operators up in the class, so that they are set there, both ways round.
 for _sign, _name in zip("+-*/", ("add", "sub", "mul", "truediv"), strict=True):
     setattr(_Told, f"__{_name}__", partialmethod(_Told.with_, _sign))
     setattr(_Told, f"__r{_name}__", partialmethod(_Told.with_, _sign, is_second=True))
