@@ -13,7 +13,9 @@ from pettingllms.evaluation.training_run import TrainingRun, replay_rollout
 from pettingllms.files import read_lines
 from pettingllms_trainers import commands
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.errors import BudgetSpent
+from pettingllms_trainers.errors import BudgetSpent, RolloutError, UpdateError
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.in_flight import TrainingRollouts
 from pettingllms_trainers.runs.metrics import is_timing
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -50,7 +52,7 @@ def grade(body):
 def files(small_run_file, tmp_path, chat_server):
     """The run files of a judged run."""
     chat_server.reply = grade
-    function = tmp_path / "my_scores.py"
+    function = tmp_path / f"scores_of_{tmp_path.name}.py"  # modules have one name in a process
     function.write_text("def count_of_u(messages, answer):\n    return answer.count('U')\n")
     judged = tmp_path / "judged.toml"
     judged.write_text(JUDGED.format(policy=chat_server.policy, function=function))
@@ -115,6 +117,39 @@ def test_answers_are_judged_recorded_and_never_judged_again(files, tmp_path, cha
 def test_mistakes_are_named(files, tmp_path, capsys, flags, message):
     assert main([*files, "--trust", "--output-dir", str(tmp_path / "run"), *flags]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_that_ends_by_its_budget_has_a_checkpoint_of_all_that_it_learnt(files, tmp_path):
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    flags = [*files, "--trust", *FLAGS, "--checkpoint.every=100"]
+    assert main([*flags, "--output-dir", str(whole)]) == 0
+    cost = read_lines(whole / "metrics.jsonl")[1]["cost/brief/dollars"]
+    poor = f"--rewards.brief.max_dollars={cost * 1.5}"
+    assert main([*flags, "--output-dir", str(out), poor]) == 1
+    assert sorted(path.name for path in (out / "checkpoints").iterdir())[-1] == "step-00000001"
+    assert main([*flags, "--output-dir", str(out), "--resume"]) == 0
+    assert metrics_of(out) == metrics_of(whole)
+
+
+@pytest.mark.parametrize("error", [RolloutError, UpdateError])
+def test_a_step_that_fails_loses_none_before_it(files, tmp_path, monkeypatch, error):
+    def fail(*args, **kwargs):
+        raise error("out of luck")
+
+    out = tmp_path / "run"
+    where = {RolloutError: (TrainingRollouts, "take"), UpdateError: (PolicyPool, "update")}[error]
+    original, calls = getattr(*where), []
+
+    def second_fails(*args, **kwargs):
+        calls.append(args)
+        return (original if len(calls) == 1 else fail)(*args, **kwargs)
+
+    monkeypatch.setattr(*where, second_fails)
+    flags = [*files, "--trust", *FLAGS, "--checkpoint.every=100", "--output-dir", str(out)]
+    assert main(flags) == 1
+    monkeypatch.undo()
+    assert main([*flags, "--resume"]) == 0
+    assert [line["step"] for line in read_lines(out / "metrics.jsonl")] == [0, 1, 2]
 
 
 def test_a_spent_budget_is_a_run_that_failed(files, tmp_path, monkeypatch, capsys):

@@ -684,8 +684,8 @@ class RewardConfig(Section):
     dollars_per_million: tuple[float, float] = (0.0, 0.0)
     """What a judge costs: US dollars per million tokens of prompts, and of verdicts."""
     max_dollars: float = Field(default=0.0, ge=0)
-    """The run ends when it has spent this much on these scores; 0: no limit. May be raised when the
-    run is resumed, which pays for no answer twice."""
+    """The run ends before it spends more than this on these scores; 0: no limit. May be raised when
+    the run is resumed, which pays for no answer twice."""
     max_seconds: float = Field(default=0.0, ge=0)
     """The run ends when scoring has taken this long, all requests together; 0: no limit."""
 

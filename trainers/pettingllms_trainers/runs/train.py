@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,14 @@ from typing import Any
 
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.algorithm import StepContext
-from pettingllms_trainers.errors import StuckError
+from pettingllms_trainers.errors import (
+    BudgetSpent,
+    GenerationError,
+    GroupError,
+    RolloutError,
+    StuckError,
+    UpdateError,
+)
 from pettingllms_trainers.learning.groups import score_decisions, training_groups
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import StopRequest, StopRequested
@@ -85,7 +92,9 @@ class Trainer:
             self._begin()
             step = 0
         while step < config.num_steps and not self.stop.is_wanted():
-            if (metrics := self._take_step(step)) is None:
+            with self._saved_if_it_fails(step):
+                metrics = self._take_step(step)
+            if metrics is None:
                 break
             step += 1
             if step == config.num_steps or _is_due(step, config.evaluation.every):
@@ -157,6 +166,27 @@ class Trainer:
             self.pool.push_weights()
         self.recorder.metrics(0, metrics | self._evaluate(0, variants))
         self._save(0)
+
+    @contextlib.contextmanager
+    def _saved_if_it_fails(self, step: int) -> Iterator[None]:
+        """Keep what is learnt up to a train step that ends the run, as a signal's checkpoint does.
+
+        Of several ranks one alone may fail, and a checkpoint is written by all: there the last one
+        of `checkpoint.every` stays. An update that fails may have changed weights before; they are
+        finite, and the step is taken again with them.
+        """
+        rollouts = self.rollouts
+        # Memory and records are replaced and never changed, so these are of before the step.
+        before = rollouts.sampler.num_levels_used, list(rollouts.pending)
+        learnt = rollouts.sampler.memory, rollouts.sampler.records
+        try:
+            yield
+        except (BudgetSpent, GenerationError, GroupError, RolloutError, UpdateError):
+            if self.pool.ranks.size == 1:
+                rollouts.restore(*before, *learnt)
+                self._save(step)
+                self.recorder.note(f"a checkpoint has what was learnt up to train step {step}")
+            raise
 
     def _busy(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Let the progress view say what is being done, if it takes long."""
