@@ -6,13 +6,21 @@ a file outside.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+import shlex
+import socket
+import sys
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, TypeVar
+
+from filelock import FileLock, Timeout
 
 from pettingllms.errors import InvalidArgument, RunFolderError
 
@@ -20,7 +28,107 @@ EntryT = TypeVar("EntryT")
 
 PARTIAL = ".partial"
 """Suffix of what is being written; a crash may leave such names behind."""
+LOCK = ".lock"
+"""Name of the file by which a process holds a folder; see `owned`."""
+_PATIENCE_S = 0.5
+"""A lock that is removed at this moment is no refusal: another attempt finds the folder free."""
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 _logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def owned(folder: Path) -> Generator[None]:
+    """Hold a folder while it is written: one process at a time writes, any number reads.
+
+    The lock is `flock(2)`: the kernel gives it up when the process ends, however it ends. On NFS it
+    holds among all machines that mount the folder, unless one mounts it with `nolock` or
+    `local_lock`; then it holds on each machine alone. Where a file system has no locks, a warning
+    is logged and nobody is kept out.
+
+    Args:
+        folder: Made if need be; a new one in which nothing was written is removed again.
+
+    Raises:
+        RunFolderError: Another process holds it, or its name is not UTF-8.
+        OSError: It cannot be made, or its lock is a link.
+    """
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError as error:
+        raise RunFolderError(
+            f"the name of the folder {str(folder)!r} is not UTF-8, so no file can name it; rename "
+            "it, or choose another one"
+        ) from error
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    path, text = folder / LOCK, json.dumps(_myself())
+    lock = FileLock(path, timeout=_PATIENCE_S, thread_local=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunFolderError(_in_use(folder)) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        _logger.warning("%s: no locks on this file system; let nobody else write there", folder)
+    try:
+        # Not opened as a link, and not replaced: the lock is of this very file.
+        with open(path, "w", encoding="utf-8", opener=_as_it_is) as file:
+            file.write(text)
+        yield
+    finally:
+        # Removed while it is held, so that nobody loses a lock that he has just taken. Only ours:
+        # the folder may have been deleted, and another run may have begun in its place.
+        with suppress(OSError):
+            if path.read_text(encoding="utf-8") == text:
+                path.unlink()
+            for one in made:
+                one.rmdir()
+        lock.release()
+
+
+def _as_it_is(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def _myself() -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(sys.argv),
+    }
+
+
+def _in_use(folder: Path) -> str:
+    try:
+        found = json.loads((folder / LOCK).read_text(encoding="utf-8"))
+        who = "process {pid} on {host} since {since}, started as: {command}".format(**found)
+    except (OSError, ValueError, LookupError, TypeError):
+        who = "a process that has just begun or has just ended"
+    # The file may be a stranger's, and a terminal would obey what it cannot print.
+    who = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in who)
+    return (
+        f"{folder} is being written by another process ({who}). Wait for its end or stop it, then "
+        "try again, or choose another folder"
+    )
+
+
+_PROBLEMS = {
+    errno.ENOSPC: ("the disk is full", "Make room"),
+    errno.EDQUOT: ("the quota of the disk is used up", "Make room"),
+    errno.EROFS: ("the file system is read-only", "Make it writable"),
+    errno.EFBIG: ("a file would be larger than allowed", "Raise the limit (ulimit -f)"),
+    errno.EIO: ("the disk has failed to read or write", "Look into the system's log (dmesg)"),
+    errno.ENOENT: ("a file or folder is gone", "Leave it where it is while it is in use"),
+    errno.EACCES: ("a file or folder may not be used", "Give this user the right to"),
+}
+
+
+def os_problem(error: OSError) -> str:
+    """What the system has refused, and what to do about it, as a sentence."""
+    what, cure = _PROBLEMS.get(error.errno or 0, ("the system has refused", "See to it"))
+    return f"{what} ({error}). {cure} and try again; what was written before is kept (--resume)"
 
 
 @contextmanager
@@ -83,8 +191,46 @@ def open_to_append(path: Path, *, is_of_lines: bool = True) -> IO[bytes]:
     return file
 
 
+_SEAL = b', "crc": "%08x"}\n'
+_SEAL_LENGTH = len(_SEAL % 0)
+_KEY = _SEAL.partition(b"%")[0]
+
+
+def json_line(value: Mapping[str, Any], *, allow_nan: bool = True) -> bytes:
+    """A line of a file of JSON lines whose last key, `crc`, vouches for its other bytes.
+
+    Args:
+        value: At least one key and its value.
+        allow_nan: Whether numbers may be infinite or NaN, which is not JSON.
+
+    Raises:
+        ValueError: A number is not finite and must be.
+    """
+    # ASCII: model text may hold lone surrogates, and escapes keep them.
+    text = json.dumps(value, allow_nan=allow_nan).encode("ascii")[:-1]
+    return text + _SEAL % zlib.crc32(text)
+
+
+def checked_line(line: bytes) -> bytes:
+    """The JSON of a line, without the checksum; a line of another writer needs none.
+
+    Raises:
+        ValueError: The line has other bytes than were written.
+    """
+    text, seal = line[:-_SEAL_LENGTH], line[-_SEAL_LENGTH:]
+    # A flipped bit in the key must not turn a line of ours into one of another writer.
+    if sum((a ^ b).bit_count() for a, b in zip(seal, _KEY, strict=False)) > 2:
+        return line
+    if seal != _SEAL % zlib.crc32(text):
+        raise ValueError("it has other bytes than were written: its checksum differs")
+    return text + b"}"
+
+
 def iter_lines(
-    path: Path, read: Callable[[Any], EntryT] = lambda value: value, hint: str = ""
+    path: Path,
+    read: Callable[[Any], EntryT] = lambda value: value,
+    hint: str = "",
+    on_damage: Callable[[int], None] | None = None,
 ) -> Iterator[EntryT]:
     """Yield the entries of a file of JSON lines; none if there is no file.
 
@@ -94,9 +240,10 @@ def iter_lines(
         path: The file.
         read: Makes an entry of the JSON value of a line; may raise ValueError, KeyError, TypeError.
         hint: What to do about a damaged line, for the error.
+        on_damage: Gets the number of a damaged line, from 1, which is then left out.
 
     Raises:
-        RunFolderError: If a whole line is damaged.
+        RunFolderError: If a whole line is damaged, and `on_damage` is not given.
     """
     if not path.is_file():
         return
@@ -105,17 +252,45 @@ def iter_lines(
             if not line.endswith(b"\n"):
                 return
             try:
-                entry = read(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
-                raise RunFolderError(
-                    f"{path}, line {number} is damaged ({type(error).__name__}: {error}). {hint}"
-                ) from error
-            yield entry
+                entry = read(json.loads(checked_line(line)))
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                if on_damage is None:
+                    raise RunFolderError(
+                        f"{path}, line {number} is damaged ({type(error).__name__}: {error}). "
+                        f"{hint}"
+                    ) from error
+                on_damage(number)
+            else:
+                yield entry
 
 
-def read_lines(path: Path) -> list[Any]:
-    """Read a file of JSON lines at once; see `iter_lines`."""
-    return list(iter_lines(path))
+def read_lines(path: Path, *keys: str) -> list[dict[str, Any]]:
+    """Read a file of JSON lines at once; a warning counts damaged ones, which are left out.
+
+    Args:
+        path: The file.
+        keys: What every line must have.
+    """
+
+    def entry(value: Mapping[str, Any]) -> dict[str, Any]:
+        return {**value, **{key: value[key] for key in keys}}
+
+    damaged = list[int]()
+    found = list(iter_lines(path, entry, on_damage=damaged.append))
+    if damaged:
+        warn_of_damage(path, damaged)
+    return found
+
+
+def warn_of_damage(path: Path, lines: list[int]) -> None:
+    """Say how many lines are damaged, and where.
+
+    Args:
+        path: Their file.
+        lines: Their numbers, from 1, at least one.
+    """
+    count = "1 line is" if len(lines) == 1 else f"{len(lines)} lines are"
+    _logger.warning("%s: %s damaged and left out, the first is line %d", path, count, lines[0])
 
 
 def fsync_path(path: Path) -> None:

@@ -16,9 +16,11 @@ from pettingllms.errors import (
     InvalidArgument,
     MissingDependency,
     PettingLLMsError,
+    RunFolderError,
     UnknownEnvironment,
     UntrustedName,
 )
+from pettingllms.files import os_problem
 
 # Places as texts: `--help` and the completion of a shell import none of the commands.
 _COMMANDS = {
@@ -114,6 +116,10 @@ def run(arguments: Sequence[str]) -> int:
         return 2
     except PettingLLMsError as error:
         _tell(error)
+        return 1
+    except OSError as error:
+        logging.getLogger(__name__).info("where it happened:", exc_info=error)  # with --verbose
+        _tell(RunFolderError(os_problem(error)))
         return 1
     return result if isinstance(result, int) else 0
 

@@ -32,7 +32,7 @@ from pettingllms.evaluation.plan import MAIN, roles_of
 from pettingllms.evaluation.report import Report, VariantReport
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import special_functions
-from pettingllms.files import write_whole
+from pettingllms.files import owned, write_whole
 from pettingllms.policies import PolicySettings, stays_here
 from pettingllms.registry import make
 from pettingllms.trust import FoundName, Name
@@ -66,6 +66,11 @@ def bench_command(output: str, **values: Any) -> int:
     """
     special_functions()  # raises now, not at the end of a long run
     folder = values["resume"] or values["out"] or options.free_folder("bench", "games")
+    with owned(folder):
+        return _measured(folder, output, values)
+
+
+def _measured(folder: Path, output: str, values: Mapping[str, Any]) -> int:
     about = _resumed(folder) if values["resume"] else _begun(folder, values)
     # Policies of a resumed benchmark are named by its file, perhaps a stranger's; those of a new
     # one were typed.
@@ -118,7 +123,6 @@ def _begun(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"pettingllms": version("pettingllms")},
     }
-    folder.mkdir(parents=True, exist_ok=True)
     _write(folder / _FILE, about)
     return about
 

@@ -36,6 +36,7 @@ from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.sides import RunTeam
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun, failed_rollouts, is_training_run
+from pettingllms.files import owned
 from pettingllms.loops import finish
 from pettingllms.policies import Policy, PolicySettings, Sampling, loaded_policies
 from pettingllms.registry import make
@@ -123,7 +124,9 @@ def blame_command(source: str, **values: Any) -> int:
         settings=wanted,
         episodes=episodes,
     )
-    keep(values["out"] or options.free_folder("blame", report.env_id), FILE, report)
+    folder = values["out"] or options.free_folder("blame", report.env_id)
+    with owned(folder):
+        keep(folder, FILE, report)
     print_result(values["output"], report)
     return 0
 

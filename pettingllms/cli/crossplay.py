@@ -24,7 +24,6 @@ from pettingllms.files import write_whole
 from pettingllms.registry import make
 from pettingllms.tables import as_markdown
 
-# Which runs take part, in their order: what a resumed cross-play needs beside its plan.
 RUNS = "runs.json"
 
 _EXAMPLES = """\b
@@ -61,6 +60,13 @@ def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
         if values["resume"]
         else _begun(runs, values)
     )
+    with folder.owned():
+        return _crossplayed(folder, names, values)
+
+
+def _crossplayed(folder: RunFolder, names: Sequence[str], values: Mapping[str, Any]) -> int:
+    # Before the first episode: what is interrupted in its first minute can be resumed, too.
+    write_whole(folder.path / RUNS, json.dumps(list(names)) + "\n")
     report = played(folder, options.policy_settings(values), values["max_failures"], "crossplay")
     env: TextEnv[Any] = folder.plan.make_env()
     found = cross_play(names, env.possible_agents, folder.results())
@@ -84,13 +90,8 @@ def _begun(runs: Sequence[str], values: Mapping[str, Any]) -> tuple[RunFolder, l
         num_samples=values["samples"],
     )
     plan = plan.with_distinct_levels(plan.make_env())
-    folder = RunFolder.create(
-        values["out"] or options.free_folder("crossplay", str(plan.env_id)), plan
-    )
-    folder.path.mkdir(parents=True, exist_ok=True)
-    # Before the first episode: what is interrupted in its first minute can be resumed, too.
-    write_whole(folder.path / RUNS, json.dumps(list(teams)) + "\n")
-    return folder, list(teams)
+    out = values["out"] or options.free_folder("crossplay", str(plan.env_id))
+    return RunFolder.create(out, plan), list(teams)
 
 
 def _resumed(path: Path, *, trust: bool) -> tuple[RunFolder, list[str]]:

@@ -42,8 +42,16 @@ def played(
     """Play what a folder's plan has left, with a bar; the figures of all of it.
 
     Raises:
+        RunFolderError: Another process writes into the folder.
         Exit: The plan was not played to its end; why, and how to go on, is said on stderr.
     """
+    with folder.owned():  # for the report, too
+        return _played(folder, settings, max_failures, command, write)
+
+
+def _played(
+    folder: RunFolder, settings: PolicySettings, max_failures: int, command: str, write: Write
+) -> Report:
     progress = Progress(folder.plan.num_episodes)
     # What stops a run is no error of the command: all that was played is kept and reported.
     status, reason = 0, None

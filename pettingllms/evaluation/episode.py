@@ -122,7 +122,7 @@ class EpisodeResult:
         """
         values = {entry.name: data[entry.name] for entry in fields(cls)}
         values["roles"] = {
-            role: RoleResult(**cast(Any, {**part, "usage": Usage(**part["usage"])}))
+            role: RoleResult(**cast(Any, {**part, "usage": _usage(part["usage"])}))
             for role, part in data["roles"].items()
         }
         if not with_steps:
@@ -329,8 +329,20 @@ class AnswerRecord:
         return cls(
             **{name: data[name] for name in _PLAIN},
             completion=None if written is None else Completion(**written),
-            usage=Usage(**data["usage"]),
+            usage=_usage(data["usage"]),
         )
+
+
+_MOST = 2**53
+"""Tokens and requests of an episode, at most: beyond it sums of JSON numbers are not exact."""
+
+
+def _usage(data: Mapping[str, int]) -> Usage:
+    for name, count in data.items():
+        # What a file says is added up to a bill: a number that no server counted would be believed.
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < _MOST:
+            raise ValueError(f"{name} must be an integer in [0, 2**53), and is {count!r:.40}")
+    return Usage(**data)
 
 
 _PLAIN = ("variant", "level", "sample", "action", "agent", "prompt")

@@ -35,7 +35,7 @@ from pettingllms.evaluation.episode import (
     play_episode,
 )
 from pettingllms.evaluation.plan import EpisodeSpec, EvaluationPlan
-from pettingllms.files import iter_lines, open_to_append, write_whole
+from pettingllms.files import iter_lines, json_line, open_to_append, owned, write_whole
 from pettingllms.loops import finish, work_off
 from pettingllms.policies import (
     PolicySettings,
@@ -69,6 +69,7 @@ class RunFolder:
         self.created = created
         self.episodes_path = path / "episodes.jsonl"
         self.answers_path = path / "answers.jsonl"
+        self._is_owned = False
 
     @classmethod
     def create(cls, path: str | Path, plan: EvaluationPlan) -> RunFolder:
@@ -123,6 +124,23 @@ class RunFolder:
                 f"{folder}/run.json cannot be read: {type(error).__name__}: {error}"
             ) from error
 
+    @contextmanager
+    def owned(self) -> Generator[None]:
+        """Hold the folder while it is written; within such a context nothing changes.
+
+        Raises:
+            RunFolderError: Another process writes into it.
+        """
+        if self._is_owned:
+            yield
+            return
+        with owned(self.path):
+            self._is_owned = True
+            try:
+                yield
+            finally:
+                self._is_owned = False
+
     @property
     def has_begun(self) -> bool:
         """Whether its plan is written."""
@@ -138,15 +156,14 @@ class RunFolder:
             "versions": dict(self.versions),
             "plan": self.plan.to_json(),
         }
-        self._write("run.json", json.dumps(data, indent=2) + "\n")
+        write_whole(self.path / "run.json", json.dumps(data, indent=2) + "\n")
 
     def write_report(self, data: Mapping[str, Any], text: str) -> None:
         """Write the report as JSON data and as Markdown."""
-        self._write("report.json", json.dumps(data, indent=2, allow_nan=False) + "\n")
-        self._write("report.md", text)
-
-    def _write(self, name: str, text: str) -> None:
-        write_whole(self.path / name, text)
+        with self.owned():
+            report = json.dumps(data, indent=2, allow_nan=False)
+            write_whole(self.path / "report.json", f"{report}\n")
+            write_whole(self.path / "report.md", text)
 
     def results(self, *, with_steps: bool = False) -> Iterator[EpisodeResult]:
         """Yield the finished episodes, each once, in the order in which they ended.
@@ -161,7 +178,7 @@ class RunFolder:
         hint = "Delete that line; its episode is then played again on --resume."
         seen: set[Key] = set()
         for result in iter_lines(self.episodes_path, read, hint):
-            # Two processes may have resumed the same run: the first line of an episode counts.
+            # Where no lock holds, two may have resumed the run: an episode's first line counts.
             if result.key not in seen:
                 seen.add(result.key)
                 yield result
@@ -196,8 +213,7 @@ class LineWriter:
 
     def add(self, entry: EpisodeResult | AnswerRecord) -> None:
         """Append one finished episode, or one answer."""
-        # Model text may hold lone surrogates; JSON escapes keep them.
-        self._file.write(json.dumps(entry.to_json()).encode("ascii") + b"\n")
+        self._file.write(json_line(entry.to_json()))
         self._file.flush()
 
 
@@ -283,6 +299,7 @@ def evaluate(
         InvalidArgument: If the plan does not fit the environment, or policies cannot play in it.
         PolicyUnavailable: If a policy cannot be used at all; before or in the middle.
         EvaluationStopped: If more episodes failed than allowed.
+        RunFolderError: If another process writes into the folder, or a line of it is damaged.
         KeyboardInterrupt: If the user interrupts; what was answered is kept.
     """
     return finish(
@@ -307,6 +324,17 @@ async def evaluate_async(
     """Do what `evaluate` does, as a coroutine."""
     if max_concurrency < 1:
         raise InvalidArgument("max_concurrency", max_concurrency, "an integer of at least 1")
+    with folder.owned():
+        return await _evaluate(folder, settings, max_concurrency, max_failures, on_progress)
+
+
+async def _evaluate(
+    folder: RunFolder,
+    settings: PolicySettings | None,
+    max_concurrency: int,
+    max_failures: int,
+    on_progress: Callable[[Progress], None],
+) -> Progress:
     plan = folder.plan
     env = plan.make_env()
     progress = Progress(plan.num_episodes)

@@ -170,7 +170,7 @@ def _of_evaluation(name: str, folder: RunFolder, variant: str) -> Side:
 
 
 def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) -> Side:
-    lines = read_lines(run.path / "evaluations.jsonl")
+    lines = read_lines(run.path / "evaluations.jsonl", "step", "variants")
     known = [line["step"] for line in lines]
     if not lines or (step is not None and step not in known):
         wanted = "a finished evaluation" if step is None else f"an evaluation after step {step}"

@@ -177,7 +177,7 @@ class TrainingRun:
 
     def _is_finished(self) -> bool:
         """Whether `policies/` is what the last train step has made."""
-        lines = read_lines(self.path / "metrics.jsonl")
+        lines = read_lines(self.path / "metrics.jsonl", "step")
         is_over = bool(lines) and lines[-1].get("step") == self.config.get("num_steps")
         return is_over and (self.path / "policies").is_dir()
 
@@ -284,7 +284,7 @@ def failed_rollouts(run: TrainingRun) -> Iterator[tuple[str, Transcript]]:
 
 def _lines(run: TrainingRun) -> dict[tuple[int, int], dict[str, Any]]:
     """(train step, episode) -> tree of the trees that were trained on."""
-    trees = read_lines(run.path / "rollouts.jsonl")
+    trees = read_lines(run.path / "rollouts.jsonl", "step", "episode", "set")
     return {(line["step"], line["episode"]): line for line in trees if line["set"] == "training"}
 
 

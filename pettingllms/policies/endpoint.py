@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import openai
 from aiolimiter import AsyncLimiter
@@ -68,7 +69,7 @@ class EndpointPolicy:
         own = os.environ.get("OPENAI_BASE_URL")
         self.base_url = (base_url or own or OPENAI_URL).rstrip("/")
         for address in (self.base_url, own):
-            if address and not re.fullmatch(_URL, address):
+            if address and not _is_address(address):
                 raise InvalidArgument("address of the server", address, "http(s)://HOST[:PORT]/v1")
         self.settings = settings
         self._client = openai.AsyncOpenAI(
@@ -319,6 +320,14 @@ class EndpointPolicy:
             size = length / _CHARACTERS_PER_TOKEN + n * (limit or _DEFAULT_COMPLETION_TOKENS)
             # A request larger than a whole minute's budget would otherwise wait forever.
             await self._tokens.acquire(min(size, self._tokens.max_rate))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        has_port = urlsplit(text).port != 0  # raises for 99999, which the client library would take
+    except ValueError:
+        return False
+    return has_port and re.fullmatch(_URL, text) is not None
 
 
 def _limiter(per_minute: float | None) -> AsyncLimiter | None:

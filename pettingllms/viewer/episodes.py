@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
+from pettingllms.files import checked_line
 from pettingllms.trust import FoundName
 from pettingllms.types import role_of
 
@@ -287,7 +288,7 @@ class LineFile:
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    yield convert(parse_json(line))
+                    yield convert(parse_json(checked_line(line)))
                 except (KeyError, TypeError, AttributeError, ValueError) as error:
                     # The last line of a run that still runs has no end yet: that is no damage.
                     if line.endswith(b"\n"):

@@ -1,6 +1,5 @@
 """`pettingllms-train` as a person uses it: clear messages, exit codes, nothing half-written."""
 
-import errno
 import json
 import re
 import signal
@@ -360,22 +359,6 @@ def test_a_warm_start_beside_a_fixed_policy(small_run_file, tmp_path, capsys):
     assert [path.name for path in (tmp_path / "run" / "policies").iterdir()] == ["t"]
     assert main([str(path), "--output-dir", str(tmp_path / "other"), "--dry-run"]) == 0
     assert "fixed, not trained" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("number", "text", "message"),
-    [
-        (errno.ENOSPC, "No space left on device", "the disk is full"),
-        (errno.EROFS, "Read-only file system", "the file system is read-only"),
-    ],
-)
-def test_a_full_disk_is_told(small_run_file, tmp_path, monkeypatch, capsys, number, text, message):
-    def full(*arguments, **options):
-        raise OSError(number, text)
-
-    monkeypatch.setattr("pettingllms_trainers.commands.train", full)
-    assert main([str(small_run_file()), "--output-dir", str(tmp_path / "run")]) == 1
-    assert f"{message} ([Errno {number}] {text}). Make" in capsys.readouterr().err
 
 
 def test_prompts_that_do_not_fit_end_the_start(run, tmp_path):

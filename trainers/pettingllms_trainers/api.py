@@ -140,7 +140,7 @@ class Run:
         """A row per train step, from 0, the start; a column per metric, see METRICS.md."""
         from pandas import DataFrame  # a second, which not every caller needs
 
-        return DataFrame(read_lines(self._files.metrics)).set_index("step")
+        return DataFrame(read_lines(self._files.metrics, "step")).set_index("step")
 
     @property
     def evaluations(self) -> DataFrame:
@@ -149,7 +149,7 @@ class Run:
 
         rows = [
             {"step": line["step"], "variant": name, **{key: found[key] for key in _FIGURES}}
-            for line in read_lines(self._files.evaluations)
+            for line in read_lines(self._files.evaluations, "step", "variants")
             for name, found in line["variants"].items()
         ]
         return DataFrame(rows, columns=["step", "variant", *_FIGURES])
@@ -160,7 +160,7 @@ class Run:
         Raises:
             RunFolderError: Nothing is evaluated yet.
         """
-        lines = read_lines(self._files.evaluations)
+        lines = read_lines(self._files.evaluations, "step", "variants")
         if not lines:
             raise RunFolderError(f"{self.directory} has no evaluation yet, so there is no curve")
         ids = str(self._trained.env_id).split(", ")
@@ -245,13 +245,13 @@ class Run:
 
     def __repr__(self) -> str:
         """Its directory, and how far it is."""
-        steps = max((line["step"] for line in read_lines(self._files.metrics)), default=0)
+        steps = max((line["step"] for line in read_lines(self._files.metrics, "step")), default=0)
         total = self._trained.config["num_steps"]
         return f"Run({str(self.directory)!r}, {steps} of {total} train steps)"
 
     def _repr_html_(self) -> str:
         text = f"<p>{html.escape(repr(self))}</p>"
-        if not read_lines(self._files.evaluations):
+        if not read_lines(self._files.evaluations, "step", "variants"):
             return text
         picture = io.BytesIO()
         self.plot().savefig(picture, format="png", dpi=100)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import itertools
 import logging
 import os
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from pettingllms.errors import PettingLLMsError
+from pettingllms.files import os_problem
 from pettingllms_trainers import commands
 from pettingllms_trainers.config.loading import PREFIX, load_config
 from pettingllms_trainers.errors import (
@@ -71,11 +71,6 @@ that come with the package. Later ones override earlier ones.
 Experimental: vLLM on a GPU, NCCL, FSDP2 and DeepSpeed on GPUs, Ray on several machines. They are
 tested on CPUs, and have not run on that hardware.
 """
-_DISK_ERRORS = {
-    errno.ENOSPC: ("the disk is full", "Make room"),
-    errno.EDQUOT: ("the quota of the disk is used up", "Make room"),
-    errno.EROFS: ("the file system is read-only", "Make it writable"),
-}
 _trust_option = click.option("--trust", is_flag=True, help="Let RUN name code and servers.")
 _FILES_AND_FLAGS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": []}
 
@@ -110,11 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PettingLLMsError as error:
         return _fail(error, 2)
     except OSError as error:
-        if error.errno not in _DISK_ERRORS:
-            raise
-        what, cure = _DISK_ERRORS[error.errno]
-        text = f"{what} ({error}). {cure} and continue with --resume"
-        return _fail(TrainerError(text), 1)
+        logging.getLogger(__name__).debug("where it happened:", exc_info=error)
+        return _fail(TrainerError(os_problem(error)), 1)
 
 
 class _Group(click.Group):

@@ -49,18 +49,12 @@ def train(
     """
     environments, files = _check(config, is_resumed=is_resumed)
     # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.
-    from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
     from pettingllms_trainers.runs.prompts import checked_prompts
 
     prompts = checked_prompts(config, environments)
-    with joined_ranks() as ranks:
-        config = _shown_by(ranks, config)
-        # Not before: asking for a device starts CUDA, on GPUs that this rank is not to see.
-        on_gpu = computes_on_gpu(config, ranks.size)
-        config, chosen = with_fast_precision(files.settled(config), ranks, on_gpu=on_gpu)
-        _tell(ranks, chosen)
+    with _begun(config, files, is_resumed=is_resumed) as (config, ranks, on_gpu):
         if not on_gpu:
-            # Not before, too: it imports peft, peft bitsandbytes, and that asks for a device.
+            # Not before: it imports peft, peft bitsandbytes, and that asks for a device.
             from pettingllms_trainers.runs.prompts import with_cpu_cache
 
             config = with_cpu_cache(config, prompts)
@@ -175,13 +169,7 @@ def warm_start(config: Config) -> int:
             "policies of the environment in [warm_start.demonstrators], or a file (warm_start.data)"
         )
     environments, files = _check(config, is_resumed=False)
-    from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
-
-    with joined_ranks() as ranks:
-        config = _shown_by(ranks, config)
-        on_gpu = computes_on_gpu(config, ranks.size)
-        config, chosen = with_fast_precision(files.settled(config), ranks, on_gpu=on_gpu)
-        _tell(ranks, chosen)
+    with _begun(config, files, is_resumed=False) as (config, ranks, _):
         # Nothing is generated, so no engine is started and any attention will do.
         engine = config.engine.model_copy(update={"kind": "transformers", "attention": "expanded"})
         with open_machines(config.model_copy(update={"engine": engine}), ranks) as machines:
@@ -224,17 +212,30 @@ def _warm_start(
     return 0
 
 
-def _tell(ranks: Ranks, line: str) -> None:
-    if line and ranks.is_main:
-        Console().print(line, highlight=False, markup=False, soft_wrap=True)
+@contextlib.contextmanager
+def _begun(
+    config: Config, files: RunDirectory, *, is_resumed: bool
+) -> Iterator[tuple[Config, Ranks, bool]]:
+    """Join the ranks, hold the directory, and choose the precision; yields whether it is a GPU."""
+    from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 
-
-def _shown_by(ranks: Ranks, config: Config) -> Config:
-    """Return the configuration, without what only one process is to show."""
-    if ranks.is_main:
-        return config
-    logging = LoggingConfig(progress="off", tensorboard=False)
-    return config.model_copy(update={"logging": logging})
+    with (
+        joined_ranks() as ranks,
+        # The main rank alone: a directory has one lock, and the run is one.
+        files.owned() if ranks.is_main else contextlib.nullcontext(),
+    ):
+        if ranks.is_main:
+            # Again: until it was held, another run may have written into it.
+            files.check(config, is_resumed=is_resumed)
+        else:
+            logging = LoggingConfig(progress="off", tensorboard=False)
+            config = config.model_copy(update={"logging": logging})
+        # Not before: asking for a device starts CUDA, on GPUs that this rank is not to see.
+        on_gpu = computes_on_gpu(config, ranks.size)
+        config, chosen = with_fast_precision(files.settled(config), ranks, on_gpu=on_gpu)
+        if chosen and ranks.is_main:
+            Console().print(chosen, highlight=False, markup=False, soft_wrap=True)
+        yield config, ranks, on_gpu
 
 
 def _recorder(ranks: Ranks) -> type[Recorder]:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import resource
 import shutil
 from collections.abc import Generator
 from pathlib import Path
@@ -73,4 +74,6 @@ def _disk_error(error: BaseException, directory: Path) -> int | None:
         (directory / "probe").write_bytes(bytes(1 << 16))
     except OSError as probed:
         return probed.errno
-    return errno.ENOSPC
+    # The probe fits: either room has been made since, or one file alone was too long.
+    is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+    return errno.EFBIG if is_limited else errno.ENOSPC

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pettingllms.cli import playing
+from pettingllms.files import read_lines
 
 ENV = "plan_path_v0"
 BOOM = (500, {"retry-after-ms": "1"}, {"error": {"message": "boom"}})
@@ -28,7 +29,7 @@ def planner_of(run):
 
 
 def lines_of(run, name):
-    return [json.loads(line) for line in (run / name).read_text().splitlines()]
+    return read_lines(run / name)
 
 
 def episodes_of(run):

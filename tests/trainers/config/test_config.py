@@ -168,7 +168,7 @@ ENDPOINT = "endpoints = ['http://localhost:8000/']"
         (
             "[engine]\nkind = 'vllm_server'\n",
             "endpoints = ['localhost:8000']",
-            r"'localhost:8000' is no address of a server; such as http://",
+            r"'localhost:8000' is not the address of a server, http://",
         ),
         (
             "[engine]\nkind = 'vllm_server'\n",

@@ -30,6 +30,7 @@ def config(**values):
 
 def open_run(directory, run_config=None):
     files = RunDirectory(directory)
+    directory.mkdir(exist_ok=True)
     files.open(run_config or config())
     return files
 
@@ -49,7 +50,8 @@ def test_a_new_directory_gets_the_resolved_configuration(tmp_path):
     files = RunDirectory(tmp_path / "a" / "b")
     files.check(config(), is_resumed=False)
     assert not files.directory.exists(), "a check writes nothing"
-    files.open(config())
+    with files.owned():
+        files.open(config())
     assert [path.name for path in files.directory.iterdir()] == ["config.toml"]
 
 
@@ -66,8 +68,8 @@ def test_a_file_is_no_directory(tmp_path):
     path.write_text("x")
     with pytest.raises(OutputDirError, match="is a file"):
         RunDirectory(path).check(config(), is_resumed=False)
-    with pytest.raises(OutputDirError, match="cannot be created"):
-        RunDirectory(path / "run").open(config())
+    with pytest.raises(OutputDirError, match="cannot be created"), RunDirectory(path / "r").owned():
+        pass
 
 
 def test_resume_wants_the_same_configuration(tmp_path):

@@ -25,6 +25,7 @@ from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.root import learning_rates
 from pettingllms_trainers.config.sections import TINY, base_groups, base_of_adapter
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.files import whole_directory
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.ranks import Ranks
@@ -209,7 +210,10 @@ def _source(policy: PolicyConfig, seed: int) -> Iterator[str]:
         yield policy.model
         return
     with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
-        yield str(_build_tiny(Path(folder), policy, seed))
+        model = Path(folder) / TINY
+        with whole_directory(model) as partial:  # a full disk is then an error of the system
+            _build_tiny(partial, policy, seed)
+        yield str(model)
 
 
 def _build_tiny(folder: Path, policy: PolicyConfig, seed: int) -> Path:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -294,7 +295,8 @@ class RequestsConfig(Section):
 def _check_endpoints(urls: tuple[str, ...]) -> tuple[str, ...]:
     for url in urls:
         if not url.startswith(("http://", "https://")):
-            raise ValueError(f"{url!r} is no address of a server; such as http://127.0.0.1:8000")
+            raise ValueError(f"{url!r} is not the address of a server, http://127.0.0.1:8000")
+        urlsplit(url).port  # noqa: B018  raises for 99999
     cleaned = tuple(url.rstrip("/") for url in urls)
     if len(set(cleaned)) < len(cleaned):
         raise ValueError("an address is listed twice; name every replica once")

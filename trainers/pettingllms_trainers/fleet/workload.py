@@ -178,7 +178,9 @@ def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path)
             f"{', '.join(sorted(known))}; name a run of the same team"
         )
     step = trees[0]["step"]
-    metrics = next(line for line in read_lines(path / "metrics.jsonl") if line["step"] == step)
+    lines = read_lines(path / "metrics.jsonl", "step")
+    if (metrics := next((line for line in lines if line["step"] == step), None)) is None:
+        raise ConfigError(f"{path} has no readable metrics of train step {step}; name another run")
     kept = sum(sum(_lengths(decision)) for tree in trees for decision in tree["decisions"])
     all_of_step = metrics["rollout/num_completion_tokens"] / metrics["rollout/num_trees"]
     scale = all_of_step / (kept / len(trees))
@@ -237,7 +239,7 @@ def _only(environments: Sequence[RunEnvironment]) -> RunEnvironment:
 
 def _trees(path: Path) -> list[Mapping[str, Any]]:
     """Return the usable trees of the last recorded train step."""
-    lines = read_lines(path / "rollouts.jsonl")
+    lines = read_lines(path / "rollouts.jsonl", "step", "set", "status")
     trees = [line for line in lines if line["set"] == "training" and line["status"] == "ok"]
     last = max((tree["step"] for tree in trees), default=0)
     return [tree for tree in trees if tree["step"] == last]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 from pettingllms import TextEnv, role_of
-from pettingllms.files import open_to_append, read_lines
+from pettingllms.files import json_line, open_to_append, read_lines
 from pettingllms.parsing import after_thinking
 from pettingllms.policies import Policy, PolicyFailure, Prompt, Sampling, Usage
 from pettingllms.prompts import as_observation
@@ -77,6 +77,7 @@ _LINE = "Think briefly, then reply on a last line with {}, and nothing else on i
 _OBJECT = 'Think briefly, then reply with a JSON object {{"thoughts": ..., "{}": {}}}.'
 _GRADE_OF = "N, where N is a number from 0 to 10"
 _NUM_TRIES = 2
+_COUNTED = ("reward", "key", "score", "dollars", "seconds")
 """How often a judge is asked whose verdict cannot be read."""
 _TEMPLATE_TOKENS = 100
 """What a chat template adds to a prompt at most."""
@@ -271,7 +272,7 @@ class Ledger:
         """What was spent."""
         self._reserved, self._num_asked = 0.0, 0
         self._freed = asyncio.Condition()
-        for line in read_lines(path) if path else ():
+        for line in read_lines(path, *_COUNTED) if path else ():
             if line["reward"] == name:
                 self._count(line)
 
@@ -293,7 +294,7 @@ class Ledger:
         self._count(line)
         if self._path:
             with open_to_append(self._path) as file:
-                file.write(f"{json.dumps(line)}\n".encode())
+                file.write(json_line(line))
 
     @contextlib.asynccontextmanager
     async def reserved(self, dollars: float) -> AsyncIterator[None]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from pettingllms.errors import suggestion
+from pettingllms.files import owned
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import CheckpointError, ConfigError, OutputDirError
@@ -41,6 +43,7 @@ def export_policy(
         UntrustedName: The run names an algorithm by its place, and is not trusted.
         CheckpointError: There is no such run, checkpoint or policy, or it is damaged.
         OutputDirError: The directory is a file or not empty.
+        RunFolderError: It is within the run, which another process writes.
         ConfigError: The model that the policy began with cannot be loaded, or there is no adapter
             to merge.
     """
@@ -55,7 +58,10 @@ def export_policy(
     name = _chosen(policy, list(checkpoint.policies))
     if is_merged and not config.models[name].has_adapter:
         raise ConfigError(f"the policy {name!r} has no LoRA adapter to merge; leave --merge out")
-    _write(config, name, checkpoint.policies[name], directory, is_merged=is_merged)
+    # Elsewhere nobody else writes; within the run a training or another export may.
+    is_within = run.resolve() in directory.resolve().parents
+    with owned(run) if is_within else nullcontext():
+        _write(config, name, checkpoint.policies[name], directory, is_merged=is_merged)
     return name, checkpoint.step
 
 

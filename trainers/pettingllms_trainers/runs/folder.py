@@ -16,13 +16,24 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pettingllms.files import PARTIAL, open_to_append, read_lines, write_whole
+from pettingllms.files import (
+    LOCK,
+    PARTIAL,
+    checked_line,
+    json_line,
+    open_to_append,
+    owned,
+    warn_of_damage,
+    whole_file,
+    write_whole,
+)
 from pettingllms.types import flat_table
 from pettingllms_trainers.config import Config, config_hash, decides_results
 from pettingllms_trainers.config.loading import dump_config, load_config, read_layer
@@ -32,7 +43,8 @@ from pettingllms_trainers.errors import CheckpointError, OutputDirError
 
 _LINE_FILES = ("metrics.jsonl", "warm_start.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 _TRACKER_NAMES = ("tensorboard", "wandb", "wandb_run_id.txt", "mlflow_run.json", "trackio_run.json")
-_OWN_NAMES = {"config.toml", *_LINE_FILES, *_TRACKER_NAMES, "verdicts", "checkpoints"}
+_STEP = re.compile(rb'\{"step": (\d+)[,}]')
+_OWN_NAMES = {LOCK, "config.toml", *_LINE_FILES, *_TRACKER_NAMES, "verdicts", "checkpoints"}
 """What a run writes before its first checkpoint."""
 
 
@@ -116,18 +128,25 @@ class RunDirectory:
             lines.append(_schedule(config, saved.num_steps))
         return lines
 
-    def open(self, config: Config) -> None:
-        """Create the directory, if it is new, and write the resolved configuration.
+    @contextlib.contextmanager
+    def owned(self) -> Generator[None]:
+        """Hold the directory, which is made if it is new, while the run writes; see `owned`.
 
         Raises:
             OutputDirError: It cannot be created.
+            RunFolderError: Another process writes into it.
         """
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputDirError(
-                f"the output directory {self.directory} cannot be created: {error}"
-            ) from error
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(owned(self.directory))
+            except OSError as error:
+                raise OutputDirError(
+                    f"the output directory {self.directory} cannot be created: {error}"
+                ) from error
+            yield
+
+    def open(self, config: Config) -> None:
+        """Write the resolved configuration into the directory, which is there."""
         write_whole(self.config, dump_config(config))
 
     def verdicts(self, rank: int) -> Path:
@@ -145,22 +164,37 @@ class RunDirectory:
             ValueError: A value is not a finite number or not JSON.
         """
         # NaN is not JSON: other readers of the file would refuse the whole line.
-        line = json.dumps({"step": step, **values}, allow_nan=False)
+        line = json_line({"step": step, **values}, allow_nan=False)
         with open_to_append(path) as file:
-            file.write(f"{line}\n".encode())
+            file.write(line)
             file.flush()
             if is_durable:
                 os.fsync(file.fileno())
 
     def forget_after(self, step: int) -> None:
-        """Remove the lines of later steps, which a resumed run writes again."""
-        for name in _LINE_FILES:
-            path = self.directory / name
+        """Remove the lines of later steps, which a resumed run writes again, and damaged ones.
+
+        A crash comes between lines and checkpoint: the files may be steps ahead of it.
+        """
+        for path in (self.metrics, self.warm_start, self.evaluations, self.rollouts):
             if path.exists():
-                # A crash comes between lines and checkpoint: the files may be steps ahead of it.
-                kept = [line for line in read_lines(path) if line["step"] <= step]
-                text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept)
-                write_whole(path, text)
+                self._forget_lines(path, step)
+
+    def _forget_lines(self, path: Path, step: int) -> None:
+        damaged: list[int] = []
+        with path.open("rb") as file, whole_file(path, "wb") as kept:
+            for number, line in enumerate(file, 1):
+                # The checksum and the step suffice: a resume needs no tree, and reads none.
+                try:
+                    found = _STEP.match(checked_line(line))
+                except ValueError:
+                    found = None
+                if found is None and line.endswith(b"\n"):
+                    damaged.append(number)
+                elif found is not None and line.endswith(b"\n") and int(found[1]) <= step:
+                    kept.write(line)
+        if damaged:
+            warn_of_damage(path, damaged)
 
     def _steps(self) -> list[int]:
         """Train steps of the checkpoints."""
@@ -188,7 +222,8 @@ class RunDirectory:
 
     def _has_content(self) -> bool:
         return self.directory.is_dir() and any(
-            not path.name.endswith(PARTIAL) for path in self.directory.iterdir()
+            not path.name.endswith(PARTIAL) and path.name != LOCK
+            for path in self.directory.iterdir()
         )
 
 

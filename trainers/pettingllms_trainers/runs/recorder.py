@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pettingllms.files import read_lines, write_whole
+from pettingllms.files import json_line, read_lines, whole_file, write_whole
 from pettingllms.sources import short_name
 from pettingllms_trainers.config import Config, EnvConfig
 from pettingllms_trainers.files import whole_directory
@@ -374,7 +374,7 @@ class TreeFile:
         for tree in trees:
             line = {"set": tree_set, **places[tree.stage], **tree_to_json(tree, known, texts)}
             # The file has a limit: a long run with long answers would fill a disk with examples.
-            num_bytes = len(json.dumps(line)) + 32  # the number of the step comes before it
+            num_bytes = len(json_line({"step": step, **line}))
             has_room = self._makes_room(num_bytes)
             if tree_set == "training" and not self._is_kept(step):
                 return  # its own step was dropped to make room
@@ -390,7 +390,7 @@ class TreeFile:
         """Drop train steps until so many bytes more fit; return whether they do."""
         path = self._files.rollouts
         while (path.stat().st_size if path.exists() else 0) + num_bytes > self._max_bytes:
-            lines = read_lines(path)
+            lines = read_lines(path, "step", "set")
             held_out = [line for line in lines if line["set"] == "held_out"]
             training = [line for line in lines if line["set"] != "held_out"]
             if {line["step"] for line in training} <= {1, self._config.num_steps}:
@@ -399,7 +399,8 @@ class TreeFile:
             self._every *= 2
             kept = [line for line in training if self._is_kept(line["step"])]
             kept = sorted(held_out + kept, key=lambda line: line["step"])
-            write_whole(path, "".join(json.dumps(line) + "\n" for line in kept))
+            with whole_file(path, "wb") as file:
+                file.writelines(map(json_line, kept))
         return True
 
 
@@ -464,7 +465,7 @@ class Recorder:
         self._files.forget_after(step)
         self._trackers.start_at(step)
         # A resumed run warns as one that was never interrupted: it sees all earlier steps again.
-        for line in read_lines(self._files.metrics):
+        for line in read_lines(self._files.metrics, "step"):
             if line["step"] > 0:
                 self._watch.step(line["step"], line)
 
@@ -520,7 +521,7 @@ class Recorder:
 
     def finish(self, pool: PolicyPool, final_variants: Mapping[str, Any]) -> dict[str, Any]:
         """Write policies, report and learning curve; return the report."""
-        evaluations = read_lines(self._files.evaluations)
+        evaluations = read_lines(self._files.evaluations, "step", "variants")
         report = build_report(evaluations, final_variants) | {"warnings": self.warnings()}
         self.policies(pool)
         write_whole(self._files.report, json.dumps(report, indent=2) + "\n")

@@ -53,7 +53,7 @@ def no_gain(report: Mapping[str, Any]) -> str:
     before = report.get("warm_start", report["before"])["variants"]
     after = report["after"]["variants"]
     name = next((name for name in ("greedy", "sampled") if name in before and name in after), "")
-    if not name or before[name]["success"] == 1:
+    if not name or before[name]["success"] == 1 or report["before"]["step"]:
         return ""
     one, other = before[name], after[name]
     # Both were measured on the same levels; the end of the interval guards against luck.
@@ -89,8 +89,10 @@ def _table(report: Mapping[str, Any], between: str) -> Table:
         f"(manifest {report['manifest']}), 95 % Wilson intervals",
         title_justify="left",
     )
+    # The first evaluation may be lost; then a later one is no state before training.
+    first = report["before"]["step"]
     columns = {
-        "before training": "before",
+        f"after train step {first}" if first else "before training": "before",
         "after warm start": "warm_start",
         "after training": "after",
     }

@@ -1,0 +1,166 @@
+"""A folder that a process writes is refused to any other, until the process ends."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from pettingllms.errors import RunFolderError
+from pettingllms.files import LOCK, owned
+
+SHORT = ["--rollout.num-levels=1", "--warm-start.num-steps=1", "--evaluation.num-episodes=1"]
+TRAIN = [sys.executable, "-m", "pettingllms_trainers.cli"]
+MAIN = [sys.executable, "-m", "pettingllms.cli"]
+
+
+@pytest.fixture
+def silent_server():
+    """Address of a server that has a model, which never answers."""
+    is_over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"object": "list", "data": [{"id": "m", "object": "model"}]}')
+
+        def do_POST(self):
+            is_over.wait()
+
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        is_over.set()
+        server.shutdown()
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    """Return a function that starts a command and waits until it holds a folder."""
+    with contextlib.ExitStack() as stack:
+
+        def start(command, folder):
+            with (tmp_path / "output").open("wb") as output:
+                process = subprocess.Popen(
+                    [*map(str, command)], cwd=tmp_path, stdout=output, stderr=output
+                )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            while not ((folder / LOCK).exists() and (folder / LOCK).read_text().endswith("}")):
+                assert process.poll() is None, (tmp_path / "output").read_text()
+                time.sleep(0.05)
+            return process
+
+        yield start
+
+
+def ended(command, cwd):
+    return subprocess.run(
+        [*map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def assert_refused(command, cwd, process):
+    done = ended(command, cwd)
+    assert done.returncode in (1, 2), done.stderr
+    assert "Traceback" not in done.stderr
+    said = " ".join(done.stderr.split())
+    for part in (f"process {process.pid} on {socket.gethostname()} since", "started as", "Wait"):
+        assert part in said
+
+
+def test_two_trainers_in_one_folder(waiting, tmp_path):
+    out, rest = tmp_path / "run", ["recipe:plan_path", "--output-dir", "run", *SHORT]
+    # Its first evaluation alone takes longer than this test.
+    endless = [*rest, "--evaluation.num-episodes=100000"]
+    first = waiting([*TRAIN, *endless], out)
+    assert_refused([*TRAIN, *rest, "--num-steps=1", "--resume"], tmp_path, first)
+    assert_refused([*TRAIN, "warm-start", *rest], tmp_path, first)
+    first.kill()
+    first.wait()
+    assert (out / LOCK).exists(), "what a dead process leaves is taken over"
+    done = ended([*TRAIN, *rest, "--num-steps=1"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not (out / LOCK).exists()
+
+
+def test_two_evaluations_in_one_folder(waiting, silent_server, tmp_path):
+    policy = f"openai:m@{silent_server}"
+    evaluate = [*MAIN, "eval", "plan_path_v0", "-n", 2, "-p"]
+    first = waiting([*evaluate, policy, "--out", "run"], tmp_path / "run")
+    assert_refused([*evaluate, "random", "--out", "run"], tmp_path, first)
+    while not (tmp_path / "run" / "run.json").exists():
+        time.sleep(0.05)
+    assert_refused([*MAIN, "eval", "--trust", "--resume", "run"], tmp_path, first)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    done = ended([*evaluate, "random", "--out", "run"], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["bench", "-p", "random", "--quick", "--out"],
+        ["crossplay", "one", "two", "--out"],
+        ["blame", "plan_path_v0", "-p", "random", "-m", "2", "--out"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_other_commands_leave_a_folder_that_is_written(command, tmp_path):
+    for name in ("one", "two"):
+        assert ended([*MAIN, "eval", "plan_path_v0", "-p", "random", "-n", 1, "--out", name],
+                     tmp_path).returncode == 0  # fmt: skip
+    with owned(tmp_path / "busy"):
+        done = ended([*MAIN, *command, "busy"], tmp_path)
+    assert f"process {os.getpid()} on" in " ".join(done.stderr.split())
+    assert done.returncode == 1
+    assert not (tmp_path / "busy").exists()
+
+
+def test_a_holder_of_this_process_counts_too_and_an_error_frees_the_folder(tmp_path):
+    folder = tmp_path / "new" / "folder"
+    with contextlib.suppress(ZeroDivisionError), owned(folder):
+        with pytest.raises(RunFolderError, match=f"process {os.getpid()} on"), owned(folder):
+            pass
+        assert json.loads((folder / LOCK).read_text())["command"]
+        raise ZeroDivisionError
+    assert not folder.parent.exists(), "nothing was written"
+    with owned(folder):
+        (folder / "x").touch()
+    assert [path.name for path in folder.iterdir()] == ["x"]
+
+
+def test_the_lock_of_a_stranger_leads_nowhere_and_says_nothing_to_a_terminal(tmp_path):
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / LOCK).symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links"), owned(tmp_path):
+        pass
+    assert (tmp_path / "victim").read_text() == "mine"
+    (tmp_path / LOCK).unlink()
+    with owned(tmp_path):
+        holder = {"host": "\x1b[2J", "pid": 1, "since": "", "command": ""}
+        (tmp_path / LOCK).write_text(json.dumps(holder))
+        with pytest.raises(RunFolderError) as caught, owned(tmp_path):
+            pass
+    assert str(caught.value).isprintable()
+
+
+def test_a_folder_that_is_replaced_is_not_freed_for_others(tmp_path):
+    """A run whose folder was deleted must not take away the lock of the next one."""
+    with owned(tmp_path / "run"):
+        (tmp_path / "run" / LOCK).rename(tmp_path / "deleted")
+        other = json.dumps({"host": "h", "pid": 2, "since": "", "command": ""})
+        (tmp_path / "run" / LOCK).write_text(other)
+    assert (tmp_path / "run" / LOCK).read_text() == other
