@@ -140,6 +140,7 @@ def _train(
     trust: bool,
     arguments: Sequence[str],
 ) -> int:
+    # Not options of click: keys of a run file are the flags, and files decide which exist.
     paths, flags = _split(arguments)
     if not paths:
         return _usage(flags)
@@ -299,6 +300,7 @@ def _usage(flags: Sequence[str]) -> int:
 
 
 def _fail(error: Exception, code: int) -> int:
+    # Several processes write to the same terminal: which one failed must show.
     rank = f"rank {os.environ.get('RANK', '?')}: " if num_launched() > 1 else ""
     sys.stderr.write(f"pettingllms-train: {rank}{type(error).__name__}: {error}\n")
     return code

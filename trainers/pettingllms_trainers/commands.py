@@ -126,6 +126,7 @@ def _train(
         for warning in report["warnings"]:
             console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
         console.print(f"written to {files.directory}; next:", soft_wrap=True)
+        # What is printed has to work as it stands, for a run that names code, too.
         table = config.model_dump(mode="json")
         trust, code = (
             " --trust" if named_code(table, *kinds) else ""

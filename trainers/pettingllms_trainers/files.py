@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pettingllms.files import PARTIAL, fsync_path
 
+# Errors of torch.save and of safetensors that come from a failed write.
 _WRITING = re.compile(
     r"inline_container|PytorchStreamWriter|SafetensorError: .*I/O error", re.DOTALL
 )
-"""Errors of torch.save and of safetensors that come from a failed write."""
 _NUMBER = re.compile(r"os error (\d+)")
 
 

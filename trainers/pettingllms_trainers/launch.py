@@ -33,15 +33,15 @@ logger = logging.getLogger(__name__)
 
 _PERIOD_S = 1.0
 _HEALTH_TIMEOUT_S = 10.0
+# A large model is read, compiled and measured before a server answers.
 _START_TIMEOUT_S = 1200.0
-"""A large model is read, compiled and measured before a server answers."""
 _MAX_RESTARTS = 3
+# A server that has answered may be silent for so long; also what an end may take.
 _GRACE_S = 60.0
-"""A server that has answered may be silent for so long; also what an end may take."""
 
 
+# Keeps the working directory, which may be a stranger's, off the path of modules of a process.
 _SAFE = {"PYTHONSAFEPATH": "1"}
-"""Keeps the working directory, which may be a stranger's, off the path of modules of a process."""
 
 
 class Division(NamedTuple):
@@ -79,6 +79,7 @@ def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Divisi
             f'no server can load the model "{TINY}", which a run builds: name another'
         )
     of_one = size * len(groups)
+    # Half and half: as many servers of each base as fit, and the rest learns.
     count = max(1, len(gpus) // 2 // of_one)
     own = len(gpus) - count * of_one
     if own < 1:
@@ -102,6 +103,7 @@ class WatchedServer:
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
         with socket.socket() as free:
+            # A free port, chosen by the kernel; until the server starts another may take it.
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url, self.num_restarts = f"http://127.0.0.1:{port}", 0

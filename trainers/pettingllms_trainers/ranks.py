@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import ProcessGroup
 
+# There on machines with GPUs that the present user may use.
 _DRIVER = Path("/proc/driver/nvidia/version")
-"""There on machines with GPUs that the present user may use."""
 
+# Ranks wait this long for one that plays long episodes, or for the main one that writes.
 _TIMEOUT = timedelta(hours=2)
-"""Ranks wait this long for one that plays long episodes, or for the main one that writes."""
 
+# Enough for gloo's threads to release what they hold, also on a busy machine.
 _RELEASE_SECONDS = 0.5
-"""Enough for gloo's threads to release what they hold, also on a busy machine."""
 
 _ValueT = TypeVar("_ValueT")
 
@@ -104,6 +104,7 @@ class TorchRanks(Ranks):
         shares: list[Any] = [None] * self.size
         with self._connected():
             self._torch.all_gather_object(shares, list(share), self._group)
+        # In turns, as `share` has dealt them out: the order is that of a single process.
         longest = max(map(len, shares))
         return [share[index] for index in range(longest) for share in shares if index < len(share)]
 
@@ -121,6 +122,7 @@ class TorchRanks(Ranks):
 
     def add(self, tensors: Sequence[Tensor]) -> None:
         with self._connected():
+            # All at once: one exchange after the other would wait for the network each time.
             works = [
                 self._torch.all_reduce(tensor, group=self._group, async_op=True)
                 for tensor in tensors
@@ -130,6 +132,7 @@ class TorchRanks(Ranks):
 
     def apart(self) -> Ranks:
         ranks = self._torch.get_process_group_ranks(self._group)
+        # Exchanges of two threads in one group would be taken for each other's.
         group = self._torch.new_group(ranks, timeout=_TIMEOUT, backend="gloo")
         return TorchRanks(group, self.local_rank)
 
@@ -138,6 +141,7 @@ class TorchRanks(Ranks):
         try:
             yield
         except RuntimeError as error:
+            # The rest is a stack of the library, which says nothing about the one that ended.
             reason = str(error).strip().splitlines()[0]
             raise RankError(
                 f"rank {self.rank} of {self.size} has lost the others ({reason}). One of them has "

@@ -59,6 +59,7 @@ def copy_recipe(name: str, path: Path) -> Path:
     text = recipe_text(name)
     target = path / recipe_path(name).name if path.is_dir() else path
     try:
+        # Never over what is there: a copy is for editing, and may have been edited.
         with target.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:

@@ -210,6 +210,7 @@ def algorithm_class(name: Any) -> type[Algorithm]:
     """
     if not isinstance(name, str):
         raise ValueError(f"algorithm.name is {name!r}; it must be a string")
+    # Announced twice is refused, as which of the two is meant decides what is learnt.
     announced, refused = installed(ALGORITHMS)
     if name in refused:
         raise ValueError(f"algorithm.name is {name!r}: {refused[name]}")
@@ -255,6 +256,7 @@ def algorithm_of(table: Any) -> Any:
             raise ValueError(
                 f"algorithm.{key} is no parameter of {name}{of}; its own are: {', '.join(own)}"
             )
+    # The name is a field, too, so that a saved configuration says which algorithm it was.
     return kind.model_validate({**table, "name": name})
 
 

@@ -213,6 +213,7 @@ def origin_of(layers: Sequence[Layer], location: Sequence[str]) -> tuple[str, li
     names = [list(location)] if location else []
     if len(location) > 2 and location[0] == "policies":
         names.append([EVERY_POLICY, *location[2:]])
+    # From the last file on: the value that counts is the one that is at fault.
     for name in names:
         for layer in reversed(layers):
             if _has(layer.table, name):
@@ -258,6 +259,7 @@ def _of_algorithm(below: Any, above: Any) -> Any:
         return below
     if above["name"] == below.get("name", DEFAULT):
         return below
+    # A recipe laid over another one changes the algorithm, not the number of candidates.
     own = known_parameters(above["name"])
     return {key: value for key, value in below.items() if key in own}
 
@@ -268,6 +270,7 @@ def _with_envs(below: Any, above: Any, source: str) -> Any:
         return above
     if len(below) == 1:
         return [_merged(below[0], above)]
+    # Of several environments a bare key would be ambiguous, and none is guessed.
     places = env_places(below)
     changed = list(below)
     for key, value in above.items():
@@ -306,6 +309,7 @@ def flag_table(flags: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]
     Raises:
         ConfigError: A flag lacks its value or has too many, or an argument belongs to no flag.
     """
+    # Only a table is made here: types and rules are checked once, with those of files.
     table: dict[str, Any] = {}
     waiting = list(flags)
     while waiting:
@@ -318,6 +322,7 @@ def flag_table(flags: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]
             values.append(waiting.pop(0))
         *path, key = _path(name, known)
         kind = annotation_of([*path, key])
+        # A switch is turned off by its name with `no-`, as elsewhere on command lines.
         positive = key.removeprefix("no_")
         if kind is None and not values and annotation_of([*path, positive]) is bool:
             key, kind, values = positive, bool, ["false"]
@@ -373,6 +378,7 @@ def _value(flag: str, values: Sequence[str], kind: Any) -> Any:
     if len(values) == 1 and values[0] in _words(kind):
         return values[0]
     if _is_list(kind):
+        # A list as TOML has it, or words: `--stop END` needs no quotes.
         is_text = _items(kind) is str and not "".join(values).startswith("[")
         found = [value if is_text else _toml(value) for value in values]
         return found[0] if len(found) == 1 and isinstance(found[0], list | dict) else found
@@ -382,6 +388,7 @@ def _value(flag: str, values: Sequence[str], kind: Any) -> Any:
         raise ConfigError(f"the flag {flag} needs a value")
     if len(values) > 1 and kind not in (None, Any):
         raise ConfigError(f"the flag {flag} takes one value; it has {' '.join(values)}")
+    # Text is never read as TOML: a name such as 1e5 or true stays what was typed.
     if kind is str:
         return values[0]
     found = [_toml(value) for value in values]
@@ -527,11 +534,13 @@ def validate(layers: Sequence[Layer]) -> Config:
         ConfigError: A key is unknown, a value is wrong, or two values contradict each other.
     """
     table = merge_layers(layers)
+    # So that the saved configuration says which files it was made of.
     if any(layer.file for layer in layers):
         table["sources"] = [name for layer in layers for name in _sources_of(layer)]
     try:
         return Config.model_validate(table)
     except ValidationError as error:
+        # By file: who mixes recipes has to know which of them to edit.
         problems: dict[str, list[str]] = {}
         for detail in error.errors():
             place = [str(part) for part in detail["loc"]]
@@ -553,6 +562,7 @@ def dump_config(config: Config) -> str:
 
 def _sources_of(layer: Layer) -> Sequence[str]:
     """Return what a layer was read from; the configuration of a run knows that itself."""
+    # The saved configuration of a run is no source: it names those it was made of.
     known = layer.table.get("sources")
     return known if isinstance(known, list | tuple) else [layer.file] if layer.file else []
 
@@ -573,6 +583,7 @@ def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:
     key = ".".join(location)
     if detail["type"] == "extra_forbidden":
         known = _known_keys(location[:-1])
+        # A misspelt key would leave a default in force, unnoticed, for the whole run.
         near = difflib.get_close_matches(location[-1], known, n=1)
         meant = ".".join([*location[:-1], *near])
         hint = f"did you mean {meant!r}?" if near else f"known here: {', '.join(known)}"

@@ -45,6 +45,7 @@ def _check_roles(config: ConfigData) -> None:
 
 
 def _check_unused(config: ConfigData) -> None:
+    # Its weights would take memory for nothing; most often a role is misspelt.
     for name in config.policies:
         if name not in config.roles.values() and name not in config.judges:
             raise ValueError(
@@ -62,6 +63,7 @@ def _check_rewards(config: ConfigData) -> None:
                 f"rewards.{name}.judge = {reward.judge!r} is no fixed policy that reads prompts; "
                 f'add [policies.{reward.judge}] with fixed = "openai:MODEL@URL" or "hf:PATH"'
             )
+        # A judge that also plays would be trained to please itself.
         if reward.judge in config.roles.values():
             raise ValueError(
                 f"the policy {reward.judge!r} judges answers for rewards.{name} and plays a role; "
@@ -75,6 +77,7 @@ def _check_trained(config: ConfigData) -> None:
             "no policy has a model, so there is nothing to train; fixed policies play each "
             "other with pettingllms eval"
         )
+    # Without train steps a run is an evaluation, which needs no weights that learn.
     if config.num_steps and all(policy.frozen for policy in config.models.values()):
         raise ValueError(
             "all policies with a model are frozen, so there is nothing to train; remove frozen "
@@ -101,6 +104,7 @@ def _check_named_roles(config: ConfigData) -> None:
         "[algorithm]": dict.fromkeys(config.algorithm.named_roles),
     }
     for key, table in tables.items():
+        # A misspelt role would change nothing, and nobody would notice.
         for role in table:
             if role not in config.role_names():
                 raise ValueError(
@@ -125,6 +129,7 @@ def _check_phases(config: ConfigData) -> None:
                         f"{place} names {name!r}, which is no {kind}{more}"
                         f"{suggestion(name, known)}; there are: {', '.join(known)}"
                     )
+        # A phase in which nothing learns would pass as train steps without any update.
         for name in phase.policies or [None]:
             if not any(config.is_in(phase, role, name) for role in compared):
                 what = f"nothing of {name}" if name else "nothing"
@@ -132,6 +137,7 @@ def _check_phases(config: ConfigData) -> None:
                     f"{place} trains {what}: its roles are played by other policies, by frozen "
                     "or fixed ones, or are not compared (algorithm.branching_roles)"
                 )
+    # Phases decide alone who learns: what none of them names stays as it began.
     for name in trained if config.updates.phases else ():
         if not any(config.is_in(p, r, name) for p in config.updates.phases for r in names):
             raise ValueError(
@@ -142,6 +148,7 @@ def _check_phases(config: ConfigData) -> None:
 
 def _check_envs_of_roles(config: ConfigData) -> None:
     labels = config.env_names
+    # Only with several environments does a prefix say in which one a role is.
     for role in config.roles if len(labels) > 1 else ():
         label, dot, _ = role.partition(".")
         if dot and label not in labels:
@@ -173,6 +180,7 @@ def _check_reward_scale(config: ConfigData) -> None:
                 f"reward_scale = 0 of {env.label} leaves nothing to learn from: add a table "
                 "[rewards.NAME], or set it above 0"
             )
+    # Rewards of judges are added to it, and then the factor decides what outweighs what.
     if config.algorithm.sees_size or config.rewards:
         return
     for env in config.env:
@@ -187,6 +195,7 @@ def _check_reward_scale(config: ConfigData) -> None:
 def _check_role_gradients(config: ConfigData) -> None:
     if not config.optimizer.role_gradients:
         return
+    # Cosines are of whole gradients: no process has one where they are sharded.
     if config.is_sharded:
         raise ValueError(
             "optimizer.role_gradients needs whole gradients on every process, and they are "
@@ -203,11 +212,13 @@ def _check_staleness(config: ConfigData) -> None:
     most = config.rollout.max_staleness
     if not most:
         return
+    # Two claims on the same memory at the same time.
     if config.engine.sleeps:
         raise ValueError(
             f"rollout.max_staleness = {most} generates while policies learn, and "
             "engine.vllm.sleep = true takes the engines' memory away then; set one of them only"
         )
+    # Recomputed ones are of the present weights: the ratio to those that drew is lost.
     if config.resolved_loss.old_logprobs == "recompute" and not config.loss.importance_cap:
         raise ValueError(
             f"rollout.max_staleness = {most} learns from tokens of older weights, which "
@@ -228,6 +239,7 @@ def _check_lora(config: ConfigData) -> None:
                 f'policies.{name}.lora.base_precision = "nf4" is for the frozen base of an '
                 f"adapter, and {name} has none: set policies.{name}.lora.rank, or leave it out"
             )
+        # What follows is about adapters that begin with this run.
         if not policy.lora.rank:
             continue
         if base_of_adapter(policy.model) is not None:
@@ -243,6 +255,7 @@ def _check_lora(config: ConfigData) -> None:
 
 
 def _check_base_precision(config: ConfigData) -> None:
+    # Adapters share their base in memory, so that it has one precision.
     for group in base_groups(config.models):
         adapters = [name for name in group if config.policies[name].has_adapter]
         found = {config.policies[name].lora.base_precision: name for name in adapters}
@@ -272,6 +285,7 @@ def _check_shards(config: ConfigData) -> None:
 
 def _check_engine(config: ConfigData) -> None:
     for name, policy in config.models.items():
+        # Addresses that nobody asks would be taken for servers in use.
         if bool(policy.endpoints) == config.engine.can.is_local:
             raise ValueError(
                 f'policies.{name}.endpoints are needed with engine.kind = "vllm_server" and '
@@ -279,6 +293,7 @@ def _check_engine(config: ConfigData) -> None:
                 f"{len(policy.endpoints)} endpoints"
             )
     used: dict[str, tuple[str, object]] = {}
+    # Weights are pushed to a server; with two models each push would undo the other's.
     for group in base_groups(config.models):
         for name in group:
             endpoints = config.policies[name].endpoints
@@ -308,6 +323,7 @@ def _check_value(config: ConfigData) -> None:
     if config.algorithm.critic is None:
         return
     for role, name in config.roles.items():
+        # V is read from the hidden states of the policy that acts, as it learns.
         if name not in config.models or config.policies[name].frozen:
             raise ValueError(
                 f"the algorithm {config.algorithm.name} needs a trained policy in every role: "
@@ -335,6 +351,7 @@ def _check_compared(config: ConfigData) -> None:
 
 def _check_target_kl(config: ConfigData) -> None:
     optimizer = config.optimizer
+    # The limit is looked at between optimizer steps, so that one step is never stopped.
     has_one_step = not optimizer.completions_per_minibatch and optimizer.num_epochs == 1
     if config.loss.target_kl and has_one_step:
         raise ValueError(

@@ -75,6 +75,7 @@ def vet(
     Raises:
         UntrustedName: The file names code or a server; of several the first.
     """
+    # Before anything is merged or imported: a refusal must come before the first use.
     for kind, name in _names(table):
         is_unused = is_read and kind.what != ALGORITHM
         is_harmless = is_unused or name in known or kind.is_harmless(name)

@@ -13,8 +13,8 @@ from pettingllms import policies as core
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.types import SamplingSettings, TokenCompletion
 
+# Seeds of prompts are smaller than this.
 _NUM_SEEDS = 2**31
-"""Seeds of prompts are smaller than this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +55,7 @@ class FixedPolicy:
             extra={"chat_template_kwargs": self.template_kwargs} if self.template_kwargs else {},
         )
         prompt = core.Prompt(messages, agent, seed % _NUM_SEEDS, env)
+        # One prompt: episodes ask when they come to it, and policies join requests themselves.
         (answer,) = await self.policy.sample([prompt], 1, wanted)
         written = answer.completions[0]
         reason = "length" if written.finish_reason == "length" else "stop"

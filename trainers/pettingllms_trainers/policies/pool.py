@@ -69,6 +69,7 @@ def check_request(request: GenerateRequest, limits: RequestLimits) -> None:
             f"one or more ids from 0 to {limits.vocab_size - 1}",
             "encode the prompt with the tokenizer of this policy",
         )
+    # Refused, where an engine would cut the completion and nobody would see why.
     needed = len(prompt) + request.sampling.max_completion_tokens
     if limits.context_length is not None and needed > limits.context_length:
         raise InvalidArgument(
@@ -112,9 +113,9 @@ class JoinedValues:
         return dict(zip(prompts, values, strict=True))
 
 
+# Turns of the event loop without a request after which nobody is on the way to one. For episodes in
+# lockstep one is enough; a turn takes microseconds.
 _TURNS = 4
-"""Turns of the event loop without a request after which nobody is on the way to one. For episodes
-in lockstep one is enough; a turn takes microseconds."""
 
 
 class Batcher:
@@ -159,6 +160,7 @@ class Batcher:
         if self._is_continuous:
             (completions,) = await self._answered([request])
             return completions
+        # Its place in the joined call is its place in the answer.
         index = len(self._requests)
         self._requests.append(request)
         if self._flight is None:
@@ -301,6 +303,7 @@ class PolicyPool:
             data: Groups by policy.
             is_updated: Whether the step updates a policy; the others are left as they are.
         """
+        # Policies without groups are asked too: they report that they were skipped.
         updaters = {name: own for name, own in self.updaters().items() if is_updated(name)}
         return self._each(lambda name, updater: updater.update(data.get(name, [])), updaters)
 
@@ -328,6 +331,7 @@ class PolicyPool:
 
     def _syncs(self) -> dict[str, Sync]:
         """Return each of them once: an engine may serve several policies."""
+        # By the object: pushing twice would transfer the same weights twice.
         names = {p.sync: name for name, p in self.policies.items() if p.sync is not None}
         return {name: sync for sync, name in names.items()}
 
@@ -335,6 +339,7 @@ class PolicyPool:
         self, call: Callable[[str, _PartT], _ResultT], parts: Mapping[str, _PartT]
     ) -> dict[str, _ResultT]:
         """Return what a call gives for each policy; all at once where that costs nobody time."""
+        # In one process threads would take turns on the same cores and change the order.
         if not (self.computes_elsewhere and parts):
             return {name: call(name, part) for name, part in parts.items()}
         with ThreadPoolExecutor(len(parts)) as threads:
@@ -359,6 +364,7 @@ class PolicyPool:
         None when one policy plays all other roles: then there is nothing to swap.
         """
         roles = {role: name for role, name in self.roles.items() if name in self.policies}
+        # One policy in all roles would play itself again.
         names = list(roles.values())
         if len(set(names)) < 2:
             return None

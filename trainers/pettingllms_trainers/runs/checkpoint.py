@@ -24,8 +24,8 @@ from pettingllms_trainers.rollout.sampler import PendingStep, Records
 
 _FORMAT = 11
 _MANIFEST = "checkpoint.json"
+# Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it.
 _SEAL = "checkpoint.sha256"
-"""Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it."""
 _FLIGHTS = "rollouts.json"
 _NAME = re.compile(r"step-(\d{8})")
 

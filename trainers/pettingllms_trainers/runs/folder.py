@@ -44,8 +44,8 @@ from pettingllms_trainers.errors import CheckpointError, OutputDirError
 _LINE_FILES = ("metrics.jsonl", "warm_start.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 _TRACKER_NAMES = ("tensorboard", "wandb", "wandb_run_id.txt", "mlflow_run.json", "trackio_run.json")
 _STEP = re.compile(rb'\{"step": (\d+)[,}]')
+# What a run writes before its first checkpoint.
 _OWN_NAMES = {LOCK, "config.toml", *_LINE_FILES, *_TRACKER_NAMES, "verdicts", "checkpoints"}
-"""What a run writes before its first checkpoint."""
 
 
 class RunDirectory:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _NUM_LEVELS = 8
+# Levels that a scripted policy plays: in some environments each takes a second.
 _NUM_ANSWERED = 2
-"""Levels that a scripted policy plays: in some environments each takes a second."""
 _TEMPLATE_BYTES = 64
 
 
@@ -198,8 +198,8 @@ def _more_room(config: Config, name: str, is_engine: bool) -> str:
     return "shorten the observations, take a model with a larger context"
 
 
+# Tokens of a block of vLLM's cache on a CPU; a sequence fills its last one in part.
 _BLOCK = 32
-"""Tokens of a block of vLLM's cache on a CPU; a sequence fills its last one in part."""
 
 
 def lengths_of(

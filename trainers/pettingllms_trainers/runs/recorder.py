@@ -42,8 +42,8 @@ from pettingllms_trainers.types import (
 )
 
 _NUM_STEPS = 12
+# Characters of a train step in the live table.
 _STEP_WIDTH = 8
-"""Characters of a train step in the live table."""
 
 Activity = Callable[[], str]
 """Says in a few words what is being done and how far it is."""
@@ -227,8 +227,8 @@ def progress_view(
     return PlainProgress(console, num_steps)
 
 
+# Digits of log-probabilities and entropies: for people, and they are most of a tree's size.
 _DIGITS = 4
-"""Digits of log-probabilities and entropies: for people, and they are most of a tree's size."""
 
 
 def tree_to_json(

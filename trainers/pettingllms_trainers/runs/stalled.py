@@ -9,25 +9,25 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.root import learning_rates
 from pettingllms_trainers.rollout.sampler import sampling_of
 
+# Training success from which equal rewards and equal answers are not a problem.
 _SOLVED = 0.95
-"""Training success from which equal rewards and equal answers are not a problem."""
+# Share of answers from which their fault is named as the cause.
 _MOST = 0.5
-"""Share of answers from which their fault is named as the cause."""
+# Share of its tokens from which a policy has to learn something.
 _LEAST = 0.01
-"""Share of its tokens from which a policy has to learn something."""
+# Share of one answer among all of a role from which the role has collapsed.
 _SAME = 0.95
-"""Share of one answer among all of a role from which the role has collapsed."""
 
+# Share of the gradient from which one role has captured a shared policy; the limits are ours, the
+# failure is described in arXiv 2605.24202.
 _CAPTURED = 0.95
-"""Share of the gradient from which one role has captured a shared policy; the limits are ours, the
-failure is described in arXiv 2605.24202."""
+# Train step from which V should explain some of the returns; it begins as 0 everywhere.
 _BLIND_FROM = 10
-"""Train step from which V should explain some of the returns; it begins as 0 everywhere."""
+# KL divergence of one update, in nats per token, from which it is reported at once: useful updates
+# of the recipes move a policy by less than 0.1, those that destroy it by more than 2.
 _MOVED = 1.0
-"""KL divergence of one update, in nats per token, from which it is reported at once: useful updates
-of the recipes move a policy by less than 0.1, those that destroy it by more than 2."""
+# Cosine of the gradients of two roles from which they pull a policy apart.
 _OPPOSED = -0.5
-"""Cosine of the gradients of two roles from which they pull a policy apart."""
 
 
 @dataclass(slots=True)
@@ -239,8 +239,8 @@ _APART = (
     "Give each role a policy or an adapter of its own ([roles]), update them in turns "
     "([[updates.phases]]), or write prompts that tell the roles apart"
 )
+# Findings beside which something is learnt all the same.
 _BESIDE = ("roles", "value", "untaught", "moved")
-"""Findings beside which something is learnt all the same."""
 _TOO_FAR = (
     "the learning rate is too high (now {rate:g}). Lower optimizer.learning_rate, or set "
     "loss.target_kl, and continue from a checkpoint before that step"

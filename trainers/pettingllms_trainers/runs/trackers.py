@@ -19,10 +19,10 @@ from pettingllms.types import flat_table
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError
 
+# Parameters of one request to MLflow, at most.
 _PARAMETERS = 100
-"""Parameters of one request to MLflow, at most."""
+# Characters of a parameter that every MLflow server takes.
 _PARAMETER_LENGTH = 500
-"""Characters of a parameter that every MLflow server takes."""
 
 
 class Board(Protocol):
@@ -223,6 +223,7 @@ class _Kind(NamedTuple):
 _TENSORBOARD = _Kind(
     "tensorboard", "TensorBoard", TensorBoard, "logging.tensorboard = false leaves it out"
 )
+# Those that a configuration has to ask for by name.
 _KINDS = (
     _Kind(
         "wandb_project",
@@ -243,7 +244,6 @@ _KINDS = (
         "TRACKIO_DIR names a folder to write to, TRACKIO_SPACE_ID a Space",
     ),
 )
-"""Those that a configuration has to ask for by name."""
 
 
 def check_trackers(wanted: LoggingConfig) -> None:
