@@ -283,7 +283,7 @@ def _recipe(name: str, path: Path | None) -> int:
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the run files, which come first, and the flags."""
+    """The run files, which come first, and the flags."""
     flags = list(itertools.dropwhile(lambda argument: not argument.startswith("-"), arguments))
     return list(arguments[: len(arguments) - len(flags)]), flags
 

@@ -74,7 +74,7 @@ class Answers:
         return SampledCandidates("", self.prompt_ids, list(self.completions)).actions
 
     def group(self, advantages: Sequence[float]) -> TrainingGroup:
-        """Return what to learn from the answers.
+        """What to learn from the answers.
 
         Args:
             advantages: [K] finite; every token of an answer gets that of the answer.
@@ -181,7 +181,7 @@ class OpenPolicy:
         return role_of(agent), self._policy.encode(env.messages(agent)), bound
 
     def demonstration(self, prompt: Messages | TextEnv[Any], text: str) -> TrainingGroup:
-        """Return a text as an answer to imitate: of advantage 1, with log-probabilities of 0.
+        """A text as an answer to imitate: of advantage 1, with log-probabilities of 0.
 
         Args:
             prompt: As for `sample`.
@@ -193,7 +193,7 @@ class OpenPolicy:
         return TrainingGroup(role=role, prompt_ids=prompt_ids, completions=(answer,))
 
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
-        """Return the log-probabilities of sampled tokens under the present weights.
+        """The log-probabilities of sampled tokens under the present weights.
 
         Taken before the first step they are denominators of ratios for tokens that an engine with
         weights of its own has drawn; those of a reference, from before training, serve a KL

@@ -26,7 +26,7 @@ Parts, laid over a recipe or over each other: pettingllms-train recipe:NAME reci
 
 
 def recipe_list() -> str:
-    """Return all recipes: task, team, time, cost and result; then the parts."""
+    """All recipes: task, team, time, cost and result; then the parts."""
     names = recipe_names()
     parts = [name for name in names if "/" in name and not read_recipe(name)[0].planned]
     width = max(map(len, parts))
@@ -36,7 +36,7 @@ def recipe_list() -> str:
 
 
 def recipe_text(name: str) -> str:
-    """Return a recipe to be edited; its first line says where it comes from.
+    """A recipe to be edited; its first line says where it comes from.
 
     Raises:
         ConfigError: There is none of this name.

@@ -126,7 +126,7 @@ def _advantages(
 
 
 def _turned(tree: RolloutTree) -> RolloutTree:
-    """Return a tree with the candidates of every decision in reverse order."""
+    """A tree with the candidates of every decision in reverse order."""
     decisions = (
         replace(
             decision,

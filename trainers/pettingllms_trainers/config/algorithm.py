@@ -82,13 +82,13 @@ class Algorithm(Section):
 
     @abstractmethod
     def strategy(self, context: StepContext) -> Strategy:
-        """Return how the episodes of a level are played."""
+        """How the episodes of a level are played."""
 
     @abstractmethod
     def groups(
         self, played: Sequence[tuple[RolloutTree, Decision]], context: StepContext
     ) -> Iterable[tuple[Hashable, Member]]:
-        """Return what is compared, by group; a candidate is in any number of groups.
+        """What is compared, by group; a candidate is in any number of groups.
 
         Args:
             played: [D] decisions of a train step with their trees, in play order. Trees of equal
@@ -98,7 +98,7 @@ class Algorithm(Section):
 
     @abstractmethod
     def advantages(self, values: Sequence[float]) -> list[float]:
-        """Return the advantages of the members of a group whose values differ, in their order."""
+        """The advantages of the members of a group whose values differ, in their order."""
 
     @property
     def scales_by_batch(self) -> bool:
@@ -106,11 +106,11 @@ class Algorithm(Section):
         return False
 
     def remember(self, trees: Sequence[RolloutTree], context: StepContext) -> Mapping[str, Any]:
-        """Return what to know in the next train step: plain JSON data, kept in checkpoints."""
+        """What to know in the next train step: plain JSON data, kept in checkpoints."""
         return context.memory
 
     def metrics(self, memory: Mapping[str, Any]) -> dict[str, float]:
-        """Return what `remember` found, as metrics `ROLE/NAME` that METRICS.md describes."""
+        """What `remember` found, as metrics `ROLE/NAME` that METRICS.md describes."""
         return {}
 
     @property
@@ -119,11 +119,11 @@ class Algorithm(Section):
         return ()
 
     def branches(self, role: str) -> bool:
-        """Return whether decisions of a role have more than one candidate, if any have."""
+        """Whether decisions of a role have more than one candidate, if any have."""
         return True
 
     def compares(self, role: str) -> bool:
-        """Return whether decisions of a role are compared with anything."""
+        """Whether decisions of a role are compared with anything."""
         return True
 
     @property
@@ -149,7 +149,7 @@ class Algorithm(Section):
     def value_examples(
         self, trees: Sequence[RolloutTree], context: StepContext
     ) -> dict[str, list[ValueExample]]:
-        """Return what V is to learn from the rollouts of a train step, by policy."""
+        """What V is to learn from the rollouts of a train step, by policy."""
         return {}
 
 
@@ -187,7 +187,7 @@ class ValueConfig(Section):
     rewards alone. V is 0 everywhere before its first fit, so that none are needed."""
 
     def is_warming_up(self, context: StepContext) -> bool:
-        """Return whether V is not to be relied on yet."""
+        """Whether V is not to be relied on yet."""
         return context.step < self.num_warmup_steps
 
 
@@ -237,7 +237,7 @@ def algorithm_class(name: Any) -> type[Algorithm]:
 
 
 def algorithm_of(table: Any) -> Any:
-    """Return the algorithm that a table [algorithm] describes.
+    """The algorithm that a table [algorithm] describes.
 
     Raises:
         ValueError: Its name is unknown, or a key is no parameter of it, or a value is not allowed.
@@ -261,12 +261,12 @@ def algorithm_of(table: Any) -> Any:
 
 
 def _own_parameters(kind: type[Algorithm]) -> list[str]:
-    """Return the names of the parameters of an algorithm."""
+    """The names of the parameters of an algorithm."""
     return [key for key in kind.model_fields if key != "name"]
 
 
 def known_parameters(name: Any) -> list[str]:
-    """Return the names of the parameters of an algorithm; none of one that cannot be used."""
+    """The names of the parameters of an algorithm; none of one that cannot be used."""
     try:
         return _own_parameters(algorithm_class(name))
     except ValueError:  # whoever wants to use it is told
@@ -274,7 +274,7 @@ def known_parameters(name: Any) -> list[str]:
 
 
 def section_of(parameter: str) -> type[Algorithm] | None:
-    """Return an algorithm with a parameter; None when there is none.
+    """An algorithm with a parameter; None when there is none.
 
     A key has the same type in all of them, as far as a flag or a message needs it.
     """

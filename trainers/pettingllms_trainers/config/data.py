@@ -44,13 +44,13 @@ from pettingllms_trainers.config.sections import (
 
 
 def _table_or_list(value: Any, dump: Callable[[Any], list[Any]]) -> Any:
-    """Return one environment as the table that it was, several as a list."""
+    """One environment as the table that it was, several as a list."""
     found = dump(value)
     return found[0] if len(found) == 1 else found
 
 
 def _named(algorithm: Algorithm, info: SerializationInfo) -> dict[str, Any]:
-    """Return an algorithm as the table that it was; its name is never left out as a default."""
+    """An algorithm as the table that it was; its name is never left out as a default."""
     table = algorithm.model_dump(
         mode=info.mode, exclude_defaults=info.exclude_defaults, exclude_none=info.exclude_none
     )
@@ -108,7 +108,7 @@ class ConfigData(Section):
     ray: RayConfig = RayConfig()
 
     def is_in(self, phase: PhaseConfig | None, role: str, policy: str | None = None) -> bool:
-        """Return whether a phase trains a role (of a policy, if one is given)."""
+        """Whether a phase trains a role (of a policy, if one is given)."""
         name = self.policy_of(role)
         if name not in self.models or self.policies[name].frozen or policy not in (None, name):
             return False
@@ -118,7 +118,7 @@ class ConfigData(Section):
         return is_of_policy and (not phase.roles or is_named(phase.roles, role))
 
     def trains(self, role: str, step: int) -> bool:
-        """Return whether the samples of a role are trained on.
+        """Whether the samples of a role are trained on.
 
         Args:
             role: `ENV.ROLE` in a run of several environments.
@@ -128,18 +128,18 @@ class ConfigData(Section):
         return self.is_in(phases[self.updates.phase_at(step)] if phases else None, role)
 
     def updates_policy(self, name: str, step: int) -> bool:
-        """Return whether a policy is updated in a train step, from 0."""
+        """Whether a policy is updated in a train step, from 0."""
         is_trained = name in self.models and not self.policies[name].frozen
         if not self.updates.phases:
             return is_trained
         return is_trained and any(self.trains(role, step) for role in self.roles_of(name))
 
     def roles_of(self, policy: str) -> list[str]:
-        """Return the names by which the file may mean a role of a policy, in any environment."""
+        """The names by which the file may mean a role of a policy, in any environment."""
         return [role for role in self.role_names() if self.policy_of(role) == policy]
 
     def role_names(self) -> list[str]:
-        """Return what may name a role elsewhere in the file."""
+        """What may name a role elsewhere in the file."""
         plain = {role.rpartition(".")[2] for role in self.roles}
         scoped = itertools.product(self.env_names, plain) if len(self.env) > 1 else ()
         return sorted({*self.roles, *plain, *(f"{env}.{role}" for env, role in scoped)})
@@ -150,7 +150,7 @@ class ConfigData(Section):
         return tuple(env.label for env in self.env) if len(self.env) > 1 else ("",)
 
     def policy_of(self, role: str) -> str | None:
-        """Return the name of a role's policy; None when it has none.
+        """The name of a role's policy; None when it has none.
 
         Args:
             role: `ENV.ROLE` in a run of several environments.
@@ -195,7 +195,7 @@ class ConfigData(Section):
         return self.engine.can.takes_requests and not self.ray.enabled
 
     def num_env_workers(self, num_players: int) -> int:
-        """Return how many environments the run can step at the same time.
+        """How many environments the run can step at the same time.
 
         Args:
             num_players: Processes that play levels; one with Ray, which gives it workers.

@@ -69,14 +69,14 @@ class Recipe(Section):
 
 
 def recipe_names() -> list[str]:
-    """Return the names of all recipes, parts that are laid over another one included."""
+    """The names of all recipes, parts that are laid over another one included."""
     return sorted(
         path.relative_to(_FOLDER).with_suffix("").as_posix() for path in _FOLDER.rglob("*.toml")
     )
 
 
 def recipe_path(name: str) -> Path:
-    """Return the file of a recipe.
+    """The file of a recipe.
 
     Raises:
         ConfigError: There is none of this name.
@@ -90,14 +90,14 @@ def recipe_path(name: str) -> Path:
 
 
 def read_recipe(name: str) -> tuple[Recipe, dict[str, Any]]:
-    """Return what is known about a recipe, and the rest of its file."""
+    """What is known about a recipe, and the rest of its file."""
     path = recipe_path(name)
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     return recipe_of(table.pop(TABLE), PREFIX + name), table
 
 
 def recipe_of(table: Any, source: str) -> Recipe:
-    """Return the checked table [recipe] of a run file.
+    """The checked table [recipe] of a run file.
 
     Raises:
         ConfigError: A key is unknown, missing or wrong.
@@ -113,7 +113,7 @@ def recipe_of(table: Any, source: str) -> Recipe:
 
 
 def team_of(table: Mapping[str, Any]) -> list[str]:
-    """Return the roles of a run file; of several environments each role once."""
+    """The roles of a run file; of several environments each role once."""
     return list(dict.fromkeys(role.rpartition(".")[2] for role in table.get("roles", {})))
 
 
@@ -133,7 +133,7 @@ class Layer(NamedTuple):
 
 
 def layer_of(table: Mapping[str, Any], source: str, file: str = "") -> Layer:
-    """Return a table of keys as a layer, without [recipe].
+    """A table of keys as a layer, without [recipe].
 
     Raises:
         ConfigError: [recipe] is wrong.
@@ -149,7 +149,7 @@ def layer_of(table: Mapping[str, Any], source: str, file: str = "") -> Layer:
 
 
 def read_layer(name: str | Path) -> Layer:
-    """Return the content of a run file: a TOML file, or ``recipe:NAME`` of the package.
+    """The content of a run file: a TOML file, or ``recipe:NAME`` of the package.
 
     Raises:
         ConfigError: There is no such file, or it is not TOML.
@@ -172,7 +172,7 @@ def read_layer(name: str | Path) -> Layer:
 
 
 def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
-    """Return one table: tables are merged key by key, of other values the last one counts.
+    """One table: tables are merged key by key, of other values the last one counts.
 
     A policy has the keys of ``[every_policy]`` where it has none of its own, in whichever file they
     are; a policy that only ``[roles]`` names consists of them. A fixed policy takes none. A file
@@ -201,7 +201,7 @@ def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
 
 
 def origin_of(layers: Sequence[Layer], location: Sequence[str]) -> tuple[str, list[str]]:
-    """Return which files a key comes from, and its name there.
+    """Which files a key comes from, and its name there.
 
     Args:
         layers: As they were merged.
@@ -251,7 +251,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _of_algorithm(below: Any, above: Any) -> Any:
-    """Return what stays of an algorithm when a later file may name another one: what that has too.
+    """What stays of an algorithm when a later file may name another one: what that has too.
 
     The rest were parameters of the former. What the later file says itself must be its own.
     """
@@ -265,7 +265,7 @@ def _of_algorithm(below: Any, above: Any) -> Any:
 
 
 def _with_envs(below: Any, above: Any, source: str) -> Any:
-    """Return the environments of two files: a table over a list changes those that it names."""
+    """The environments of two files: a table over a list changes those that it names."""
     if not (isinstance(below, list) and isinstance(above, dict)):
         return above
     if len(below) == 1:
@@ -299,7 +299,7 @@ def _has(table: Any, location: Sequence[str]) -> bool:
 
 
 def flag_table(flags: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what flags set, as the table of a run file; whether it is allowed is checked later.
+    """What flags set, as the table of a run file; whether it is allowed is checked later.
 
     Args:
         flags: Such as ``["--optimizer.learning-rate", "3e-4", "--logging.no-tensorboard"]``. A list
@@ -336,7 +336,7 @@ def flag_table(flags: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]
 
 
 def annotation_of(path: Sequence[str]) -> Any:
-    """Return the type of a key, `Any` in an open table; None for what is no key."""
+    """The type of a key, `Any` in an open table; None for what is no key."""
     if list(path) == [EVERY_ROLE]:
         return str
     parts = iter(["policies", "NAME", *path[1:]] if path[:1] == [EVERY_POLICY] else path)
@@ -365,7 +365,7 @@ def annotation_of(path: Sequence[str]) -> Any:
 
 
 def _path(name: str, known: Any) -> list[str]:
-    """Return the parts of a flag's name, dashes replaced where a run file has no such name."""
+    """The parts of a flag's name, dashes replaced where a run file has no such name."""
     path: list[str] = []
     for part in name.split("."):
         table = known if isinstance(known, Mapping) else {}
@@ -396,13 +396,13 @@ def _value(flag: str, values: Sequence[str], kind: Any) -> Any:
 
 
 def _kinds(kind: Any) -> list[Any]:
-    """Return the alternatives of a type, without None."""
+    """The alternatives of a type, without None."""
     is_union = get_origin(kind) not in (None, tuple, dict, Literal)
     return [part for part in (get_args(kind) if is_union else [kind]) if part is not NoneType]
 
 
 def _words(kind: Any) -> list[Any]:
-    """Return the texts that a type allows."""
+    """The texts that a type allows."""
     return [word for part in _kinds(kind) if get_origin(part) is Literal for word in get_args(part)]
 
 
@@ -416,7 +416,7 @@ def _items(kind: Any) -> Any:
 
 
 def _toml(text: str) -> Any:
-    """Return a value as TOML has it; other text is a text."""
+    """A value as TOML has it; anything else stays a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -424,7 +424,7 @@ def _toml(text: str) -> Any:
 
 
 def help_text(config: Config, names: str) -> str:
-    """Return the explanation of every key, with its value after reading some run files."""
+    """The explanation of every key, with its value after reading some run files."""
     formatter = click.HelpFormatter(width=100)
     formatter.write_usage("pettingllms-train", f"{names} [--SECTION.KEY VALUE ...]")
     formatter.write_paragraph()
@@ -478,7 +478,7 @@ def load_config(
     known: Collection[str] = (),
     is_read: bool = False,
 ) -> Config:
-    """Return the configuration of one or more run files with flags over them.
+    """The configuration of one or more run files with flags over them.
 
     Args:
         files: The last file that has a key counts.
@@ -510,7 +510,7 @@ def config_of(
     *,
     trust: bool = False,
 ) -> Config:
-    """Return the configuration of run files, or of what one would contain, with changes over it.
+    """The configuration of run files, or of what one would contain, with changes over it.
 
     Raises:
         UntrustedName: A file names code or a server, and is not trusted.
@@ -528,7 +528,7 @@ def config_of(
 
 
 def validate(layers: Sequence[Layer]) -> Config:
-    """Return the configuration that some run files describe together.
+    """The configuration that some run files describe together.
 
     Raises:
         ConfigError: A key is unknown, a value is wrong, or two values contradict each other.
@@ -556,12 +556,12 @@ def validate(layers: Sequence[Layer]) -> Config:
 
 
 def dump_config(config: Config) -> str:
-    """Return the resolved configuration as the text of a run file; it loads back equal."""
+    """The resolved configuration as the text of a run file; it loads back equal."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
 def _sources_of(layer: Layer) -> Sequence[str]:
-    """Return what a layer was read from; the configuration of a run knows that itself."""
+    """What a layer was read from; the configuration of a run knows that itself."""
     # The saved configuration of a run is no source: it names those it was made of.
     known = layer.table.get("sources")
     return known if isinstance(known, list | tuple) else [layer.file] if layer.file else []
@@ -596,7 +596,7 @@ def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:
 
 
 def _known_keys(location: Sequence[str]) -> list[str]:
-    """Return the keys of the section at a location; keys of a table of sections count as one."""
+    """The keys of the section at a location; keys of a table of sections count as one."""
     if not location:
         return [*Config.model_fields, EVERY_POLICY, EVERY_ROLE]
     kind = annotation_of(location)

@@ -36,7 +36,7 @@ _THINKING_TOKENS = 1024
 
 
 def settled(config: ConfigData) -> dict[str, Any]:
-    """Return the sections of a configuration with every default that follows what is trained.
+    """The sections of a configuration with every default that follows what is trained.
 
     A rate stays 0 where policies of several kinds learn: see `learning_rates`.
 
@@ -72,12 +72,12 @@ def settled(config: ConfigData) -> dict[str, Any]:
 
 
 def learning_rates(config: ConfigData) -> dict[str, float]:
-    """Return the maximum learning rate of every policy that is trained."""
+    """The maximum learning rate of every policy that is trained."""
     return _rates(config, config.optimizer.learning_rate, _LEARNING_RATES)
 
 
 def warm_start_rates(config: ConfigData) -> dict[str, float]:
-    """Return the learning rate of the supervised steps of every policy that is trained."""
+    """The learning rate of the supervised steps of every policy that is trained."""
     return _rates(config, config.warm_start.learning_rate, _WARM_START_RATES)
 
 
@@ -104,7 +104,7 @@ def _completion_tokens(policy: PolicyConfig) -> int:
 
 
 def _common(rates: Mapping[str, float]) -> float:
-    """Return the rate that all policies have; 0 where they differ, or there are none."""
+    """The rate that all policies have; 0 where they differ, or there are none."""
     return min(rates.values()) if len(set(rates.values())) == 1 else 0.0
 
 
@@ -133,7 +133,7 @@ _BUDGET = (".max_dollars", ".max_seconds", ".dollars_per_million")
 
 
 def decides_results(key: str) -> bool:
-    """Return whether a run with another value of a key is another run, by more than rounding.
+    """Whether a run with another value of a key is another run, by more than rounding.
 
     Where a run writes, what it shows, on which machines it computes and how it fits into their
     memory may differ when it is resumed. So may its number of train steps and how often it is
@@ -147,7 +147,7 @@ def decides_results(key: str) -> bool:
 
 
 def config_hash(config: ConfigData) -> str:
-    """Return 16 hexadecimal digits of all that decides a run's results.
+    """16 hexadecimal digits of all that decides a run's results.
 
     Keys with their default values are left out, so that a version with more keys than the one that
     wrote a checkpoint can resume from it.

@@ -36,12 +36,12 @@ _ValueT = TypeVar("_ValueT")
 
 
 def qualified(env: str, role: str) -> str:
-    """Return what a run calls a role of an environment; the role itself in a run of one."""
+    """What a run calls a role of an environment; the role itself in a run of one."""
     return f"{env}.{role}" if env else role
 
 
 def entry_of(table: Mapping[str, _ValueT], role: str) -> _ValueT | None:
-    """Return what a table of roles has for a role: its own entry, else that of all environments.
+    """What a table of roles has for a role: its own entry, else that of all environments.
 
     Args:
         table: By `ROLE` or `ENV.ROLE`.
@@ -52,12 +52,12 @@ def entry_of(table: Mapping[str, _ValueT], role: str) -> _ValueT | None:
 
 
 def is_named(names: Collection[str], role: str) -> bool:
-    """Return whether a role is one of some names, as `ROLE` or `ENV.ROLE`."""
+    """Whether a role is one of some names, as `ROLE` or `ENV.ROLE`."""
     return role in names or role.partition(".")[2] in names
 
 
 def flat_roles(table: Any) -> Any:
-    """Return a table of roles by dotted names: in TOML `plan_path.planner = "p"` is a table."""
+    """A table of roles by dotted names: in TOML `plan_path.planner = "p"` is a table."""
     if not isinstance(table, Mapping):
         return table
     flat: dict[str, Any] = {}
@@ -109,7 +109,7 @@ def model_directory(name: str) -> Path:
 
 
 def resolved_model(model: str) -> str:
-    """Return the directory of ``fetched:NAME``; any other model as it is.
+    """The directory of ``fetched:NAME``; any other model as it is.
 
     Raises:
         ValueError: There is no such name.
@@ -198,7 +198,7 @@ class EnvConfig(Section):
 
 
 def env_list(value: Any) -> Any:
-    """Return a list of environments: a single table is a list of one."""
+    """A list of environments: a single table is a list of one."""
     if value == []:
         raise ValueError("env is an empty list; write a table [env], or several tables [[env]]")
     return [value] if isinstance(value, Mapping | EnvConfig) else value
@@ -243,7 +243,7 @@ _POLICY_NAME = re.compile(r"\w[\w.-]*")
 
 
 def base_of_adapter(model: str | Path) -> str | None:
-    """Return the base model of a directory that holds a LoRA adapter; None for any other model."""
+    """The base model of a directory that holds a LoRA adapter; None for any other model."""
     directory = Path(model)
     if not (directory / _ADAPTER_FILE).is_file():
         return None
@@ -385,14 +385,14 @@ def check_kind(name: str, policy: PolicyConfig) -> None:
 
 
 def reads_prompts(policy: PolicyConfig) -> bool:
-    """Return whether a policy is fixed and reads prompts, not the environment's state."""
+    """Whether a policy is fixed and reads prompts, not the environment's state."""
     return policy.fixed == "noise" or (
         ":" in policy.fixed and not policy.fixed.startswith("scripted:")
     )
 
 
 def base_groups(policies: Mapping[str, PolicyConfig]) -> list[tuple[str, ...]]:
-    """Return the names of all policies, those that share one base model together.
+    """The names of all policies, those that share one base model together.
 
     Policies with LoRA adapters share it, and frozen ones that play like the bare model; a policy
     whose own weights are trained is alone.
@@ -632,7 +632,7 @@ class UpdatesConfig(Section):
         return self
 
     def phase_at(self, step: int) -> int:
-        """Return the index of the phase of a train step; it depends on nothing else.
+        """The index of the phase of a train step; it depends on nothing else.
 
         Args:
             step: Train steps that come before it, from 0.
@@ -646,7 +646,7 @@ class UpdatesConfig(Section):
 
 
 def _absolute(source: str) -> str:
-    """Return a source that means the same in every working directory."""
+    """A source that means the same in every working directory."""
     return absolute(source) if source else source
 
 
@@ -692,7 +692,7 @@ class RewardConfig(Section):
     """The run ends when scoring has taken this long, all requests together; 0: no limit."""
 
     def weight_of(self, role: str) -> float:
-        """Return the factor of the score in a role's reward, as the run names it."""
+        """The factor of the score in a role's reward, as the run names it."""
         if not self.weights:
             return 1.0
         return self.weights.get(role, self.weights.get(role.partition(".")[2], 0.0))
@@ -874,7 +874,7 @@ class OptimizerConfig(Section):
     """Whether activations are recomputed in the backward pass: less memory, more time."""
 
     def num_minibatches(self, num_completions: int, num_prompts: int) -> int:
-        """Return how many optimizer steps a pass over the completions of a train step takes.
+        """How many optimizer steps a pass over the completions of a train step takes.
 
         Args:
             num_completions: Those that a policy is trained on.

@@ -83,7 +83,7 @@ def vet(
 
 
 def named_code(table: Mapping[str, Any], *kinds: str) -> list[str]:
-    """Return what only a trusted file may name in a run file's table, of some kinds of names."""
+    """What only a trusted file may name in a run file's table, of some kinds of names."""
     found = ((kind, name) for kind, name in _names(table) if kind.what in kinds)
     return [name for kind, name in found if not kind.is_harmless(name)]
 

@@ -36,7 +36,7 @@ class FixedPolicy:
         sampling: SamplingSettings,
         seed: int,
     ) -> TokenCompletion:
-        """Return one answer as a completion without tokens.
+        """One answer as a completion without tokens.
 
         Args:
             messages: The prompt.

@@ -150,7 +150,7 @@ class Batcher:
         """Completions that the engine has written."""
 
     async def sample(self, request: GenerateRequest) -> list[TokenCompletion]:
-        """Return the completions of one request; raises what the engine raises.
+        """The completions of one request; raises what the engine raises.
 
         Raises:
             InvalidArgument: The engine cannot answer it. Requests that would have shared its call
@@ -238,7 +238,7 @@ class ModelPolicy:
     """None when its decoding is not guided."""
 
     def enforced(self, grammar: str) -> str:
-        """Return the form that its answers are given where one is wanted; empty: none.
+        """The form that its answers are given where one is wanted; empty: none.
 
         Raises:
             InvalidArgument: It cannot be enforced.
@@ -271,12 +271,12 @@ class PolicyPool:
     """Whether each policy has processes of its own, so that all can compute at the same time."""
 
     def for_role(self, role: str) -> ModelPolicy | FixedPolicy:
-        """Return the policy of a role."""
+        """The policy of a role."""
         name = self.roles[role]
         return self.fixed_policies[name] if name in self.fixed_policies else self.policies[name]
 
     def in_env(self, env: str, roles: Mapping[str, str]) -> PolicyPool:
-        """Return the pool with the roles of an environment.
+        """The pool with the roles of an environment.
 
         Args:
             env: Its name among several; empty for the only one, whose roles are those of the pool.
@@ -285,7 +285,7 @@ class PolicyPool:
         return replace(self, roles=roles) if env else self
 
     def updaters(self) -> dict[str, Update]:
-        """Return the trainable policies by name."""
+        """The trainable policies by name."""
         return {
             name: policy.updater
             for name, policy in self.policies.items()
@@ -314,7 +314,7 @@ class PolicyPool:
         )
 
     def take_value_s(self) -> float:
-        """Return the wall time in which V was evaluated during rollouts since the last call."""
+        """The wall time in which V was evaluated during rollouts since the last call."""
         joined = [p.values for p in self.policies.values() if p.updater is not None]
         seconds = sum(values.seconds for values in joined)
         for values in joined:
@@ -330,7 +330,7 @@ class PolicyPool:
         self._each(lambda _, sync: sync.push(), self._syncs())
 
     def _syncs(self) -> dict[str, Sync]:
-        """Return each of them once: an engine may serve several policies."""
+        """Each of them once: an engine may serve several policies."""
         # By the object: pushing twice would transfer the same weights twice.
         names = {p.sync: name for name, p in self.policies.items() if p.sync is not None}
         return {name: sync for sync, name in names.items()}
@@ -338,7 +338,7 @@ class PolicyPool:
     def _each(
         self, call: Callable[[str, _PartT], _ResultT], parts: Mapping[str, _PartT]
     ) -> dict[str, _ResultT]:
-        """Return what a call gives for each policy; all at once where that costs nobody time."""
+        """What a call gives for each policy; all at once where that costs nobody time."""
         # In one process threads would take turns on the same cores and change the order.
         if not (self.computes_elsewhere and parts):
             return {name: call(name, part) for name, part in parts.items()}
@@ -351,14 +351,14 @@ class PolicyPool:
         return sum(policy.batcher.num_completions for policy in self.policies.values())
 
     def take_generate_s(self) -> float:
-        """Return the wall time spent in the engines since the last call."""
+        """The wall time spent in the engines since the last call."""
         seconds = sum(policy.batcher.generate_s for policy in self.policies.values())
         for policy in self.policies.values():
             policy.batcher.generate_s = 0.0
         return seconds
 
     def swapped(self) -> PolicyPool | None:
-        """Return a pool in which every role is played by the next role's policy.
+        """A pool in which every role is played by the next role's policy.
 
         Fixed policies keep their roles: swapping shows how far the trained ones have specialised.
         None when one policy plays all other roles: then there is nothing to swap.

@@ -60,7 +60,7 @@ class Generate(Protocol):
         ...
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """Return the completions of each request, in order.
+        """The completions of each request, in order.
 
         A request's result depends on the request and the weights only, up to float rounding. A
         completion that could not be made is left out; an engine that cannot continue raises.

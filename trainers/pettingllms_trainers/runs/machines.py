@@ -57,7 +57,6 @@ class ThisProcess:
         self._config, self._ranks = config, ranks
 
     def build_pool(self, fixed_policies: Mapping[str, FixedPolicy]) -> PolicyPool:
-        """Load the models here; imports what takes seconds only now."""
         # Imported here: torch and transformers take seconds, and bad input needs neither.
         from pettingllms_trainers.backends.build import (
             build_policies,
@@ -70,7 +69,6 @@ class ThisProcess:
         return build_pool(self._config, policies, fixed_policies, self._ranks)
 
     def build_episodes(self, environments: Sequence[RunEnvironment]) -> tuple[EpisodesOfEnv, ...]:
-        """Play episodes on threads of this process."""
         return local_episodes(self._config, environments)
 
     def check_directory(self, directory: Path) -> None:

@@ -105,15 +105,12 @@ class PlainProgress(ProgressView):
         self._clock = _Clock(num_steps)
 
     def note(self, text: str) -> None:
-        """Report what happens outside train steps."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """Report what may be wrong with the run."""
         self.note(f"warning: {text}")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show the metrics of a train step that is done."""
         cells = _cells(metrics)
         cells["left"] = self._clock.left(step, metrics)
         parts = [f"{name} {value}" for name, value in cells.items()]
@@ -135,16 +132,13 @@ class LiveProgress(ProgressView):
         self._left = ""
 
     def __enter__(self) -> Self:
-        """Start to show."""
         self._live.__enter__()
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        """Leave the last table standing."""
         self._live.__exit__(*raised)
 
     def note(self, text: str) -> None:
-        """Report what happens outside train steps."""
         self._note = text
         self._live.update(self._render())
 
@@ -154,7 +148,6 @@ class LiveProgress(ProgressView):
         self._live.update(self._render())
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show the metrics of a train step that is done."""
         self._rows.append((step, _cells(metrics)))
         self._done = step
         self._note = ""
@@ -535,24 +528,21 @@ class SilentRecorder(Recorder):
     """That of a rank which is not the main one: writes nothing, and helps where all are needed."""
 
     def _nothing(self, *arguments: Any, **named: Any) -> None:
-        """Do nothing."""
+        """Only the main rank writes."""
 
     start_at = note = imitation = rollouts = held_out = evaluation = _nothing
 
     def busy(self, activity: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
-        """Say nothing."""
         return contextlib.nullcontext()
 
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Check the metrics; see `Recorder.metrics`."""
         checked(metrics)
 
     def policies(self, pool: PolicyPool) -> None:
-        """Have a part in writing the policies: the main rank has the files."""
+        # Weights are gathered from all ranks; the main one has the files.
         for name, updater in pool.updaters().items():
             updater.save_pretrained(self._files.policies / name)
 
     def finish(self, pool: PolicyPool, final_variants: Mapping[str, Any]) -> dict[str, Any]:
-        """Have a part in writing the policies; return an empty report."""
         self.policies(pool)
         return {}

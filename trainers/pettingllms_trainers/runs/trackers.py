@@ -50,12 +50,10 @@ class TensorBoard(Board):
         self._writer: Any = SummaryWriter(str(directory / "tensorboard"), purge_step=step + 1)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a scalar per metric."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
     def close(self, has_failed: bool) -> None:
-        """Flush the files."""
         self._writer.close()
 
 
@@ -90,13 +88,11 @@ class WeightsAndBiases(Board):
         )
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log a step, unless it was sent before."""
         # Steps must not decrease there; what is repeated after a resume would be dropped noisily.
         if step >= self._run.step:
             self._run.log(dict(metrics), step=step, commit=True)
 
     def close(self, has_failed: bool) -> None:
-        """Finish the run there."""
         self._run.finish(exit_code=1 if has_failed else 0)
 
 
@@ -131,7 +127,6 @@ class Mlflow(Board):
         self._sent.begin(run_id)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log a step, unless it was sent before."""
         if step > self._sent.step:
             now = int(time.time() * 1000)
             values = [self._metric(name, value, now, step) for name, value in metrics.items()]
@@ -139,7 +134,6 @@ class Mlflow(Board):
             self._sent.up_to(step)
 
     def close(self, has_failed: bool) -> None:
-        """Set the status of the run there."""
         self._client.set_terminated(self._sent.run_id, "FAILED" if has_failed else "FINISHED")
 
 
@@ -163,13 +157,12 @@ class Trackio(Board):
         )
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log a step, unless it was sent before."""
         if step > self._sent.step:
             self._run.log(dict(metrics), step=step)
             self._sent.up_to(step)
 
     def close(self, has_failed: bool) -> None:
-        """Finish the run; Trackio does not record whether it failed."""
+        # Trackio does not record whether it failed.
         self._run.finish()
 
 
