@@ -290,6 +290,16 @@ def evaluation(step, success):
     return {"step": step, "manifest": "abcd", "num_episodes": 64, "variants": variants}
 
 
+def test_a_later_evaluation_is_not_called_the_one_before_training():
+    """The first line may be damaged and left out."""
+    report = build_report([evaluation(4, 1.0), evaluation(9, 0.5)], {})
+    console = Console(file=io.StringIO(), width=160)
+    console.print(report_table(report, console))
+    assert "after train step 4" in console.file.getvalue()
+    assert "before training" not in console.file.getvalue()
+    assert no_gain(report) == ""
+
+
 def test_policies_before_their_warm_start_have_a_column_of_their_own(tmp_path):
     first = evaluation(0, 0.3)
     first["variants"] |= untouched({"greedy": variant(0.02), "sampled": variant(0.01)})
