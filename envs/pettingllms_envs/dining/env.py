@@ -256,12 +256,14 @@ class DiningEnv(TextEnv[DiningState]):
             render_mode=render_mode,
         )
         self._costs, self._price = costs(max_turns, 1), -_MESSAGE / max_turns
+        # Prompts say how far words go, since passing them on is part of the task.
         near = f"those who sit up to {sight} places away read it"
         listeners = "everybody reads it" if sight >= philosophers // 2 else near
         # Prompts say what counts: an agent cannot mind a cost that it has never read.
         costs_text = _costs_text(self._costs, self._price, reward)
         limits = (philosophers, meals, max_turns, MAX_MESSAGE, listeners, costs_text)
         shown = dict(zip(LIMITS, limits, strict=True))
+        # Of the argument, and not of the state: what is out of sight is not in any placeholder.
         self._placeholders = placeholders(self._request.sight) | constant_fields(LIMITS, shown)
         self.board = f"{philosophers} philosophers"
         given = () if levels is None else read_levels(levels, parse_levels, parse_level)

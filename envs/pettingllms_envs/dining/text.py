@@ -114,6 +114,7 @@ def terse(move: Move) -> str:
 
 def within(seat: int, sight: int, seats: int) -> list[int]:
     """The philosophers whom one sees and hears, oneself first, then to the right."""
+    # Round the table both ways, and nobody twice at a small one.
     near = (step for step in range(seats) if min(step, seats - step) <= sight)
     return [(seat + step) % seats for step in near]
 

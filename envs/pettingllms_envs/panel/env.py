@@ -352,6 +352,7 @@ class PanelEnv(TextEnv[PanelState]):
             return self._done(state, silent, self._costs.malformed)
         if isinstance(action, GiveFloor):
             after = silent._replace(speaker=action.expert, request=action.name)
+            # Who knows what is on the page: asking another one is a fault, not bad luck.
             can_know = action.name in dict(state.level.values[action.expert])
             return self._done(state, after, 0.0 if can_know else self._costs.empty)
         if isinstance(action, Statement):

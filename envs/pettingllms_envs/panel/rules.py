@@ -251,6 +251,7 @@ def _linked(rng: random.Random, level: Level, links: int) -> Level:
 
 def content_of(level: Level) -> bytes:
     """What decides the split of a level: what the moderator reads first, in any order."""
+    # Without the values: a prompt shows names alone, and must not occur in two splits.
     owned = sorted("".join(name for name, _ in own) for own in level.values)
     return f"{owned} {sorted(level.needed)}".encode()
 
@@ -269,5 +270,6 @@ def canonical_form(level: Level) -> bytes:
         link = f"{'+' if sign > 0 else '-'}{code(other)}" if other else ""
         return f"{true[name]}{'!' * (name in level.needed)}{link}"
 
+    # Sorted within and between experts: neither order is seen by anybody who answers.
     experts = sorted(sorted(code(name) for name, _ in own) for own in level.values)
     return str(experts).encode()

@@ -164,6 +164,7 @@ def say(state: PanelState, expert: int | None, policy: str, rng: random.Random) 
     if expert is None:
         return _moderate(state, policy, rng)
     own = sorted(dict(level.values[expert]))
+    # Experts who guess still say what is true: only the moderator's answer is a guess.
     if policy == "random" or (policy == "guess" and own):
         return statement_text(level.fact(rng.choice(own)))
     return statement_text(level.fact(state.request)) if state.request in own else PASS

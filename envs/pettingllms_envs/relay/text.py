@@ -397,6 +397,7 @@ def _all_seen(fills: tuple[Fill, ...], target: Board) -> bool:
 
 def _palette(rng: random.Random, symbols: int) -> tuple[tuple[str, str], ...]:
     """Different pairs of colour and shape, with words that are drawn for the level."""
+    # Fewer words than symbols: some must be named by both, colour and shape.
     side = max(_SIDE, symbols // 2)
     pairs = list(product(rng.sample(COLOURS, side), rng.sample(SHAPES, side)))
     return tuple(rng.sample(pairs, symbols))

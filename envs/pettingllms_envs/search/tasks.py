@@ -359,19 +359,13 @@ _FIRST = (
 _TRADES = ("Mills", "Works", "Foundry", "Press", "Lines", "Yards")
 
 
-class _Limits(NamedTuple):
-    max_hops: int
-    min_documents: int
-    max_documents: int
-
-
 STYLES = {
-    "names": _Limits(3, 8, 64),
-    "letters": _Limits(3, 8, len(_LETTERS)),
-    "drawn": _Limits(8, 40, 1_000),
+    "names": (3, 8, 64),
+    "letters": (3, 8, len(_LETTERS)),
+    "drawn": (8, 40, 1_000),
 }
-"""Sentences with names; the same facts with a letter per entity and relation; or words that are
-drawn with the task, see `draw_task`."""
+"""Style -> most hops, fewest documents, most documents. Sentences with names; the same facts with a
+letter per entity and relation; or words that are drawn with the task, see `draw_task`."""
 
 
 class Request(NamedTuple):

@@ -202,6 +202,7 @@ def _power_total_answer(params: Params) -> str:
 
 
 def _repeating(rng: random.Random, difficulty: int) -> Params:
+    # A period of nines would be an integer in disguise: the largest number is left out.
     length = 2 + difficulty // 2
     return (length, rng.randint(1, 10**length - 2), rng.randint(0, 3 * difficulty))
 
@@ -316,6 +317,7 @@ def _inside_answer(params: Params) -> str:
 
 
 def _root(square: int) -> str:
+    # The largest square comes out, so that there is one simplest form.
     outside = max(k for k in range(1, math.isqrt(square) + 1) if square % (k * k) == 0)
     inside = square // outside**2
     if inside == 1:

@@ -48,6 +48,7 @@ def _sorted_pairs(params: Params) -> Params:
 
 
 def _percent(rng: random.Random, difficulty: int) -> Params:
+    # Easy questions have tens, with which one calculates in the head.
     step = 10 if difficulty < 3 else 1
     changes = tuple(
         rng.choice((-1, 1)) * rng.randint(1, 90 // step) * step for _ in range(1 + difficulty // 2)
@@ -320,6 +321,7 @@ def _paths(rng: random.Random, difficulty: int) -> Params:
 
 def _paths_answer(params: Params) -> str:
     east, north, x, y = params
+    # Ways through the point are ways to it times ways from it.
     through = math.comb(x + y, x) * math.comb(east - x + north - y, east - x)
     return str(math.comb(east + north, east) - through)
 
@@ -345,6 +347,7 @@ def _multiples(rng: random.Random, difficulty: int) -> Params:
 def _multiples_answer(params: Params) -> str:
     limit, *divisors = params
     total = 0
+    # Inclusion and exclusion: multiples of several divisors would be counted more than once.
     for mask in range(1, 1 << len(divisors)):
         chosen = [d for i, d in enumerate(divisors) if mask >> i & 1]
         total += (-1) ** (len(chosen) + 1) * (limit // math.lcm(*chosen))
@@ -353,11 +356,13 @@ def _multiples_answer(params: Params) -> str:
 
 def _fixed(rng: random.Random, difficulty: int) -> Params:
     people = rng.randint(4, 5 + 2 * difficulty)
+    # There are few such counts: the number that is added makes many questions of them.
     return (people, rng.randint(0, people - 2), rng.randint(0, 999))
 
 
 def _fixed_answer(params: Params) -> str:
     rest = params[0] - params[1]
+    # Derangements of the rest: nobody else may get the own hat.
     none = sum((-1) ** k * math.factorial(rest) // math.factorial(k) for k in range(rest + 1))
     return str(math.comb(params[0], params[1]) * none + params[2])
 
@@ -369,6 +374,7 @@ def _dice(rng: random.Random, difficulty: int) -> Params:
 
 def _dice_answer(params: Params) -> str:
     dice, faces, total = params
+    # Inclusion and exclusion over dice that would show more than they have faces.
     ways = sum(
         (-1) ** k * math.comb(dice, k) * math.comb(total - faces * k - 1, dice - 1)
         for k in range((total - dice) // faces + 1)
