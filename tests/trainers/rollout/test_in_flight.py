@@ -130,6 +130,7 @@ class World:
     def learn(self, step, holds=""):
         """Take a train step; the update waits for rollouts, or rollouts for the update."""
         sample = self.rollouts.take(step)
+        self.rollouts.remember(step, sample.trees)
         if holds == "rollouts":
             self.may_write.clear()
         num_calls = len(self.calls)
@@ -198,6 +199,15 @@ def test_an_episode_goes_on_with_new_weights(world):
     episodes = [[d.version for d in t.decisions] for s in samples for t in s.trees]
     assert any(len(set(versions)) > 1 for versions in episodes)
     assert all(versions == sorted(versions) for versions in episodes)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3])
+def test_answers_are_compared_by_what_was_known_when_they_began(world, monkeypatch, k):
+    one = world(k)
+    algorithm = type(one.config.algorithm)
+    monkeypatch.setattr(algorithm, "remember", lambda self, trees, context: {"n": context.step})
+    known = [sample.memory.get("n", -1) for sample in one.run()]
+    assert known == [-1, *(max(step - max(k, 1), 0) for step in range(1, len(known)))]
 
 
 def test_new_weights_do_not_wait_for_what_engines_are_writing(world):

@@ -80,6 +80,7 @@ def tree_file(tmp_path):
 
         return SimpleNamespace(
             record=record,
+            resume=written.resume,
             held_out=lambda step, trees: written.held_out(step, trees, pool),
             lines=lambda: read_lines(files.rollouts),
             size=lambda: files.rollouts.stat().st_size,
@@ -144,11 +145,15 @@ def test_held_out_episodes_are_of_a_set_of_their_own(tree_file):
 
 
 @pytest.mark.parametrize("num_steps", [40, 400])
-def test_the_file_stays_within_its_size(tree_file, num_steps):
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_the_file_stays_within_its_size(tree_file, num_steps, is_resumed):
     wanted = {"num_rollouts": 1, "rollouts_every": 1, "max_rollouts_mb": 0.02}
     file = tree_file(num_steps, **wanted)
     file.held_out(0, [tree(0, [(0.5,)])])
     for step in range(1, num_steps + 1):
+        if is_resumed and step % 7 == 0:
+            file = tree_file(num_steps, **wanted)
+            file.resume()
         file.record(step, [tree(0, [(0.0, 1.0)])])
         assert file.size() <= 20_000
     file.held_out(num_steps, [tree(0, [(0.5,)])])

@@ -128,7 +128,9 @@ class TrainingRollouts:
             self.sampler.num_levels_used = num_levels_used
             return None
         assert pending.sample is not None, "it was played to its end"
-        return pending.sample._replace(rollout_s=pending.rollout_s, generate_s=pending.generate_s)
+        return pending.sample._replace(
+            rollout_s=pending.rollout_s, generate_s=pending.generate_s, memory=pending.memory
+        )
 
     @contextlib.contextmanager
     def playing_next(self, step: int) -> Iterator[None]:

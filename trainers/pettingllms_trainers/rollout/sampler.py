@@ -49,6 +49,8 @@ class Sample(NamedTuple):
     """Wall time in which they were in flight and engines could generate."""
     generate_s: float = 0.0
     """Time in which engines generated in the last part of it, added up over policies."""
+    memory: Mapping[str, Any] = {}
+    """What the algorithm remembered when they began: by the same they are compared."""
 
 
 @dataclass(kw_only=True, slots=True)

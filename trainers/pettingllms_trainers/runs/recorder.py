@@ -329,6 +329,13 @@ class TreeFile:
         self._every = config.logging.rollouts_every
         self._max_bytes = int(config.logging.max_rollouts_mb * 1e6)
 
+    def resume(self) -> None:
+        """Go on with the interval of the file: a run that dropped steps for room drops on."""
+        steps = {line["step"] for line in read_lines(self._files.rollouts) if line["step"]}
+        last = max(steps, default=0)
+        while self._every and not steps.issuperset(range(self._every, last + 1, self._every)):
+            self._every *= 2
+
     def training(
         self, step: int, trees: Sequence[RolloutTree], scored: ScoredDecisions, pool: PolicyPool
     ) -> None:
@@ -457,6 +464,7 @@ class Recorder:
         """Forget what was written after a step, -1 for everything."""
         self._files.forget_after(step)
         self._trackers.start_at(step)
+        self._trees.resume()
         # A resumed run warns as one that was never interrupted: it sees all earlier steps again.
         for line in read_lines(self._files.metrics, "step"):
             if line["step"] > 0:

@@ -222,8 +222,9 @@ class Trainer:
     def _learn(self, step: int, sample: Sample) -> dict[str, float]:
         """Update policies on their groups; the next rollouts may be played meanwhile."""
         config, trees = self.config, sample.trees
-        is_trained, context = partial(config.trains, step=step - 1), self._context(step - 1)
-        # Before `remember`: outcomes of this step must not decide how its answers are compared.
+        # What was known when they began: with rollouts in flight, more is known by now.
+        is_trained = partial(config.trains, step=step - 1)
+        context = StepContext(step - 1, sample.memory)
         scored = score_decisions(trees, config.algorithm, is_trained, context)
         data = training_groups(
             scored.decisions, mask_truncated=self.config.loss.mask_truncated_completions
@@ -259,9 +260,6 @@ class Trainer:
             "time/wait_s": wait_s,
             "time/sync_s": sync_s,
         }
-
-    def _context(self, step: int) -> StepContext:
-        return StepContext(step, self.rollouts.sampler.memory)
 
     def _fit_values(self, examples: Mapping[str, Sequence[ValueExample]]) -> dict[str, float]:
         """Fit V after the policies, whose hidden states it reads; return its metrics."""
