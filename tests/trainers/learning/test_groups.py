@@ -12,7 +12,11 @@ from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.algorithms.grpo import Grpo
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.algorithms.value import Value
-from pettingllms_trainers.config.algorithm import StepContext
+from pettingllms_trainers.config.algorithm import (
+    StepContext,
+    algorithm_class,
+    algorithm_names,
+)
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.learning.groups import (
     batch_scale,
@@ -446,3 +450,42 @@ def test_the_baseline_is_that_of_the_algorithm():
 def test_the_scale_of_a_batch_is_its_root_mean_square():
     assert batch_scale([3.0, -4.0, 0.0, 0.0]) == 2.5
     assert batch_scale([]) == 1.0
+
+
+class Visited(tuple):
+    """Decisions that count how often one of them is read."""
+
+    num_reads = 0
+
+    def __iter__(self):
+        for one in super().__iter__():
+            Visited.num_reads += 1
+            yield one
+
+    def __getitem__(self, place):
+        Visited.num_reads += 1
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_scoring_and_remembering_take_time_in_proportion_to_length(name):
+    """A replacement of decisions may drop the count: what it reads again is counted before."""
+
+    def reads(num_decisions):
+        trees = []
+        for episode in range(4):
+            made = [
+                replace(
+                    decision([(episode + at) % 3], episode=episode, index=at, turn=at),
+                    state_key=f"{at}",
+                )
+                for at in range(num_decisions)
+            ]
+            trees.append(tree(*made, episode=episode, env_seed=0))
+        trees = [replace(one, decisions=Visited(one.decisions)) for one in trees]
+        algorithm, Visited.num_reads = algorithm_class(name)(), 0
+        score_decisions(trees, algorithm)
+        algorithm.remember(trees, StepContext())
+        return Visited.num_reads
+
+    assert reads(80) <= 2.1 * reads(40)

@@ -75,7 +75,9 @@ class Lockstep(Reinforce):
     def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
         if not self.free_share:
             return super().groups(played, context)
-        counted = {tree.episode: _counted(tree, context) for tree, _ in played}
+        # Once per episode, of which every decision names its tree.
+        trees = {tree.episode: tree for tree, _ in played}
+        counted = {episode: _counted(tree, context) for episode, tree in trees.items()}
         paths = ((counted[tree.episode], decision.key.position) for tree, decision in played)
         return super().groups([(tree, tree.decisions[at]) for tree, at in paths], context)
 

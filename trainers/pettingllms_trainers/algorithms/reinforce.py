@@ -65,7 +65,9 @@ class Reinforce(WholeEpisodes):
     def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
         # States are shared by the episodes of a level, so that they are backed up together.
         if self.credit == "state_return":
-            of_level = state_returns([tree for tree, _ in played], self.gamma)
+            trees = {tree.episode: tree for tree, _ in played}
+            of_level = state_returns([*trees.values()], self.gamma)
+        of_path: dict[tuple[int, str], Sequence[float]] = {}
 
         def values(tree: RolloutTree, decision: Decision) -> list[float]:
             if self.credit == "step":
@@ -73,7 +75,11 @@ class Reinforce(WholeEpisodes):
             if self.credit == "state_return":
                 returns = of_level[tree.env_seed].of(tree.episode, decision.key.agent)
             else:
-                returns = path_returns(tree, decision.key.agent, self.gamma)
+                # Once per episode and agent, or long episodes take the square of their length.
+                who = tree.episode, decision.key.agent
+                if who not in of_path:
+                    of_path[who] = path_returns(tree, decision.key.agent, self.gamma)
+                returns = of_path[who]
             return [returns[decision.key.position]] * len(decision.candidates)
 
         return members(played, lambda tree, own: by_level(self.grouping, tree, own), values)
