@@ -31,6 +31,7 @@ from credit_study import distractors
 from pettingllms.evaluation import EvaluationPlan, RunFolder, evaluate, summarise
 from pettingllms.evaluation.plan import swapped
 from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.files import read_lines
 from pettingllms.types import flat_table
 from pettingllms_trainers.config.loading import load_config
 
@@ -134,12 +135,12 @@ def evaluated(
 
 
 def _read(directory: Path, tokens: int) -> dict[str, Any]:
-    metrics = {line["step"]: line for line in _lines(directory / "metrics.jsonl")}
+    metrics = {line["step"]: line for line in read_lines(directory / "metrics.jsonl")}
     used, at_step = 0.0, {0: 0.0}
     for step in sorted(metrics):
         used += metrics[step].get("rollout/num_completion_tokens", 0)
         at_step[step] = used
-    evaluations = [e for e in _lines(directory / "evaluations.jsonl") if e["step"] in at_step]
+    evaluations = [e for e in read_lines(directory / "evaluations.jsonl") if e["step"] in at_step]
     curve = [
         [at_step[e["step"]], e["variants"]["sampled"]["success"], e["num_episodes"]]
         for e in evaluations
@@ -155,13 +156,6 @@ def _read(directory: Path, tokens: int) -> dict[str, Any]:
             if name.startswith("scripted:")
         },
     }
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    text = path.read_text(encoding="utf-8")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def _text(value: Any) -> str:

@@ -23,6 +23,8 @@ from typing import Any
 
 from measuring import REPOSITORY, RESULTS, frame, parser_of, versions_of, write
 
+from pettingllms.files import read_lines
+
 PACKAGES = ("pettingllms-trainers", "openai", "langgraph", "openai-agents")
 NUM_TRANSCRIPTS = 3
 FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_turns")
@@ -68,7 +70,7 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
         if status:
             raise SystemExit(f"the run with seed {seed} failed: {command}")
         report = json.loads((directory / "eval.json").read_text(encoding="utf-8"))
-        curve = lines_of(directory / "evaluations.jsonl")
+        curve = read_lines(directory / "evaluations.jsonl")
         spoken = {} if is_recipe else {"transcripts": transcripts(directory)}
     return {
         "seed": seed,
@@ -85,13 +87,9 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def transcripts(directory: Path) -> list[list[dict[str, Any]]]:
     """What a team says in the first held-out episodes, after warm start and training."""
-    trees = lines_of(directory / "rollouts.jsonl")
+    trees = read_lines(directory / "rollouts.jsonl")
     held_out = [tree for tree in trees if tree["set"] == "held_out"]
     moments = dict.fromkeys(tree["step"] for tree in held_out)
     return [

@@ -18,8 +18,8 @@ from typing import Any
 
 import measuring
 
+from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main as train
-from pettingllms_trainers.files import read_lines
 
 CONFIG = "recipe:plan_path"
 POLICIES = ("tool", "planner")

@@ -28,11 +28,11 @@ from tokenizers import Regex
 from tokenizers.pre_tokenizers import Split
 
 from pettingllms.evaluation.training_run import TrainingRun, replay_rollout
+from pettingllms.files import read_lines
 from pettingllms.types import role_of
 from pettingllms.workflows import Workflow, WorkflowEnv
 from pettingllms_trainers.backends.hf.tiny import build_tiny, build_tokenizer
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
 
 TEAMS = Path(__file__).resolve().parents[2] / "examples" / "frameworks"
