@@ -196,7 +196,6 @@ class Table:
         *,
         context: StepContext | None = None,
         episodes: Episodes | None = None,
-        played: Sequence[int] | None = None,
     ) -> list[RolloutTree]:
         """Trees of levels: one per tree, or K trajectories each.
 
@@ -206,19 +205,17 @@ class Table:
             num_trees: Trees, or groups of trajectories, per level.
             context: When; None: at the first train step.
             episodes: Where they are played; None: on the enumerated levels.
-            played: Which levels; None: all.
         """
         # Drawn many times before the table changes.
         policy = softmax(self.logits)
         self._cumulative = policy.cumsum(-1)
         self._entropies = (-policy * np.log(np.maximum(policy, 1e-300))).sum(-1).tolist()
         repeats = algorithm.episodes_per_level
-        levels = range(len(self._levels)) if played is None else played
         branching = tuple(filter(algorithm.branches, self._roles))
         specs = [
             RolloutSpec(number, level, seed * 1_000_003 + number)
             for number, level in enumerate(
-                level for level in levels for _ in range(num_trees * repeats)
+                level for level in range(len(self._levels)) for _ in range(num_trees * repeats)
             )
         ]
         return asyncio.run(

@@ -162,19 +162,6 @@ def test_measured_levels_are_those_of_today_and_harder_ones_are_not_solved_more(
         assert arguments == list(pettingllms.spec(env_id).load().difficulties.attributes), env_id
 
 
-def test_certified_starts_learn_what_whole_levels_never_find():
-    """On every seed of three games; nothing that began at the beginning was solved without them."""
-    games = result("certified_starts")["games"]
-    assert len(games) >= 3
-    for game in games.values():
-        whole, adaptive = (game["ways"][way]["trials"] for way in ("whole", "adaptive"))
-        assert len(adaptive) >= 5
-        assert sum(trial["num_solved"] for trial in whole) == 0
-        assert min(trial["num_whole"] for trial in whole) >= 1000
-        assert min(trial["curve"][-1][1] for trial in adaptive) >= 0.5
-        assert max(trial["by_chance"] for trial in adaptive) < 1e-5
-
-
 def test_more_members_help_an_ensemble_and_its_trained_judge_is_the_bottleneck():
     cells = result("ensemble_sizes_tiny")["cells"]
     seeds = sorted({key.partition("|")[2] for key in cells})

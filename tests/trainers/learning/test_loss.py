@@ -10,14 +10,16 @@ from pydantic import ValidationError
 
 from pettingllms_trainers.config import LossConfig
 from pettingllms_trainers.learning.batch import Targets
-from pettingllms_trainers.learning.diagnostics import Diagnostics, StepDiagnostics, update_figures
 from pettingllms_trainers.learning.loss import (
+    Diagnostics,
     LossCoefficients,
+    StepDiagnostics,
     TokenStatistics,
     kl_estimate,
     moved_reference,
     policy_loss,
     token_statistics,
+    update_figures,
 )
 
 M, V = 6, 9

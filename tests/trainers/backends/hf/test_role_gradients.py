@@ -13,7 +13,7 @@ from pettingllms_trainers.backends.build import build_policies
 from pettingllms_trainers.backends.hf.optimizer import RoleGradients
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.learning.batch import weighted_groups
-from pettingllms_trainers.learning.diagnostics import role_figures
+from pettingllms_trainers.learning.loss import role_figures
 from pettingllms_trainers.ranks import Ranks
 
 ROLES = ("coder", "judge", "tester")

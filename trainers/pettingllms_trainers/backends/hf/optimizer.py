@@ -14,7 +14,7 @@ from pettingllms_trainers.backends.hf.quantised import adamw_8bit
 from pettingllms_trainers.backends.hf.weights import ModelWeights, cpu_copy
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError
-from pettingllms_trainers.learning.diagnostics import Products
+from pettingllms_trainers.learning.loss import Products
 from pettingllms_trainers.ranks import Ranks
 
 MOMENTS = ("exp_avg", "exp_avg_sq")

@@ -41,21 +41,19 @@ from pettingllms_trainers.learning.batch import (
     parts_of,
     weighted_groups,
 )
-from pettingllms_trainers.learning.diagnostics import (
-    Diagnostics,
-    Products,
-    StepDiagnostics,
-    role_figures,
-    update_figures,
-)
 from pettingllms_trainers.learning.loss import (
+    Diagnostics,
     LossCoefficients,
     MicroLoss,
+    Products,
+    StepDiagnostics,
     TokenStatistics,
     mean_kl,
     mismatch,
     moved_reference,
     policy_loss,
+    role_figures,
+    update_figures,
     with_mismatch_check,
 )
 from pettingllms_trainers.ranks import Ranks
