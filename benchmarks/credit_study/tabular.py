@@ -48,14 +48,12 @@ class EnumeratedEpisodes:
         self._branches: dict[int, list[tuple[EpisodeState, int]]] = {}
 
     async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
-        """See `Episodes.start`."""
         level = self._levels[env_seed]
         state = _state(level, 0, dict.fromkeys(level.agents, 0.0))
         self._places[episode := next(self._ids)] = (env_seed, state, 0)
         return episode, state
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
-        """See `Episodes.branch`."""
         number, _, index = self._places[episode]
         level = self._levels[number]
         node = level.nodes[index]
@@ -73,17 +71,14 @@ class EnumeratedEpisodes:
         return tuple(found)
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
-        """See `Episodes.follow`."""
         state, node = self._branches[episode][index]
         self._places[episode] = (self._places[episode][0], state, node)
         return state
 
     async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
-        """See `Episodes.successors`."""
         return tuple(state for state, _ in self._branches[episode])
 
     async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
-        """See `Episodes.fork`."""
         number, state, node = self._places[episode]
         if index is not None:
             state, node = self._branches[episode][index]
@@ -95,7 +90,6 @@ class EnumeratedEpisodes:
         raise NotImplementedError
 
     async def close(self, episode: int) -> None:
-        """See `Episodes.close`."""
         self._places.pop(episode, None)
         self._branches.pop(episode, None)
 

@@ -106,7 +106,6 @@ class Erring:
         return env.scripted_action(env.agent_selection, policy, rng)
 
     async def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling) -> list[Answer]:
-        """See `Policy.sample`."""
         return [Answer((Completion(self._drawn(prompt), "stop"),)) for prompt in prompts]
 
     def _drawn(self, prompt: Prompt) -> str:

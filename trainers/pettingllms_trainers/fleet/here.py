@@ -110,6 +110,7 @@ async def _branch_s(env: TextEnv[Any], trees: Sequence[RolloutTree]) -> float:
     for tree in trees:
         if not tree.decisions or tree.prefix:
             continue
+        # First decisions alone: their states are there after a reset, without playing up to them.
         answers = [candidate.completion.text for candidate in tree.decisions[0].candidates]
         episode, _ = await episodes.start(tree.env_seed)
         started = time.perf_counter()
@@ -188,6 +189,8 @@ class _WatchedEngine:
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         found = await self._timed(requests)
         if self._watch.is_probing:
+            # Fewer requests, then fewer candidates: what each of them takes can only then be told
+            # apart.
             await self._timed(requests[::_PART])
             await self._timed([dataclasses.replace(one, num_candidates=1) for one in requests])
         return found
@@ -201,6 +204,7 @@ class _WatchedEngine:
             for request, completions in zip(requests, found, strict=True)
             for completion in completions
         ]
+        # Equal prompts of a call are read once.
         read = sum(map(len, {request.prompt_ids for request in requests}))
         prompts, lengths = zip(*pairs, strict=True)
         self._calls.append(Call(len(requests), read, lengths, prompts, seconds, client_s))
@@ -217,7 +221,6 @@ class _WatchedUpdate:
         return getattr(self._updater, name)
 
     def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
-        """See `Update.update`."""
         stats = self._timed(groups)
         if self._watch.is_probing and groups:
             for part in _parts(groups):

@@ -75,6 +75,7 @@ def fastest(config: Config, num_gpus: int, trial: Trial, larger: Fleet | None = 
                 tried[fleet] = trial(fleet)
         return sorted((step for step in tried.values() if step), key=lambda step: step.step_s)
 
+    # Coarse first: all splits of 64 GPUs among four parts would be 40,000.
     unit = max(1, num_gpus // _NUM_UNITS)
     if larger is None or num_gpus <= _NUM_UNITS:
         ordered = tries(_fleets(config, num_gpus, unit))
@@ -82,6 +83,7 @@ def fastest(config: Config, num_gpus: int, trial: Trial, larger: Fleet | None = 
         ordered = tries(_halved(config, larger, num_gpus))
     while unit > max(1, num_gpus // _FINEST):
         unit //= 2
+        # Uphill from the best: times are nearly convex in how GPUs are divided.
         best = None
         while ordered and ordered[0] is not best and ordered[0].fleet.learn:
             best = ordered[0]
@@ -115,6 +117,7 @@ def _in_turn(config: Config, num_gpus: int) -> Iterator[Fleet]:
     """
     num, num_models = num_gpus // config.engine.num_shards, len(base_groups(config.models))
     if config.engine.can.is_local and num:
+        # With Ray a policy has workers of its own; without it, every process has all policies.
         is_apart = config.ray.enabled and num >= num_models
         yield Fleet((num // num_models,) * num_models, ()) if is_apart else Fleet((), (), num)
 
@@ -126,6 +129,7 @@ def _halved(config: Config, fleet: Fleet, num_gpus: int) -> Iterator[Fleet]:
         return
     shards = config.engine.num_shards
     parts = [*(number * shards // 2 for number in fleet.generate), *(n // 2 for n in fleet.learn)]
+    # What halving rounds away goes to the last part, or the fleet would be too small.
     parts[-1] += num_gpus - sum(parts)
     yield from _split(parts, shards)
 
@@ -215,6 +219,7 @@ def plan_fleet(
     planner = _Planner(config, environments, GPUS[gpu], recorded)
     found: list[Found] = []
     for size in sizes(num_gpus):
+        # Sizes halve, so that the best split of the last one is a good start for this one.
         larger = found[-1].steps[0].fleet if found and found[-1].steps else None
         found.append(fastest(config, size, planner.trial(USUAL), larger))
     fitting = [one for one in reversed(found) if one.steps]
@@ -224,6 +229,7 @@ def plan_fleet(
             "(lora.rank), deepspeed.stage = 3, engine.vllm.tensor_parallel_size, or more GPUs"
         )
     best = min((one.steps[0] for one in fitting), key=lambda step: step.step_s)
+    # One fleet, two data sheets: the range is of speeds, not of splits.
     reached = [planner.trial(each)(best.fleet) for each in (FAST, SLOW)]
     low, high = (step.step_s for step in reached if step is not None)
     return FleetPlan(
@@ -272,6 +278,7 @@ def _with_algorithms(config: Config) -> Iterator[tuple[str, Config]]:
 def bottleneck(step: StepTimes) -> str:
     """Return what a train step waits for most, for people."""
     rollouts, learn_s = step.rollouts, max(step.update_s.values())
+    # In the order in which it helps: a busy engine does not matter while learning takes longer.
     if learn_s > rollouts.seconds:
         return f"the update of {max(step.update_s, key=lambda name: step.update_s[name])}"
     if rollouts.env_busy > 0.8:
@@ -352,6 +359,7 @@ class _Planner:
                 gpu_bytes=round(self._gpu.num_bytes),
                 num_groups=self._plan.step.num_groups,
             )
+            # GPUs that only learn hold one policy; shared ones hold the fullest phase of all.
             own = memory.policies[name]
             needed = own.kept + own.passing if fleet.learn else memory.peak
             if needed > limit:

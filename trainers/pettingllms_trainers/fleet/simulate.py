@@ -77,10 +77,12 @@ class _Leaping(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        # Never waits: what is ready now is all that can be ready at this moment.
         ready = super().select(0)
         if not ready and timeout is None:
             raise RuntimeError("the simulation stands still: all wait, and nothing is to happen")
         if not ready and timeout:
+            # Nothing can happen before the loop's next timer, so that the clock may go there.
             self._loop.leap(timeout)
         return ready
 
@@ -140,9 +142,11 @@ class Server:
         self, model: str, num_prompt_tokens: int, lengths: Sequence[int], *, is_read: bool = False
     ) -> None:
         """Read a prompt, unless it is read, and write completions of these lengths after it."""
+        # First what is written already: the new sequences change how long an iteration takes.
         self._advance()
         speed = self._speeds[model]
         reading_s = speed.request_s + num_prompt_tokens * speed.prompt_s * (not is_read)
+        # While a prompt is read nothing is written, on any sequence of the server.
         self._since_s += reading_s
         self.busy_s[model] += reading_s
         ends = [self._loop.create_future() for _ in lengths]
@@ -158,12 +162,14 @@ class Server:
         while self._waiting:
             model, read, length, end = self._waiting[0]
             room = self._speeds[model].max_tokens - self._cached[model]
+            # A sequence longer than the cache runs alone, or nothing would ever run.
             if self._running[model] and room < read + length:
                 break
             self._waiting.popleft()
             self._running[model] += 1
             self._cached[model] += read
             self.changes.append((self._loop.time(), model, 1))
+            # Ends are kept in iterations, not in seconds: who comes later changes only the seconds.
             entry = (self._iterations + length, next(self._numbers), model, read + length, end)
             heapq.heappush(self._ends, entry)
         if self._timer is not None:
@@ -187,6 +193,7 @@ class Server:
             self._cached[model] -= num_tokens
             self.num_asked[model] -= 1
             self.changes.append((self._since_s, model, -1))
+            # Whoever asked may have been cancelled with its level.
             if not end.done():
                 end.set_result(None)
 
@@ -196,6 +203,7 @@ class Server:
         for model, num in self._running.items():
             if num:
                 speed = self._speeds[model]
+                # Models on one GPU take turns: an iteration of all is one of each.
                 seconds += speed.iteration(num, self._cached[model])
                 growth += speed.cache_s * num
         return seconds, growth
@@ -226,6 +234,7 @@ class Server:
         if not seconds:
             return
         num = passed / seconds
+        # The cache grows with every token, so that later iterations are longer.
         if growth * num > 1e-3 * seconds:  # the positive root of what `_seconds` computes
             linear = seconds - growth / 2
             num = (math.sqrt(linear * linear + 2 * growth * passed) - linear) / growth
@@ -264,7 +273,6 @@ class SimulatedEngine:
         """Accept all."""
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """See `Generate.generate`."""
         if self._speed.call_s:
             await asyncio.sleep(self._speed.call_s)
         seen = set[tuple[int, ...]]()
@@ -278,6 +286,7 @@ class SimulatedEngine:
         place, rng = request.prompt_ids[0], random.Random(request.seed)
         longest = request.sampling.max_completion_tokens
         lengths = [min(self._draw(place, rng), longest) for _ in range(request.num_candidates)]
+        # As a run's client does: it knows how many requests are open, not how long they are.
         server = min(self._servers, key=lambda one: sum(one.num_asked.values()))
         await server.write(self._model, len(request.prompt_ids), lengths, is_read=is_read)
         return [_answer(length) for length in lengths]
@@ -323,14 +332,12 @@ class SimulatedEpisodes:
         """Beginning and end of every episode that was started, in simulated seconds."""
 
     async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
-        """See `Episodes.start`."""
         id, position = next(self._ids), _Position(env_seed % len(self._workload.episodes), 0)
         self._positions[id] = position
         self._begun[id] = asyncio.get_running_loop().time()
         return id, self._state(position)
 
     async def branch(self, episode: int, texts: Sequence[Any]) -> tuple[Branch | LostBranch, ...]:
-        """See `Episodes.branch`."""
         loop = cast(VirtualLoop, asyncio.get_running_loop())
         loop.leap(self._workload.decision_s)
         self.player_s += self._workload.decision_s
@@ -343,23 +350,21 @@ class SimulatedEpisodes:
             async with self._workers:
                 await asyncio.sleep(seconds)
         self._num_branches[episode] = len(texts)
+        # Drawn, as nobody knows what models will earn; they decide only who is followed.
         rewards = [self._rng.random() for _ in texts]
         return tuple(Branch(reward, reward, 0.0, None, False) for reward in rewards)
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
-        """See `Episodes.follow`."""
         position = self._positions[episode]
         self._positions[episode] = position._replace(step=position.step + 1)
         return self._state(self._positions[episode])
 
     async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
-        """See `Episodes.successors`."""
         position = self._positions[episode]
         after = self._state(position._replace(step=position.step + 1))
         return (after,) * self._num_branches[episode]
 
     async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
-        """See `Episodes.fork`."""
         id, position = next(self._ids), self._positions[episode]
         if index is not None:
             position = position._replace(step=position.step + 1)
@@ -371,7 +376,6 @@ class SimulatedEpisodes:
         raise NotImplementedError("a simulated episode has no environment")
 
     async def close(self, episode: int) -> None:
-        """See `Episodes.close`."""
         self._positions.pop(episode, None)
         self._num_branches.pop(episode, None)
         if (begun := self._begun.pop(episode, None)) is not None:
@@ -381,6 +385,7 @@ class SimulatedEpisodes:
         steps = self._workload.episodes[position.episode]
         is_over = position.step == len(steps)
         step = steps[min(position.step, len(steps) - 1)]
+        # A name of its own for every state: none is met twice where answers are long.
         name = f"{position.episode} {position.step} {next(self._ids)}"
         return EpisodeState(
             agent=step.agent,
@@ -488,6 +493,7 @@ def _servers(
 ) -> dict[str, list[Server]]:
     if fleet.num_shared:
         num = fleet.num_shared // num_players(config, fleet)
+        # Shared GPUs hold an engine of every model, which take turns on each of them.
         shared = [Server(engines) for _ in range(num)]
         return dict.fromkeys(engines, shared)
     return {
@@ -516,6 +522,7 @@ def _pool(
     for group in base_groups(config.models):
         base, speed = group[0], engines[group[0]]
         for name in group:
+            # Adapters of one base are written by its engine, in the same iterations.
             engine = SimulatedEngine(
                 base, servers[base], speed, draw, is_concurrent=config.is_continuous
             )
@@ -575,6 +582,7 @@ class Flights:
     async def fly(self, num_steps: int) -> Flown:
         """Take some train steps after the first ones, in which what is in flight grows."""
         loop, begin_s, trees = asyncio.get_running_loop(), 0.0, list[list[RolloutTree]]()
+        # The first steps fill what is in flight, and are not measured.
         for step in range(self._most + num_steps):
             if step == self._most:
                 begin_s = loop.time()
@@ -589,6 +597,7 @@ class Flights:
             await self._gate.close(must_drain=self._must_drain)
             trees.append(found)
         end_s = loop.time()
+        # Steps that nobody learns from any more: the run goes on, the simulation does not.
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -617,6 +626,7 @@ def learnt_tokens(
     answers: defaultdict[str, float] = defaultdict(float)
     for decision in (decision for tree in trees for decision in tree.decisions):
         written = sum(len(candidate.completion.token_ids) for candidate in decision.candidates)
+        # Packed, a prompt is computed once for all its candidates; padded, once for each.
         copies = 1 if config.optimizer.packing else len(decision.candidates)
         used = config.optimizer.num_epochs * _share_used(workload, decision)
         tokens[base[decision.policy]] += used * (copies * len(decision.prompt_ids) + written)
@@ -737,6 +747,7 @@ async def _play(
     most = config.rollout.max_staleness
     if most > 1 and config.plays_beside_updates and fleet.learn:
         play = partial(_in_flight, config, environment, places[0])
+        # Several steps in flight: rollouts go on while policies learn on GPUs of their own.
         must_drain = not config.swaps_within_answers
         flown = await Flights(play, most, must_drain=must_drain).fly(_NUM_ROUNDS * most)
         steps = enumerate(flown.trees, most + 1)
@@ -777,6 +788,7 @@ def _seen(config: Config, workload: Workload, places: Sequence[Place], flown: Fl
     """Return what was seen: of a train step what the steps have on average."""
     trees, num, end_s = list(itertools.chain(*flown.trees)), len(flown.trees), flown.end_s
     episodes = [place.episodes for place in places]
+    # In flight, episodes that are still open at the end have no length yet.
     spans = [span for one in episodes for span in one.spans if num == 1 or span[1] < end_s]
     num_begun = num * config.rollout.num_levels * config.algorithm.episodes_per_level
     servers = [place.servers for place in places]

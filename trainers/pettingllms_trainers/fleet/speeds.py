@@ -90,6 +90,8 @@ class EngineSpeed(NamedTuple):
 
     def iteration(self, num: float, num_cached: float) -> float:
         """Return the seconds of an iteration over some sequences, at least one."""
+        # Weights are read while products are computed: the slower of both is what an iteration
+        # takes.
         work = max(self.weights_s, num * self.token_s)
         return self.iteration_s + work + self.cache_s * num_cached
 
@@ -180,6 +182,7 @@ def learning_of(
         is_checkpointed: Whether activations are computed once more in the backward pass.
     """
     frozen = shape.num_parameters - shape.num_trained
+    # Two passes of products for a frozen weight, a third for the gradient of a trained one.
     operations = 6.0 * shape.num_trained + 4.0 * frozen
     num_more = is_recomputed + is_checkpointed
     operations += 2.0 * shape.num_parameters * num_more
@@ -217,12 +220,14 @@ def non_negative(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
         rows: [measurements, coefficients] what each is multiplied by.
         seconds: [measurements] above 0; a long one has no more to say than a short one.
     """
+    # Divided by what was measured: the error that is made small is the relative one.
     scaled, ones = rows / seconds[:, None], np.ones(len(seconds))
     kept = [index for index in range(rows.shape[1]) if rows[:, index].any()]
     while True:
         found, *_ = np.linalg.lstsq(scaled[:, kept], ones, rcond=None)
         if found.min() >= 0:
             break
+        # A negative coefficient is noise: without it the others fit what it took from them.
         kept.pop(int(found.argmin()))
     values = dict(zip(kept, map(float, found), strict=True))
     return tuple(values.get(index, 0.0) for index in range(rows.shape[1]))

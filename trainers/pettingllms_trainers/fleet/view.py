@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+from transformers.utils import logging as transformers_logging
 
-from pettingllms_trainers.fleet.planner import HERE, FleetPlan, bottleneck
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.fleet.planner import HERE, FleetPlan, bottleneck, plan_fleet
 from pettingllms_trainers.fleet.simulate import Fleet, StepTimes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-import json
-import sys
-from pathlib import Path
-
-from rich.console import Console
-from transformers.utils import logging as transformers_logging
-
-from pettingllms_trainers.config import Config
-from pettingllms_trainers.fleet.planner import plan_fleet
 
 _NUM_SHOWN = 5
 _COLOURS = ("#1b6ca8", "#d1495b", "#3c896d", "#edae49")
@@ -211,16 +207,7 @@ def show_fleet(
     is_json: bool,
     picture: Path | None,
 ) -> int:
-    """Plan the fleet of a run and show it; see `plan_fleet`.
-
-    Args:
-        config: The run.
-        num_gpus: At most.
-        gpu: Their kind.
-        usd_per_hour: Of one.
-        recorded: A run that says how long prompts and answers are.
-        is_json: Whether plain values are written instead of tables.
-        picture: Where a picture goes, a file of any format that matplotlib writes.
+    """Plan the fleet of a run (`plan_fleet`) and show it: as tables, as JSON, as a picture too.
 
     Returns:
         Exit code.

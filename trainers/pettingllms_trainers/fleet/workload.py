@@ -64,6 +64,7 @@ class Workload(NamedTuple):
         """Draw the tokens of an answer, from 1 to a limit."""
         if step.lengths:
             return rng.choice(step.lengths)
+        # Lognormal, as few answers are much longer than most, and those are what others wait for.
         drawn = _SHARE * longest * math.exp(rng.gauss(0.0, _SPREAD))
         return max(1, min(longest, round(drawn)))
 
@@ -101,6 +102,7 @@ def from_trees(
         if tree.decisions
     ]
     num_branches = sum(len(step.lengths) for episode in played for step in episode)
+    # What rollouts took beside engines and environments: the process that plays.
     waited_s = sum(_waited_s(step) for step in steps) - branch_s * num_branches
     decision_s = max(waited_s, 0.0) / sum(map(len, played))
     text = f"{len(played)} rollouts of {len(steps)} train steps that were taken here"
@@ -132,6 +134,7 @@ def shares_with_signal(trees: Sequence[RolloutTree], agent: str) -> tuple[float,
             if len(rewards) >= num
         ]
         found.append(1 - fmean(alike))
+    # Too few points for a ratio: then the last share stands for all larger groups.
     if most > 3:
         ratio = (found[-1] - found[-2]) / max(found[-2] - found[-3], 1e-9)
         for _ in range(most, _MOST_CANDIDATES):
@@ -183,6 +186,7 @@ def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path)
         raise ConfigError(f"{path} has no readable metrics of train step {step}; name another run")
     kept = sum(sum(_lengths(decision)) for tree in trees for decision in tree["decisions"])
     all_of_step = metrics["rollout/num_completion_tokens"] / metrics["rollout/num_trees"]
+    # Recorded are the most instructive trees, whose answers need not be of the usual length.
     scale = all_of_step / (kept / len(trees))
     num_branches = sum(len(d["candidates"]) for tree in trees for d in tree["decisions"])
     num_branches *= metrics["rollout/num_trees"] / len(trees)

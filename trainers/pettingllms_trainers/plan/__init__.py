@@ -116,6 +116,7 @@ def make_plan(
     """
     devices = _devices(config, num_gpus, gpu_gib)
     prompts = first_prompts(config, environments)
+    # On a CPU vLLM's cache is sized by the run, on a GPU by what is left of it.
     if not devices.num_gpus:
         config = with_cpu_cache(config, prompts)
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
@@ -157,6 +158,7 @@ def _devices(config: Config, num_gpus: int | None, gpu_gib: float | None) -> Dev
     wanted = ray.enabled * ray.workers_per_policy * ray.gpus_per_worker
     wanted *= len(base_groups(config.models))
     launched = count if _is_spread(config) and count else num_launched()
+    # Ray takes what the machine has; other runs have a process for each GPU that was started.
     number = num_gpus or (count or math.ceil(wanted) if wanted else launched)
     is_on_gpu = computes_on_gpu(config, number)  # raises where the device cannot be one
     if num_gpus is None and gpu_gib is None and not is_on_gpu:
@@ -185,6 +187,7 @@ def _plan_step(
     With several environments each figure is the maximum over them, as if one had all levels.
     """
     plans = [_plan_of(config, env, lengths) for env in environments]
+    # Levels are drawn by weight: each environment might get all of a step, so none is averaged.
     most = max(plans, key=lambda plan: plan.num_decisions)
     columns = dict(zip(StepPlan._fields, zip(*plans, strict=True), strict=True))
     sums = ("num_samples", "num_prompt_tokens", "num_completion_tokens")
@@ -204,6 +207,7 @@ def _plan_of(config: Config, env: RunEnvironment, lengths: Mapping[str, Lengths]
     per_agent = num_levels * algorithm.episodes_per_level * num_turns
     assigned = [config.policy_of(env.role(agent)) or "" for agent in agents]
     asked = [lengths[name] for name in assigned if name in lengths]
+    # At most: which decisions have a signal is known when they are played.
     num_groups = {name: per_agent * assigned.count(name) for name in config.models}
     return StepPlan(
         num_levels=num_levels,
