@@ -76,6 +76,7 @@ def trial_cell(
     first = FIRST_LEVEL + seed * exact["num_levels"]
     levels, num_rows = _levels(_frozen(exact, first), reward)
     if bonus:
+        # Beside the rewards, not in success: what is measured stays what it was.
         levels = [_with_bonus(level, number, *bonus) for number, level in enumerate(levels)]
     table = Table(levels, exact["start"] * best_answers(levels, num_rows))
     learner, memory, adam = algorithm_of({"algorithm": algorithm}), dict[str, Any](), Adam(rate)
@@ -173,6 +174,7 @@ def noise_cell(exact: Mapping[str, Any], keys: Mapping[str, Any], reward: str) -
     logits = np.zeros((num_rows, len(level.texts)))
     table = Table([level], logits)
     _set_true_values(table, [level])
+    # V has warmed up by this step, in the ways that have one.
     trees = table.sample(algorithm, 0, exact["num_groups"], context=StepContext(100))
     size = algorithm.episodes_per_level
     groups = [trees[start : start + size] for start in range(0, len(trees), size)]
@@ -180,6 +182,7 @@ def noise_cell(exact: Mapping[str, Any], keys: Mapping[str, Any], reward: str) -
     updates = np.array([table.update(group, algorithm, context).ravel() for group in groups])
     mean, variance = updates.mean(0), updates.var(0, ddof=1).sum()
     square = mean @ mean - variance / len(updates)
+    # The mean is no longer than chance alone would make it.
     if square <= 2 * variance / len(updates):
         return {"cosine": None, "noise": None}
     gradient = true_gradient(level, softmax(logits)).ravel()

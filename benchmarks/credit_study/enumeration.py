@@ -262,6 +262,7 @@ def lemma_1(level: Level) -> dict[str, tuple[int, int, int]]:
         q = node.rewards + np.where(goes_on, best_return[node.children], 0.0)
         s = node.success + np.where(goes_on, best_success[node.children], 0.0)
         best = node.rewards >= node.rewards.max() - 1e-9
+        # Ties count against the lemma only where one of the best answers is worse in the end.
         found = counts.setdefault(node.agent.rpartition("_")[0], [0, 0, 0])
         found[0] += 1
         found[1] += bool((q[best] >= q.max() - 1e-9).all())
@@ -297,6 +298,7 @@ def proposition_1(level: Level) -> tuple[bool, bool]:
     index = 0
     while True:
         node = level.nodes[index]
+        # The lowest index among equals, as the trainer follows.
         action = int(np.argmax(node.rewards))
         if node.success[action]:
             return True, bool(best[0])

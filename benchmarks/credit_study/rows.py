@@ -40,6 +40,7 @@ def selection(table: Table) -> Iterator[Cell]:
     """The trials by which learning rates are chosen, on seeds of their own."""
     for row, way in _exact_rows(table):
         if "rates_of" not in row:
+            # One rate beyond those to choose from shows that the largest was large enough.
             tried = () if "rates" in row else (table["exact"]["tried_rate"],)
             for rate in (*rates_of(table["exact"], row), *tried):
                 for seed in table["selection_seeds"]:
@@ -122,6 +123,7 @@ def tiny(table: Table) -> Iterator[Cell]:
             for plays in row.get("plays", ()):
                 arguments = {**given, "seed": seed, "plays": plays}
                 yield Cell(f"tiny|{row['name']}|{plays}|{seed}", "figure", arguments)
+            # Rows of Figure 1 compare who is trained, and have one way.
             for way in () if "plays" in row else ways_of(section, row):
                 arguments = {
                     **given,

@@ -137,6 +137,7 @@ class Family:
         """A difference with its interval, in bold if the correction leaves it."""
         if place not in self._found:
             return ""
+        # Bold by the corrected value, while the interval is that of the difference alone.
         text = paired(self._found[place])
         return f"**{text}**" if self._corrected[place] <= _LEVEL else text
 

@@ -58,6 +58,7 @@ class EnumeratedEpisodes:
         level = self._levels[number]
         node = level.nodes[index]
         found: list[Branch] = []
+        # What each answer leads to is looked up: the level was enumerated once.
         self._branches[episode] = []
         for text in texts:
             action = level.texts.index(text)
@@ -235,6 +236,7 @@ class Table:
         divisor = algorithm.episodes_per_level
         for decision in score_decisions(trees, algorithm, context=context).decisions:
             row = decision.prompt_ids[0] - 1
+            # The score function of a softmax: the unit vector of the answer minus the policy.
             for candidate in decision.candidates:
                 (token,) = candidate.completion.token_ids
                 weight = (candidate.advantage or 0.0) / (len(decision.candidates) * divisor)

@@ -138,6 +138,7 @@ def _read(directory: Path, tokens: int) -> dict[str, Any]:
     metrics = {line["step"]: line for line in read_lines(directory / "metrics.jsonl")}
     used, at_step = 0.0, {0: 0.0}
     for step in sorted(metrics):
+        # Counted as sampled, not as trained on: that is what a run pays for.
         used += metrics[step].get("rollout/num_completion_tokens", 0)
         at_step[step] = used
     evaluations = [e for e in read_lines(directory / "evaluations.jsonl") if e["step"] in at_step]
@@ -347,6 +348,7 @@ def figure_cell(
         if plays == "single":
             path = _alone(folder, task, "planner", {})
         elif plays == "shared":
+            # A run file of its own: its vocabulary is that of both roles.
             path = path.with_name(f"{path.stem}_shared.toml")
         begun = begin_with(shared, [path], flags)
         found = trained(path, begun, folder / "run", task["tokens"], limit_s)

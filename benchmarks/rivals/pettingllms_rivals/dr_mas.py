@@ -25,5 +25,6 @@ class DrMas(WholeEpisodes):
 
     def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
         for index, (tree, decision) in enumerate(played):
+            # Once per answer: the mean and deviation are then over steps in which the agent acts.
             value = path_returns(tree, decision.key.agent, 1.0)[0]
             yield by_level("agent", tree, decision), Member(value, ((index, 0),))

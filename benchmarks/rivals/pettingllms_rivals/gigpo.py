@@ -34,6 +34,8 @@ class GiGpo(WholeEpisodes):
     def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
         yield from by_episode(played, "agent", 1.0)
         for index, (tree, decision) in enumerate(played):
+            # An anchor state is of a level and an agent: others that meet in it were paid
+            # otherwise.
             later = path_returns(tree, decision.key.agent, self.gamma)[decision.key.position]
             state = tree.env_seed, decision.key.agent, "state", decision.state_key
             yield state, Member(later, ((index, 0),), self.step_weight)

@@ -40,6 +40,7 @@ class GraphGpo(WholeEpisodes):
         paths = {tree.episode: _path(tree) for tree, _ in played}
         before: dict[_State, set[_State]] = defaultdict(set)
         for state, after in chain.from_iterable(map(pairwise, paths.values())):
+            # Edges of all episodes of a level: one that failed may lead into one that did not.
             before[after].add(state)
         near = {(tree.env_seed, "goal") for tree, _ in played}
         worth, value = dict[_State, float](), 1.0

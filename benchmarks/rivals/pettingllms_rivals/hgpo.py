@@ -37,6 +37,7 @@ class Hgpo(WholeEpisodes):
         weights = [(k + 1) ** self.alpha for k in range(self.history + 1)]
         for index, (tree, decision) in enumerate(played):
             end = decision.key.position + 1
+            # The past is what led here, this state included; k = 0 is the plain group of GiGPO.
             states = [one.state_key for one in tree.decisions[:end]]
             later = path_returns(tree, decision.key.agent, self.gamma)[end - 1]
             for k, weight in enumerate(weights):

@@ -32,6 +32,8 @@ class Magrpo(WholeEpisodes):
             joint[tree.episode, decision.key.turn].append(index)
         for (_, turn), indices in joint.items():
             tree = played[indices[0]][0]
+            # All agents of a turn act jointly, so that none is credited with what it alone was
+            # paid.
             rest = [one for one in tree.decisions if one.key.turn >= turn]
             value = sum(one.candidates[0].reward for one in rest)
             yield (tree.env_seed, turn), Member(value, tuple((index, 0) for index in indices))

@@ -44,6 +44,7 @@ class TurnPpo(ValuedEpisodes):
         level = [one for one in trees if one.env_seed == tree.env_seed]
         firsts = [one.decisions[0].candidates[0] for one in level]
         played = [decision.candidates[0] for decision in tree.decisions]
+        # A candidate carries the discounted V of what came next: V of the state is without it.
         values = [one.value / self.gamma for one in played[:-1]]
         values = [fmean(one.reward + one.value for one in firsts), *values]
         deltas = [one.reward + one.value - v for one, v in zip(played, values, strict=True)]

@@ -136,7 +136,9 @@ def plan_memory(
         activations = max(activation_bytes(config, shape, longest, size, kind) for size in sizes)
         activations = round(activations * (1 if has_gpu else _HEAP_SHARE))
         roles = len(config.roles_of(name)) if num_roles is None else num_roles[name]
+        # Gradients of roles are there at once, to be compared before they are added.
         copies = max(roles, 1) if config.optimizer.role_gradients else 1
+        # The base is counted with its first policy: adapters share one.
         own = _base_bytes(config, base, shape) if name == base[0] else 0
         policies[name] = _policy_memory(config, policy, shape, activations, num_ranks, copies, own)
     placed = _busiest_gpu(config, groups, policies)
@@ -155,6 +157,7 @@ def plan_memory(
     # A model that generates itself writes for one policy at a time.
     caches = [size * shapes[name].cache_size * written[name] for name in shown_names]
     own_cache = 0 if config.engine.has_copy else max(caches)
+    # A sleeping engine gives back weights and cache, and keeps what CUDA needs.
     asleep = {name: _SLEEPING_BYTES if can_sleep else own.total for name, own in engines.items()}
     waking = {name: own.total for name, own in engines.items()}
     if can_sleep:
@@ -192,6 +195,7 @@ def _base_bytes(config: Config, names: Sequence[str], shape: ModelShape) -> int:
     size = config.engine.number_bytes
     if all(config.models[name].lora.base_precision == "engine" for name in names):
         return size * shape.num_parameters
+    # Embeddings and the head stay as they are: they are looked up, or decide every logit.
     quantised = shape.num_matrix_parameters - shape.vocab_size * shape.hidden_size
     return round(_NF4_BYTES * quantised) + size * (shape.num_parameters - quantised)
 
@@ -267,6 +271,7 @@ def _busiest_gpu(
     """Return the base models, by their policies, that share the fullest GPU."""
     if not config.ray.enabled:
         return list(groups)
+    # Ray places workers where there is room: at worst the largest ones share a GPU.
     ordered = sorted(groups, key=lambda group: -sum(policies[name].kept for name in group))
     share = config.ray.gpus_per_worker
     return ordered[: max(1, int(1 / share))] if 0 < share < 1 else ordered[:1]
@@ -292,6 +297,7 @@ def _engines(
         weights = config.engine.number_bytes * shapes[name].num_parameters
         weights //= config.engine.num_shards
         cache, share = vllm.kv_cache_bytes, round(vllm.gpu_memory_utilization * gpu_bytes)
+        # Without a size of its own vLLM takes its share whole, whatever it needs.
         total = weights + cache + _ENGINE_BYTES if cache else share
         found[name] = _EngineMemory(
             weights, max(total - weights - _ENGINE_BYTES, 0), total + context

@@ -122,6 +122,7 @@ class TrainingRollouts:
         if is_new:
             self.pending.append(self.sampler.pending(step, step))
             self._runner.run(self._play(step))
+        # Steps are learnt in their order, whatever is complete first.
         pending = self.pending.pop(0)
         self._in_flight.pop(step, None)  # not there if it was complete when the run was resumed
         if is_new and self._stop.is_wanted():
@@ -283,6 +284,7 @@ class WeightGate:
         return known[name]
 
     async def _pass(self, order: tuple[int, str]) -> int:
+        # Open: the weights of now answer, so that the version is noted with the answer.
         if self._version is not None:
             return self._version
         turn = asyncio.get_running_loop().create_future()
@@ -308,8 +310,10 @@ class WeightGate:
         Args:
             must_drain: Whether to wait until those that are computed are answered.
         """
+        # Closed before waiting: a request that began now would be written by two sets of weights.
         self._version = None
         await self.settled()
+        # Each answer may wake an episode that asks again, and then waits at the gate.
         while must_drain and self._asking:
             await asyncio.wait(self._asking)
             await self.settled()
