@@ -129,7 +129,7 @@ class OpenPolicy:
         seed: int,
         temperature: float | None = None,
     ) -> list[Answers]:
-        """Return answers to all prompts, from one call of the engine.
+        """Answers to all prompts, from one call of the engine.
 
         Args:
             prompts: Chat messages, or environments: what their next agents read, with the settings

@@ -72,7 +72,7 @@ class Credit(Protocol):
     async def __call__(
         self, candidates: Candidates, episode: int, num_branches: int, seed: int
     ) -> Values:
-        """Return what follows each of the last branches of an episode.
+        """What follows each of the last branches of an episode.
 
         Args:
             candidates: Where the episode lives, and who plays it.
@@ -145,7 +145,7 @@ class Tree:
 def choose(
     rewards: Sequence[float], branch_choice: BranchChoice, temperature: float, rng: random.Random
 ) -> int:
-    """Return the index of the candidate that an episode continues with.
+    """The index of the candidate that an episode continues with.
 
     Args:
         rewards: [K] rewards of the candidates, at least one.

@@ -101,7 +101,7 @@ class Lockstep(Reinforce):
 
 
 def _is_followed(context: StepContext, role: str) -> bool:
-    """Return whether rewards of a role are shown to lead to success, or there is no telling.
+    """Whether rewards of a role are shown to lead to success, or there is no telling.
 
     After a single success that was luck, a run that waits for others would learn nothing for ever.
     In the first train step, rewards that mislead would be learnt from as if they were known.
@@ -113,7 +113,7 @@ def _is_followed(context: StepContext, role: str) -> bool:
 
 
 def _counted(tree: RolloutTree, context: StepContext) -> RolloutTree:
-    """Return an episode in which rewards that are not followed are those of success."""
+    """An episode in which rewards that are not followed are those of success."""
     end = len(tree.decisions) - 1
 
     def counted(decision: Decision, position: int) -> Decision:
@@ -131,7 +131,7 @@ def _counted(tree: RolloutTree, context: StepContext) -> RolloutTree:
 
 
 def _unmoved(trees: Sequence[RolloutTree]) -> list[list[RolloutTree]]:
-    """Return the episodes of the levels in which all were played to an end of their own."""
+    """The episodes of the levels in which all were played to an end of their own."""
     levels: dict[int, list[RolloutTree]] = defaultdict(list)
     for tree in trees:
         levels[tree.env_seed].append(tree)
@@ -239,11 +239,11 @@ class Evidence(NamedTuple):
     """Episodes that were solved; earlier train steps count less."""
 
     def faded(self, share: float) -> Evidence:
-        """Return the same evidence with a share of its weight."""
+        """The same evidence with a share of its weight."""
         return Evidence(share * self.total, share**2 * self.variance, share * self.num_solved)
 
     def with_level(self, leads: Sequence[float], solved: Sequence[bool]) -> Evidence:
-        """Return the evidence with that of a level.
+        """The evidence with that of a level.
 
         Args:
             leads: [N] by how much each episode was ahead of the others.

@@ -102,7 +102,6 @@ class Branchings:
         return sorted(sorted(possible, key=worth.__getitem__, reverse=True)[:num])
 
     async def _branch(self, player: Player, position: int, copies: Sequence[_Copy]) -> None:
-        """Give a decision its further candidates."""
         candidates, (episode, state) = player.candidates, copies[position]
         seed = player.seed("further", position)
         sampled = await candidates.sample(episode, state, self._num - 1, seed)

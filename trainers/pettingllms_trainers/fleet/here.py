@@ -105,7 +105,7 @@ def measured_here(
 
 
 async def _branch_s(env: TextEnv[Any], trees: Sequence[RolloutTree]) -> float:
-    """Return what the environment takes for an answer: the first ones of all episodes, again."""
+    """What the environment takes for an answer: the first ones of all episodes, again."""
     episodes, texts, spent_s = LocalEpisodes(env), 0, 0.0
     for tree in trees:
         if not tree.decisions or tree.prefix:
@@ -122,7 +122,6 @@ async def _branch_s(env: TextEnv[Any], trees: Sequence[RolloutTree]) -> float:
 
 
 def _learning(learnt: Sequence[Learnt], steps: Sequence[Mapping[str, float]]) -> LearningSpeed:
-    """Return what fits the updates of a model best."""
     rows = np.array([one[:-1] for one in learnt], float)
     seconds = np.array([one.seconds for one in learnt])
     # What belongs to nothing else is the updates', too: advantages, what is recorded.
@@ -156,7 +155,7 @@ class Watch:
         return self.num_updates >= self._num_unprobed * len(self.calls)
 
     def watched(self, pool: PolicyPool) -> PolicyPool:
-        """Return the policies with engines that answer one batch after another, all timed."""
+        """The policies with engines that answer one batch after another, all timed."""
         overlaps = self.config.rollout.env_threads > 0
         policies = dict(pool.policies)
         for name, policy in pool.policies.items():
@@ -243,7 +242,7 @@ class _WatchedUpdate:
 
 
 def _parts(groups: Sequence[TrainingGroup]) -> Iterator[list[TrainingGroup]]:
-    """Return a part of the prompts with all their answers, and all prompts with a part of them."""
+    """A part of the prompts with all their answers, and all prompts with a part of them."""
     yield list(groups[::_PART])
     yield [
         dataclasses.replace(

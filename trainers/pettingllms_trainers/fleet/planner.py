@@ -92,7 +92,7 @@ def fastest(config: Config, num_gpus: int, trial: Trial, larger: Fleet | None = 
 
 
 def sizes(num_gpus: int) -> list[int]:
-    """Return the numbers of GPUs that are looked at: all, and halves down to an eighth."""
+    """The numbers of GPUs that are looked at: all, and halves down to an eighth."""
     return [num_gpus >> k for k in range(_NUM_SIZES) if num_gpus >> k]
 
 
@@ -111,7 +111,7 @@ def _fleets(config: Config, num_gpus: int, unit: int) -> Iterator[Fleet]:
 
 
 def _in_turn(config: Config, num_gpus: int) -> Iterator[Fleet]:
-    """Return the fleet whose GPUs generate and then learn: with Ray every base model has its own.
+    """The fleet whose GPUs generate and then learn: with Ray every base model has its own.
 
     A worker of one of several policies has a GPU for itself unless there are too few of them.
     """
@@ -123,7 +123,7 @@ def _in_turn(config: Config, num_gpus: int) -> Iterator[Fleet]:
 
 
 def _halved(config: Config, fleet: Fleet, num_gpus: int) -> Iterator[Fleet]:
-    """Return what generates and learns in turn, and the halves of a split."""
+    """What generates and learns in turn, and the halves of a split."""
     yield from _in_turn(config, num_gpus)
     if not fleet.learn:
         return
@@ -135,7 +135,7 @@ def _halved(config: Config, fleet: Fleet, num_gpus: int) -> Iterator[Fleet]:
 
 
 def _neighbours(fleet: Fleet, unit: int, shards: int) -> Iterator[Fleet]:
-    """Return the splits in which some GPUs have moved to another part."""
+    """The splits in which some GPUs have moved to another part."""
     parts = [*(number * shards for number in fleet.generate), *fleet.learn]
     for source, target in itertools.permutations(range(len(parts)), 2):
         moved = list(parts)
@@ -152,7 +152,7 @@ def _split(parts: Sequence[int], shards: int) -> Iterator[Fleet]:
 
 
 def _divided(total: int, num: int) -> Iterator[tuple[int, ...]]:
-    """Return all ways to write a number as a sum of positive ones, in order."""
+    """All ways to write a number as a sum of positive ones, in order."""
     for cuts in itertools.combinations(range(1, total), num - 1):
         ends = (0, *cuts, total)
         yield tuple(b - a for a, b in itertools.pairwise(ends))
@@ -184,7 +184,7 @@ class FleetPlan(NamedTuple):
     """Algorithms with their default parameters on the fastest fleet."""
 
     def usd(self, num_gpus: int, step: StepTimes) -> float:
-        """Return what the run's train steps cost."""
+        """What the run's train steps cost."""
         return num_gpus * self.usd_per_hour * step.step_s * self.num_steps / 3600
 
 
@@ -269,14 +269,14 @@ def _plan_here(config: Config, environments: Sequence[RunEnvironment]) -> FleetP
 
 
 def _with_algorithms(config: Config) -> Iterator[tuple[str, Config]]:
-    """Return the run with each announced algorithm and its default parameters."""
+    """The run with each announced algorithm and its default parameters."""
     for name in algorithm_names():
         kind: type[Algorithm] = algorithm_class(name)
         yield name, config.model_copy(update={"algorithm": kind(name=name)})
 
 
 def bottleneck(step: StepTimes) -> str:
-    """Return what a train step waits for most, for people."""
+    """What a train step waits for most, for people."""
     rollouts, learn_s = step.rollouts, max(step.update_s.values())
     # In the order in which it helps: a busy engine does not matter while learning takes longer.
     if learn_s > rollouts.seconds:
@@ -312,7 +312,7 @@ class _Planner:
         """Why the last fleet that was refused cannot hold the run."""
 
     def trial(self, reached: Efficiency) -> Trial:
-        """Return what simulates a fleet with some shares of the data sheet."""
+        """What simulates a fleet with some shares of the data sheet."""
         speeds = self._speeds(reached)
 
         def simulate(fleet: Fleet) -> StepTimes | None:
@@ -327,7 +327,7 @@ class _Planner:
         return simulate
 
     def algorithms(self, fleet: Fleet) -> Iterator[tuple[str, StepTimes]]:
-        """Return the train step of each announced algorithm with its default parameters."""
+        """The train step of each announced algorithm with its default parameters."""
         speeds = self._speeds(USUAL)
         for name, config in _with_algorithms(self._config):
             yield name, step_on(config, self._played(config, fleet, speeds), fleet, speeds)

@@ -61,7 +61,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(_Leaping(self))
 
     def time(self) -> float:
-        """Return the simulated seconds since the start."""
+        """The simulated seconds since the start."""
         return self._now_s
 
     def leap(self, seconds: float) -> None:
@@ -95,7 +95,7 @@ _LIMITS = RequestLimits(max_batch_tokens=1 << 62, context_length=None, vocab_siz
 
 @functools.lru_cache(maxsize=4096)
 def prompt_of(place: int, num_tokens: int) -> tuple[int, ...]:
-    """Return a prompt of a length, at least 1, that names the place it is asked at."""
+    """A prompt of a length, at least 1, that names the place it is asked at."""
     return (place, *[0] * (num_tokens - 1))
 
 
@@ -186,7 +186,6 @@ class Server:
         self._admit()
 
     def _complete(self) -> None:
-        """Let go what is written."""
         while self._ends and self._ends[0][0] <= self._iterations + 1e-6:
             _, _, model, num_tokens, end = heapq.heappop(self._ends)
             self._running[model] -= 1
@@ -198,7 +197,7 @@ class Server:
                 end.set_result(None)
 
     def _rates(self) -> tuple[float, float]:
-        """Return the seconds of the next iteration, and by how much each later one is longer."""
+        """The seconds of the next iteration, and by how much each later one is longer."""
         seconds = growth = 0.0
         for model, num in self._running.items():
             if num:
@@ -299,7 +298,7 @@ class _Position(NamedTuple):
 
 
 def encoded(messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
-    """Return the tokens of a simulated prompt."""
+    """The tokens of a simulated prompt."""
     place, num_tokens = map(int, messages[0]["content"].split())
     return prompt_of(place, num_tokens)
 
@@ -410,7 +409,7 @@ class SimulatedEpisodes:
         return ({"role": "user", "content": f"{place} {step.num_prompt_tokens}"},)
 
     def _co_acting(self, position: _Position) -> tuple[tuple[str, tuple[dict[str, str], ...]], ...]:
-        """Return who acts with the agent, where it is the first of its stage."""
+        """Who acts with the agent, where it is the first of its stage."""
         steps = self._workload.episodes[position.episode]
         first = steps[position.step]
         stage = next(one for one in self._workload.stages if first.agent in one)
@@ -426,7 +425,7 @@ class SimulatedEpisodes:
 
 
 def _starts(workload: Workload) -> list[int]:
-    """Return the number of each episode's first step, counted through all episodes."""
+    """The number of each episode's first step, counted through all episodes."""
     return list(itertools.accumulate(map(len, workload.episodes), initial=0))
 
 
@@ -443,7 +442,7 @@ class Fleet(NamedTuple):
 
 
 def num_players(config: Config, fleet: Fleet) -> int:
-    """Return the processes that play levels: one with Ray or dedicated GPUs."""
+    """The processes that play levels: one with Ray or dedicated GPUs."""
     return 1 if config.ray.enabled else max(fleet.num_shared, 1)
 
 
@@ -472,7 +471,7 @@ def place_of(
     fleet: Fleet,
     engines: Mapping[str, EngineSpeed],
 ) -> Place:
-    """Return a place of its own on a fleet.
+    """A place of its own on a fleet.
 
     Args:
         config: The run.
@@ -617,7 +616,7 @@ class Flights:
 def learnt_tokens(
     config: Config, workload: Workload, trees: Sequence[RolloutTree]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the tokens that updates of each base model read, and what of them are answers.
+    """The tokens that updates of each base model read, and what of them are answers.
 
     A prompt is read once for its candidates.
     """
@@ -641,7 +640,7 @@ def _share_used(workload: Workload, decision: Decision) -> float:
 def optimizer_steps(
     config: Config, workload: Workload, trees: Sequence[RolloutTree]
 ) -> dict[str, int]:
-    """Return the optimizer steps of each base model, all its policies together."""
+    """The optimizer steps of each base model, all its policies together."""
     groups: defaultdict[str, float] = defaultdict(float)
     completions: defaultdict[str, float] = defaultdict(float)
     for decision in (decision for tree in trees for decision in tree.decisions):
@@ -785,7 +784,7 @@ async def _in_flight(
 
 
 def _seen(config: Config, workload: Workload, places: Sequence[Place], flown: Flown) -> Rollouts:
-    """Return what was seen: of a train step what the steps have on average."""
+    """What was seen: of a train step what the steps have on average."""
     trees, num, end_s = list(itertools.chain(*flown.trees)), len(flown.trees), flown.end_s
     episodes = [place.episodes for place in places]
     # In flight, episodes that are still open at the end have no length yet.
@@ -834,7 +833,7 @@ def _of(
 
 
 def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) -> StepTimes:
-    """Return a train step: rollouts, updates and the way of new weights to the engines.
+    """A train step: rollouts, updates and the way of new weights to the engines.
 
     Args:
         config: The run.
@@ -890,7 +889,7 @@ def _busy(servers: Sequence[Mapping[str, Sequence[Server]]], seconds: float) -> 
 def _running(
     servers: Sequence[Mapping[str, Sequence[Server]]],
 ) -> dict[str, list[tuple[float, int]]]:
-    """Return how many sequences of each model are being written, from moment to moment."""
+    """How many sequences of each model are being written, from moment to moment."""
     changes: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
     for server in _all(servers):
         for moment, model, change in server.changes:
@@ -905,7 +904,6 @@ def _running(
 
 
 def _tail(ends: Sequence[float], seconds: float) -> float:
-    """Return the share of the time in which at most a tenth of the episodes was left."""
     ordered = sorted(ends)
     return 1 - ordered[-1 - int(_TAIL * len(ordered))] / seconds
 

@@ -89,7 +89,7 @@ class EngineSpeed(NamedTuple):
     """What the process that asks computes for a request: an update beside it has to wait."""
 
     def iteration(self, num: float, num_cached: float) -> float:
-        """Return the seconds of an iteration over some sequences, at least one."""
+        """The seconds of an iteration over some sequences, at least one."""
         # Weights are read while products are computed: the slower of both is what an iteration
         # takes.
         work = max(self.weights_s, num * self.token_s)
@@ -109,7 +109,7 @@ class LearningSpeed(NamedTuple):
     """The way of new weights to the engines."""
 
     def update_s(self, num_steps: float, num_tokens: float, num_answer_tokens: float) -> float:
-        """Return the seconds of an update.
+        """The seconds of an update.
 
         Args:
             num_steps: Optimizer steps.
@@ -135,7 +135,7 @@ class Call(NamedTuple):
 
 
 def engine_of(shape: ModelShape, gpu: Gpu, num_shards: int, reached: Efficiency) -> EngineSpeed:
-    """Return what vLLM should take for a model in bfloat16.
+    """What vLLM should take for a model in bfloat16.
 
     Args:
         shape: The model.
@@ -172,7 +172,7 @@ def learning_of(
     is_recomputed: bool,
     is_checkpointed: bool,
 ) -> LearningSpeed:
-    """Return what an update should take in bfloat16.
+    """What an update should take in bfloat16.
 
     Args:
         shape: The model; with an adapter its frozen weights need no gradients.
@@ -196,7 +196,7 @@ def learning_of(
 
 
 def fitted(calls: Sequence[Call]) -> EngineSpeed:
-    """Return the engine that fits measured calls best, in relative error.
+    """The engine that fits measured calls best, in relative error.
 
     Args:
         calls: At least as many as there are coefficients, of different sizes.
@@ -214,7 +214,7 @@ def fitted(calls: Sequence[Call]) -> EngineSpeed:
 
 
 def non_negative(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
-    """Return the coefficients, none negative, whose sums come closest to what was measured.
+    """The coefficients, none negative, whose sums come closest to what was measured.
 
     Args:
         rows: [measurements, coefficients] what each is multiplied by.
@@ -234,7 +234,7 @@ def non_negative(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
 
 
 def _features(call: Call) -> tuple[float, ...]:
-    """Return what each coefficient of an engine is multiplied by in a call."""
+    """What each coefficient of an engine is multiplied by in a call."""
     cached = sum(
         length * prompt + length * (length - 1) / 2
         for length, prompt in zip(call.lengths, call.prompt_lengths, strict=True)

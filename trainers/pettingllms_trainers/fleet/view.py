@@ -31,7 +31,7 @@ _KEY = (
 
 
 def fleet_view(plan: FleetPlan) -> RenderableType:
-    """Return the plan as tables."""
+    """The plan as tables."""
     largest = plan.found[-1]
     best = min((found.steps[0] for found in plan.found), key=lambda step: step.step_s)
     low, high = plan.range_s
@@ -87,7 +87,7 @@ def fleet_view(plan: FleetPlan) -> RenderableType:
 
 
 def fleet_json(plan: FleetPlan) -> dict[str, Any]:
-    """Return the plan as plain values; seconds, tokens and US dollars."""
+    """The plan as plain values; seconds, tokens and US dollars."""
     return {
         "workload": plan.workload,
         "models": list(plan.models),

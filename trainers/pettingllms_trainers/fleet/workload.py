@@ -69,7 +69,7 @@ class Workload(NamedTuple):
         return max(1, min(longest, round(drawn)))
 
     def share_used(self, agent: str, num_candidates: int) -> float:
-        """Return the share of an agent's decisions that is learnt from."""
+        """The share of an agent's decisions that is learnt from."""
         shares = self.used[agent]
         return shares[min(num_candidates, len(shares)) - 1]
 
@@ -80,7 +80,7 @@ def from_trees(
     steps: Sequence[Mapping[str, float]],
     branch_s: float,
 ) -> Workload:
-    """Return what was played in some train steps.
+    """What was played in some train steps.
 
     Args:
         trees: All rollouts of the steps.
@@ -111,7 +111,7 @@ def from_trees(
 
 
 def shares_with_signal(trees: Sequence[RolloutTree], agent: str) -> tuple[float, ...]:
-    """Return the share of decisions whose rewards differ among 1, 2, ... candidates.
+    """The share of decisions whose rewards differ among 1, 2, ... candidates.
 
     Source:
         Rarefaction: of the K candidates that were drawn any fewer are drawn, without replacement
@@ -143,7 +143,6 @@ def shares_with_signal(trees: Sequence[RolloutTree], agent: str) -> tuple[float,
 
 
 def _waited_s(metrics: Mapping[str, float]) -> float:
-    """Return what rollouts took besides generation."""
     return max(metrics["time/rollout_s"] - metrics["time/generate_s"], 0.0)
 
 
@@ -154,7 +153,7 @@ def _used(stages: Sequence[Sequence[str]], metrics: Mapping[str, float]) -> dict
 
 
 def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path) -> Workload:
-    """Return what a run of the same environment has recorded.
+    """What a run of the same environment has recorded.
 
     The trees of the last recorded train step, whose mean tokens are those of all its trees: kept
     are those that were most instructive. A branch takes what the rollouts took besides generation.
@@ -200,7 +199,7 @@ def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path)
 
 
 def from_script(config: Config, environments: Sequence[RunEnvironment]) -> Workload:
-    """Return what the environment's first scripted policy plays, with answers of any length.
+    """What the environment's first scripted policy plays, with answers of any length.
 
     Prompts and decisions are those of the environment. What models will write is not known: lengths
     are lognormal around a quarter of `max_completion_tokens`.
@@ -242,7 +241,6 @@ def _only(environments: Sequence[RunEnvironment]) -> RunEnvironment:
 
 
 def _trees(path: Path) -> list[Mapping[str, Any]]:
-    """Return the usable trees of the last recorded train step."""
     lines = read_lines(path / "rollouts.jsonl", "step", "set", "status")
     trees = [line for line in lines if line["set"] == "training" and line["status"] == "ok"]
     last = max((tree["step"] for tree in trees), default=0)
@@ -284,6 +282,6 @@ def _num_tokens(config: Config, environment: RunEnvironment, env: TextEnv[Any], 
 
 
 def longest_answer(config: Config, environment: RunEnvironment, agent: str) -> int:
-    """Return the limit of an agent's answers in tokens."""
+    """The limit of an agent's answers in tokens."""
     name = qualified(environment.name, role_of(agent))
     return sampling_of(config.rollout, name).max_completion_tokens

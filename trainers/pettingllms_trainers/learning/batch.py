@@ -102,7 +102,7 @@ class MicroBatch:
     targets: Targets
 
     def to(self, device: torch.device) -> MicroBatch:
-        """Return the same micro-batch on a device."""
+        """The same micro-batch on a device."""
         return MicroBatch(inputs=_moved(self.inputs, device), targets=_moved(self.targets, device))
 
 
@@ -262,7 +262,7 @@ class WeightedGroup:
     """Index of its group in the update; of completions that were joined, that of the first."""
 
     def num_tokens(self, is_packed: bool) -> int:
-        """Return the number of input tokens."""
+        """The number of input tokens."""
         num_prompts = 1 if is_packed else len(self.group.completions)
         # The last token of a completion predicts nothing that was sampled: it is no input.
         own = sum(len(completion.token_ids) - 1 for completion in self.group.completions)
@@ -270,12 +270,12 @@ class WeightedGroup:
 
 
 def unweighted(groups: Sequence[TrainingGroup]) -> list[WeightedGroup]:
-    """Return groups that pass through the model for what it says of them, without a loss."""
+    """Groups that pass through the model for what it says of them, without a loss."""
     return [WeightedGroup(group=group, weights=(0.0,) * len(group.completions)) for group in groups]
 
 
 def shares(groups: Sequence[WeightedGroup], num_shares: int, is_packed: bool) -> list[list[int]]:
-    """Return the indices of the groups in shares of about equal numbers of tokens.
+    """The indices of the groups in shares of about equal numbers of tokens.
 
     Every group is in one share; shares keep the order of the groups, and may be empty.
     """
@@ -333,7 +333,7 @@ def parts_of(
     *,
     by_completion: bool,
 ) -> list[WeightedGroup]:
-    """Return what an optimizer step has whole or not at all: groups, or completions of them.
+    """What an optimizer step has whole or not at all: groups, or completions of them.
 
     Args:
         groups: Those of the update.
@@ -378,7 +378,7 @@ def mini_batches(
 def mini_batch(
     parts: Sequence[WeightedGroup], aggregation: Aggregation, max_completion_tokens: int
 ) -> list[WeightedGroup]:
-    """Return what one optimizer step learns from; for the arguments see `weighted_groups`."""
+    """What one optimizer step learns from; for the arguments see `weighted_groups`."""
     weighted = weighted_groups([part.group for part in parts], aggregation, max_completion_tokens)
     return joined_by_prompt(
         [replace(part, weights=own.weights) for part, own in zip(parts, weighted, strict=True)]
@@ -420,7 +420,7 @@ def _problem(group: TrainingGroup) -> str | None:
 def weighted_groups(
     groups: Sequence[TrainingGroup], aggregation: Aggregation, max_completion_tokens: int
 ) -> list[WeightedGroup]:
-    """Return the groups of one mini-batch with their tokens' weights in its loss.
+    """The groups of one mini-batch with their tokens' weights in its loss.
 
     Args:
         groups: The whole mini-batch.
@@ -448,7 +448,7 @@ def weighted_groups(
 
 
 def joined_by_prompt(groups: Sequence[WeightedGroup]) -> list[WeightedGroup]:
-    """Return the same completions with as few copies of equal prompts as possible.
+    """The same completions with as few copies of equal prompts as possible.
 
     Episodes of a level begin with one prompt, and in lockstep they come to it again. Only those of
     one optimizer step are joined, so that what a step is made of does not change: samples of one

@@ -49,7 +49,7 @@ class ScoredDecisions:
 def collect_decisions(
     trees: Sequence[RolloutTree], is_trained: IsTrained | None = None
 ) -> list[tuple[RolloutTree, Decision]]:
-    """Return the decisions of all usable trees with their tree, in play order.
+    """The decisions of all usable trees with their tree, in play order.
 
     Decisions of fixed policies are left out: there is nothing to compare or to train. So are those
     of roles that are not trained in the step.
@@ -99,7 +99,7 @@ def score_decisions(
     is_trained: IsTrained | None = None,
     context: StepContext | None = None,
 ) -> ScoredDecisions:
-    """Return the decisions with advantages; groups of equal rewards are dropped.
+    """The decisions with advantages; groups of equal rewards are dropped.
 
     Args:
         trees: Rollouts of one training step. Trees of equal `env_seed` are trajectories of
@@ -181,7 +181,7 @@ def _with_advantages(
 def training_groups(
     decisions: Sequence[Decision], *, mask_truncated: bool = False
 ) -> dict[str, list[TrainingGroup]]:
-    """Return what each policy is trained on: the sampled token ids with their advantages.
+    """What each policy is trained on: the sampled token ids with their advantages.
 
     Args:
         decisions: Decisions whose candidates carry advantages.
@@ -225,7 +225,7 @@ _RELATIVE_TOLERANCE = 1e-9
 
 
 def has_signal(rewards: Sequence[float]) -> bool:
-    """Return whether the rewards of a group differ by more than rounding.
+    """Whether the rewards of a group differ by more than rounding.
 
     Args:
         rewards: [K] rewards of the group.
@@ -265,7 +265,7 @@ def grpo(rewards: Sequence[float], *, norm: Norm = "std") -> list[float]:
 
 
 def leave_one_out(rewards: Sequence[float], *, norm: Norm = "none") -> list[float]:
-    """Return each reward minus the mean of the *other* rewards of the group.
+    """Each reward minus the mean of the *other* rewards of the group.
 
     Args:
         rewards: [K] rewards of candidates of one prompt.
@@ -283,7 +283,7 @@ def leave_one_out(rewards: Sequence[float], *, norm: Norm = "none") -> list[floa
 
 
 def batch_scale(advantages: Sequence[float]) -> float:
-    """Return the root mean square of the advantages of a step's groups, or 1 if there are none.
+    """The root mean square of the advantages of a step's groups, or 1 if there are none.
 
     Dividing by it instead of by each group's own standard deviation keeps groups apart in which
     much is at stake from those in which candidates hardly differ. The second are most groups if

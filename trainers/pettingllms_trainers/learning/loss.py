@@ -118,7 +118,7 @@ _ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
-    """Return an estimate per token of KL(policy || reference), from tokens of the policy.
+    """An estimate per token of KL(policy || reference), from tokens of the policy.
 
     Args:
         logprobs: ``[M]`` of the policy.
@@ -135,7 +135,7 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
 
 
 def mean_kl(logprobs: Sequence[Sequence[float]], new_logprobs: Sequence[Sequence[float]]) -> float:
-    """Return the mean k3 estimate per token of KL(policy || new policy), from tokens of the policy.
+    """The mean k3 estimate per token of KL(policy || new policy), from tokens of the policy.
 
     Args:
         logprobs: Of the policy: completion, token.
@@ -230,7 +230,7 @@ class Diagnostics:
         self._num_tokens += len(terms.ratio)
 
     def total(self) -> StepDiagnostics:
-        """Return what was collected."""
+        """What was collected."""
         if not self._rows:
             return StepDiagnostics()
         rows = torch.stack(self._rows)  # [micro-batches, measured fields]
@@ -239,7 +239,7 @@ class Diagnostics:
 
 
 def update_figures(steps: Sequence[StepDiagnostics]) -> dict[str, Any]:
-    """Return the measured fields of `UpdateStats` from the optimizer steps of an update."""
+    """The measured fields of `UpdateStats` from the optimizer steps of an update."""
     # Sums are divided here, once: means of means would weigh small micro-batches too much.
     whole = StepDiagnostics.merged(steps)
     figures: dict[str, float] = {}
@@ -270,7 +270,7 @@ def _of_completion(values: Tensor, completions: Tensor, *, is_mean: bool) -> Ten
 def _surrogate(
     ratio: Tensor, logprobs: Tensor, advantages: Tensor, config: LossConfig
 ) -> tuple[Tensor, Tensor]:
-    """Return what is maximised per token, and where it has no gradient; both ``[M]``."""
+    """What is maximised per token, and where it has no gradient; both ``[M]``."""
     if config.objective == "cispo":
         weight = ratio.detach().clamp(max=1 + config.clip_high)
         return weight * advantages * logprobs, torch.zeros_like(ratio, dtype=torch.bool)
@@ -301,7 +301,7 @@ def policy_loss(
     config: LossConfig,
     diagnostics: Diagnostics | None = None,
 ) -> Tensor:
-    """Return the loss of a micro-batch: its share of the loss of its mini-batch.
+    """The loss of a micro-batch: its share of the loss of its mini-batch.
 
     Per token: ``-min(r A, clip(r, 1 - low, 1 + high) A)``, or another objective, minus the entropy
     bonus, plus the KL penalty; summed with the weights of the targets.
@@ -362,7 +362,7 @@ def policy_loss(
 
 
 def masked(logits: Tensor, masks: Tensor) -> Tensor:
-    """Return logits with -inf in place of those of excluded tokens.
+    """Logits with -inf in place of those of excluded tokens.
 
     Args:
         logits: ``[M, V]``.
@@ -379,7 +379,7 @@ def masked(logits: Tensor, masks: Tensor) -> Tensor:
 def mismatch(
     groups: Sequence[TrainingGroup], scores: Sequence[Scores], limit: float
 ) -> tuple[float, float]:
-    """Return the train-inference mismatch: mean and maximum distance of log-probabilities.
+    """The train-inference mismatch: mean and maximum distance of log-probabilities.
 
     Args:
         groups: With the log-probabilities of the engine.
@@ -395,7 +395,7 @@ def mismatch(
 
 
 def with_mismatch_check(loss: MicroLoss, limit: float) -> MicroLoss:
-    """Return a loss that first makes sure that the engine had the weights of the trainer.
+    """A loss that first makes sure that the engine had the weights of the trainer.
 
     For the first optimizer step of an update whose ratios are to the engine's log-probabilities:
     its forward pass computes those of the trainer anyway.
@@ -453,12 +453,12 @@ class LossCoefficients(NamedTuple):
         return cls(config.kl_coefficient, config.entropy_coefficient)
 
     def applied(self, config: LossConfig) -> LossConfig:
-        """Return the loss with these coefficients."""
+        """The loss with these coefficients."""
         bonus = self.entropy if self.is_entropy_low else 0.0
         return config.model_copy(update={"kl_coefficient": self.kl, "entropy_coefficient": bonus})
 
     def adapted(self, config: LossConfig, *, kl: float, entropy: float) -> LossCoefficients:
-        """Return the coefficients after an update in which these were in effect.
+        """The coefficients after an update in which these were in effect.
 
         Args:
             config: Targets; what has none stays as it is.
@@ -483,7 +483,7 @@ class LossCoefficients(NamedTuple):
 def moved_reference(
     reference: Mapping[str, Tensor], weights: Mapping[str, Tensor], mix: float
 ) -> dict[str, Tensor]:
-    """Return the weights of a reference that has moved towards the policy.
+    """The weights of a reference that has moved towards the policy.
 
     Args:
         reference: Name to weight.
@@ -503,7 +503,7 @@ gradients of roles add up to that of the mini-batch."""
 
 
 def role_figures(steps: Sequence[Products]) -> tuple[RoleGradient, ...]:
-    """Return the figures of each role over the optimizer steps of an update.
+    """The figures of each role over the optimizer steps of an update.
 
     Args:
         steps: Of each optimizer step; a role that has no samples in a step is not in it.
@@ -526,7 +526,7 @@ def _figures(role: str, roles: Mapping[str, None], steps: Sequence[Products]) ->
 
 
 def _cosine(role: str, other: str, steps: Sequence[Products]) -> float | None:
-    """Return the mean over the steps in which both have a gradient; None without any."""
+    """The mean over the steps in which both have a gradient; None without any."""
     found = [
         products[role, other] / math.sqrt(products[role, role] * products[other, other])
         for products in steps

@@ -14,7 +14,7 @@ _END = ""
 
 
 def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
-    """Return the discounted sum of each reward and all later ones.
+    """The discounted sum of each reward and all later ones.
 
     Args:
         rewards: [N] rewards along one trajectory, in play order.
@@ -32,7 +32,7 @@ def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
 
 
 def path_returns(tree: RolloutTree, agent: str, gamma: float) -> list[float]:
-    """Return an agent's return-to-go at each decision of the path: team parts and its own local."""
+    """An agent's return-to-go at each decision of the path: team parts and its own local."""
     rewards: list[float] = []
     for decision in tree.decisions:
         if decision.chosen is None:
@@ -80,7 +80,7 @@ class StateReturns:
                     )
 
     def of(self, episode: int, agent: str) -> list[float]:
-        """Return what each decision of an episode was worth to an agent, in order.
+        """What each decision of an episode was worth to an agent, in order.
 
         Args:
             episode: Its id.
@@ -115,7 +115,7 @@ def _reward(decision: Decision, agent: str) -> float:
 
 
 def state_returns(trees: Sequence[RolloutTree], gamma: float) -> dict[int, StateReturns]:
-    """Return the state returns of every level, by its seed.
+    """The state returns of every level, by its seed.
 
     Args:
         trees: Episodes of some levels; one may occur several times.

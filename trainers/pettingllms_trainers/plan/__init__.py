@@ -103,7 +103,7 @@ def make_plan(
     num_gpus: int | None = None,
     gpu_gib: float | None = None,
 ) -> Plan:
-    """Return the plan of a run; nothing is written, and no weights are loaded.
+    """The plan of a run; nothing is written, and no weights are loaded.
 
     Args:
         config: The run's configuration.
@@ -148,7 +148,7 @@ def make_plan(
 
 
 def _devices(config: Config, num_gpus: int | None, gpu_gib: float | None) -> Devices:
-    """Return the devices to plan for: those given, else those that the run would use here."""
+    """The devices to plan for: those given, else those that the run would use here."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     sizes = [torch.cuda.get_device_properties(index).total_memory for index in range(count)]
     host, here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), min(sizes, default=0)
@@ -172,7 +172,7 @@ def _is_spread(config: Config) -> bool:
 
 
 def _num_ranks(config: Config, devices: Devices) -> int:
-    """Return how many processes share an update: Ray's workers of a policy, or all launched."""
+    """How many processes share an update: Ray's workers of a policy, or all launched."""
     if config.ray.enabled:
         return config.ray.workers_per_policy
     # One process: the other GPUs are its engines'.
@@ -182,7 +182,7 @@ def _num_ranks(config: Config, devices: Devices) -> int:
 def _plan_step(
     config: Config, environments: Sequence[RunEnvironment], lengths: Mapping[str, Lengths]
 ) -> StepPlan:
-    """Return the upper limits of a train step.
+    """The upper limits of a train step.
 
     With several environments each figure is the maximum over them, as if one had all levels.
     """

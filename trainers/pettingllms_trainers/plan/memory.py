@@ -182,7 +182,7 @@ def plan_memory(
 
 
 def _kind(config: Config, policy: PolicyConfig) -> str:
-    """Return how a policy computes while it learns; see `activations`."""
+    """How a policy computes while it learns; see `activations`."""
     precision = config.engine.precision
     if policy.has_adapter:
         return f"{precision} adapter"
@@ -191,7 +191,7 @@ def _kind(config: Config, policy: PolicyConfig) -> str:
 
 
 def _base_bytes(config: Config, names: Sequence[str], shape: ModelShape) -> int:
-    """Return what a model takes that is not trained: a base, or the model of a frozen policy."""
+    """What a model takes that is not trained: a base, or the model of a frozen policy."""
     size = config.engine.number_bytes
     if all(config.models[name].lora.base_precision == "engine" for name in names):
         return size * shape.num_parameters
@@ -209,7 +209,7 @@ def _policy_memory(
     num_gradients: int,
     base: int,
 ) -> PolicyMemory:
-    """Return what a policy has, with frozen weights of `base` bytes; roles can have own gradients.
+    """What a policy has, with frozen weights of `base` bytes; roles can have own gradients.
 
     ZeRO has a float32 copy of its share of the weights.
     """
@@ -254,7 +254,7 @@ def _policy_memory(
 
 
 def _written(config: Config, lengths: Lengths, *, is_bounded: bool) -> int:
-    """Return the tokens that the engine in this process holds at once, at most."""
+    """The tokens that the engine in this process holds at once, at most."""
     prompt, completion = lengths
     written = config.engine.tokens_per_batch
     if is_bounded:
@@ -268,7 +268,7 @@ def _written(config: Config, lengths: Lengths, *, is_bounded: bool) -> int:
 def _busiest_gpu(
     config: Config, groups: Sequence[tuple[str, ...]], policies: Mapping[str, PolicyMemory]
 ) -> list[tuple[str, ...]]:
-    """Return the base models, by their policies, that share the fullest GPU."""
+    """The base models, by their policies, that share the fullest GPU."""
     if not config.ray.enabled:
         return list(groups)
     # Ray places workers where there is room: at worst the largest ones share a GPU.
@@ -290,7 +290,7 @@ def _engines(
     gpu_bytes: int,
     context: int,
 ) -> dict[str, _EngineMemory]:
-    """Return what the engine of each base has on a GPU, by the first policy of the base."""
+    """What the engine of each base has on a GPU, by the first policy of the base."""
     vllm = config.engine.vllm
     found: dict[str, _EngineMemory] = {}
     for name in names if config.engine.can.reserves_memory else ():

@@ -34,7 +34,7 @@ _THINKING_TOKENS = 1024
 
 
 def gib(num_bytes: float) -> str:
-    """Return a number of bytes for people."""
+    """A number of bytes for people."""
     return "<0.1" if 0 < num_bytes < 0.05 * (1 << 30) else f"{num_bytes / (1 << 30):.1f}"
 
 
@@ -79,7 +79,7 @@ def answer_warnings(config: Config, answers: Mapping[str, int | None]) -> Iterat
 
 
 def _thinks(policy: PolicyConfig) -> bool:
-    """Return whether a chat template can turn thinking off, and is not asked to."""
+    """Whether a chat template can turn thinking off, and is not asked to."""
     tokenizer = tokenizer_of(policy)
     template = "" if tokenizer is None else str(tokenizer.chat_template or "")
     is_off = (policy.chat_template_kwargs or {}).get("enable_thinking") is False
@@ -164,7 +164,7 @@ Row = Sequence[object]
 
 
 def plan_view(config: Config, plan: Plan) -> RenderableType:
-    """Return the plan of a run as tables."""
+    """The plan of a run as tables."""
     names = ", ".join(env.id for env in config.env)
     text = f"{names}, {config.num_steps} train steps, written to {config.output_dir}"
     machine = f"this machine: {plan.devices.found}; planned for: {plan.devices.wanted}"
@@ -249,7 +249,7 @@ def _memory(plan: Plan, *, has_engines: bool) -> list[Row]:
 
 
 def _ledger(config: Config, plan: Plan) -> tuple[list[str], list[Row]]:
-    """Return who holds what at once: both sides of a GPU, and their sum beside what it has."""
+    """Who holds what at once: both sides of a GPU, and their sum beside what it has."""
     memory = plan.memory
     asleep = ", engines asleep" if config.engine.sleeps else ""
     phases = {

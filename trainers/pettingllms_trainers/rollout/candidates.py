@@ -77,7 +77,7 @@ class RolloutSettings:
     """Asks V."""
 
     def branches(self, role: str) -> bool:
-        """Return whether decisions of a role may have more than one candidate."""
+        """Whether decisions of a role may have more than one candidate."""
         return self.branching_roles is None or role in self.branching_roles
 
 
@@ -221,7 +221,7 @@ class Candidates:
         self.drop_cause = ""
 
     def needs_environment(self, agent: str) -> bool:
-        """Return whether an agent's policy looks at the environment, besides the prompt."""
+        """Whether an agent's policy looks at the environment, besides the prompt."""
         return isinstance(self.pool.for_role(role_of(agent)), FixedPolicy)
 
     async def sample(
@@ -270,7 +270,7 @@ class Candidates:
     async def branch(
         self, episode: int, sampled: SampledCandidates
     ) -> tuple[SampledCandidates, tuple[Branch, ...]]:
-        """Return what the answers earn in branches of an episode, without those that were lost.
+        """What the answers earn in branches of an episode, without those that were lost.
 
         Args:
             episode: Its id.
@@ -299,7 +299,7 @@ class Candidates:
     def _usable(
         self, completions: Sequence[TokenCompletion], num_wanted: int
     ) -> list[TokenCompletion]:
-        """Return the completions that can be scored and trained on; count the others."""
+        """The completions that can be scored and trained on; count the others."""
         usable = [completion for completion in completions if _is_whole(completion)]
         self.num_asked += num_wanted
         cause = f"the engine gave {len(usable)} usable of {num_wanted} completions"
@@ -313,7 +313,7 @@ class Candidates:
 
 
 def bounded(sampling: SamplingSettings, constraints: Constraints) -> SamplingSettings:
-    """Return how a role is sampled where the environment binds its answer."""
+    """How a role is sampled where the environment binds its answer."""
     # The environment may ask for less than the run allows, never for more: memory is planned.
     limit = sampling.max_completion_tokens
     return replace(
@@ -342,7 +342,7 @@ def _is_whole(completion: TokenCompletion) -> bool:
 
 
 async def together(plays: Iterable[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
-    """Return the results of all, in order; the first error ends the others."""
+    """The results of all, in order; the first error ends the others."""
     # Tasks, as a bare coroutine could not be cancelled.
     tasks = [asyncio.ensure_future(play) for play in plays]
     # Not a TaskGroup: it would wrap the error, and callers know errors by their type.

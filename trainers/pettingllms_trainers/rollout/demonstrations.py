@@ -41,7 +41,7 @@ def collect_demonstrations(
     num_episodes: int,
     seed: int,
 ) -> dict[str, list[Demonstration]]:
-    """Return the demonstrations for each role, in play order.
+    """The demonstrations for each role, in play order.
 
     Args:
         env: Training environment; it is not changed.
@@ -118,7 +118,6 @@ class WarmStart:
         }
 
     def _demonstrations(self) -> dict[str, list[Demonstration]]:
-        """Return what each policy is to imitate, of all environments."""
         data: dict[str, list[Demonstration]] = defaultdict(list)
         weights = [env.config.weight for env in self._environments]
         counts = apportioned(weights, self._config.warm_start.num_episodes, Fraction(1, 2))
@@ -182,7 +181,7 @@ class WarmStart:
 def recorded_demonstrations(
     path: str, env_id: str, policies: Mapping[str, ModelPolicy]
 ) -> dict[str, list[Demonstration]]:
-    """Return the demonstrations of a file for each role, in its order.
+    """The demonstrations of a file for each role, in its order.
 
     Args:
         path: A `.jsonl` or `.parquet` file of rows with `role`, `prompt` and `completion`, the last

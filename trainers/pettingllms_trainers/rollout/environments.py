@@ -31,12 +31,12 @@ class RunEnvironment(NamedTuple):
     """Role, as the environment has it, to the name of its policy."""
 
     def role(self, agent: str) -> str:
-        """Return what the run calls the role of an agent."""
+        """What the run calls the role of an agent."""
         return qualified(self.name, role_of(agent))
 
 
 def held_out_kwargs(config: Config, env: EnvConfig) -> dict[str, Any]:
-    """Return the arguments of a held-out environment: `split="test"` unless another is named.
+    """The arguments of a held-out environment: `split="test"` unless another is named.
 
     An environment without splits gets no split. Whole levels are played, also where training begins
     part of the way along their solutions.
@@ -49,13 +49,13 @@ def held_out_kwargs(config: Config, env: EnvConfig) -> dict[str, Any]:
 
 
 def scripted_of(config: Config, env: EnvConfig) -> tuple[str, ...]:
-    """Return the scripted policies that play the held-out levels of an environment."""
+    """The scripted policies that play the held-out levels of an environment."""
     own = env.evaluation.scripted
     return config.evaluation.scripted if own is None else own
 
 
 def make_environments(config: Config) -> tuple[RunEnvironment, ...]:
-    """Return the environments of a run in the order of its file, all able to make a level.
+    """The environments of a run in the order of its file, all able to make a level.
 
     Raises:
         PettingLLMsError: There is no such environment, it refuses an argument or cannot make
@@ -107,7 +107,7 @@ def _make(config: Config, env: EnvConfig, name: str) -> RunEnvironment:
 
 
 def _make_stage(env: EnvConfig, index: int, place: str) -> TextEnv[Any]:
-    """Return the environment of a stage, which has made a level."""
+    """The environment of a stage, which has made a level."""
     try:
         made = pettingllms.make(env.id, checks=False, **env.stage_kwargs[index])
         made.reset(seed=0)

@@ -135,16 +135,16 @@ class BranchingEpisode:
         return self.state()
 
     def successors(self) -> tuple[EpisodeState, ...]:
-        """Return where the last branches lead."""
+        """Where the last branches lead."""
         return tuple(map(_state_of, self._forks))
 
     def fork(self, index: int | None) -> BranchingEpisode:
-        """Return another episode in the state of one of the last branches; None: in the own."""
+        """Another episode in the state of one of the last branches; None: in the own."""
         with _env_failures():
             return BranchingEpisode((self._env if index is None else self._forks[index]).fork())
 
     def environment(self) -> TextEnv[Any]:
-        """Return a fork of the environment as it is now."""
+        """A fork of the environment as it is now."""
         with _env_failures():
             return self._env.fork()
 
@@ -160,7 +160,7 @@ class BranchingEpisode:
         return fork
 
     def state(self) -> EpisodeState:
-        """Return where the episode is now."""
+        """Where the episode is now."""
         found = _state_of(self._env)
         # The later agents of a stage were told with the first one: they see the same moment.
         if self._num_known:
@@ -237,7 +237,7 @@ class Episodes(Protocol):
         ...
 
     async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
-        """Return where the last branches lead; see `BranchingEpisode.successors`."""
+        """Where the last branches lead; see `BranchingEpisode.successors`."""
         ...
 
     async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
@@ -252,7 +252,7 @@ class Episodes(Protocol):
         ...
 
     async def environment(self, episode: int) -> TextEnv[Any]:
-        """Return the environment as it is now, for policies that look at the state.
+        """The environment as it is now, for policies that look at the state.
 
         It may be a copy: from elsewhere `TextEnv.snapshot` is the plain value to send.
         """
@@ -319,7 +319,7 @@ class LocalEpisodes:
         self._episodes.pop(episode, None)
 
     def _added(self, episode: BranchingEpisode) -> int:
-        """Return the id under which an episode is known from now on."""
+        """The id under which an episode is known from now on."""
         id = next(self._ids)
         self._episodes[id] = episode
         return id
@@ -342,7 +342,7 @@ class EpisodesOfEnv(NamedTuple):
 def local_episodes(
     config: Config, environments: Sequence[RunEnvironment]
 ) -> tuple[EpisodesOfEnv, ...]:
-    """Return episodes of every environment that are played in this process."""
+    """Episodes of every environment that are played in this process."""
     num = config.rollout.env_threads
     return tuple(
         EpisodesOfEnv(

@@ -113,7 +113,7 @@ class TrainingRollouts:
         self.sampler.memory, self.sampler.records = memory, records
 
     def take(self, step: int) -> Sample | None:
-        """Return the rollouts of a train step; None when a signal came, and nothing has changed.
+        """The rollouts of a train step; None when a signal came, and nothing has changed.
 
         Args:
             step: From 0; the one after the last.
@@ -135,7 +135,7 @@ class TrainingRollouts:
 
     @contextlib.contextmanager
     def playing_next(self, step: int) -> Iterator[None]:
-        """Return the context of the update of a train step, in which the next ones are played.
+        """The context of the update of a train step, in which the next ones are played.
 
         The last train step of a run plays nothing. Rollouts of the next step are played to their
         end, also when a signal asks to stop: without them the run could not be continued exactly.
@@ -240,7 +240,7 @@ class WeightGate:
     def rollouts(
         self, pending: PendingStep, callback: Callable[[], None] = lambda: None
     ) -> InFlightRollouts:
-        """Return the rollouts of a pending step, whose episodes ask here; it notes the answers."""
+        """The rollouts of a pending step, whose episodes ask here; it notes the answers."""
         answering, valuing = partial(self._answer, pending), partial(self._value, pending)
         return InFlightRollouts(pending, answering, valuing, callback)
 
@@ -265,7 +265,7 @@ class WeightGate:
         known: dict[str, ResultT],
         ask: Callable[[int], Coroutine[Any, Any, ResultT]],
     ) -> ResultT:
-        """Return what is known, or ask with the present weights."""
+        """What is known, or ask with the present weights."""
         # The order of requests depends on timing, so that they are known by what they ask.
         step, content = asked
         key = hashlib.blake2b(repr(content).encode(errors="surrogatepass"), digest_size=16)
@@ -329,7 +329,7 @@ class WeightGate:
 
 
 def has_only_stragglers(in_flight: Sequence[InFlightRollouts], most: int) -> bool:
-    """Return whether the levels that the first step still plays are to be given up.
+    """Whether the levels that the first step still plays are to be given up.
 
     Hardly anything is left to play in all steps together: engines would have nothing else to do
     than these levels, which by the next train step would be older than allowed.

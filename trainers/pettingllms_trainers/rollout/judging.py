@@ -52,7 +52,7 @@ class Scorer(Protocol):
     """Scores answers; called concurrently."""
 
     async def score(self, exchange: Exchange, seed: int) -> Assessment:
-        """Return a verdict, also when there is no score; only programming errors are raised.
+        """A verdict, also when there is no score; only programming errors are raised.
 
         Args:
             exchange: What is scored.
@@ -277,7 +277,7 @@ class Ledger:
                 self._count(line)
 
     def find(self, key: str) -> float | None:
-        """Return the score that was given before."""
+        """The score that was given before."""
         return self._scores.get(key)
 
     def add(self, key: str, exchange: Exchange, verdict: Assessment, seconds: float) -> None:
@@ -394,7 +394,7 @@ class Reward:
         self._asked: dict[str, asyncio.Task[float | str]] = {}
 
     async def scores(self, exchange: Exchange) -> tuple[list[float], str]:
-        """Return one score of an answer, or two, or why there is none.
+        """One score of an answer, or two, or why there is none.
 
         Which answers are judged twice depends on their content alone.
 
@@ -413,7 +413,7 @@ class Reward:
         return scores, ""
 
     async def _score(self, key: str, exchange: Exchange) -> float | str:
-        """Return a score, or why there is none; equal answers that wait share one request."""
+        """A score, or why there is none; equal answers that wait share one request."""
         if (score := self.ledger.find(key)) is not None:
             return score
         if key not in self._asked:
@@ -444,7 +444,7 @@ class Rewards:
         """The rewards."""
 
     async def judge(self, role: str, exchange: Exchange) -> ExtraReward:
-        """Return what an answer earns beside the environment's reward.
+        """What an answer earns beside the environment's reward.
 
         Args:
             role: Who gave it; `ENV.ROLE` in a run of several environments.

@@ -109,7 +109,7 @@ class Player:
         return self._episode
 
     def seed(self, purpose: str, position: int) -> int:
-        """Return the seed of something that is drawn at a decision."""
+        """The seed of something that is drawn at a decision."""
         # Seeds are derived from the episode and the decision, not drawn one after another: a
         # rollout is the same whatever else is played beside it.
         return derive_seed(self.spec.seed, purpose, position)
@@ -141,7 +141,7 @@ class Player:
         self._prefix, self._num_given_up = place.path, len(self.decisions)
 
     async def forked(self) -> Waypoint:
-        """Return the present state in an episode of its own, which whoever asks has to close."""
+        """The present state in an episode of its own, which whoever asks has to close."""
         # A fork, because `follow` changes the environment in place and this state would be gone.
         copy, _ = await self.candidates.episodes.fork(self.episode)
         return self.here._replace(episode=copy)
@@ -161,7 +161,7 @@ class Player:
         await self.follow(*await self.branch(1))
 
     async def branch(self, num_candidates: int) -> tuple[SampledCandidates, tuple[Branch, ...]]:
-        """Return candidates of the next decision, and what each earns in a fork of its own.
+        """Candidates of the next decision, and what each earns in a fork of its own.
 
         Args:
             num_candidates: K; a role that does not branch has one.
@@ -207,7 +207,7 @@ class Player:
             self._episode = None
 
     def tree(self) -> RolloutTree:
-        """Return what has been played."""
+        """What has been played."""
         return RolloutTree(
             episode=self.spec.episode,
             env_seed=self.spec.env_seed,
@@ -242,7 +242,7 @@ class Player:
         await self.close()
 
     async def _sampled(self, num_candidates: int) -> SampledCandidates:
-        """Return the candidates of the next decision; all agents of its stage are asked at once.
+        """The candidates of the next decision; all agents of its stage are asked at once.
 
         Agents of a later stage are not: they must see what these did. K candidates answer one
         prompt: their rewards differ by what was written and by nothing else.
@@ -299,7 +299,7 @@ class Player:
 def scored(
     sampled: SampledCandidates, branches: Sequence[Branch], values: Sequence[float] | None = None
 ) -> tuple[Candidate, ...]:
-    """Return candidates with what they earned and what follows them."""
+    """Candidates with what they earned and what follows them."""
     followed = (0.0,) * len(branches) if values is None else values
     return tuple(
         Candidate(completion=completion, value=value, **branch._asdict())
@@ -408,7 +408,7 @@ async def play_share(
 
 
 def joined(share: Share, failures: FailureLog, ranks: Ranks) -> list[RolloutTree]:
-    """Return the trees of all ranks; see `play_all`."""
+    """The trees of all ranks; see `play_all`."""
     # Gathered in the order in which they were shared: trees are those of one process alone.
     trees = [tree for trees in ranks.gather(share.trees) for tree in trees]
     failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]

@@ -113,7 +113,7 @@ class InFlightRollouts:
         self._playing: set[asyncio.Task[list[RolloutTree]]] = set()
 
     async def play(self, level: Coroutine[Any, Any, list[RolloutTree]]) -> list[RolloutTree]:
-        """Return the trees of a level; none if it is given up."""
+        """The trees of a level; none if it is given up."""
         self.num_levels += 1
         task = asyncio.ensure_future(level)
         self._playing.add(task)
@@ -153,7 +153,7 @@ class TrainingEnvironment:
     """What answers earn beside its own rewards."""
 
     def at(self, stage: int) -> Episodes:
-        """Return where a stage of the curriculum is played."""
+        """Where a stage of the curriculum is played."""
         episodes, scale = self.episodes[stage], self.config.reward_scale
         if scale == 1 and not self.rewards.rewards:
             return episodes
@@ -194,7 +194,7 @@ class Sampler:
         """How the stages of curricula have been played in these. Whoever learns replaces it."""
 
     def pending(self, step: int, version: int) -> PendingStep:
-        """Return the rollouts of a train step, which begin with what is known now.
+        """The rollouts of a train step, which begin with what is known now.
 
         Args:
             step: From 0.
@@ -304,11 +304,10 @@ class Sampler:
         )
 
     def _trained(self, env: TrainingEnvironment, step: int) -> list[str]:
-        """Return the roles of an environment whose samples are trained on."""
         return [r for r in env.roles if self._config.trains(qualified(env.name, r), step)]
 
     def _has_enough(self, trees: Sequence[RolloutTree], pending: PendingStep) -> bool:
-        """Return whether every policy that is updated has as many useful groups as wanted."""
+        """Whether every policy that is updated has as many useful groups as wanted."""
         config, step = self._config, pending.step
         is_trained, context = partial(config.trains, step=step), StepContext(step, pending.memory)
         scored = score_decisions(trees, config.algorithm, is_trained, context)
@@ -319,7 +318,7 @@ class Sampler:
 def sampling_of(
     config: RolloutConfig, role: str, temperature: float | None = None
 ) -> SamplingSettings:
-    """Return how a role is sampled.
+    """How a role is sampled.
 
     Args:
         config: Settings of all roles, and what differs for some.
@@ -341,7 +340,7 @@ _GOLDEN = Fraction((math.sqrt(5) - 1) / 2)
 
 
 def apportioned(weights: Sequence[float], num: int, offset: Fraction) -> list[int]:
-    """Return how many of `num` equal parts go to each weight: systematic sampling.
+    """How many of `num` equal parts go to each weight: systematic sampling.
 
     Every count is the floor or the ceiling of its quota ``num * weight / sum(weights)``, and for an
     offset drawn evenly from [0, 1) its expectation is the quota: no other draw of whole numbers has
@@ -362,7 +361,7 @@ def apportioned(weights: Sequence[float], num: int, offset: Fraction) -> list[in
 def level_counts(
     weights: Sequence[float], num_levels: int, *, seed: int, step: int, refill: int
 ) -> list[int]:
-    """Return how many levels of a round of a train step each environment plays.
+    """How many levels of a round of a train step each environment plays.
 
     They depend on nothing but the arguments, so that a resumed run repeats them. The offset moves
     by the golden ratio from one train step to the next: over any number of steps the levels of an
