@@ -40,11 +40,10 @@ TEXTS = ('#### ["U"]', '#### ["D"]', '#### ["L"]', '#### ["R"]')
 K = 4
 
 
-def level_of(reward, seed=1):
-    prompts = Prompts()
-    level = enumerate_level(
-        "plan_path_v0", seed, lambda env: TEXTS, prompts, reward=reward, **KWARGS
-    )
+def level_of(reward, **changes):
+    """A level with its policy; of as many moves as turns all episodes are equally long."""
+    prompts, kwargs = Prompts(), KWARGS | changes
+    level = enumerate_level("plan_path_v0", 1, lambda env: TEXTS, prompts, reward=reward, **kwargs)
     logits = np.random.default_rng(0).normal(size=(len(prompts), len(TEXTS)))
     return level, logits
 
@@ -181,13 +180,8 @@ def test_whole_episodes_that_branch_once_expect_a_share_of_the_gradient():
 
 @pytest.mark.nightly
 def test_a_vine_expects_the_gradient_with_late_decisions_weighted_more():
-    # All episodes of a level of as many moves as turns are equally long: the decision to fork at is
-    # one of 6, and those from there on are trained on.
-    prompts, kwargs = Prompts(), KWARGS | {"min_moves": 3}
-    level = enumerate_level(
-        "plan_path_v0", 1, lambda env: TEXTS, prompts, reward="outcome", **kwargs
-    )
-    logits = np.random.default_rng(0).normal(size=(len(prompts), len(TEXTS)))
+    # Equally long: the decision to fork at is one of 6, and those from there on are trained on.
+    level, logits = level_of("outcome", min_moves=3)
     variant = algorithm("vine", norm="none", baseline="leave_one_out")
     found = updates(level, logits, variant, 4000)
     positions = [2 * node.turn + (node.agent == "planner_0") for node in level.nodes]
@@ -206,15 +200,6 @@ def test_parallel_trajectories_expect_the_gradient(name):
         assert cosine(found.mean(0), true_gradient(level, softmax(logits)).ravel()) > 0.8
 
 
-def equally_long(reward):
-    """Return a level on which all episodes have the same length."""
-    prompts = Prompts()
-    level = enumerate_level(
-        "plan_path_v0", 1, lambda env: TEXTS, prompts, reward=reward, **KWARGS | {"min_moves": 3}
-    )
-    return level, np.random.default_rng(0).normal(size=(len(prompts), len(TEXTS)))
-
-
 def by_state(name, **keys):
     if name == "lockstep":
         keys["free_share"] = 0
@@ -223,7 +208,7 @@ def by_state(name, **keys):
 
 @pytest.mark.nightly
 def test_averaging_over_states_keeps_the_expectation_and_lowers_the_variance():
-    level, logits = equally_long("outcome")
+    level, logits = level_of("outcome", min_moves=3)
     expected = true_gradient(level, softmax(logits))
     baseline = {"baseline": "leave_one_out"}
     found = updates(level, logits, by_state("reinforce", **baseline), 2000)
