@@ -1,4 +1,4 @@
-"""Paired differences: alone, as a family, and with more seeds until they are decided."""
+"""Paired differences: alone, and as a family."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 from statistics import fmean, stdev
 
-import numpy as np
 from scipy.special import stdtr
 
 from pettingllms.evaluation.statistics import mean_interval
@@ -48,34 +47,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
     steps = accumulate(((len(order) - rank) * p_values[of] for rank, of in enumerate(order)), max)
     corrected = dict(zip(order, steps, strict=True))
     return [min(1.0, corrected[place]) for place in range(len(p_values))]
-
-
-MAX_SEEDS = 40
-"""A comparison gets further seeds one after another until it is decided, at most so many."""
-_SPREAD = 1.0
-"""Variance of the effects, in standard deviations of a difference, that the test is made for."""
-
-
-def p_at_any_time(differences: Sequence[float]) -> list[float]:
-    """A p-value after each of the differences that holds whenever one stops to look.
-
-    If all differences are drawn alike from a normal distribution of mean 0, it is ever at most 0.05
-    in at most 5 % of studies, however many seeds are added. The first one is 1.
-
-    Source:
-        The reciprocal of the Bayes factor of the t test with a normal prior on the effect, which is
-        a test martingale (Ville's inequality): Hendriksen, de Heide and Grunwald, "Optional
-        stopping with Bayes factors" (2021), section 3; Rouder et al. (2009) for the test.
-    """
-    found = np.asarray(differences, float)
-    num = np.arange(1, len(found) + 1)
-    mean = np.cumsum(found) / num
-    rest = np.maximum(np.cumsum(found**2) - num * mean**2, 0.0)  # squares around the mean
-    shrunk = rest + num * mean**2 / (1 + num * _SPREAD)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inverse = (
-            np.sqrt(1 + num * _SPREAD) * (rest + num * mean**2) ** (-num / 2) * shrunk ** (num / 2)
-        )
-    inverse = np.where(found.cumsum() == 0, 1.0, inverse)
-    inverse[0] = 1.0
-    return np.minimum.accumulate(np.minimum(1.0, inverse)).tolist()

@@ -291,18 +291,6 @@ def test_differences_without_variance_have_a_p_value():
 _INTERVAL = re.compile(r"(?<![\w.])([-+]?\d+)(?: points?| %)?(?:,| \() ?([-+]?\d+) to ([-+]?\d+)")
 
 
-def test_a_p_value_at_any_time_is_seldom_wrong_however_many_seeds_are_added():
-    rng = np.random.default_rng(0)
-    nulls = rng.normal(size=(2000, intervals.MAX_SEEDS))
-    decided = [intervals.p_at_any_time(of)[-1] <= 0.05 for of in nulls.tolist()]
-    assert np.mean(decided) <= 0.05
-    seeds = [intervals.p_at_any_time(of) for of in (nulls[:200] + 1.5).tolist()]
-    assert np.mean([of[9] <= 0.05 for of in seeds]) > 0.8, "a large difference needs few"
-    assert intervals.p_at_any_time([0.0, 0.0]) == [1.0, 1.0]
-    # n = 2, both 1: sqrt(3) times the squares around 0 shrunk from 2 to 2 / 3, to the power of 1.
-    assert intervals.p_at_any_time([1.0, 1.0])[1] == pytest.approx(3**0.5 / 3)
-
-
 def test_results_are_of_the_table_and_of_a_commit_that_is_here():
     known = subprocess.run(["git", "-C", ROOT, "cat-file", "-t", "HEAD"], capture_output=True)
     selected = json.loads((study.RESULTS / "credit_selection.json").read_text())["cells"]

@@ -307,13 +307,7 @@ def scored(
     )
 
 
-_Level = tuple[Strategy, Sequence[Player]]
-
 _Playing = Coroutine[Any, Any, list[RolloutTree]]
-
-
-def _to_its_end(level: _Playing) -> _Playing:
-    return level
 
 
 class EpisodeBatch(NamedTuple):
@@ -386,7 +380,7 @@ async def play_share(
     plays: Sequence[EpisodeBatch],
     failures: FailureLog,
     ranks: Ranks,
-    keep: Callable[[_Playing], _Playing] = _to_its_end,
+    keep: Callable[[_Playing], _Playing] = lambda level: level,
 ) -> Share:
     """Play this rank's levels of all environments at once; waits for no other rank.
 
