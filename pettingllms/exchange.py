@@ -1,4 +1,4 @@
-"""HTTP with limits of the whole answer: every client of this project asks by `Client`.
+"""HTTP with limits of the whole answer: every client of this project asks by `WholeClient`.
 
 A time-out of HTTP libraries is that of one read: a server that sends a byte now and then, or 400 MB
 in one small compressed piece, holds its client for as long as it likes.
@@ -23,7 +23,7 @@ class AnswerRefused(http.RemoteProtocolError):
     """An answer is larger than allowed, or encoded."""
 
 
-class Client(openai.DefaultAsyncHttpxClient):
+class WholeClient(openai.DefaultAsyncHttpxClient):
     """A client that gives an answer when it is whole, or an error in time.
 
     It follows no redirect: the prompt and the key are for the server that was named.

@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessage
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
-from pettingllms.exchange import AnswerRefused, Client
+from pettingllms.exchange import AnswerRefused, WholeClient
 from pettingllms.policies.protocol import (
     ANY_HOST,
     Answer,
@@ -77,7 +77,7 @@ class EndpointPolicy:
             base_url=self.base_url,
             max_retries=settings.max_retries,
             timeout=settings.timeout_s,
-            http_client=Client(timeout=settings.timeout_s),
+            http_client=WholeClient(timeout=settings.timeout_s),
         )
         # As the client library reads the address, and no other way: requests go where it says.
         origin = self._origin(self.base_url)

@@ -93,7 +93,7 @@ class Call(Sent):
     function: CalledFunction
 
 
-class Message(Sent):
+class SentMessage(Sent):
     """A message of the chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -103,7 +103,7 @@ class Message(Sent):
     tool_calls: list[Call] = []
 
     @classmethod
-    def of(cls, role: str, text: str) -> Message:
+    def of(cls, role: str, text: str) -> SentMessage:
         """A message that is a text."""
         return cls.model_validate({"role": role, "content": text})
 
@@ -177,7 +177,7 @@ class ChatBody(Sent):
     """The body of a request; what it cannot hold cannot be answered."""
 
     model: str
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[SentMessage], Field(min_length=1)]
     tools: list[Tool] = []
     tool_choice: Choice = Mode(type="auto")
     response_format: Format = Format(type="text")
@@ -251,7 +251,7 @@ def model_of(name: str, agents: Mapping[str, str]) -> str:
     return name
 
 
-def _message(message: Message, agent: str, agents: Mapping[str, str]) -> ChatMessage:
+def _message(message: SentMessage, agent: str, agents: Mapping[str, str]) -> ChatMessage:
     role, content = message.role, joined(message.content)
     if role == "tool":
         # As Hermes and Qwen write it; most templates know no role for the results of tools.

@@ -18,8 +18,8 @@ from pettingllms.workflows.chat import (
     ChatBody,
     Content,
     Limit,
-    Message,
     Sent,
+    SentMessage,
 )
 from pettingllms.workflows.wire import RequestError, WireAnswer
 
@@ -44,7 +44,7 @@ def _kind(item: Any) -> Any:
 
 
 _Item = Annotated[
-    Annotated[Message, Tag("message")]
+    Annotated[SentMessage, Tag("message")]
     | Annotated[_Called, Tag("function_call")]
     | Annotated[_Output, Tag("function_call_output")]
     | Annotated[_Thoughts, Tag("reasoning")],
@@ -80,7 +80,7 @@ class ResponsesBody(Sent):
     prompt: None = None
 
 
-def chat_body(body: ResponsesBody, kept: Mapping[str, Sequence[Message]]) -> ChatBody:
+def chat_body(body: ResponsesBody, kept: Mapping[str, Sequence[SentMessage]]) -> ChatBody:
     """The body of a chat completion that asks the same.
 
     Args:
@@ -96,7 +96,7 @@ def chat_body(body: ResponsesBody, kept: Mapping[str, Sequence[Message]]) -> Cha
         told = f"this run has given no response {earlier!r}"
         raise RequestError(told, 404, param="previous_response_id")
     # Of this response alone: the next one that builds on it does not inherit them.
-    told = [Message.of("system", body.instructions)] if body.instructions else []
+    told = [SentMessage.of("system", body.instructions)] if body.instructions else []
     if form.get("type") == "json_schema":
         form = {"type": "json_schema", "json_schema": form}
     return ChatBody.model_validate(
@@ -123,9 +123,9 @@ def _nested(tool: Any) -> Any:
             return tool
 
 
-def chat_after(body: ChatBody, answer: WireAnswer, *, has_told: bool) -> list[Message]:
+def chat_after(body: ChatBody, answer: WireAnswer, *, has_told: bool) -> list[SentMessage]:
     """The chat up to an answer, without the instructions that began it."""
-    said = Message.of("assistant", answer.reply.content or "")
+    said = SentMessage.of("assistant", answer.reply.content or "")
     said.tool_calls = [_call(one.name, json.loads(one.arguments)) for one in answer.reply.calls]
     return [*body.messages[has_told:], said]
 
@@ -135,19 +135,19 @@ def _call(name: str, arguments: Any) -> Call:
     return Call.model_construct(function=function)
 
 
-def _messages(items: Sequence[Any]) -> list[Message]:
+def _messages(items: Sequence[Any]) -> list[SentMessage]:
     """The messages of an input; what an agent said and called in a row is one of them."""
-    messages: list[Message] = []
+    messages: list[SentMessage] = []
     for item in items:
         match item:
-            case Message():
+            case SentMessage():
                 messages.append(item)
             case _Called():
                 if not (messages and messages[-1].role == "assistant"):
-                    messages.append(Message.of("assistant", ""))
+                    messages.append(SentMessage.of("assistant", ""))
                 messages[-1].tool_calls.append(_call(item.name, item.arguments))
             case _Output():
-                messages.append(Message(role="tool", content=item.output))
+                messages.append(SentMessage(role="tool", content=item.output))
             case _:  # thoughts, which the next prompt does not show, as reasoning models want it
                 pass
     return messages

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from pettingllms.exchange import Client, http
+from pettingllms.exchange import WholeClient, http
 from pettingllms.loops import finish
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.vllm.engine import (
@@ -110,7 +110,7 @@ class _Replica:
 
     async def ask(
         self,
-        client: Client,
+        client: WholeClient,
         body: Mapping[str, Any],
         versions: Callable[[], Sequence[str]],
     ) -> list[RawCompletion]:
@@ -169,7 +169,7 @@ class _Replica:
             raise self._lost(f"its weights are {', '.join(others)}, not {versions[0]}")
         return completions
 
-    async def _judged(self, client: Client, cause: str) -> _ReplicaLost | _RequestFailed:
+    async def _judged(self, client: WholeClient, cause: str) -> _ReplicaLost | _RequestFailed:
         """Whose fault it is when something went wrong: the server's or the request's."""
         if self.loss is None:
             try:
@@ -225,7 +225,7 @@ class _Replica:
         async def post() -> http.Response:
             response = http.Response(http.codes.OK)
             timeout = http.Timeout(self._timeout_s, connect=_CONNECT_TIMEOUT_S)
-            async with Client(timeout=timeout, verify=_trusted()) as client:
+            async with WholeClient(timeout=timeout, verify=_trusted()) as client:
                 for route, body in calls:
                     response = await client.post(f"{self.url}{route}", json=body)
                     is_missing = route == may_be_missing and response.status_code == 404
@@ -311,7 +311,7 @@ class ServedVLLM(VLLMEngine):
         super().__init__(tokenizer, stop_ids, shortest, is_concurrent=True)
         self._config, self._dtype, self._ranks = config, dtype, ranks or Ranks()
         # Closed with the last call: the next may come from another event loop.
-        self._client: Client | None = None
+        self._client: WholeClient | None = None
         self._num_calls = 0
         # Random: versions of two runs must not look alike.
         self._run = self._ranks.broadcast(uuid.uuid4().hex[:12])
@@ -334,12 +334,12 @@ class ServedVLLM(VLLMEngine):
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     @contextlib.asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[Client]:
+    async def _connected(self) -> AsyncGenerator[WholeClient]:
         """Yield the client of all calls that overlap: they share its connections."""
         if self._client is None:
             most = self._config.max_concurrent_requests * len(self._replicas)
             timeout = http.Timeout(self._config.timeout_s, connect=_CONNECT_TIMEOUT_S)
-            self._client = Client(
+            self._client = WholeClient(
                 max_bytes=_MAX_BYTES, max_requests=most, timeout=timeout, verify=_trusted()
             )
         self._num_calls += 1
@@ -352,7 +352,7 @@ class ServedVLLM(VLLMEngine):
                 self._client = None
                 await client.aclose()
 
-    async def _ask(self, client: Client, request: VLLMInput) -> list[RawCompletion]:
+    async def _ask(self, client: WholeClient, request: VLLMInput) -> list[RawCompletion]:
         """The completions of a request; none when all its attempts have failed."""
         body = {
             "token_ids": request.prompt_ids,
