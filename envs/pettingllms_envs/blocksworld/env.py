@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -19,15 +18,10 @@ from pettingllms_envs.blocksworld.weights import Stacks
 from pettingllms_envs.planning.env import (
     DUTIES_APART,
     LIMITS,
-    PlanningEnv,
+    ExactEnv,
     PlanningState,
-    Trial,
     Words,
-    make_moves,
-    solution_facts,
-    why_unchanged,
 )
-from pettingllms_envs.reward import shaped
 
 PROGRAM = """\
 import heapq
@@ -171,35 +165,8 @@ def _settles(level: Level, stacks: Stacks, move: str) -> bool:
     return not was_settled and any(stack.startswith(foundation) for stack in following)
 
 
-# The planner often does what was proposed, and branches of a group often the same.
-@lru_cache(maxsize=4096)
-def attempt(level: Level, stacks: Stacks, moves: tuple[str, ...], max_moves: int) -> Trial:
-    """Where moves lead, of which the first `max_moves` count."""
-    kept = moves[:max_moves]
-    reached, executed, illegal = make_moves(level, stacks, kept, _after, _is_goal)
-    left = rules.distance(level, reached)
-    unchanged = why_unchanged(moves, executed) if reached == stacks else ""
-    worth = shaped(left, level.shortest)
-    return Trial(reached, worth, not left, kept, executed, illegal, unchanged, about=left)
-
-
 def _after(level: Level, stacks: Stacks, move: str) -> Stacks | None:
     return rules.after(stacks, move, level.weights)
-
-
-def _is_goal(level: Level, stacks: Stacks) -> bool:
-    return stacks == level.goal
-
-
-def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-    """The infos of an answer; those of a proposal are what they would be if it were done."""
-    used = state.moves_used + (len(trial.executed) if is_done else 0)
-    name, moves = ("executed", trial.executed) if is_done else ("proposed", trial.kept)
-    return {
-        **solution_facts(trial.about, state.level.shortest, used),
-        "illegal_moves": trial.num_illegal,
-        name: text.moves_json(moves),
-    }
 
 
 def _weighty(blocks: int) -> dict[str, Any]:
@@ -208,7 +175,7 @@ def _weighty(blocks: int) -> dict[str, Any]:
     return {"blocks": blocks, "weights": True, "min_moves": blocks, **turns}
 
 
-class BlocksworldEnv(PlanningEnv):
+class BlocksworldEnv(ExactEnv):
     """Build given stacks of blocks, one block at a time.
 
     ## Task
@@ -354,11 +321,15 @@ class BlocksworldEnv(PlanningEnv):
     _draw = staticmethod(generate)
     _read_level = staticmethod(text.parse_level)
     _read_level_file = staticmethod(text.parse_levels)
-    _attempt = staticmethod(attempt)
-    _facts = staticmethod(facts)
+    _after = staticmethod(_after)
+    _distance = staticmethod(rules.distance)
     _plan = staticmethod(plan)
     _write = staticmethod(text.moves_json)
     _board = staticmethod(text.level_text)
+
+    @staticmethod
+    def _is_goal(level: Level, stacks: Stacks) -> bool:
+        return stacks == level.goal
 
     @staticmethod
     def _identity(level: Level) -> str:

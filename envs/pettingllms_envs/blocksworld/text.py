@@ -8,24 +8,12 @@ from functools import lru_cache
 from itertools import pairwise
 
 from pettingllms.errors import LevelFormatError
-from pettingllms.parsing import (
-    Item,
-    Part,
-    answer_part,
-    bare_answer,
-    one_line,
-    printed_part,
-    read_list,
-    usual_answer,
-)
+from pettingllms.parsing import Item, one_line
 from pettingllms.types import ParseError
 from pettingllms_envs.blocksworld.rules import Level, shortest_plan, table
 from pettingllms_envs.blocksworld.weights import BLOCKS, TABLE, Stacks, Weights
+from pettingllms_envs.planning.env import PairReader
 
-_TERSE = re.compile(rf"(?:[{BLOCKS}][{BLOCKS}{TABLE}])+")
-_USUAL_MOVE = re.compile(rf'\["([{BLOCKS}])", ?"(?:table|([{BLOCKS}]))"\]')
-_ONE = _USUAL_MOVE.pattern.replace("(", "(?:").replace("(?:?:", "(?:")
-_USUAL = re.compile(rf"\[{_ONE}(?>(?:, ?{_ONE})*)\]")
 _FORMAT = "'AC B -> ABC': stacks from bottom to top, of the same blocks on both sides"
 _WEIGHTS = re.compile(
     r"((?: [A-L][1-9][0-9]?/[0-9]{1,2})+) lift ([0-9]{1,3}) places ([0-9]{1,2})\s*"
@@ -33,9 +21,6 @@ _WEIGHTS = re.compile(
 _WITH_WEIGHTS = "'AC B -> ABC : A3/5 B1/0 C2/9 lift 4 places 2', weight and load of each block"
 MAX_SEARCHED = 50_000
 """The most stacks that are looked at for the plan of a level that is given."""
-
-USUAL_CHARS = 120
-"""Longest text, or answer in the usual form, that is remembered with its moves, in characters."""
 
 
 # Agents of a turn and branches see the same stacks.
@@ -167,52 +152,6 @@ def moves_compact(moves: tuple[str, ...]) -> str:
     return "".join(moves)
 
 
-def read_moves(text: str) -> tuple[str, ...] | ParseError:
-    """Read the moves of an answer: a list of [block, what it is put on], or bare pairs `B-CA`."""
-    return (_short_answer if len(text) <= USUAL_CHARS else _read)(text)
-
-
-def _read(text: str) -> tuple[str, ...] | ParseError:
-    if _TERSE.fullmatch(text):
-        return _pairs(text)
-    usual = usual_answer(text, USUAL_CHARS)
-    if usual is not None and _USUAL.fullmatch(usual):
-        return tuple([block + (onto or TABLE) for block, onto in _USUAL_MOVE.findall(usual)])
-    part = answer_part(text)
-    if isinstance(part, ParseError):
-        return part
-    bare = bare_answer(part)
-    return _pairs(bare) if _TERSE.fullmatch(bare) else _moves_of(part)
-
-
-# Trained policies write few different short texts, and branches of a group often the same.
-_short_answer = lru_cache(maxsize=4096)(_read)
-
-
-def read_printed(text: str) -> tuple[str, ...] | ParseError:
-    """Read the moves that a program printed."""
-    return _moves_of(printed_part(text))
-
-
-def _pairs(text: str) -> tuple[str, ...]:
-    return tuple(text[at : at + 2] for at in range(0, len(text), 2))
-
-
-def _moves_of(part: Part) -> tuple[str, ...] | ParseError:
-    items = read_list(part)
-    if isinstance(items, ParseError):
-        return items
-    if len(items) == 2 and all(isinstance(item, str) for item in items):
-        items = [items]  # one move without the outer brackets
-    moves: list[str] = []
-    for item in items:
-        move = _move(item)
-        if isinstance(move, ParseError):
-            return move
-        moves.append(move)
-    return tuple(moves)
-
-
 def _move(item: Item) -> str | ParseError:
     if isinstance(item, list) and len(item) == 2 and all(isinstance(one, str) for one in item):
         block, onto = (str(one).upper() for one in item)
@@ -221,3 +160,16 @@ def _move(item: Item) -> str | ParseError:
             return block + onto
     shown = one_line(str(item), 40)
     return ParseError(f"{shown} is no move [block, block] or [block, table]")
+
+
+def _made(block: str, onto: str) -> str:
+    return block + (onto or TABLE)
+
+
+_READER = PairReader(
+    rf"(?:[{BLOCKS}][{BLOCKS}{TABLE}])+",
+    rf'\["([{BLOCKS}])", ?"(?:table|([{BLOCKS}]))"\]',
+    _made,
+    _move,
+)
+read_moves, read_printed = _READER.read, _READER.read_printed

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from typing import TYPE_CHECKING
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from pettingllms.arguments import check_choice, check_whole
+from pettingllms.difficulty import Difficulty
 from pettingllms.errors import LevelFormatError
+from pettingllms.parsing import answer_part, bare_answer, read_calls
+from pettingllms.prompts import PromptField
+from pettingllms.types import ParseError
 from pettingllms_envs import grid
 from pettingllms_envs.grid import (
     UNREACHABLE,
@@ -19,39 +27,15 @@ from pettingllms_envs.grid import (
     parse_rows,
 )
 from pettingllms_envs.level_files import read_blocks
-from pettingllms_envs.plan_path.rules import MAX_SIZE, Level, Maze, RuledMaze
-from pettingllms_envs.terrain import (
-    FREE,
-    WALL,
-    letters_of,
-    opened_text,
-    rules_text,
-    shown_symbols,
-    split_rules,
-    symbols_of,
-    under_text,
-)
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-import random
-import re
-from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
-
-from pettingllms.arguments import check_choice, check_whole
-from pettingllms.difficulty import Difficulty
-from pettingllms.parsing import answer_part, bare_answer, read_calls
-from pettingllms.prompts import PromptField
-from pettingllms.types import ParseError
 from pettingllms_envs.plan_path.policies import SEARCH_PROGRAM, moves_of, target_cell
 from pettingllms_envs.plan_path.rules import (
+    MAX_SIZE,
     MIN_MOVES,
     MIN_SIZE,
+    Level,
+    Maze,
     Request,
+    RuledMaze,
     canonical_form,
     generate,
     legal_moves,
@@ -71,6 +55,21 @@ from pettingllms_envs.planning.env import (
     read_printed_moves,
     why_unchanged,
 )
+from pettingllms_envs.terrain import (
+    FREE,
+    WALL,
+    letters_of,
+    opened_text,
+    rules_text,
+    shown_symbols,
+    split_rules,
+    symbols_of,
+    under_text,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 PLAYER, GOAL, PLAYER_ON_GOAL = "P", "G", "*"
 _FORMAT = "one P, one G, # and . in rows of equal length"
@@ -646,10 +645,13 @@ class PlanPathEnv(PlanningEnv):
     _read_level = staticmethod(parse_level)
     _read_level_file = staticmethod(parse_levels)
     _attempt = staticmethod(attempt)
-    _facts = staticmethod(facts)
     _plan = staticmethod(moves_of)
     _write = staticmethod(moves_json)
     _board = staticmethod(level_text)
+
+    @classmethod
+    def _facts(cls, state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
+        return facts(state, trial, is_done)
 
     @staticmethod
     def _identity(level: Level) -> str:

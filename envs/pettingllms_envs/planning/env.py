@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
@@ -36,8 +36,10 @@ from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs.grid import MOVES
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import INSTRUCTIONS, read_program, run_program, show_program
-from pettingllms_envs.reward import SUCCESS, costs, costs_text
+from pettingllms_envs.reward import SUCCESS, costs, costs_text, shaped
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, asks_for_mark
+
+MoveT = TypeVar("MoveT")
 
 
 class PlanningState(NamedTuple):
@@ -107,54 +109,11 @@ POLICIES = ("oracle", "greedy", "random")
 that are legal."""
 
 
-def make_moves(
-    level: Any,
-    position: Any,
-    moves: Sequence[Any],
-    after: Callable[[Any, Any, Any], Any],
-    is_goal: Callable[[Any, Any], bool],
-) -> tuple[Any, tuple[Any, ...], int]:
-    """Make moves in order until the level is solved.
-
-    Args:
-        level: The level.
-        position: The position before.
-        moves: The moves.
-        after: (level, position, move) -> the position after it; None if the move is illegal.
-        is_goal: (level, position) -> whether the position solves the level.
-
-    Returns:
-        The position afterwards, the legal moves, and the number of illegal ones.
-    """
-    executed: list[Any] = []
-    illegal = 0
-    for move in moves:
-        if is_goal(level, position):
-            break
-        following = after(level, position, move)
-        if following is None:
-            illegal += 1
-        else:
-            position = following
-            executed.append(move)
-    return position, tuple(executed), illegal
-
-
 def why_unchanged(given: Sequence[Any], executed: Sequence[Any]) -> str:
     """Why moves, of which those executed were legal, left the position as it was, for prompts."""
     if not given:
         return "the answer had no moves"
     return "the moves led back" if executed else "all moves were illegal"
-
-
-def solution_facts(distance: int, shortest: int, moves_used: int) -> dict[str, Any]:
-    """The infos of games whose distance to the goal is exact; all arguments are counts of moves."""
-    return {
-        "distance": distance,
-        "shortest": shortest,
-        "moves_used": moves_used,
-        "optimality": 0.0 if distance or not moves_used else shortest / moves_used,
-    }
 
 
 def bounded(text: str, num_chars: int) -> str:
@@ -247,6 +206,72 @@ def _usual_moves(answer: str) -> str | None:
 def moves_json(moves: str) -> str:
     """The JSON list of moves that prompts ask for: `UR` gives `["U","R"]`."""
     return '["' + '","'.join(moves) + '"]' if moves else "[]"
+
+
+# ---- lists of moves that are pairs, as answers of two games
+
+
+class PairReader(Generic[MoveT]):
+    """Reads lists of moves, each a pair, from answers and from what programs print.
+
+    Args:
+        terse: Matches texts of nothing but moves, two characters each: `B-CA`.
+        usual: Matches one move of the JSON that prompts ask for, its parts as groups.
+        make: A move from its two parts.
+        read_move: A move from an item of a list, however it is written; or why it is none.
+    """
+
+    def __init__(
+        self,
+        terse: str,
+        usual: str,
+        make: Callable[[str, str], MoveT],
+        read_move: Callable[[Item], MoveT | ParseError],
+    ) -> None:
+        whole = re.sub(r"\((?!\?)", "(?:", usual)
+        self._terse = re.compile(terse)
+        self._usual_move = re.compile(usual)
+        self._usual = re.compile(rf"\[{whole}(?>(?:, ?{whole})*)\]")
+        self._make, self._read_move = make, read_move
+        # Trained policies write few different short texts, and branches of a group often the same.
+        self._short_answer = lru_cache(maxsize=4096)(self._read)
+
+    def read(self, text: str) -> tuple[MoveT, ...] | ParseError:
+        """The moves of an answer: a list of pairs, or bare pairs of characters."""
+        return (self._short_answer if len(text) <= USUAL_CHARS else self._read)(text)
+
+    def read_printed(self, text: str) -> tuple[MoveT, ...] | ParseError:
+        """The moves that a program printed."""
+        return self._moves_of(printed_part(text))
+
+    def _read(self, text: str) -> tuple[MoveT, ...] | ParseError:
+        if self._terse.fullmatch(text):
+            return self._pairs(text)
+        usual = usual_answer(text, USUAL_CHARS)
+        if usual is not None and self._usual.fullmatch(usual):
+            return tuple([self._make(*parts) for parts in self._usual_move.findall(usual)])
+        part = answer_part(text)
+        if isinstance(part, ParseError):
+            return part
+        bare = bare_answer(part)
+        return self._pairs(bare) if self._terse.fullmatch(bare) else self._moves_of(part)
+
+    def _pairs(self, text: str) -> tuple[MoveT, ...]:
+        return tuple(map(self._make, text[::2], text[1::2]))
+
+    def _moves_of(self, part: Part) -> tuple[MoveT, ...] | ParseError:
+        items = read_list(part)
+        if isinstance(items, ParseError):
+            return items
+        if len(items) == 2 and all(isinstance(item, str) for item in items):
+            items = [items]  # one move without the outer brackets
+        moves: list[MoveT] = []
+        for item in items:
+            move = self._read_move(item)
+            if isinstance(move, ParseError):
+                return move
+            moves.append(move)
+        return tuple(moves)
 
 
 # ---- what agents read
@@ -550,14 +575,14 @@ class PlanningEnv(TextEnv[PlanningState]):
     def _read_printed(level: Any, printed: str, /) -> Any:
         """The answer that a program printed, or a `ParseError`. Never raises."""
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def _attempt(level: Any, position: Any, answer: Any, max_moves: int, /) -> Trial:
+    def _attempt(cls, level: Any, position: Any, answer: Any, max_moves: int, /) -> Trial:
         """What an answer would do, of at most so many moves. Changes nothing."""
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def _facts(state: PlanningState, trial: Trial, is_done: bool, /) -> dict[str, Any]:
+    def _facts(cls, state: PlanningState, trial: Trial, is_done: bool, /) -> dict[str, Any]:
         """The game's own infos of a trial, which is done or only proposed."""
 
     @staticmethod
@@ -778,3 +803,68 @@ class PlanningEnv(TextEnv[PlanningState]):
         answer = run.answer(lambda printed: self._read_printed(level, printed))
         lack = answer.reason if isinstance(answer, ParseError) else ""
         return ToolWork(answer, show_program(action), run.report, lack)
+
+
+class ExactEnv(PlanningEnv):
+    """The shell of games in which the moves left to the goal are known exactly.
+
+    Such a game defines `_after`, `_distance` and `_is_goal` instead of `_attempt` and `_facts`; its
+    levels have the length of a shortest solution as `shortest`.
+    """
+
+    @staticmethod
+    @abstractmethod
+    def _after(level: Any, position: Any, move: Any, /) -> Any:
+        """The position after a move; None if the move is illegal."""
+
+    @staticmethod
+    @abstractmethod
+    def _distance(level: Any, position: Any, /) -> int:
+        """The length of a shortest solution from a position on, in moves."""
+
+    @staticmethod
+    @abstractmethod
+    def _is_goal(level: Any, position: Any, /) -> bool:
+        """Whether a position solves the level."""
+
+    @classmethod
+    def _attempt(cls, level: Any, position: Any, answer: Any, max_moves: int, /) -> Trial:
+        return _exact_trial(cls, level, position, answer, max_moves)
+
+    @classmethod
+    def _facts(cls, state: PlanningState, trial: Trial, is_done: bool, /) -> dict[str, Any]:
+        # Those of a proposal are what they would be if it were done.
+        left, shortest = trial.about, state.level.shortest
+        used = state.moves_used + (len(trial.executed) if is_done else 0)
+        name, moves = ("executed", trial.executed) if is_done else ("proposed", trial.kept)
+        return {
+            "distance": left,
+            "shortest": shortest,
+            "moves_used": used,
+            "optimality": 0.0 if left or not used else shortest / used,
+            "illegal_moves": trial.num_illegal,
+            name: cls._write(moves),
+        }
+
+
+# The planner often does what was proposed, and branches of a group often the same.
+@lru_cache(maxsize=4096)
+def _exact_trial(
+    game: type[ExactEnv], level: Any, position: Any, answer: Any, max_moves: int
+) -> Trial:
+    kept, reached = answer[:max_moves], position
+    executed: list[Any] = []
+    illegal = 0
+    for move in kept:
+        if game._is_goal(level, reached):
+            break
+        following = game._after(level, reached, move)
+        if following is None:
+            illegal += 1
+        else:
+            reached = following
+            executed.append(move)
+    left = game._distance(level, reached)
+    unchanged = why_unchanged(answer, executed) if reached == position else ""
+    worth, done = shaped(left, level.shortest), tuple(executed)
+    return Trial(reached, worth, not left, kept, done, illegal, unchanged, about=left)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -15,18 +14,13 @@ from pettingllms.types import ParseError
 from pettingllms_envs.planning.env import (
     DUTIES_APART,
     LIMITS,
-    PlanningEnv,
+    ExactEnv,
     PlanningState,
-    Trial,
     Words,
-    make_moves,
-    solution_facts,
-    why_unchanged,
 )
 from pettingllms_envs.queens import rules, text
 from pettingllms_envs.queens.generator import MIN_MOVES, Request, generate
 from pettingllms_envs.queens.rules import Columns, Level, Move, canonical_form
-from pettingllms_envs.reward import shaped
 
 PROGRAM = """\
 import json
@@ -142,34 +136,11 @@ def _moved(level: Level, columns: Columns, move: Move) -> Columns:
     return cast("Columns", rules.after(level, columns, move))
 
 
-# The planner often does what was proposed, and branches of a group often the same.
-@lru_cache(maxsize=4096)
-def attempt(level: Level, columns: Columns, moves: tuple[Move, ...], max_moves: int) -> Trial:
-    """Where moves lead, of which the first `max_moves` count."""
-    kept = moves[:max_moves]
-    reached, executed, illegal = make_moves(level, columns, kept, rules.after, rules.is_solved)
-    left = rules.distance(level, reached)
-    unchanged = why_unchanged(moves, executed) if reached == columns else ""
-    worth = shaped(left, level.shortest)
-    return Trial(reached, worth, not left, kept, executed, illegal, unchanged, about=left)
-
-
-def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-    """The infos of an answer; those of a proposal are what they would be if it were done."""
-    used = state.moves_used + (len(trial.executed) if is_done else 0)
-    name, moves = ("executed", trial.executed) if is_done else ("proposed", trial.kept)
-    return {
-        **solution_facts(trial.about, state.level.shortest, used),
-        "illegal_moves": trial.num_illegal,
-        name: text.moves_json(moves),
-    }
-
-
 _TIGHT = {"max_turns": 3, "moves_per_turn": 3}
 """Few moves: on boards with many solutions, who tries often enough finds one."""
 
 
-class QueensEnv(PlanningEnv):
+class QueensEnv(ExactEnv):
     """Move queens until no two of them attack each other.
 
     ## Task
@@ -319,8 +290,9 @@ class QueensEnv(PlanningEnv):
     _draw = staticmethod(generate)
     _read_level = staticmethod(text.parse_level)
     _read_level_file = staticmethod(text.parse_levels)
-    _attempt = staticmethod(attempt)
-    _facts = staticmethod(facts)
+    _after = staticmethod(rules.after)
+    _distance = staticmethod(rules.distance)
+    _is_goal = staticmethod(rules.is_solved)
     _plan = staticmethod(plan)
     _write = staticmethod(text.moves_json)
     _write_terse = staticmethod(text.moves_terse)

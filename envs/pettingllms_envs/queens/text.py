@@ -10,19 +10,11 @@ import re
 from functools import cache, lru_cache
 
 from pettingllms.errors import LevelFormatError
-from pettingllms.parsing import (
-    Item,
-    Part,
-    answer_part,
-    bare_answer,
-    one_line,
-    printed_part,
-    read_list,
-    usual_answer,
-)
+from pettingllms.parsing import Item, one_line
 from pettingllms.types import ParseError
 from pettingllms_envs.grid import first_line, labelled, parse_rows
 from pettingllms_envs.level_files import read_blocks
+from pettingllms_envs.planning.env import PairReader
 from pettingllms_envs.queens.rules import (
     KINDS,
     MAX_GOALS,
@@ -38,17 +30,11 @@ from pettingllms_envs.queens.rules import (
     goals,
 )
 
-_TERSE = re.compile(r"(?:[0-9]{2})+")
 _NUMBER = re.compile(r"[0-9]{1,4}")
-_PAIR = r"\[[0-9]{1,4}, ?[0-9]{1,4}\]"
-_USUAL = re.compile(rf"\[{_PAIR}(?>(?:, ?{_PAIR})*)\]")
 _HEAD = re.compile(r"\s*([A-E])((?: [0-9],[1-9](?:\*[1-9]?)?)+)\s*")
 _STEP = re.compile(r"([0-9]),([1-9])(\*?)([1-9]?)")
 _FORMAT = "rows of ., with one piece in each: Q, F, or a letter with a line such as A 0,1*3 1,2"
 _SYMBOLS = ".QF" + KINDS + KINDS.lower()
-
-USUAL_CHARS = 120
-"""Longest text, or answer in the usual form, that is remembered with its moves, in characters."""
 
 
 def board_text(level: Level, columns: Columns) -> str:
@@ -189,55 +175,16 @@ def moves_terse(level: Level, moves: tuple[Move, ...]) -> str:
     return "".join(f"{row}{col}" for row, col in moves)
 
 
-def read_moves(text: str) -> tuple[Move, ...] | ParseError:
-    """Read the moves of an answer: a list of [row, column], or bare pairs of digits `0321`."""
-    return (_short_answer if len(text) <= USUAL_CHARS else _read)(text)
-
-
-def _read(text: str) -> tuple[Move, ...] | ParseError:
-    if _TERSE.fullmatch(text):
-        return _pairs(text)
-    usual = usual_answer(text, USUAL_CHARS)
-    if usual is not None and _USUAL.fullmatch(usual):
-        numbers = map(int, _NUMBER.findall(usual))
-        return tuple(map(Move, numbers, numbers))
-    part = answer_part(text)
-    if isinstance(part, ParseError):
-        return part
-    bare = bare_answer(part)
-    return _pairs(bare) if _TERSE.fullmatch(bare) else _moves_of(part)
-
-
-# Trained policies write few different short texts, and branches of a group often the same.
-_short_answer = lru_cache(maxsize=4096)(_read)
-
-
-def read_printed(text: str) -> tuple[Move, ...] | ParseError:
-    """Read the moves that a program printed."""
-    return _moves_of(printed_part(text))
-
-
-def _pairs(text: str) -> tuple[Move, ...]:
-    return tuple(Move(int(text[at]), int(text[at + 1])) for at in range(0, len(text), 2))
-
-
-def _moves_of(part: Part) -> tuple[Move, ...] | ParseError:
-    items = read_list(part)
-    if isinstance(items, ParseError):
-        return items
-    if len(items) == 2 and all(isinstance(item, str) for item in items):
-        items = [items]  # one move without the outer brackets
-    moves: list[Move] = []
-    for item in items:
-        move = _move(item)
-        if isinstance(move, ParseError):
-            return move
-        moves.append(move)
-    return tuple(moves)
-
-
 def _move(item: Item) -> Move | ParseError:
     numbers = [one for one in item if isinstance(one, str) and _NUMBER.fullmatch(one)]
     if isinstance(item, list) and len(item) == len(numbers) == 2:
         return Move(int(numbers[0]), int(numbers[1]))
     return ParseError(f"{one_line(str(item), 40)} is no move [row, column]")
+
+
+def _made(row: str, col: str) -> Move:
+    return Move(int(row), int(col))
+
+
+_READER = PairReader(r"(?:[0-9]{2})+", r"\[([0-9]{1,4}), ?([0-9]{1,4})\]", _made, _move)
+read_moves, read_printed = _READER.read, _READER.read_printed

@@ -390,13 +390,16 @@ class SokobanEnv(PlanningEnv):
     _read_level = staticmethod(text.read_level)
     _read_level_file = staticmethod(text.read_levels_of_file)
     _attempt = staticmethod(attempt)
-    _facts = staticmethod(facts)
     _plan = staticmethod(moves_of)
     _write = staticmethod(moves_json)
 
     @staticmethod
     def _start(level: Level) -> Placement:
         return Placement(level.player, level.boxes)
+
+    @classmethod
+    def _facts(cls, state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
+        return facts(state, trial, is_done)
 
     @staticmethod
     def _identity(level: Level) -> str:

@@ -447,10 +447,13 @@ class SudokuEnv(PlanningEnv):
     _read_level_file = staticmethod(text.read_puzzles)
     _identity = staticmethod(identity)
     _attempt = staticmethod(attempt)
-    _facts = staticmethod(facts)
     _plan = staticmethod(fills_of)
     _write = staticmethod(text.fills_json)
     _board = staticmethod(board)
+
+    @classmethod
+    def _facts(cls, state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
+        return facts(state, trial, is_done)
 
     @staticmethod
     def _read(puzzle: Puzzle, answer: str) -> FillAnswer | ParseError:
