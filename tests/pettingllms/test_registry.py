@@ -9,7 +9,7 @@ import pytest
 
 import pettingllms
 from pettingllms.adapters.registries import announce
-from pettingllms.errors import InvalidArgument, UnknownEnvironment
+from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, UnknownEnvironment
 
 
 def test_builtin_ids_come_from_entry_points():
@@ -72,6 +72,13 @@ def test_registered_defaults_are_overridden_by_arguments(guess_id, guess_env):
 def test_ill_formed_registrations_are_refused(guess_id, id, entry_point, message):
     with pytest.raises(InvalidArgument, match=message):
         pettingllms.register(id, entry_point)
+
+
+@pytest.mark.parametrize("entry_point", ["no_such_module_at_all:Env", "json:NoSuchName"])
+def test_failing_import_names_id_and_cause(guess_id, entry_point):
+    pettingllms.register("broken_v0", entry_point)
+    with pytest.raises(EnvironmentNotLoadable, match=r"broken_v0.*announced as.*cannot be loaded"):
+        pettingllms.make("broken_v0")
 
 
 def test_unknown_names_of_the_package_are_refused():
