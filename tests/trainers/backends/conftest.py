@@ -66,6 +66,29 @@ def model_directory(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def saved_adapter(model_directory, tmp_path_factory):
+    """Return a function from a seed to a directory of a LoRA adapter and the model with it."""
+    peft = pytest.importorskip("peft", reason="the package peft is not installed")
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    def build(seed):
+        directory = tmp_path_factory.mktemp(f"adapter-{seed}")
+        settings = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"])
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            base = AutoModelForCausalLM.from_pretrained(model_directory(0))
+            model = peft.get_peft_model(base, settings)
+            for name, parameter in model.named_parameters():
+                if "lora_" in name:
+                    torch.nn.init.normal_(parameter, std=0.2)
+        model.save_pretrained(directory)
+        return directory, model.eval()
+
+    return build
+
+
+@pytest.fixture(scope="module")
 def closing():
     """A stack of what is to be closed after the module."""
     with contextlib.ExitStack() as stack:

@@ -18,10 +18,16 @@ from pettingllms_trainers.backends.engines import (
     folder_for_files,
 )
 from pettingllms_trainers.config import EngineConfig
+from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.config.sections import KINDS, EngineKind
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import SamplingSettings
+
+
+@pytest.fixture
+def small_config(small_run_file):
+    return load_config(small_run_file())
 
 
 class CountingEngine:
@@ -72,26 +78,6 @@ def test_trained_weights_move_every_time_and_frozen_ones_when_they_are_needed():
     frozen.is_asleep = True
     syncs[1].push()
     assert frozen.calls.count("load") == 2
-
-
-def test_a_pool_moves_the_weights_of_all_its_policies(scripted_pool):
-    pool, _ = scripted_pool(caller=lambda *_: "1", echo=lambda *_: "2")
-    engines = {name: CountingEngine() for name in pool.policies}
-    policies = {
-        name: replace(policy, sync=WeightSync(engines[name], StubPolicy(is_trainable=True)))
-        for name, policy in pool.policies.items()
-    }
-    policies["shared"] = replace(policies["caller"], sync=None)
-    pool = PolicyPool(policies=policies, roles=pool.roles)
-    pool.release_engines()
-    pool.push_weights()
-    assert [engine.calls for engine in engines.values()] == [["release", "load"]] * 2
-
-
-def test_a_policy_that_generates_itself_needs_no_sync(small_config):
-    policies = {name: StubPolicy(is_trainable=True) for name in "tp"}
-    engines = build_engines(small_config, policies, Ranks())
-    assert engines == {name: (policy.engine, None) for name, policy in policies.items()}
 
 
 def test_a_kind_of_engine_is_a_row_and_a_module(small_config, monkeypatch):
@@ -241,22 +227,19 @@ def test_requests_carry_the_adapter_of_their_policy():
     assert engine.requests == [(["a", "b"], ["tool"] * 2), (["a", "b"], [None] * 2)]
 
 
-def test_a_pool_moves_what_policies_share_once(scripted_pool, tmp_path):
+def test_a_pool_moves_all_weights_and_what_policies_share_once(scripted_pool, tmp_path):
     pool, _ = scripted_pool(caller=lambda *_: "1", echo=lambda *_: "2")
-    engine = CountingAdapterEngine()
-    sync = AdapterSync(engine, [AdapterStubPolicy(name) for name in pool.policies], tmp_path)
-    policies = {name: replace(policy, sync=sync) for name, policy in pool.policies.items()}
-    pool = replace(pool, policies=policies)
+    engines = [CountingAdapterEngine(), CountingEngine()]
+    shared = AdapterSync(engines[0], [AdapterStubPolicy(name) for name in pool.policies], tmp_path)
+    alone = WeightSync(engines[1], StubPolicy(is_trainable=True))
+    policies = {name: replace(policy, sync=shared) for name, policy in pool.policies.items()}
+    policies["alone"] = replace(policies["caller"], sync=alone)
+    policies["itself"] = replace(policies["caller"], sync=None)
+    pool = PolicyPool(policies=policies, roles=pool.roles)
     pool.release_engines()
     pool.push_weights()
-    assert engine.calls == ["release", "load", "caller 1", "echo 1"]
-
-
-@pytest.fixture
-def small_config(small_run_file):
-    from pettingllms_trainers.config.loading import load_config
-
-    return load_config(small_run_file())
+    assert engines[0].calls == ["release", "load", "caller 1", "echo 1"]
+    assert engines[1].calls == ["release", "load"]
 
 
 def test_roles_are_sampled_as_they_want(echo_env, scripted_pool, play):
@@ -267,10 +250,7 @@ def test_roles_are_sampled_as_they_want(echo_env, scripted_pool, play):
         for request in call:
             role = "echo" if b"You are the echo" in bytes(request.prompt_ids) else "caller"
             assert request.sampling == (own if role == "echo" else SamplingSettings())
-    assert {d.role: d.temperature for d in tree.decisions} == {
-        "caller": 1.0,
-        "echo": 0.3,
-    }
+    assert {d.role: d.temperature for d in tree.decisions} == {"caller": 1.0, "echo": 0.3}
 
 
 def test_adapters_are_put_into_memory_only_where_it_can_hold_them(tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from backend_toys import FakeServer, base_of, largest_gap, make_requests, token_ids
+from backend_toys import base_of, largest_gap, make_requests, token_ids
+from fake_vllm import FakeServer, choice_of
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.engines import CopiedModel
@@ -73,14 +74,7 @@ def served(policy, closing):
         )
         with lock:
             (group,) = policy.engine.generate_now([request])
-        return [
-            {
-                "token_ids": one.token_ids,
-                "logprobs": {"content": [{"logprob": value} for value in one.logprobs]},
-                "finish_reason": one.finish_reason,
-            }
-            for one in group
-        ]
+        return [choice_of(one.token_ids, one.logprobs, one.finish_reason) for one in group]
 
     limits = policy.engine.limits
     servers = [FakeServer(complete, limits.vocab_size, limits.context_length) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Runs of two processes with FSDP2 and with DeepSpeed are those of one without, up to rounding."""
+"""Runs of two processes, plain, with FSDP2 and with DeepSpeed, are those of one, up to rounding."""
 
 import importlib.metadata
 import json
@@ -8,10 +8,19 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 
 import pytest
+import tomli_w
 import torch
-from backend_toys import ALONE_ON_A_CORE, TORCHRUN, assert_same_run, run_python, saved_weights
+from backend_toys import (
+    ALONE_ON_A_CORE,
+    TORCHRUN,
+    assert_same_run,
+    figures,
+    run_python,
+    saved_weights,
+)
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, NemotronConfig, NemotronForCausalLM
 
@@ -26,11 +35,13 @@ pytestmark = [
 NUM_STEPS = 3
 RUN = ["--checkpoint.keep=9", "--loss.kl-coefficient=0.1"]
 """Also the distance from the reference, which is another one after every step."""
-CREDITS = {
-    "value": ["--algorithm.name=value"],
-    "vine": ["--algorithm.name=vine"],
-    "lockstep": ["--algorithm.name=lockstep", "--algorithm.free_share=0"],  # so that they move
-}
+VINE = ("--algorithm.name=vine",)
+LOCKSTEP = ("--algorithm.name=lockstep", "--algorithm.free_share=0")  # so that they move
+BOUND = (
+    "--optimizer.num_epochs=4", "--optimizer.completions_per_minibatch=2", "--loss.target_kl=1e-6"
+)  # fmt: skip
+SHARED = ("--roles.tool=p", "--optimizer.role_gradients")
+"""One policy plays both roles; gradients are summed over processes before they are compared."""
 LEAKING = {
     "vocab_size": 100,
     "hidden_size": 32,
@@ -42,7 +53,7 @@ LEAKING = {
     "max_position_embeddings": 64,
     "initializer_range": 0.5,
 }
-nightly, smoke = pytest.mark.nightly, pytest.mark.smoke
+nightly, smoke, slow = pytest.mark.nightly, pytest.mark.smoke, pytest.mark.slow
 
 
 def deepspeed(stage, offload="none"):
@@ -61,6 +72,10 @@ def needed(flags):
 def train(small_run_file, tmp_path_factory):
     """Return a function that trains, once for each way, and gives the directory."""
     found, config = {}, small_run_file(NUM_STEPS)
+    table = tomllib.loads(config.read_text())
+    del table["policies"]["t"]
+    of_one_policy = config.with_name("one-policy.toml")
+    of_one_policy.write_text(tomli_w.dumps(table))
 
     def call(num_processes, *flags, directory=None):
         needed(flags)
@@ -68,7 +83,8 @@ def train(small_run_file, tmp_path_factory):
         if key not in found:
             found[key] = directory or tmp_path_factory.mktemp("shards") / "run"
             launcher = [*TORCHRUN, num_processes] if num_processes > 1 else []
-            line = (config, "--output-dir", found[key], *RUN, *flags)
+            file = of_one_policy if set(SHARED) <= set(flags) else config
+            line = (file, "--output-dir", found[key], *RUN, *flags)
             run_python(*launcher, "-m", "pettingllms_trainers.cli", *line)
         return found[key]
 
@@ -84,13 +100,19 @@ def train(small_run_file, tmp_path_factory):
         pytest.param(deepspeed(3), marks=smoke),
         deepspeed(2, "optimizer"),
         deepspeed(3, "all"),
-        *((*deepspeed(2), *flags) for flags in CREDITS.values()),
+        *((*deepspeed(2), *flags) for flags in (("--algorithm.name=value",), VINE, LOCKSTEP)),
+        pytest.param(SHARED, marks=slow),
+        *(pytest.param(flags, marks=nightly) for flags in (VINE, LOCKSTEP, BOUND)),
     ],
     ids=str,
 )
 def test_two_processes_train_as_one_without(train, flags):
     plain = [flag for flag in flags if "deepspeed" not in flag and "fsdp" not in flag]
     assert_same_run(train(1, *plain), train(2, *flags), 1e-4)
+    measured = {name for _, name in figures(train(2, *flags))}
+    assert (flags == SHARED) == (
+        {"gradient/p/planner/tool/cosine", "gradient/p/tool/norm"} <= measured
+    )
 
 
 @pytest.mark.parametrize("flags", [pytest.param(FSDP, marks=nightly), deepspeed(3)], ids=str)

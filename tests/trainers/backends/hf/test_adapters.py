@@ -19,17 +19,16 @@ from transformers import AutoModelForCausalLM
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.adapters import load_model
-from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
-from pettingllms_trainers.config import EngineConfig, OptimizerConfig
+from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.sections import LoraConfig
 from pettingllms_trainers.errors import CheckpointError, GenerationError
-from pettingllms_trainers.types import (
-    Demonstration,
-    Imitation,
-)
+from pettingllms_trainers.types import Demonstration, Imitation
+
+DEMONSTRATIONS = [Demonstration((5, 6, 7), (8, 2))]
+IMITATION = Imitation(num_steps=3, batch_size=1, learning_rate=1e-2, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +90,7 @@ def test_policies_share_the_base_and_only_the_one_that_learns_changes(base):
     assert all(".policy-tool." in name for name in moved)
     assert {name.rpartition(".lora_")[2][0] for name in moved} == {"A", "B"}
     before = snapshot(base)
-    demonstrations = [Demonstration((5, 6, 7), (8, 2))]
-    imitation = Imitation(num_steps=2, batch_size=1, learning_rate=1e-2, seed=0)
-    for _ in planner.updater.imitate(demonstrations, imitation):
+    for _ in planner.updater.imitate(DEMONSTRATIONS, IMITATION):
         assert all(not p.requires_grad for p in base.model.parameters()), "between two steps"
     assert all(".policy-planner." in name for name in changed(base, before))
     assert changed(base, before)
@@ -175,24 +172,12 @@ def test_threads_take_turns(base):
     assert found == [[one] * 3 for one in expected]
 
 
-def test_gradient_checkpointing_gives_the_same_gradient(base):
-    policies = [
-        add(base, name, gradient_checkpointing=name == "checkpointed", max_grad_norm=1e9)
-        for name in ("plain", "checkpointed")
-    ]
-    groups = sample(policies[0])
-    norms = [policy.updater.update(groups).grad_norm for policy in policies]
-    assert norms[0] == pytest.approx(norms[1], rel=1e-4)
-    assert norms[0] > 0.1
-
-
 @pytest.mark.parametrize("is_trained_before", [False, True])
 def test_the_reference_is_the_policy_at_the_start_of_training(base, is_trained_before):
     """Not the bare base: a warm start, or an adapter that is trained further, is where KL is 0."""
     policy = add(base, loss={"kl_coefficient": 0.1})
     if is_trained_before:
-        imitation = Imitation(num_steps=3, batch_size=1, learning_rate=1e-2, seed=0)
-        list(policy.updater.imitate([Demonstration((5, 6, 7), (8, 2))], imitation))
+        list(policy.updater.imitate(DEMONSTRATIONS, IMITATION))
     assert policy.updater.update(sample(policy)).kl == pytest.approx(0, abs=1e-6)
     assert policy.updater.update(sample(policy, seed=1)).kl > 1e-4
 
@@ -214,19 +199,18 @@ def test_a_bfloat16_base_has_float32_adapters(directory):
     assert all(".policy-tool." in name for name in changed(base, before))
 
 
-def test_a_state_is_the_adapter_and_resume_is_bit_exact(base, directory, tmp_path):
-    straight = add(base, loss={"kl_coefficient": 0.1})
-    straight.updater.update(sample(straight))
-    straight.updater.save_state(tmp_path)
+def test_a_state_is_the_adapter(base, directory, tmp_path):
+    policy = add(base, loss={"kl_coefficient": 0.1})
+    policy.updater.update(sample(policy))
+    policy.updater.save_state(tmp_path)
     stored = torch.load(tmp_path / "state.pt", weights_only=True)
     assert all("lora_" in name for name in stored["model"])
     assert set(stored["reference"]) == set(stored["model"])
-    expected = [straight.updater.update(sample(straight, seed=seed)) for seed in (1, 2)]
     other = base_of(directory)
-    add(other, "planner", seed=5)
     again = add(other, seed=7, loss={"kl_coefficient": 0.1})
     again.updater.load_state(tmp_path)
-    assert [again.updater.update(sample(again, seed=seed)) for seed in (1, 2)] == expected
+    expected = policy.updater.update(sample(policy, seed=1))
+    assert again.updater.update(sample(again, seed=1)) == expected
     larger = TransformersPolicy(
         LoadedModel.of_adapter(other.add("big", LoraConfig(rank=8), 0)), **settings()
     )
@@ -331,18 +315,3 @@ def test_adapters_that_cannot_be_read_are_refused(base, tmp_path):
     config.write_text("{")
     with pytest.raises(InvalidArgument, match="JSON"):
         base.read("other", tmp_path)
-
-
-def test_the_optimizer_has_the_adapter_only(base):
-    policy = add(base)
-    with policy.loaded.adapter.active():
-        learner = Learner.plain(base.model, OptimizerConfig(), "float32")
-    held = sum(
-        p.numel() for group in learner.optimizer._adamw.param_groups for p in group["params"]
-    )
-    layers = sum(
-        4 * (m.in_features + m.out_features)
-        for m in base.model.modules()
-        if isinstance(m, peft.tuners.lora.Linear)
-    )
-    assert held == layers

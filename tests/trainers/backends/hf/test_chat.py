@@ -148,6 +148,13 @@ def test_no_answer_holds_a_control_token_but_the_end():
     assert end not in text
 
 
+def test_a_tokenizer_without_a_template_is_refused():
+    bare = build_tokenizer(CHARACTERS)
+    bare.chat_template = None
+    with pytest.raises(InvalidArgument, match="chat template"):
+        Chat(bare).encode(chat_of(["a"]))
+
+
 def test_arguments_of_the_template_are_stored_with_a_model(tmp_path):
     assert read_template_kwargs(tmp_path) == {}
     write_template_kwargs(tmp_path, {})

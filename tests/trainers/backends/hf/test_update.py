@@ -212,55 +212,46 @@ def test_the_distance_of_an_update_is_measured_after_its_last_step():
     assert far.update_kl > 1
 
 
-def test_mini_batches_are_of_even_size(monkeypatch):
-    policy = make_policy(completions_per_minibatch=9)
-    sizes = []
-    step = Learner.step
+@pytest.fixture
+def stepped(monkeypatch):
+    """The mini-batches of all optimizer steps."""
+    steps, step = [], Learner.step
 
     def recorded(self, groups, *arguments):
-        sizes.append(len(groups))
+        steps.append(groups)
         return step(self, groups, *arguments)
 
     monkeypatch.setattr(Learner, "step", recorded)
+    return steps
+
+
+def test_mini_batches_are_of_even_size(stepped):
+    policy = make_policy(completions_per_minibatch=9)
     policy.updater.update(sample_groups(policy, count=7))
-    assert sizes == [3, 2, 2]
+    assert list(map(len, stepped)) == [3, 2, 2]
 
 
 def test_optimizer_steps_are_of_as_many_completions_whatever_their_prompts():
     """A tree has several completions of a prompt, whole episodes one: the steps are alike."""
     policy = make_policy(completions_per_minibatch=6)
     groups = sample_groups(policy, count=12)
-    num_completions = sum(len(group.completions) for group in groups)
-    alone = [
-        replace(group, completions=(completion,))
-        for group in groups
-        for completion in group.completions
-    ]
+    alone = [replace(group, completions=(c,)) for group in groups for c in group.completions]
     assert len(alone) > 2 * len(groups)
     stats = [policy.updater.update(found) for found in (groups, alone)]
-    assert [s.num_optimizer_steps for s in stats] == [math.ceil(num_completions / 6)] * 2
-
-
-def test_a_prompt_is_one_step_at_least():
-    stats = make_policy(completions_per_minibatch=1).updater.update(sample_groups(make_policy()))
-    assert stats.num_optimizer_steps == stats.num_groups == 6
+    assert [s.num_optimizer_steps for s in stats] == [math.ceil(len(alone) / 6)] * 2
+    one = make_policy(completions_per_minibatch=1).updater.update(groups)
+    assert one.num_optimizer_steps == one.num_groups == 12, "a prompt is one step at least"
 
 
 @pytest.mark.parametrize("loss", [{}, {"kl_coefficient": 0.1, "old_logprobs": "recompute"}])
-def test_completions_of_a_prompt_can_be_spread_over_optimizer_steps(monkeypatch, loss):
-    steps = []
-    step = Learner.step
-
-    def recorded(self, groups, *arguments):
-        steps.append(
-            [(each.group.prompt_ids, c) for each in groups for c in each.group.completions]
-        )
-        return step(self, groups, *arguments)
-
-    monkeypatch.setattr(Learner, "step", recorded)
+def test_completions_of_a_prompt_can_be_spread_over_optimizer_steps(stepped, loss):
     policy = make_policy(loss=loss, completions_per_minibatch=4, spread_prompts=True)
     groups = sample_groups(policy, count=8)
     stats = policy.updater.update(groups)
+    steps = [
+        [(each.group.prompt_ids, c) for each in step for c in each.group.completions]
+        for step in stepped
+    ]
     pairs = [(group.prompt_ids, c) for group in groups for c in group.completions]
     assert sorted(map(repr, itertools.chain(*steps))) == sorted(map(repr, pairs))
     assert {len(pairs) // len(steps), -(-len(pairs) // len(steps))} >= set(map(len, steps))
@@ -429,7 +420,7 @@ def test_a_head_whose_logits_are_changed_afterwards_is_not_chunked():
     assert head.is_head_last(make_model())
 
 
-def test_logits_are_in_float32_under_bfloat16():
+def test_bfloat16_arithmetic_has_logits_and_weights_in_float32():
     policy = make_policy(precision="bfloat16")
     model = policy.loaded.model
     with learner_module.arithmetic(model, "bfloat16"):
@@ -437,6 +428,8 @@ def test_logits_are_in_float32_under_bfloat16():
     groups = sample_groups(policy)
     gap = flat(policy.updater.score(groups)) - engine_logprobs(groups)
     assert gap.abs().mean() < 0.02
+    assert policy.updater.update(groups).first_ratio_error < 0.5
+    assert model.dtype == torch.float32
 
 
 def test_a_rounded_engine_is_not_the_denominator_of_ratios():
@@ -449,14 +442,6 @@ def test_a_rounded_engine_is_not_the_denominator_of_ratios():
     assert stats.engine_gap_mean == pytest.approx(0.05, abs=0.03)
     plain = make_policy().updater.update(sample_groups(make_policy()))
     assert plain.engine_gap_mean == 0, "not needed in float32"
-
-
-def test_bfloat16_arithmetic_learns_with_float32_weights():
-    policy = make_policy(precision="bfloat16")
-    groups = sample_groups(policy)
-    stats = policy.updater.update(groups)
-    assert stats.first_ratio_error < 0.5
-    assert policy.loaded.model.dtype == torch.float32
 
 
 @pytest.mark.gpu

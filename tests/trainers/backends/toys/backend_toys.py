@@ -1,15 +1,10 @@
 """Small models, samples of them and runs in several processes, for the tests of all backends."""
 
-import contextlib
-import json
 import os
 import random
 import subprocess
 import sys
-import threading
-import time
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
@@ -196,8 +191,8 @@ def largest_gap(model, requests, answers):
     return greatest
 
 
-def run_python(*arguments, **variables):
-    """Run a Python process to its end, which must be a success."""
+def run_python(*arguments, fails=False, **variables):
+    """Run a Python process to its end, which must be a success unless it is to fail."""
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         env={**os.environ, **ALONE_ON_A_CORE, **variables},
@@ -206,7 +201,7 @@ def run_python(*arguments, **variables):
         timeout=500,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert (done.returncode != 0) == fails, done.stdout[-3000:] + done.stderr[-3000:]
     return done
 
 
@@ -236,93 +231,3 @@ def saved_weights(directory):
         for path in sorted(directory.glob("policies/*/model.safetensors"))
         for name, weight in load_file(path).items()
     }
-
-
-class FakeServer(ThreadingHTTPServer):
-    """Speaks vLLM's routes: answers every request by `complete`, unless its `script` says more.
-
-    Args:
-        complete: From the body of a request to its choices; None: each is the token `a`.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, complete=None, vocab_size=V, context=64):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        self.complete = complete or (lambda body: [_A_CHOICE] * body["sampling_params"]["n"])
-        self.calls, self.script, self.version = [], {}, "default"
-        self.settings = {
-            "logprobs_mode": "processed_logprobs",
-            "max_model_len": context,
-            "vocab_size": vocab_size,
-            "max_loras": 3,
-            "max_lora_rank": 16,
-        }
-
-    def handle_error(self, request, client_address):
-        """Say nothing: clients go away when a request is refused."""
-
-    def answer(self, route, body):
-        """Return status and content; a script's value may be a list of one answer after another."""
-        scripted = self.script.get(route)
-        if isinstance(scripted, list):
-            scripted = scripted.pop(0) if scripted else None
-        if scripted is not None:
-            return scripted
-        if route == "/collective_rpc" and body["method"] == "describe_for_trainer":
-            return 200, {"results": [self.settings]}
-        if route == "/update_weight_version":
-            self.version = body["new_version"]
-        if route == "/inference/v1/generate":
-            spans = {"weight_versions": [{"version": self.version, "start": 0}]}
-            return 200, {"choices": [one | spans for one in self.complete(body)]}
-        return 200, {"success": True}
-
-    @contextlib.contextmanager
-    def running(self):
-        """Answer for as long as the context lasts."""
-        thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            with self:
-                yield self
-                self.shutdown()
-        finally:
-            thread.join()
-
-
-_A = TOKENIZER.convert_tokens_to_ids("a")
-_A_CHOICE = {
-    "token_ids": [_A, TOKENIZER.eos_token_id],
-    "logprobs": {"content": [{"logprob": -0.5}, {"logprob": -0.25}]},
-    "finish_reason": "stop",
-}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: FakeServer
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
-        self.server.calls.append((self.path, body))
-        self._send(*self.server.answer(self.path, body))
-
-    def do_GET(self):
-        self._send(*self.server.answer(self.path, None))
-
-    def _send(self, status, content):
-        if status == 0:  # break the connection off
-            self.close_connection = True
-            return
-        while status < 0:  # a byte now and then, until the client leaves
-            self.wfile.write(b"x")
-            time.sleep(0.05)
-        data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *arguments):
-        """Say nothing."""

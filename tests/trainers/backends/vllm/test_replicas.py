@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from backend_toys import TOKENIZER, FakeServer, make_requests
+from backend_toys import TOKENIZER, V, make_requests
+from fake_vllm import FakeServer, choice_of
 from safetensors.torch import load_file
 
 from pettingllms_trainers.backends.vllm import handover
@@ -21,13 +22,17 @@ from pettingllms_trainers.errors import ConfigError, GenerationError
 
 @pytest.fixture
 def servers(monkeypatch):
-    """Three servers."""
+    """Three servers, which write the letter a and end."""
     monkeypatch.setattr(vllm_server, "_PAUSE_S", 0.0)
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(FakeServer().running()) for _ in range(3)]
+        yield [stack.enter_context(FakeServer(written, V, 64).running()) for _ in range(3)]
 
 
 END, A = TOKENIZER.eos_token_id, TOKENIZER.convert_tokens_to_ids("a")
+
+
+def written(body):
+    return [choice_of([A, END], [-0.5, -0.25])] * body["sampling_params"]["n"]
 
 
 def connect(servers, adapters=(0, 0), **settings):

@@ -1,43 +1,29 @@
-"""Several processes that do the work of one: exchange, shares, the same run at the end."""
+"""Several processes that do the work of one: exchange, shares, who sees which GPU."""
 
 import json
 import os
 import signal
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
-import tomli_w
 import torch
-from safetensors.torch import load_file
+from backend_toys import TORCHRUN, run_python
 
-from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, RankError
 from pettingllms_trainers.ranks import Ranks, StopRequest, joined_ranks
 from pettingllms_trainers.runs.machines import open_machines
-from pettingllms_trainers.runs.metrics import is_timing
-
-PROGRAMS = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())
 
 
-def launch(*arguments, num_processes=2, check=True):
-    """Start processes with torchrun; return what they did."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*command, "--nproc-per-node", str(num_processes), *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert not check or done.returncode == 0, done.stderr[-3000:]
-    return done
+PROGRAMS = tomllib.loads((Path(__file__).parents[1] / "programs.toml").read_text())
+
+
+def launch(folder, program, *arguments, num_processes=2, **options):
+    """Start processes with torchrun that run a program; return what they did."""
+    (folder / "script.py").write_text(PROGRAMS[program])
+    return run_python(*TORCHRUN, num_processes, folder / "script.py", *arguments, **options)
 
 
 def test_one_process_is_all_there_is():
@@ -56,8 +42,7 @@ def test_one_process_is_all_there_is():
 def test_processes_exchange_values_and_see_their_own_gpu_only(tmp_path, monkeypatch):
     """Before CUDA starts: vLLM and DeepSpeed take the first GPU that they see."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,3")
-    (tmp_path / "exchange.py").write_text(PROGRAMS["exchange"])
-    launch(tmp_path / "exchange.py", tmp_path)
+    launch(tmp_path, "exchange", tmp_path)
     for rank in range(2):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
         assert found == {
@@ -73,14 +58,11 @@ def test_processes_exchange_values_and_see_their_own_gpu_only(tmp_path, monkeypa
 
 
 def test_threads_that_still_hold_tensors_do_not_abort_the_end(tmp_path):
-    (tmp_path / "end.py").write_text(PROGRAMS["end"])
-    launch(tmp_path / "end.py", num_processes=4)
+    launch(tmp_path, "end", num_processes=4)
 
 
 def test_the_end_of_one_process_ends_all_with_the_reason(tmp_path):
-    (tmp_path / "failure.py").write_text(PROGRAMS["failure"])
-    done = launch(tmp_path / "failure.py", check=False)
-    assert done.returncode != 0
+    done = launch(tmp_path, "failure", fails=True)
     assert "rank 1 has a problem" in done.stderr
 
 
@@ -122,16 +104,14 @@ def test_the_second_process_hides_all_gpus_but_its_own(monkeypatch, visible, aft
 
 def test_a_worker_that_is_masked_keeps_its_gpus(tmp_path, monkeypatch):
     """Ray shows a worker the GPUs over which its engine spreads; one of them is not enough."""
-    (tmp_path / "seen.py").write_text(PROGRAMS["seen"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
-    seen = launch(tmp_path / "seen.py", "masked").stdout.strip()
+    seen = launch(tmp_path, "seen", "masked").stdout.strip()
     assert seen == str([("4,5", "0", 0), ("4,5", "1", 1)])
 
 
 def test_weights_for_engines_are_written_once_per_machine(tmp_path):
     """Eight processes with 15 GiB each would not fit into the memory of their machine."""
-    (tmp_path / "shared.py").write_text(PROGRAMS["shared"])
-    launch(tmp_path / "shared.py", tmp_path)
+    launch(tmp_path, "shared", tmp_path)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first[:2] == second[:2] == [first[0], 1]
     assert not first[2], "whoever has written them removes them when all have read"
@@ -153,52 +133,6 @@ def test_a_number_of_processes_without_a_launcher_is_told(monkeypatch, capsys):
         joined_ranks().__enter__()
     assert main(["no-such-file.toml"]) == 2
     assert "rank ?: ConfigError: no run file" in capsys.readouterr().err
-
-
-_VINE = ("--algorithm.name=vine",)
-_LOCKSTEP = ("--algorithm.name=lockstep", "--algorithm.free_share=0")  # untested: episodes move
-_BOUND = (
-    "--optimizer.num_epochs=4", "--optimizer.completions_per_minibatch=2", "--loss.target_kl=1e-6"
-)  # fmt: skip
-_SHARED = ("--roles.tool=p", "--optimizer.role_gradients")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "keys",
-    [
-        pytest.param(_SHARED, id="tree of one policy"),
-        pytest.param(_VINE, id="vine", marks=pytest.mark.nightly),
-        pytest.param(_LOCKSTEP, id="lockstep", marks=pytest.mark.nightly),
-        pytest.param(_BOUND, id="bounded update", marks=pytest.mark.nightly),
-    ],
-)
-def test_two_processes_train_as_one(small_run_file, tmp_path, keys):
-    """Plain data parallel training, with an uneven number of levels and groups.
-
-    Train in this process, into `one`, and in two processes, into `two`.
-    """
-    table = tomllib.loads(small_run_file(2).read_text())
-    if keys == _SHARED:
-        del table["policies"]["t"]
-    (tmp_path / "run.toml").write_text(tomli_w.dumps(table))
-    arguments = [str(tmp_path / "run.toml"), *keys, "--output-dir"]
-    assert main([*arguments, str(tmp_path / "one")]) == 0
-    launch("-m", "pettingllms_trainers.cli", *arguments, tmp_path / "two")
-    one, two = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
-    roles = {"gradient/p/planner/tool/cosine", "gradient/p/tool/norm"}
-    assert (roles <= set(one[1])) == (keys == _SHARED), "summed before they are compared"
-    for before, after in zip(one, two, strict=True):
-        assert set(before) == set(after)
-        for key in before:
-            if not is_timing(key):
-                assert after[key] == pytest.approx(before[key], rel=1e-3, abs=1e-4), key
-    for policy in table["policies"]:
-        path = f"policies/{policy}/model.safetensors"
-        weights, other = load_file(tmp_path / "one" / path), load_file(tmp_path / "two" / path)
-        assert set(weights) == set(other)
-        for key in weights:
-            torch.testing.assert_close(weights[key], other[key], rtol=1e-3, atol=1e-5)
 
 
 def test_a_signal_is_answered_at_once_by_the_main_rank(capfd):
