@@ -56,7 +56,7 @@ class StubPolicy:
     is_sharded = False
 
     def __init__(self, *, is_trainable, adapter=None):
-        self.engine, self.exporter = object(), self
+        self.engine = object()
         self.updater = object() if is_trainable else None
         self.loaded = SimpleNamespace(adapter=adapter)
 
@@ -84,8 +84,9 @@ def test_a_kind_of_engine_is_a_row_and_a_module(small_config, monkeypatch):
     """What a run asks of an engine follows from the row; its module starts it."""
     started = []
 
-    def build_engine(config, loaded, *, has_own_process, **room):
-        started.append((config.engine.kind, loaded, has_own_process, room["max_adapters"]))
+    def build_engine(spec):
+        kind = spec.config.engine.kind
+        started.append((kind, spec.loaded, spec.has_own_process, spec.max_adapters))
         return CountingEngine()
 
     module = ModuleType("an_engine_of_a_third_party")

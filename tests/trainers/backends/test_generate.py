@@ -40,7 +40,7 @@ def bare_base(directory, policy):
 def copied(directory, policy):
     engine = CopiedModel(policy.loaded, EngineConfig())
     assert engine.needs_weights
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     return engine
 
 
@@ -49,7 +49,7 @@ def in_process(directory, policy, **options):
     engine = InProcessVLLM(
         directory, policy.loaded.tokenizer, stop_ids=policy.loaded.stop_ids, config=VLLM, **options
     )
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     return engine
 
 

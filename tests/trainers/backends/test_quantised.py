@@ -86,7 +86,7 @@ def test_weights_that_are_quantised_again_stay_as_they_are(directory, tmp_path, 
 
 def test_a_merged_model_is_the_policy_that_was_trained(directory, tmp_path):
     policy = adapter_of(base_of(directory, is_quantised=True))
-    policy.exporter.save_merged(tmp_path)
+    policy.save_merged(tmp_path)
     merged = LoadedModel.from_pretrained(tmp_path, precision="float32", is_trained=False)
     ids = torch.arange(4, 24)[None]
     with torch.no_grad(), policy.loaded.active():

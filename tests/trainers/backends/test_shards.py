@@ -241,7 +241,7 @@ with joined_ranks() as ranks:
         own = dict(load(directory, "cpu").model.named_parameters())
 
         def is_same():
-            found = [torch.equal(w, own[name]) for name, w in policy.exporter.named_weights()]
+            found = [torch.equal(w, own[name]) for name, w in policy.named_weights()]
             return all(found) and len(found) == len(own)
 
         same = [is_same()]

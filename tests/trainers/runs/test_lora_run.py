@@ -174,7 +174,7 @@ def test_policies_share_their_base(config):
 
 def test_a_merged_policy_is_an_ordinary_directory(config, tmp_path):
     policy = build_policies(config(*LORA))["t"]
-    policy.exporter.save_merged(tmp_path / "merged")
+    policy.save_merged(tmp_path / "merged")
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "merged").config.hidden_size == 16
     assert AutoTokenizer.from_pretrained(tmp_path / "merged").chat_template
 

@@ -19,7 +19,7 @@ from pettingllms_trainers.backends.hf.adapters import Adapter, AdapterBase
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import NewLearner, TransformersPolicy
-from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
+from pettingllms_trainers.backends.hf.tiny import build_policy
 from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.root import learning_rates
@@ -212,21 +212,8 @@ def _source(policy: PolicyConfig, seed: int) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
         model = Path(folder) / TINY
         with whole_directory(model) as partial:  # a full disk is then an error of the system
-            _build_tiny(partial, policy, seed)
+            build_policy(partial, policy, seed)
         yield str(model)
-
-
-def _build_tiny(folder: Path, policy: PolicyConfig, seed: int) -> Path:
-    return build_tiny(
-        folder,
-        vocabulary=tuple(dict.fromkeys(policy.vocabulary)) or CHARACTERS,
-        hidden_size=policy.hidden_size,
-        num_layers=policy.num_layers,
-        num_heads=policy.num_heads,
-        max_length=policy.max_length,
-        init_std=policy.init_std,
-        seed=seed,
-    )
 
 
 def _device(config: Config, ranks: Ranks) -> torch.device:

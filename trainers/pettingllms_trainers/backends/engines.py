@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,74 +21,18 @@ from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.model import LoadedModel, use_float32_head
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.self_check import check_model
+from pettingllms_trainers.backends.protocols import (
+    EngineBuilder,
+    EngineSpec,
+    EngineWithWeights,
+    TakesWeights,
+)
 from pettingllms_trainers.backends.vllm.handover import MEMORY_FILES
 from pettingllms_trainers.config import Config, EngineConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.protocols import Generate, Sync
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import GenerateRequest, TokenCompletion
-
-
-class TakesWeights(Generate, Protocol):
-    """An engine that has a copy of the weights."""
-
-    @property
-    def needs_weights(self) -> bool:
-        """Whether it, or a part of it, lacks the weights that were loaded last."""
-        ...
-
-    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Replace the weights; nothing that was computed with the old ones is used again."""
-        ...
-
-    def release(self) -> None:
-        """Free what an update may need."""
-        ...
-
-
-class EngineWithWeights(TakesWeights, Protocol):
-    """An engine that has a copy of the weights, and room for adapters."""
-
-    def load_adapter(self, name: str, directory: Path) -> None:
-        """Load a LoRA adapter, or replace it; the directory stays until it is replaced."""
-        ...
-
-    async def generate_with(
-        self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
-    ) -> list[list[TokenCompletion]]:
-        """Generate, each request with an adapter that was loaded, or None."""
-        ...
-
-
-class EngineBuilder(Protocol):
-    """Starts an engine; the module of every kind that has a copy of the weights has one."""
-
-    def __call__(
-        self,
-        config: Config,
-        loaded: LoadedModel,
-        *,
-        endpoints: Sequence[str],
-        ranks: Ranks,
-        has_own_process: bool,
-        max_adapters: int,
-        max_adapter_rank: int,
-    ) -> EngineWithWeights:
-        """An engine for a model.
-
-        Args:
-            config: The run's configuration.
-            loaded: The model that learns; its weights come later, by `load_weights`.
-            endpoints: Where it listens, of a kind that is not local.
-            ranks: The processes that train together.
-            has_own_process: Whether it computes outside this process, of a kind that is local.
-            max_adapters: LoRA adapters that can be loaded; 0: none.
-            max_adapter_rank: Highest rank of an adapter.
-
-        Raises:
-            ConfigError: It cannot be started or reached.
-        """
-        ...
 
 
 class WeightSync:
@@ -100,7 +44,7 @@ class WeightSync:
     """
 
     def __init__(self, engine: TakesWeights, policy: TransformersPolicy) -> None:
-        self._engine, self._exporter = engine, policy.exporter
+        self._engine, self._policy = engine, policy
         self._is_trained = policy.updater is not None
 
     def release(self) -> None:
@@ -109,7 +53,7 @@ class WeightSync:
     def push(self) -> None:
         # A frozen policy moves once, unless a server was started again.
         if self._is_trained or self._engine.needs_weights:
-            self._engine.load_weights(self._exporter.named_weights())
+            self._engine.load_weights(self._policy.named_weights())
 
 
 class AdapterSync:
@@ -143,7 +87,7 @@ class AdapterSync:
         # Asked once: loading changes the answer.
         is_new = self._engine.needs_weights
         if is_new:
-            self._engine.load_weights(self._policies[0].exporter.named_weights())
+            self._engine.load_weights(self._policies[0].named_weights())
         for policy in self._policies:
             if is_new or policy.updater is not None:
                 self._push(policy.loaded.adapter)
@@ -242,13 +186,15 @@ def _shared(
     lora_ranks = [adapter.rank for adapter in adapters.values() if adapter.rank]
     build_engine: EngineBuilder = import_module(config.engine.can.module).build_engine
     engine = build_engine(
-        config,
-        policies[first].loaded,
-        endpoints=config.policies[first].endpoints,
-        max_adapters=len(lora_ranks),
-        max_adapter_rank=max(lora_ranks, default=0),
-        ranks=ranks,
-        has_own_process=has_own_process,
+        EngineSpec(
+            config,
+            policies[first].loaded,
+            endpoints=config.policies[first].endpoints,
+            ranks=ranks,
+            has_own_process=has_own_process,
+            max_adapters=len(lora_ranks),
+            max_adapter_rank=max(lora_ranks, default=0),
+        )
     )
     if not adapters:
         return {first: (engine, WeightSync(engine, policies[first]))}

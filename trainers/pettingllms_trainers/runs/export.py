@@ -107,6 +107,6 @@ def _write(config: Config, name: str, state: Path, directory: Path, *, is_merged
     # Inside, files name the final place: an adapter says where its base model is.
     with whole_directory(directory) as partial:
         if is_merged:
-            policy.exporter.save_merged(partial)
+            policy.save_merged(partial)
         else:
-            policy.exporter.save_pretrained(partial, final=directory)
+            policy.save_pretrained(partial, final=directory)

@@ -223,7 +223,7 @@ def test_a_state_is_the_adapter(base, directory, tmp_path):
 def test_a_saved_adapter_is_loaded_by_peft_and_trained_further(base, directory, tmp_path):
     add(base, "planner", seed=5)
     policy = add(base, lora={"targets": ("q_proj", "down_proj")})
-    policy.exporter.save_pretrained(tmp_path)
+    policy.save_pretrained(tmp_path)
     with policy.loaded.adapter.active():
         expected = logits(base.model)
     assert not torch.allclose(expected, logits(base.model), atol=0.1)
@@ -245,7 +245,7 @@ def test_a_saved_adapter_is_loaded_by_peft_and_trained_further(base, directory, 
 def test_a_base_that_nobody_else_has_is_saved_with_the_adapter(directory, tmp_path):
     base = base_of(directory, is_stored=False)
     policy = add(base)
-    policy.exporter.save_pretrained(tmp_path / "first")
+    policy.save_pretrained(tmp_path / "first")
     loaded = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "first")
     with policy.loaded.adapter.active():
         torch.testing.assert_close(logits(loaded), logits(base.model), rtol=0, atol=1e-5)
@@ -256,7 +256,7 @@ def test_a_base_that_nobody_else_has_is_saved_with_the_adapter(directory, tmp_pa
 
 def test_an_adapter_may_have_its_own_chat_template(base, tmp_path):
     policy = add(base)
-    policy.exporter.save_pretrained(tmp_path)
+    policy.save_pretrained(tmp_path)
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0]['content'] }}!")
     own = TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig())
     messages = [{"role": "user", "content": "hi"}]
@@ -268,7 +268,7 @@ def test_a_merged_policy_is_an_ordinary_model(base, tmp_path):
     add(base, "planner", seed=5)
     policy = add(base)
     before = snapshot(base)
-    policy.exporter.save_merged(tmp_path)
+    policy.save_merged(tmp_path)
     assert not changed(base, before)
     with policy.loaded.adapter.active():
         expected = logits(base.model)
@@ -289,7 +289,7 @@ def test_targets_that_engines_cannot_have_are_refused(base, targets):
 
 def test_adapters_that_cannot_be_read_are_refused(base, tmp_path):
     policy = add(base)
-    policy.exporter.save_pretrained(tmp_path)
+    policy.save_pretrained(tmp_path)
     config = tmp_path / "adapter_config.json"
     text = config.read_text()
     for name, special in (

@@ -105,9 +105,7 @@ def test_arguments_of_the_template_come_with_the_directory(model_folder, tmp_pat
     prompt = chat.encode([{"role": "user", "content": "one"}])
     assert chat.tokenizer.decode(prompt) == "think"
     again = tmp_path / "again"
-    TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig()).exporter.save_pretrained(
-        again
-    )
+    TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig()).save_pretrained(again)
     assert read_template_kwargs(again) == {"enable_thinking": True}
 
 

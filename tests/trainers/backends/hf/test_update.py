@@ -389,7 +389,7 @@ def test_dropout_is_off_while_learning_and_kept_in_the_saved_configuration(tmp_p
     config = LlamaConfig(**SIZES, attention_dropout=0.5)
     policy = make_policy(config, gradient_checkpointing=True)
     assert policy.updater.update(sample_groups(policy)).first_ratio_error < 1e-4
-    policy.exporter.save_pretrained(tmp_path)
+    policy.save_pretrained(tmp_path)
     assert AutoModelForCausalLM.from_pretrained(tmp_path).config.attention_dropout == 0.5
 
 
@@ -448,7 +448,7 @@ def test_a_rounded_engine_is_not_the_denominator_of_ratios():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_same_on_a_gpu(precision, tmp_path):
-    make_policy().exporter.save_pretrained(tmp_path)
+    make_policy().save_pretrained(tmp_path)
     policy = TransformersPolicy.from_pretrained(
         tmp_path,
         engine=EngineConfig(precision=precision),

@@ -45,13 +45,16 @@ def check_ranks(machine, number):
     assert machine.cards_of("context", "weights") == [("0", str(rank)) for rank in range(number)]
 
 
-def test_each_rank_has_its_own_card_from_its_first_question_on(machine, line):
+@pytest.mark.parametrize(
+    "number", [2, pytest.param(8, marks=[pytest.mark.nightly, pytest.mark.slow])]
+)
+def test_each_rank_has_its_own_card_from_its_first_question_on(machine, line, number):
     """A device that is asked for before the mask is everybody's first: all engines land there."""
-    simulated = machine(2)
-    simulated.run(*TORCHRUN, 2, "--standalone", *line, *VLLM, *SHORT)
-    check_ranks(simulated, 2)
+    simulated = machine(number)
+    simulated.run(*TORCHRUN, number, "--standalone", *line, *VLLM, *SHORT)
+    check_ranks(simulated, number)
     # Two engines of a rank have processes of their own, on its card.
-    assert simulated.cards_of("engine") == sorted([("0", "0"), ("0", "1")] * 2)
+    assert simulated.cards_of("engine") == sorted([("0", str(card)) for card in range(number)] * 2)
     asked = {e["what"] for e in simulated.entries if e["what"].startswith("connect")}
     assert asked == {"connect cpu:gloo,cuda:nccl"}
 
@@ -101,14 +104,6 @@ def test_one_engine_spreads_over_four_cards_beside_the_trainer(machine, line):
     assert set(simulated.cards_of("engine")) == {("0", str(card)) for card in range(4)}
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_eight_ranks_on_eight_cards(machine, line):
-    simulated = machine(8)
-    simulated.run(*TORCHRUN, 8, "--standalone", *line, *VLLM)
-    check_ranks(simulated, 8)
-
-
 def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -150,7 +145,7 @@ def test_servers_hold_their_cards_and_the_trainer_its_own(machine, line, model_d
     for url in urls:
         _wait(url)
     with_one_policy(line, model=model, endpoints=urls)
-    simulated.run(*line, "--engine.kind", "vllm_server", CUDA_VISIBLE_DEVICES="0")
+    simulated.run(*line, "--engine.kind", "vllm_server", "--trust", CUDA_VISIBLE_DEVICES="0")
     simulated.check()
     assert simulated.cards_of("server") == [("0", "1"), ("0", "2")]
     assert simulated.cards_of("weights") == [("0", "0")]

@@ -55,7 +55,7 @@ def engine(policy, model_directory):
     engine = start(model_directory(0), policy)
     with pytest.raises(GenerationError, match="load_weights"):
         generate(engine, [])
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     return engine
 
 
@@ -69,7 +69,7 @@ def test_new_weights_are_used_at_once_and_only_they(engine, policy, model_direct
     requests = make_requests(6, seed=3, lengths=(60, 100))
     generate(engine, requests)
     for new, old in ((other, policy), (policy, other)) * 2:
-        engine.load_weights(new.exporter.named_weights())
+        engine.load_weights(new.named_weights())
         completions = generate(engine, requests)
         assert largest_gap(new.loaded.model, requests, completions) < 1e-4
         assert largest_gap(old.loaded.model, requests, completions) > 1
@@ -82,7 +82,7 @@ def test_new_weights_go_on_with_what_is_being_written(policy, model_directory, h
     engine = start(
         model_directory(0), policy, is_continuous=True, has_own_process=has_own_process, stop_ids=()
     )
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     requests = make_requests(3, seed=3, candidates=(2,), max_completion_tokens=150)
     steps, step = [], engine.llm.llm_engine.step
 
@@ -103,7 +103,7 @@ def test_new_weights_go_on_with_what_is_being_written(policy, model_directory, h
 
     with asyncio.Runner() as runner:
         task = runner.run(begin())
-        engine.load_weights(other.exporter.named_weights())
+        engine.load_weights(other.named_weights())
         found = runner.run(end(task))
     (swap,) = {swap for group in found for one in group for swap in one.swaps}
     assert 0 < swap < 150
@@ -161,7 +161,7 @@ def test_what_nobody_waits_for_is_not_written_to_its_end(engine, monkeypatch):
 
 def test_weights_of_another_model_are_refused(model_directory, policy):
     engine = start(model_directory(0), policy)
-    wrong = [(name, torch.zeros(3)) for name, _ in policy.exporter.named_weights()]
+    wrong = [(name, torch.zeros(3)) for name, _ in policy.named_weights()]
     with pytest.raises(GenerationError, match="load_weights failed"):
         engine.load_weights(iter(wrong))
     assert engine.needs_weights
@@ -197,7 +197,7 @@ def main(directory, parts, engines):
             has_own_process=parts == "1",
         )
         kept.append(engine)
-        engine.load_weights(policy.exporter.named_weights())
+        engine.load_weights(policy.named_weights())
         found = asyncio.run(engine.generate(requests))
         print(token_ids(found), flush=True)
         print(largest_gap(policy.loaded.model, requests, found), flush=True)
@@ -281,7 +281,7 @@ class SleepingLLM:
 def test_memory_is_given_back_while_policies_are_updated(model_directory, policy, monkeypatch):
     """The weights come back first, then the cache: both at once might not fit beside the update."""
     engine = start(model_directory(0), policy)
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     llm = SleepingLLM(engine.llm)
     engine.release()
     assert not engine.needs_weights, "sleep is not wanted"
@@ -293,7 +293,7 @@ def test_memory_is_given_back_while_policies_are_updated(model_directory, policy
     assert llm.calls == ["sleep 2"]
     with pytest.raises(GenerationError, match="while it sleeps"):
         generate(engine, make_requests(1))
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     assert llm.calls[1:] == [
         "empty cache", "wake up weights", "collective_rpc", "llm_engine",
         "empty cache", "wake up kv_cache", "reset_prefix_cache",
@@ -304,7 +304,7 @@ def test_memory_is_given_back_while_policies_are_updated(model_directory, policy
 def test_every_request_has_its_own_adapter(policy, model_directory, saved_adapter):
     """Rows with and without adapter in one batch; an adapter and the base change in place."""
     engine = start(model_directory(0), policy, max_adapters=2, max_adapter_rank=8)
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     made = [saved_adapter(seed) for seed in (1, 2, 3)]
     engine.load_adapter("tool", made[0][0])
     engine.load_adapter("planner", made[1][0])
@@ -329,7 +329,7 @@ def test_every_request_has_its_own_adapter(policy, model_directory, saved_adapte
     llm = SleepingLLM(engine.llm)
     engine.llm, engine._can_sleep = llm, True
     engine.release()
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     assert llm.calls.count("llm_engine") == 3, "two adapters, and the name of the weights"
     assert max(gaps(models | {"tool": made[2][1]})) < 1e-4
     with pytest.raises(InvalidArgument, match="one of 2 adapters"):

@@ -149,7 +149,7 @@ def test_new_weights_reach_all_servers(connect, policy, model_directory):
     assert largest_gap(policy.loaded.model, requests, generate(engine, requests)) > 1
     assert engine.needs_weights
     for new, old in ((policy, other), (other, policy), (policy, other)):
-        engine.load_weights(new.exporter.named_weights())
+        engine.load_weights(new.named_weights())
         completions = generate(engine, requests)
         assert largest_gap(new.loaded.model, requests, completions) < 1e-4
         assert largest_gap(old.loaded.model, requests, completions) > 1
@@ -164,8 +164,8 @@ def test_weights_of_somebody_else_are_noticed(connect, policy):
     """Two runs on one server: the first must not train on what the second's weights write."""
     ours, theirs = connect(), connect()
     requests = make_requests(4)
-    ours.load_weights(policy.exporter.named_weights())
-    theirs.load_weights(policy.exporter.named_weights())
+    ours.load_weights(policy.named_weights())
+    theirs.load_weights(policy.named_weights())
     with pytest.raises(GenerationError, match=r"no vLLM server is left .*its weights are"):
         generate(ours, requests)
     assert generate(theirs, requests)
@@ -173,7 +173,7 @@ def test_weights_of_somebody_else_are_noticed(connect, policy):
 
 def test_requests_name_an_adapter(connect, policy, saved_adapter):
     engine = connect()
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     requests = make_requests(6, seed=23, lengths=(40, 60))
     for seed in (1, 2):
         directory, model = saved_adapter(seed)
@@ -214,12 +214,12 @@ def test_servers_drive_a_training_run(
 def test_servers_that_hang_or_die_are_taken_out(connect, servers, policy, caplog):
     """The second server is gone afterwards."""
     engine = connect(timeout_s=20)
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     requests = make_requests(12, seed=31, max_completion_tokens=40)
     expected = token_ids(generate(engine, requests))
 
     engine = connect(timeout_s=4)
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     servers[1].signal(signal.SIGSTOP)
     try:
         assert token_ids(generate(engine, requests)) == expected
@@ -229,7 +229,7 @@ def test_servers_that_hang_or_die_are_taken_out(connect, servers, policy, caplog
     assert engine.needs_weights
 
     engine = connect(timeout_s=20)  # it is awake again and comes back with new weights
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     assert not engine.needs_weights
 
     async def kill_meanwhile():
@@ -242,7 +242,7 @@ def test_servers_that_hang_or_die_are_taken_out(connect, servers, policy, caplog
     assert token_ids(completions) == expected
     assert largest_gap(policy.loaded.model, requests, completions) < 1e-4
     assert engine.needs_weights
-    engine.load_weights(policy.exporter.named_weights())
+    engine.load_weights(policy.named_weights())
     assert token_ids(generate(engine, requests)) == expected
 
 
@@ -250,7 +250,7 @@ def test_weights_that_do_not_fit_take_servers_out(connect, servers, policy):
     """Last: vLLM cannot be used after a load that failed half-way."""
     engine = connect(servers[:1])
     with pytest.raises(GenerationError, match=r"no vLLM server has taken .*collective_rpc"):
-        engine.load_weights((name, torch.zeros(3)) for name, _ in policy.exporter.named_weights())
+        engine.load_weights((name, torch.zeros(3)) for name, _ in policy.named_weights())
     with pytest.raises(GenerationError, match=r"no vLLM server is left .*Start them again"):
         generate(engine, make_requests(3))
     with pytest.raises(ConfigError, match=r"cannot be used .*Start it with: .*python -m vllm"):

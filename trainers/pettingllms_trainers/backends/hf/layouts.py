@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -206,6 +207,13 @@ _CHUNK = 64
 """Tokens of each completion that attend at once on a CPU; measured."""
 
 
+class _KeysValues(NamedTuple):
+    """What queries attend, ``[R, S, J, D]`` each, padded."""
+
+    keys: Tensor
+    values: Tensor
+
+
 class PackedLayout:
     """All prompts one after the other, then all completions; these see their prompt and themselves.
 
@@ -238,33 +246,26 @@ class PackedLayout:
     ) -> Tensor:
         # The flat row is [prompt tokens | completion tokens]; they attend differently.
         prompts, completions, split = self.prompts, self.completions, self.prompts.total
-        keys, values = prompts.pad(key[:split]), prompts.pad(value[:split])
-        seen = prompts.unpad(causal_attention(prompts.pad(query[:split]), keys, values, window))
+        shared = _KeysValues(prompts.pad(key[:split]), prompts.pad(value[:split]))
+        seen = prompts.unpad(causal_attention(prompts.pad(query[:split]), *shared, window))
         if completions is None:
             return seen
-        own_keys, own_values = completions.pad(key[split:]), completions.pad(value[split:])
+        own = _KeysValues(completions.pad(key[split:]), completions.pad(value[split:]))
         own_query = completions.pad(query[split:])
         if completions.length <= _SPLIT_LENGTH:
-            mask = self._mask(completions, window)
-            output = self._split(own_query, own_keys, own_values, keys, values, mask)
+            output = self._split(own_query, own, shared, self._mask(completions, window))
         else:
             added = self._added(completions, window, query.dtype)
-            output = self._copied(own_query, own_keys, own_values, keys, values, added)
+            output = self._copied(own_query, own, shared, added)
         return torch.cat([seen, completions.unpad(output)])
 
     def _copied(
-        self,
-        query: Tensor,
-        own_keys: Tensor,
-        own_values: Tensor,
-        prompt_keys: Tensor,
-        prompt_values: Tensor,
-        added: Tensor,
+        self, query: Tensor, own: _KeysValues, prompts: _KeysValues, added: Tensor
     ) -> Tensor:
         """``[C, T, H, D]`` with a copy of the prompt's keys for each completion."""
-        keys = torch.cat([prompt_keys[self._owners], own_keys], 1)  # [C, P + T, J, D]
-        values = torch.cat([prompt_values[self._owners], own_values], 1)
-        length, prompt_length = query.shape[1], prompt_keys.shape[1]
+        keys = torch.cat([prompts.keys[self._owners], own.keys], 1)  # [C, P + T, J, D]
+        values = torch.cat([prompts.values[self._owners], own.values], 1)
+        length, prompt_length = query.shape[1], prompts.keys.shape[1]
         size = _CHUNK if query.is_cpu else length
         outputs: list[Tensor] = []
         for start in range(0, length, size):
@@ -277,27 +278,19 @@ class PackedLayout:
             )
         return torch.cat(outputs, 1)
 
-    def _split(
-        self,
-        query: Tensor,
-        own_keys: Tensor,
-        own_values: Tensor,
-        prompt_keys: Tensor,
-        prompt_values: Tensor,
-        mask: Tensor,
-    ) -> Tensor:
+    def _split(self, query: Tensor, own: _KeysValues, prompts: _KeysValues, mask: Tensor) -> Tensor:
         """``[C, T, H, D]``: prompt and own part apart, as in decoding; no prompt copies."""
-        heads = own_keys.shape[2]
+        heads = own.keys.shape[2]
         hidden = ~mask[:, :, :, None]  # [C, 1, T, 1, P + T]
         prompt_hidden, own_hidden = hidden.split([self.prompts.length, query.shape[1]], -1)
         query = query.unflatten(2, (heads, -1)).transpose(1, 2)  # [C, J, T, G, D]
-        own = SeenKeys(own_keys.transpose(1, 2), own_values.transpose(1, 2), own_hidden)
-        prompts = SeenKeys(
-            prompt_keys[self._used].transpose(1, 2),
-            prompt_values[self._used].transpose(1, 2),
+        seen_own = SeenKeys(own.keys.transpose(1, 2), own.values.transpose(1, 2), own_hidden)
+        seen_prompts = SeenKeys(
+            prompts.keys[self._used].transpose(1, 2),
+            prompts.values[self._used].transpose(1, 2),
             self._siblings.pad(prompt_hidden).transpose(1, 2),
         )
-        output = split_attention(query, own, prompts, self._siblings)
+        output = split_attention(query, seen_own, seen_prompts, self._siblings)
         return output.transpose(1, 2).flatten(2, 3)
 
     def _added(self, completions: Ragged, window: int | None, dtype: torch.dtype) -> Tensor:

@@ -1,4 +1,4 @@
-"""A model in memory with its tokenizer: what an engine, an updater and an exporter share."""
+"""A model in memory with its tokenizer: what generates, learns and is saved."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""A policy's weights on their way out: to engines that have a copy, and into directories."""
+"""A policy from its parts, and its weights on their way out: to engines and into directories."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from pettingllms_trainers.backends.hf.chat import Chat
+from pettingllms_trainers.backends.hf.chat import Chat, write_template_kwargs
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.learner import Learner, arithmetic
@@ -21,7 +22,7 @@ from pettingllms_trainers.backends.hf.model import (
 )
 from pettingllms_trainers.backends.hf.self_check import check_model
 from pettingllms_trainers.backends.hf.updater import TrainingSettings, Updater
-from pettingllms_trainers.backends.hf.weights import Exporter, ModelWeights
+from pettingllms_trainers.backends.hf.weights import ModelWeights
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.ranks import Ranks
 
@@ -31,6 +32,8 @@ NewLearner = Callable[..., Learner]
 
 class TransformersPolicy:
     """Puts the parts of a policy together; each does one job and knows the model alone.
+
+    Its weights leave it by `named_weights`, `save_pretrained` and `save_merged`.
 
     Args:
         loaded: The model, in float32 if its own weights are trained.
@@ -46,7 +49,6 @@ class TransformersPolicy:
         engine: Generates with the model itself.
         grammars: Enforces forms of answers; None: they are free.
         updater: Trains it; None for a frozen policy.
-        exporter: Gives its weights to engines and directories.
         is_sharded: Whether no process holds full weights, so that `engine` cannot generate.
 
     Raises:
@@ -64,7 +66,7 @@ class TransformersPolicy:
         ranks: Ranks | None = None,
         new_learner: NewLearner = Learner.plain,
     ) -> None:
-        self.loaded, ranks = loaded, ranks or Ranks()
+        self.loaded, self._ranks = loaded, ranks or Ranks()
         loaded.model.eval()
         # A setting of the process, which a GPU does not need.
         if loaded.model.device.type == "cpu":
@@ -79,7 +81,9 @@ class TransformersPolicy:
         learner, is_right = None, True
         if training is not None:
             with loaded.active():  # an adapter's weights require a gradient only then
-                learner = new_learner(loaded.model, training.optimizer, engine.precision, ranks)
+                learner = new_learner(
+                    loaded.model, training.optimizer, engine.precision, self._ranks
+                )
         if engine.precision == "float32":  # by the device that has the weights now
             use_onednn(loaded.model)
         if not engine.has_copy or training is not None:
@@ -95,17 +99,16 @@ class TransformersPolicy:
             grammars=self.grammars,
         )
         self.updater: Updater | None = None
-        weights = learner.weights if learner else ModelWeights(loaded.model, ranks)
-        self.exporter = Exporter(loaded, weights, self.chat, ranks)
+        self._weights = learner.weights if learner else ModelWeights(loaded.model, self._ranks)
+        self.is_sharded = self._weights.is_sharded
         if learner and training:
             learner.is_packed = wants_packing and is_right
             learner.grammars = self.grammars
             # No process could compare the logits of a head that is sharded.
-            if not weights.is_sharded:
+            if not self.is_sharded:
                 with arithmetic(loaded.model, engine.precision):
                     learner.is_chunked = is_head_last(loaded.model)
-            self.updater = Updater(loaded, learner, training, self.exporter, ranks)
-        self.is_sharded = weights.is_sharded
+            self.updater = Updater(loaded, learner, training, self.save_pretrained, self._ranks)
 
     @classmethod
     def from_pretrained(
@@ -134,6 +137,45 @@ class TransformersPolicy:
             path, precision=engine.precision, is_trained=training is not None, device=device
         )
         return cls(loaded, engine=engine, training=training, **settings)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield full weights, named as in a Hugging Face directory; tied ones once. Collective.
+
+        Those of a policy with an adapter are the base's, which never change.
+        """
+        adapter = self.loaded.adapter
+        return self._weights.named() if adapter is None else adapter.base.named_weights()
+
+    def save_pretrained(self, directory: Path, *, final: Path | None = None) -> None:
+        """Write weights and tokenizer as a Hugging Face directory, an adapter as peft's.
+
+        Collective. An adapter directory names its base model; one of random weights is written into
+        it.
+
+        Args:
+            directory: Where to write.
+            final: Where the directory will be moved to; None when it stays.
+        """
+        adapter = self.loaded.adapter
+        if adapter is None:
+            self._weights.save_pretrained(directory)
+        elif self._ranks.is_main:
+            adapter.save(directory, final=final)
+        if self._ranks.is_main:
+            self._save_chat(directory)
+
+    def save_merged(self, directory: Path) -> None:
+        """Write an ordinary Hugging Face directory, an adapter added to the weights of its base."""
+        adapter = self.loaded.adapter
+        if adapter is None:
+            self.save_pretrained(directory)
+            return
+        adapter.save_merged(directory)
+        self._save_chat(directory)
+
+    def _save_chat(self, directory: Path) -> None:
+        self.chat.tokenizer.save_pretrained(directory)
+        write_template_kwargs(directory, self.chat.template_kwargs)
 
 
 def _grammars(loaded: LoadedModel) -> Grammars:

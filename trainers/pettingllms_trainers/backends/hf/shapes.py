@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from pettingllms_trainers.backends.hf.adapters import read_settings
-from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny, build_tokenizer
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_policy, build_tokenizer
 from pettingllms_trainers.config import PolicyConfig
 from pettingllms_trainers.config.sections import PACKAGED, TINY, base_of_adapter, model_directory
 from pettingllms_trainers.errors import ConfigError
@@ -160,14 +160,7 @@ def _adapter_of(policy: PolicyConfig) -> tuple[int, str | tuple[str, ...]]:
 
 def _tiny_shape(policy: PolicyConfig) -> ModelShape:
     with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
-        build_tiny(
-            folder,
-            vocabulary=tuple(dict.fromkeys(policy.vocabulary)) or CHARACTERS,
-            hidden_size=policy.hidden_size,
-            num_layers=policy.num_layers,
-            num_heads=policy.num_heads,
-            max_length=policy.max_length,
-        )
+        build_policy(folder, policy)
         config = AutoConfig.from_pretrained(folder)
     lora = policy.lora
     return counted(config, lora.rank, lora.targets, "sizes in the run file")

@@ -28,6 +28,7 @@ from transformers import (
 )
 
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.config import PolicyConfig
 
 CHARACTERS = tuple(sorted(set(string.printable) - set("\t\r\x0b\x0c")))
 """Printable ASCII and newline: a vocabulary for any English text."""
@@ -166,6 +167,20 @@ def build_tiny(
     save_file(weights, Path(directory) / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save_pretrained(directory)
     return Path(directory)
+
+
+def build_policy(directory: str | Path, policy: PolicyConfig, seed: int = 0) -> Path:
+    """Build the tiny model that a run file describes; see `build_tiny`."""
+    return build_tiny(
+        directory,
+        vocabulary=tuple(dict.fromkeys(policy.vocabulary)) or CHARACTERS,
+        hidden_size=policy.hidden_size,
+        num_layers=policy.num_layers,
+        num_heads=policy.num_heads,
+        max_length=policy.max_length,
+        init_std=policy.init_std,
+        seed=seed,
+    )
 
 
 def _random_model(architecture: str, sizes: dict[str, Any], seed: int) -> PreTrainedModel:

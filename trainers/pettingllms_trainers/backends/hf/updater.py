@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,12 +24,7 @@ from pettingllms_trainers.backends.hf.critic import Critic
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.optimizer import RoleGradients
-from pettingllms_trainers.backends.hf.weights import (
-    Exporter,
-    ModelWeights,
-    read_shares,
-    write_share,
-)
+from pettingllms_trainers.backends.hf.weights import ModelWeights, read_shares, write_share
 from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.learning.batch import (
@@ -212,7 +207,7 @@ class Updater:
         loaded: The model.
         learner: Has its weights.
         settings: How it learns.
-        exporter: Writes the trained weights.
+        save_pretrained: Writes the trained weights; see `Update.save_pretrained`.
         ranks: The processes that train the policy together; None for this one alone.
     """
 
@@ -221,12 +216,12 @@ class Updater:
         loaded: LoadedModel,
         learner: Learner,
         settings: TrainingSettings,
-        exporter: Exporter,
+        save_pretrained: Callable[..., None],
         ranks: Ranks | None = None,
     ) -> None:
         self._loaded, self.learner, self._settings = loaded, learner, settings
         self._ranks = ranks or Ranks()
-        self.save_pretrained = exporter.save_pretrained
+        self.save_pretrained = save_pretrained
         self._controller = AdaptiveKLController(learner.weights, settings.loss)
         self._num_updates = 0
         self._critic = None if settings.value is None else self._new_critic(settings.value)

@@ -96,36 +96,16 @@ class VLLMEngine(ABC):
 
     @property
     @abstractmethod
-    def needs_weights(self) -> bool:
-        """Whether it, or a part of it, lacks the weights that were loaded last."""
+    def needs_weights(self) -> bool: ...
 
     @abstractmethod
-    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Replace the weights; what is being written goes on with the new ones.
-
-        Args:
-            weights: Names as in a Hugging Face checkpoint, without a head that is tied.
-
-        Raises:
-            GenerationError: The weights do not fit, or there is no memory for them.
-        """
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None: ...
 
     @abstractmethod
-    def load_adapter(self, name: str, directory: str | Path) -> None:
-        """Load a LoRA adapter, or replace it.
-
-        Args:
-            name: Any; requests name it.
-            directory: As written by peft; vLLM must see it until the adapter is replaced.
-
-        Raises:
-            InvalidArgument: There is no room for another adapter.
-            GenerationError: The adapter does not fit the model.
-        """
+    def load_adapter(self, name: str, directory: Path) -> None: ...
 
     @abstractmethod
-    def release(self) -> None:
-        """Give memory back until the next `load_weights`, where that is wanted."""
+    def release(self) -> None: ...
 
 
 def swaps_of(spans: Sequence[tuple[str, int]], names: Sequence[str]) -> tuple[int, ...]:

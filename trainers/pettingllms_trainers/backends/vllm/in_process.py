@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.protocols import EngineSpec
 from pettingllms_trainers.backends.vllm.engine import (
     LORA_RANKS,
     WORKER_EXTENSION,
@@ -28,7 +28,7 @@ from pettingllms_trainers.backends.vllm.engine import (
     swaps_of,
 )
 from pettingllms_trainers.backends.vllm.handover import machine_files
-from pettingllms_trainers.config import Config, EngineConfig
+from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.generators import kept_generators
 from pettingllms_trainers.ranks import Ranks
@@ -39,18 +39,9 @@ _CPU_BLOCK_SIZE = 32
 _CPU_MIN_BATCHED_TOKENS = 4096
 
 
-def build_engine(
-    config: Config,
-    loaded: LoadedModel,
-    *,
-    endpoints: Sequence[str],
-    ranks: Ranks,
-    has_own_process: bool,
-    max_adapters: int,
-    max_adapter_rank: int,
-) -> InProcessVLLM:
-    """An engine of this process; for the arguments see `EngineBuilder`."""
-    del endpoints
+def build_engine(spec: EngineSpec) -> InProcessVLLM:
+    """An engine of this process."""
+    config, loaded = spec.config, spec.loaded
     with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
         # No weights: those come from the policy, so that there is one source of them.
         loaded.model.config.save_pretrained(folder)
@@ -60,11 +51,11 @@ def build_engine(
             loaded.tokenizer,
             stop_ids=loaded.stop_ids,
             config=config.engine,
-            max_adapters=max_adapters,
-            max_adapter_rank=max_adapter_rank,
-            has_own_process=has_own_process,
+            max_adapters=spec.max_adapters,
+            max_adapter_rank=spec.max_adapter_rank,
+            has_own_process=spec.has_own_process,
             is_continuous=config.is_continuous,
-            ranks=ranks,
+            ranks=spec.ranks,
         )
 
 
@@ -182,7 +173,7 @@ class InProcessVLLM(VLLMEngine):
             self.llm.sleep(level=2)
             self._is_asleep = True
 
-    def load_adapter(self, name: str, directory: str | Path) -> None:
+    def load_adapter(self, name: str, directory: Path) -> None:
         known = self._adapters.get(name)
         if known is None and len(self._adapters) >= self._max_adapters:
             raise InvalidArgument(

@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerBase
 
 from pettingllms.exchange import WholeClient, http
 from pettingllms.loops import finish
-from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.protocols import EngineSpec
 from pettingllms_trainers.backends.vllm.engine import (
     LORA_RANKS,
     WORKER_EXTENSION,
@@ -36,7 +36,6 @@ from pettingllms_trainers.backends.vllm.engine import (
     swaps_of,
 )
 from pettingllms_trainers.backends.vllm.handover import weight_files
-from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.sections import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.ranks import Ranks
@@ -250,27 +249,18 @@ def _explained(response: http.Response) -> str:
     return f"status {response.status_code}: {response.text[:_LONGEST_MESSAGE]}"
 
 
-def build_engine(
-    config: Config,
-    loaded: LoadedModel,
-    *,
-    endpoints: Sequence[str],
-    ranks: Ranks,
-    has_own_process: bool,
-    max_adapters: int,
-    max_adapter_rank: int,
-) -> ServedVLLM:
-    """An engine of servers; for the arguments see `EngineBuilder`."""
-    del has_own_process
+def build_engine(spec: EngineSpec) -> ServedVLLM:
+    """An engine of servers."""
+    config = spec.config.engine
     return ServedVLLM(
-        endpoints,
-        loaded.tokenizer,
-        stop_ids=loaded.stop_ids,
-        config=config.engine.vllm_server,
-        dtype=torch.float32 if config.engine.precision == "float32" else torch.bfloat16,
-        max_adapters=max_adapters,
-        max_adapter_rank=max_adapter_rank,
-        ranks=ranks,
+        spec.endpoints,
+        spec.loaded.tokenizer,
+        stop_ids=spec.loaded.stop_ids,
+        config=config.vllm_server,
+        dtype=torch.float32 if config.precision == "float32" else torch.bfloat16,
+        max_adapters=spec.max_adapters,
+        max_adapter_rank=spec.max_adapter_rank,
+        ranks=spec.ranks,
     )
 
 
@@ -401,10 +391,10 @@ class ServedVLLM(VLLMEngine):
             pass
         self._on(self._replicas, lambda _: None)
 
-    def load_adapter(self, name: str, directory: str | Path) -> None:
+    def load_adapter(self, name: str, directory: Path) -> None:
         """Into all replicas that have the weights."""
         alive = [replica for replica in self._replicas if replica.loss is None]
-        self._on(alive, lambda replica: replica.load_adapter(name, Path(directory)))
+        self._on(alive, lambda replica: replica.load_adapter(name, directory))
 
     def release(self) -> None:
         """Servers have memory of their own."""

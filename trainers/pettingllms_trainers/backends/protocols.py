@@ -1,0 +1,88 @@
+"""What an engine with a copy of the weights must do, and what it is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.policies.protocols import Generate
+from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.types import GenerateRequest, TokenCompletion
+
+
+class TakesWeights(Generate, Protocol):
+    """An engine that has a copy of the weights."""
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether it, or a part of it, lacks the weights that were loaded last."""
+        ...
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Replace the weights; what is being written goes on with the new ones.
+
+        Nothing that was computed with the old ones is used again.
+
+        Args:
+            weights: Names as in a Hugging Face checkpoint, without a head that is tied.
+
+        Raises:
+            GenerationError: The weights do not fit, or there is no memory for them.
+        """
+        ...
+
+    def release(self) -> None:
+        """Give memory back until the next `load_weights`, where that is wanted."""
+        ...
+
+
+class EngineWithWeights(TakesWeights, Protocol):
+    """An engine that has a copy of the weights, and room for adapters."""
+
+    def load_adapter(self, name: str, directory: Path) -> None:
+        """Load a LoRA adapter, or replace it.
+
+        Args:
+            name: Any; requests name it.
+            directory: As written by peft; it stays until the adapter is replaced.
+
+        Raises:
+            InvalidArgument: There is no room for another adapter.
+            GenerationError: The adapter does not fit the model.
+        """
+        ...
+
+    async def generate_with(
+        self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
+    ) -> list[list[TokenCompletion]]:
+        """Generate, each request with an adapter that was loaded, or None."""
+        ...
+
+
+class EngineSpec(NamedTuple):
+    """What an engine is started with."""
+
+    config: Config
+    """The run's configuration."""
+    loaded: LoadedModel
+    """The model that learns; its weights come later, by `load_weights`."""
+    endpoints: Sequence[str]
+    """Where it listens, of a kind that is not local."""
+    ranks: Ranks
+    """The processes that train together."""
+    has_own_process: bool
+    """Whether it computes outside this process, of a kind that is local."""
+    max_adapters: int
+    """LoRA adapters that can be loaded; 0: none."""
+    max_adapter_rank: int
+    """Highest rank of an adapter."""
+
+
+EngineBuilder = Callable[[EngineSpec], EngineWithWeights]
+"""Starts an engine; the module of every kind that has a copy of the weights has one, called
+`build_engine`. It raises `ConfigError` if the engine cannot be started or reached."""
