@@ -78,6 +78,7 @@ def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Divisi
         raise ConfigError(
             f'no server can load the model "{TINY}", which a run builds: name another'
         )
+    # At most a half of the GPUs, yet one server for each base model at least.
     of_one = size * len(groups)
     # Half and half: as many servers of each base as fit, and the rest learns.
     count = max(1, len(gpus) // 2 // of_one)
@@ -156,6 +157,7 @@ class WatchedServer:
 
     def end(self) -> None:
         """End it and all processes that it has started."""
+        # Its whole session: an engine of vLLM computes in processes that the server has started.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGTERM)
         try:

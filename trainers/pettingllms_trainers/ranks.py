@@ -85,12 +85,7 @@ class Ranks:
 
 
 class TorchRanks(Ranks):
-    """One of several processes that `torch.distributed` connects.
-
-    Args:
-        group: The processes; None for all.
-        local_rank: Position on this machine; None for what the launcher says.
-    """
+    """One of several processes that `torch.distributed` connects."""
 
     def __init__(self, group: ProcessGroup | None = None, local_rank: int | None = None) -> None:
         import torch.distributed
@@ -273,9 +268,6 @@ class StopRequest:
     Used as a context. Signals reach the main thread alone, so in another one it hears of none. With
     several ranks `is_wanted` and `check` are collective, and a second signal is ignored: a launcher
     passes on what a terminal has sent to all anyway.
-
-    Args:
-        ranks: The processes of the run; None for this one alone.
     """
 
     def __init__(self, ranks: Ranks | None = None) -> None:

@@ -42,10 +42,6 @@ def prepare_libraries(config: Config) -> None:
 def build_policies(config: Config, ranks: Ranks | None = None) -> dict[str, TransformersPolicy]:
     """Load or build the model of every policy; those with adapters share their base model.
 
-    Args:
-        config: The run's configuration.
-        ranks: The processes that train them together; None for this one alone.
-
     Raises:
         ConfigError: A model cannot be loaded, or there is no such device.
         InvalidArgument: The sizes of a tiny model do not go together.
@@ -98,7 +94,6 @@ def _build_group(
 
 
 def _load_own(config: Config, name: str, device: torch.device, ranks: Ranks) -> LoadedModel:
-    """The model of a policy that has all its weights."""
     policy = config.policies[name]
     is_sharded = config.shards_weights and not policy.frozen
     place = None if is_sharded else device
@@ -129,7 +124,6 @@ def _loading_shards(config: Config) -> contextlib.AbstractContextManager[None]:
 def _load_adapters(
     config: Config, names: Sequence[str], device: torch.device
 ) -> dict[str, LoadedModel]:
-    """The adapters of policies on one base that is in memory once."""
     first = config.policies[names[0]]
     with _source(first, derive_seed(config.seed, "model", *first.base)) as source:
         base = AdapterBase.from_pretrained(
@@ -169,7 +163,6 @@ def _new_learner(config: Config) -> NewLearner:
 
 
 def _training(config: Config, name: str, *, is_cpu: bool) -> TrainingSettings:
-    """How a policy learns."""
     return TrainingSettings(
         loss=config.resolved_loss,
         optimizer=config.optimizer.model_copy(
@@ -233,12 +226,6 @@ def build_pool(
     ranks: Ranks | None = None,
 ) -> PolicyPool:
     """Start the engines and return who plays which role.
-
-    Args:
-        config: The run's configuration.
-        policies: See `build_policies`.
-        fixed_policies: See `open_fixed_policies`; None when all policies have weights.
-        ranks: As for `build_policies`.
 
     Raises:
         ConfigError: An engine cannot be started or reached.

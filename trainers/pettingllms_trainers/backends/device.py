@@ -61,10 +61,6 @@ def computes_on_gpu(config: Config, num_ranks: int) -> bool:
 
     Workers of Ray have what is reserved for them, whatever this process sees.
 
-    Args:
-        config: The run's configuration.
-        num_ranks: As for `named_device`.
-
     Raises:
         ConfigError: As for `named_device`.
     """
@@ -75,10 +71,6 @@ def computes_on_gpu(config: Config, num_ranks: int) -> bool:
 
 def check_parallel(config: Config, num_ranks: int) -> None:
     """Make sure that engines can spread over as many GPUs as they should.
-
-    Args:
-        config: The run's configuration.
-        num_ranks: Processes of a launcher, or workers of a policy.
 
     Raises:
         ConfigError: There are too few GPUs, or a launcher gives each process one.
@@ -149,7 +141,6 @@ def with_fast_precision(config: Config, ranks: Ranks, *, on_gpu: bool) -> tuple[
 
 
 def _product_s(device: torch.device, kind: torch.dtype) -> float:
-    """The shortest time of a matrix product, in seconds."""
     import torch
 
     left, right = torch.rand(2, _PROBE_SIZE, _PROBE_SIZE, device=device).to(kind)

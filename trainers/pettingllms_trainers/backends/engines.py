@@ -107,12 +107,7 @@ class AdapterSync:
 
 
 class AdapterEngine:
-    """What one policy sees of an engine that serves several: requests carry its adapter.
-
-    Args:
-        engine: Generates for all policies of a base.
-        adapter: The policy's; None when it plays as the bare base.
-    """
+    """What one policy sees of an engine that serves several: requests carry its adapter."""
 
     def __init__(self, engine: EngineWithWeights, adapter: str | None) -> None:
         self._engine, self._adapter = engine, adapter
@@ -235,12 +230,7 @@ def folder_for_files(
 
 
 class CopiedModel(TransformersEngine):
-    """An engine with full weights of its own; see `TakesWeights`.
-
-    Args:
-        loaded: Whose weights are to be loaded, before the first request.
-        config: Attention, batch size, precision.
-    """
+    """An engine with full weights of its own; see `TakesWeights`."""
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
         model_config = copy.deepcopy(loaded.model.config)

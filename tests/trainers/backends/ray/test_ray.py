@@ -166,20 +166,22 @@ def test_lost_environment_workers_cost_their_episodes_only(run, tmp_path, monkey
     assert "is lost and started again" in caplog.text
 
 
+VLLM = ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"] + [
+    f"--policies.{name}.{key}" for name in "tp" for key in ("hidden-size=128", "num-heads=4")
+]
+
+
+def gaps_of(lines):
+    """Return the largest distance of engine and trainer in each line."""
+    return [max(v for name, v in line.items() if name.endswith("engine_gap_max")) for line in lines]
+
+
 def test_engines_with_weights_of_their_own(run, tmp_path):
     pytest.importorskip("vllm")
-    sizes = [
-        f"--policies.{name}.{key}"
-        for name in ("t", "p")
-        for key in ("hidden-size=128", "num-heads=4")
-    ]
-    vllm = ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"]
-    code, _, err = run(*vllm, *sizes, "--warm-start.num-steps=0", "--num-steps=1")
+    code, _, err = run(*VLLM, "--warm-start.num-steps=0", "--num-steps=1")
     assert code == 0, err
-    *_, last = read_lines(tmp_path / "run" / "metrics.jsonl")
-    gaps = [value for name, value in last.items() if name.endswith("engine_gap_max")]
-    assert gaps
-    assert 0 < max(gaps) < 1e-4
+    (gap,) = gaps_of(read_lines(tmp_path / "run" / "metrics.jsonl")[1:])
+    assert 0 < gap < 1e-4
 
 
 def overlapping_worker(place):
@@ -209,21 +211,12 @@ def test_engines_of_workers_play_while_their_policies_learn(run, tmp_path, monke
     place = tmp_path / "meeting"
     place.mkdir()
     monkeypatch.setattr(ray_machines, "PolicyWorker", overlapping_worker(place))
-    sizes = [
-        f"--policies.{name}.{key}"
-        for name in ("t", "p")
-        for key in ("hidden-size=128", "num-heads=4")
-    ]
-    vllm = ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"]
     slow = ["--warm-start.num-steps=0", "--optimizer.learning-rate=1e-4"]
-    code, _, err = run(*vllm, *sizes, *slow, "--rollout.max-staleness=1")
+    code, _, err = run(*VLLM, *slow, "--rollout.max-staleness=1")
     assert code == 0, err
     lines = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert [line["rollout/max_age"] for line in lines[1:]] == [0, 1]
-    first, second = (
-        max(value for name, value in line.items() if name.endswith("engine_gap_max"))
-        for line in lines[1:]
-    )
+    first, second = gaps_of(lines[1:])
     assert 0 < first < 1e-4
     assert second > 1e-3, "one update lies between"
 

@@ -228,6 +228,6 @@ def saved_weights(directory):
     """Return the weights that the policies of a run have at its end."""
     return {
         f"{path.parent.name}/{name}": weight
-        for path in sorted(directory.glob("policies/*/model.safetensors"))
+        for path in sorted(directory.glob("policies/*/*model.safetensors"))  # or of an adapter
         for name, weight in load_file(path).items()
     }

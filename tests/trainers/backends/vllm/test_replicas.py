@@ -28,6 +28,7 @@ def servers(monkeypatch):
         yield [stack.enter_context(FakeServer(written, V, 64).running()) for _ in range(3)]
 
 
+WEIGHTS = (("x", torch.ones(2)),)
 END, A = TOKENIZER.eos_token_id, TOKENIZER.convert_tokens_to_ids("a")
 
 
@@ -84,13 +85,13 @@ def test_answers_say_where_newer_weights_have_gone_on(servers, requests):
     """They come while the server writes: its spans have both, and neither is a stranger's."""
     (server, *_) = servers
     engine, plain = connect([server]), server.answer
-    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_weights(WEIGHTS)
 
     def answer(route, body):
         status, content = plain(route, body)
         if route == "/inference/v1/generate":
             old = server.version
-            engine.load_weights(iter([("x", torch.ones(2))]))
+            engine.load_weights(WEIGHTS)
             spans = [{"version": old, "start": 0}, {"version": server.version, "start": 1}]
             content["choices"] = [one | {"weight_versions": spans} for one in content["choices"]]
         return status, content
@@ -107,7 +108,7 @@ def test_answers_say_where_newer_weights_have_gone_on(servers, requests):
 
 def test_weights_are_loaded_in_order_and_the_folder_is_removed(servers, requests, tmp_path):
     engine = connect(servers, sync_dir=str(tmp_path))
-    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_weights(WEIGHTS)
     for server in servers:
         routes = [route for route, _ in server.calls[1:]]
         assert routes == [
@@ -133,7 +134,7 @@ def test_a_server_that_breaks_off_and_is_ill_is_left_out(servers, requests):
     assert all(len(group) == 2 for group in generate(engine, requests))
     assert num_generated(servers[0]) == before
     servers[0].script = {}
-    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_weights(WEIGHTS)
     assert not engine.needs_weights
     generate(engine, requests)
     assert num_generated(servers[0]) == before + 10
@@ -187,7 +188,7 @@ def test_the_documents_start_servers_as_the_messages_say():
 def test_a_server_that_was_started_again_is_noticed(servers, requests):
     """It has the weights it was started with, whatever it was given before."""
     engine = connect(servers[:2])
-    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_weights(WEIGHTS)
     servers[1].version = "default"
     assert all(len(group) == 2 for group in generate(engine, requests))
     assert engine.needs_weights
@@ -205,13 +206,13 @@ def test_a_server_that_was_started_again_is_noticed(servers, requests):
 def test_a_server_that_does_not_take_weights_is_left_out(servers, requests, script):
     engine = connect(servers)
     servers[2].script = script
-    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_weights(WEIGHTS)
     generate(engine, requests)
     assert num_generated(servers[2]) == 0
     assert engine.needs_weights
     servers[0].script = servers[1].script = script
     with pytest.raises(GenerationError, match="has taken what was to be loaded"):
-        engine.load_weights(iter([("x", torch.ones(2))]))
+        engine.load_weights(WEIGHTS)
 
 
 def test_nobody_left(servers, requests):
@@ -239,7 +240,7 @@ def generate_with(engine, requests, adapter):
 
 def test_adapters_are_loaded_after_the_weights_and_named_by_requests(servers, requests, tmp_path):
     engine = connect(servers[:2], adapters=(2, 16))
-    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_weights(WEIGHTS)
     engine.load_adapter("tool", tmp_path)
     assert len(generate_with(engine, requests, "tool")) == 30
     sent = []
@@ -257,7 +258,7 @@ def test_a_server_that_has_lost_its_adapters_is_left_out_until_it_gets_all(
 ):
     """Started again, it knows no adapter; it must not write with the bare base."""
     engine = connect(servers[:2], adapters=(1, 8))
-    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_weights(WEIGHTS)
     engine.load_adapter("tool", tmp_path)
     servers[1].script = {"/inference/v1/generate": (404, "The model `tool` does not exist")}
     assert all(len(group) == 2 for group in generate_with(engine, requests, "tool"))
@@ -266,7 +267,7 @@ def test_a_server_that_has_lost_its_adapters_is_left_out_until_it_gets_all(
     engine.load_adapter("tool", tmp_path)
     assert len(servers[1].calls) == num_calls, "not without the weights"
     servers[1].script = {}
-    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_weights(WEIGHTS)
     engine.load_adapter("tool", tmp_path)
     assert not engine.needs_weights
     assert servers[1].calls[-2][0] == "/v1/load_lora_adapter"

@@ -80,13 +80,7 @@ class MicroBatchSize(NamedTuple):
 def micro_batch_sizes(
     config: Config, lengths: Lengths, num_groups: int | None
 ) -> list[MicroBatchSize]:
-    """The largest micro-batches of train steps and of the warm start.
-
-    Args:
-        config: The run's configuration.
-        lengths: Of the policy.
-        num_groups: Decisions of the policy in a train step, at most; None: any number.
-    """
+    """The largest micro-batches of train steps and of the warm start."""
     algorithm, optimizer = config.algorithm, config.optimizer
     of_decision, is_packed = algorithm.candidates_per_decision, optimizer.packing
     group_sizes = {of_decision} | ({1} if optimizer.spread_prompts else set())
@@ -115,12 +109,7 @@ def micro_batch_sizes(
 
 
 def token_bytes(shape: ModelShape, kind: str) -> float:
-    """What a layer keeps of a token for the backward pass, in bytes.
-
-    Args:
-        shape: Sizes of the model.
-        kind: A key of `_KEPT`.
-    """
+    """What a layer keeps of a token for the backward pass, in bytes."""
     kept = _KEPT[kind]
     norms = kept.head_norm * shape.has_head_norms
     return (
@@ -134,15 +123,7 @@ def token_bytes(shape: ModelShape, kind: str) -> float:
 def activation_bytes(
     config: Config, shape: ModelShape, lengths: Lengths, size: MicroBatchSize, kind: str
 ) -> int:
-    """What a micro-batch takes at its peak: the end of the forward pass.
-
-    Args:
-        config: The run's configuration.
-        shape: Sizes of the model.
-        lengths: Longest sequences.
-        size: What the micro-batch holds.
-        kind: A key of `_KEPT`.
-    """
+    """What a micro-batch takes at its peak: the end of the forward pass."""
     kept, optimizer = _KEPT[kind], config.optimizer
     layer = size.num_tokens * token_bytes(shape, kind)
     if optimizer.packing and optimizer.packed_attention != "flex":

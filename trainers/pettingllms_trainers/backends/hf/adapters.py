@@ -192,11 +192,6 @@ class AdapterBase:
     def add(self, name: str, lora: LoraConfig, seed: int) -> Adapter:
         """A new adapter, in float32, with which the model is still that without.
 
-        Args:
-            name: Any that no other adapter has.
-            lora: Rank, scale and layers.
-            seed: Decides the adapter's weights.
-
         Raises:
             InvalidArgument: A target is not a linear layer of the model, or is the output head.
         """
@@ -209,10 +204,6 @@ class AdapterBase:
 
     def read(self, name: str, directory: Path) -> Adapter:
         """An adapter as it was saved.
-
-        Args:
-            name: Any that no other adapter has.
-            directory: As peft writes it.
 
         Raises:
             InvalidArgument: It cannot be read, is of another model, or is more than a plain LoRA
@@ -322,12 +313,7 @@ class Adapter:
         self.base._write(self.name, directory, self.base.source or "")
 
     def save(self, directory: Path, *, final: Path | None = None) -> None:
-        """Write an adapter directory of peft, with the base in it when nobody else has that.
-
-        Args:
-            directory: Where to write.
-            final: Where the directory will be moved to; None when it stays.
-        """
+        """Write an adapter directory of peft, with the base in it when nobody else has that."""
         if self.name is None:
             self.base._save_model(directory, dict(self.base.named_weights()))
             return

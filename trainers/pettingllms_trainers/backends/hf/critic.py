@@ -24,12 +24,7 @@ _NUM_HEADS = 4
 
 
 class HeadOfPolicy(nn.Module):
-    """Hidden states at the ends of prompts to V: normalised, one hidden layer; 0 before training.
-
-    Args:
-        hidden_size: D.
-        width: W.
-    """
+    """Hidden states at the ends of prompts to V: normalised, one hidden layer; 0 at first."""
 
     def __init__(self, hidden_size: int, width: int) -> None:
         super().__init__()
@@ -44,12 +39,7 @@ class HeadOfPolicy(nn.Module):
 
 
 class OwnModel(nn.Module):
-    """Token ids of prompts to V by a causal-free transformer, read at the mean of its outputs.
-
-    Args:
-        vocab_size: Of the policy.
-        width: W, a multiple of 4.
-    """
+    """Token ids of prompts to V by a causal-free transformer, read at the mean of its outputs."""
 
     def __init__(self, vocab_size: int, width: int) -> None:
         super().__init__()
@@ -181,7 +171,6 @@ class Critic:
         return ValueFit(num_examples=num, target=self._mean, r2=r2, loss=loss)
 
     def _train(self, features: Tensor | list[Tensor], targets: Tensor, before: Tensor) -> float:
-        """Take the optimizer steps of a fit; return the mean loss of the last pass."""
         config, losses = self._config, [torch.zeros(())]
         generator = torch.Generator().manual_seed(derive_seed(self._seed, self._num_fits))
         for _ in range(config.num_epochs):

@@ -409,7 +409,6 @@ class _Batch:
         self.finished: list[_Row] = []
 
     def run(self) -> None:
-        """Write all completions of all requests."""
         while self._waiting or self._rows:
             self._admit()
             self._compact()
@@ -468,7 +467,6 @@ class _Batch:
         self._num_drawn = 0
 
     def _step(self) -> None:
-        """Write one token of every row."""
         logits = self._decoder.step(self._tokens)
         self._take(logits, 0, self._draws[:, self._num_drawn])
         self._num_drawn += 1
@@ -536,7 +534,6 @@ def _padded(parts: Sequence[Tensor]) -> Tensor:
 def _completions(
     tokenizer: PreTrainedTokenizerBase, requests: Sequence[GenerateRequest], rows: list[_Row]
 ) -> list[list[TokenCompletion]]:
-    """Finished rows as completions, ordered by request and candidate."""
     rows = sorted(rows, key=lambda row: (row.request, row.candidate))
     texts = answer_texts(tokenizer, [row.token_ids for row in rows], [row.stop for row in rows])
     completions: list[list[TokenCompletion]] = [[] for _ in requests]

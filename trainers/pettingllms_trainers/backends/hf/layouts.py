@@ -68,9 +68,6 @@ class DecodeLayout:
     The price is that a row that joined late has slots before its start which it must not see.
     Prompts are kept once, in the order of their rows: the K rows of a prompt follow each other, so
     that queries are regrouped by padding (`Ragged`), and keys are never gathered.
-
-    Args:
-        device: Device of the model.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -152,6 +149,7 @@ class DecodeLayout:
     def _arrange(self) -> None:
         """Recompute what depends on which rows are there."""
         self.num_rows = sum(self._counts)
+        # By window: families alternate layers that see all with layers that see the last tokens.
         self._windows: dict[int | None, tuple[Tensor | None, Tensor | None]] = {}
         if self.num_rows:
             self._rows = Ragged(self._counts, self.device)

@@ -300,10 +300,6 @@ class Learner:
     def optim_step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
         """Change the weights by the gradient, and forget it; return its norm before clipping.
 
-        Args:
-            learning_rate: Of this step.
-            is_reduced: See `Optimizer.step`.
-
         Raises:
             UpdateError: The gradient is not finite; the weights are as they were.
         """

@@ -83,7 +83,6 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
 
 
 def _table(given: Any) -> dict[str, Any]:
-    """Arguments of a chat template, as a table or its JSON."""
     try:
         table = json.loads(given) if isinstance(given, str) else given
     except ValueError:
@@ -94,7 +93,6 @@ def _table(given: Any) -> dict[str, Any]:
 
 
 def _split(path: str) -> tuple[str, dict[str, str]]:
-    """Directory or hub name, and options."""
     source, mark, query = path.rpartition("?")
     if not mark or Path(path).is_dir():
         return path, {}
@@ -107,11 +105,7 @@ def _split(path: str) -> tuple[str, dict[str, str]]:
 
 
 class LocalPolicy:
-    """A model in this process, as a policy of the core; concurrent prompts share its batches.
-
-    Args:
-        model: The engine and its tokenizer.
-    """
+    """A model in this process, as a policy of the core; concurrent prompts share its batches."""
 
     def __init__(self, model: TransformersPolicy) -> None:
         self._model = model

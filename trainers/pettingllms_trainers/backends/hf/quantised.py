@@ -24,9 +24,6 @@ _REQUIREMENT = "bitsandbytes>=0.49"
 def check_bitsandbytes(key: str) -> Any:
     """The package.
 
-    Args:
-        key: What needs it, for the message.
-
     Raises:
         ConfigError: It is not installed, too old, or cannot be loaded.
     """
@@ -45,10 +42,6 @@ def quantise(model: PreTrainedModel, device: str | torch.device) -> None:
 
     The device never holds more than one of them in full. They are computed with in the precision
     that they had.
-
-    Args:
-        model: On the CPU; its other weights move to the device, too.
-        device: Where it computes.
 
     Raises:
         ConfigError: See `check_bitsandbytes`.
@@ -86,10 +79,6 @@ def adamw_8bit(
     groups: Sequence[Mapping[str, Any]], config: OptimizerConfig
 ) -> torch.optim.Optimizer:
     """AdamW whose moments have eight bits; those of less than 4,096 weights have all.
-
-    Args:
-        groups: Parameter groups, as of torch's optimizers.
-        config: Betas, weight decay.
 
     Raises:
         ConfigError: See `check_bitsandbytes`.

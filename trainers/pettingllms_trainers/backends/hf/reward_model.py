@@ -18,12 +18,7 @@ _BATCH = 16
 
 
 class RewardModel:
-    """Scores chats; answers that wait at the same time share forward passes.
-
-    Args:
-        model: Gives logits ``[N, 1]``.
-        tokenizer: Its tokenizer, with a chat template or without.
-    """
+    """Scores chats; answers that wait at the same time share forward passes."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self._model, self._tokenizer = model.eval(), tokenizer

@@ -128,10 +128,6 @@ class ModelShape(NamedTuple):
 def shape_of(name: str, policy: PolicyConfig) -> ModelShape:
     """The sizes of a policy's model, without loading or downloading weights.
 
-    Args:
-        name: Name of the policy, for messages.
-        policy: Its model and adapter.
-
     Raises:
         ConfigError: There is no configuration of this model, and it is not a published one.
         InvalidArgument: The sizes of a tiny model do not go together.
@@ -184,11 +180,7 @@ def _shape(source: str, rank: int, targets: str | tuple[str, ...]) -> ModelShape
 
 
 def published_config(source: str) -> Qwen3Config:
-    """The configuration of a published model, without looking for its files.
-
-    Args:
-        source: Hub name, such as Qwen/Qwen3-8B.
-    """
+    """The configuration of a published model, without looking for its files."""
     hidden, intermediate, layers, heads, key_value_heads, is_tied = _PUBLISHED[source]
     return Qwen3Config(
         vocab_size=151936,
@@ -238,7 +230,6 @@ def counted(config: Any, rank: int, targets: str | tuple[str, ...], source: str)
 
 
 def _num_trained(model: PreTrainedModel, rank: int, targets: str | tuple[str, ...]) -> int:
-    """The number of trained weights; the model gets the adapter, if there is one."""
     if rank:
         import peft
 

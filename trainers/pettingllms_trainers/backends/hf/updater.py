@@ -118,12 +118,7 @@ class _OptimizerStep(NamedTuple):
 
 
 class AdaptiveKLController:
-    """Holds updates near a reference, by coefficients of the loss that follow measurements.
-
-    Args:
-        weights: Of the policy.
-        config: The loss of the run file.
-    """
+    """Holds updates near a reference, by coefficients of the loss that follow measurements."""
 
     def __init__(self, weights: ModelWeights, config: LossConfig) -> None:
         self._weights, self._config = weights, config
@@ -201,15 +196,7 @@ _NUM_PROBED = 4
 
 
 class Updater:
-    """Trains a policy on the groups of each train step; see `Update`.
-
-    Args:
-        loaded: The model.
-        learner: Has its weights.
-        settings: How it learns.
-        save_pretrained: Writes the trained weights; see `Update.save_pretrained`.
-        ranks: The processes that train the policy together; None for this one alone.
-    """
+    """Trains a policy on the groups of each train step; see `Update`."""
 
     def __init__(
         self,
@@ -353,7 +340,6 @@ class Updater:
     def _statistics(
         self, trained: Sequence[WeightedGroup], steps: Sequence[_OptimizerStep]
     ) -> UpdateStats:
-        """What the steps of an update have measured, on all ranks. Collective."""
         shares = self._ranks.gather([[step.diagnostics for step in steps]])
         merged = [StepDiagnostics.merged(parts) for parts in zip(*shares, strict=True)]
         lengths = [len(c.token_ids) for part in trained for c in part.group.completions]

@@ -97,11 +97,6 @@ def reserved(
 ) -> Generator[dict[str, Any]]:
     """Reserve processors: one placement group for each entry, one bundle for each worker.
 
-    Args:
-        ray: The connected module.
-        wanted: What for, and how much.
-        timeout_s: How long to wait for them.
-
     Raises:
         ConfigError: The cluster has too few, or others have them.
     """
@@ -184,9 +179,6 @@ def start_actor(
 @contextlib.contextmanager
 def explained(who: str) -> Generator[None]:
     """Turn what Ray raises for a call into what the worker raised, or into `WorkerLost`.
-
-    Args:
-        who: What the worker is, for the message.
 
     Raises:
         WorkerLost: The process of the worker has ended.

@@ -91,13 +91,7 @@ class EnvWorkers:
 
 
 class RayEpisodes:
-    """Environments of one kind in worker processes; see `Episodes`.
-
-    Args:
-        kind: Which of the environments of the workers.
-        env: An equal environment in this process; it is not changed.
-        workers: Where the episodes are played.
-    """
+    """Environments of one kind in worker processes; see `Episodes`."""
 
     def __init__(self, kind: str, env: TextEnv[Any], workers: EnvWorkers) -> None:
         self._kind, self._env, self._workers = kind, env, workers

@@ -59,14 +59,7 @@ def open_ray_machines(config: Config) -> Generator[RayMachines]:
 
 
 class RayMachines:
-    """Policies and environments in actors; see `Machines`.
-
-    Args:
-        ray: The connected module.
-        config: The run's configuration.
-        teams: Names of the policies that share workers.
-        groups: Placement group of each team, and of the environments.
-    """
+    """Policies and environments in actors; see `Machines`."""
 
     def __init__(
         self,
@@ -116,7 +109,6 @@ class RayMachines:
         )
 
     def _build(self, team: str, config: Any) -> list[Any]:
-        """Let the workers of a team load their models; return what to wait for."""
         workers, names = self._workers[team], list(self._teams[team])
         with explained(f"a worker of {team}"):
             meeting = self._ray.get(workers[0].meeting_point.remote())
@@ -128,7 +120,6 @@ class RayMachines:
     def _policies(
         self, workers: Sequence[Any], infos: Mapping[str, PolicyInfo]
     ) -> dict[str, ModelPolicy]:
-        """The policies that some workers hold."""
         remotes = {
             name: RemotePolicy(
                 self._ray,
@@ -218,12 +209,10 @@ def _variables(config: Config) -> dict[str, str]:
 
 
 def _training(env: int, stage: int) -> str:
-    """What the workers call the training environment of a stage."""
     return f"environment {env + 1}, training stage {stage + 1}"
 
 
 def _held_out(env: int) -> str:
-    """What the workers call a held-out environment."""
     return f"environment {env + 1}, held-out"
 
 
@@ -233,6 +222,7 @@ def _team_name(names: Sequence[str]) -> str:
 
 def _located(config: Config) -> Config:
     """The configuration with all that depends on this process's place spelt out."""
+    # Workers start in directories of their own, where a relative path names something else.
     policies = {
         name: policy.model_copy(update={"model": str(Path(policy.model).resolve())})
         if Path(policy.model).is_dir()

@@ -48,13 +48,6 @@ class RemotePolicy:
 
     Requests are split over its workers. All else is done by all workers together: each has a copy
     of the policy or its share of it.
-
-    Args:
-        ray: The connected module.
-        name: Of the policy.
-        workers: Actors that hold it.
-        limits: Which requests its engine can answer.
-        generates_beside_updates: Whether the workers have threads for `GENERATION`.
     """
 
     is_concurrent = False
@@ -176,7 +169,6 @@ class RemotePolicy:
         return [(self._workers[index], items[index::count]) for index in range(count)]
 
     def _all(self, part: str, method: str, *given: Any, **named: Any) -> list[Any]:
-        """What the updaters, or the syncs, of all workers return."""
         calls = [
             worker.call.remote(self._name, part, method, *given, **named)
             for worker in self._workers
@@ -231,13 +223,6 @@ class PolicyWorker:
         self, config: Config, names: Sequence[str], rank: int, size: int, meeting: tuple[str, int]
     ) -> dict[str, PolicyInfo]:
         """Load the models and start the engines; wait for the other workers of the policies.
-
-        Args:
-            config: The run's configuration.
-            names: The policies.
-            rank: Position among their workers.
-            size: Number of their workers.
-            meeting: See `meeting_point`; of the first of them.
 
         Raises:
             PettingLLMsError: A model cannot be loaded, or an engine not be started.

@@ -42,13 +42,7 @@ class RawCompletion(NamedTuple):
 
 
 class VLLMEngine(ABC):
-    """A model in vLLM, as engine with a copy of the weights (`EngineWithWeights`).
-
-    Args:
-        tokenizer: The tokenizer.
-        stop_ids: Token ids that end a completion; vLLM's own are not used.
-        limits: What a request is compared with.
-    """
+    """A model in vLLM, as engine with a copy of the weights (`EngineWithWeights`)."""
 
     def __init__(
         self,

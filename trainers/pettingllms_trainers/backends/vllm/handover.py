@@ -62,11 +62,6 @@ def machine_files(
 
     Collective: weights that are sharded are put together by all ranks, also by those that write
     none. For the rest see `weight_files`.
-
-    Args:
-        weights: Names and tensors.
-        dtype: That of floating-point tensors in the files.
-        ranks: The processes whose engines read them.
     """
     machines = ranks.gather([_machine()])
     mine = machines[ranks.rank]

@@ -180,6 +180,7 @@ class InProcessVLLM(VLLMEngine):
                 "name", name, f"one of {self._max_adapters} adapters",
                 "make the engine with a higher `max_adapters`",
             )  # fmt: skip
+        # vLLM knows adapters by number: one that is replaced keeps its own.
         number = len(self._adapters) + 1 if known is None else known.lora_int_id
         adapter = import_module("vllm.lora.request").LoRARequest(name, number, str(directory))
         with _explained("load_adapter"):
@@ -319,7 +320,6 @@ def _started(
     max_adapter_rank: int,
     has_own_process: bool,
 ) -> Any:
-    """A ``vllm.LLM``; for the arguments see `InProcessVLLM`."""
     _prepare(has_own_process=has_own_process)
     arguments = arguments_of(config)
     if max_adapters:

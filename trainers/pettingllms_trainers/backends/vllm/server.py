@@ -297,6 +297,7 @@ class ServedVLLM(VLLMEngine):
         self._replicas = [_Replica(url, config.timeout_s) for url in endpoints]
         wanted = (max_adapters, max_adapter_rank)
         limits = [_checked_limits(replica, *wanted) for replica in self._replicas]
+        # A request must fit every server, since any may get it.
         shortest = min(limits, key=lambda limit: limit.context_length or 0)
         super().__init__(tokenizer, stop_ids, shortest, is_concurrent=True)
         self._config, self._dtype, self._ranks = config, dtype, ranks or Ranks()
@@ -313,7 +314,6 @@ class ServedVLLM(VLLMEngine):
         return self._ranks.any(not self._num_loads or is_lost)
 
     async def _complete(self, inputs: Sequence[VLLMInput]) -> list[list[RawCompletion]]:
-        """All requests are on their way at once."""
         async with self._connected() as client:
             tasks = [asyncio.ensure_future(self._ask(client, each)) for each in inputs]
             try:
@@ -361,7 +361,7 @@ class ServedVLLM(VLLMEngine):
             try:
                 return await self._least_busy().ask(client, body, versions)
             except _ReplicaLost:
-                continue
+                continue  # no attempt: the request was not at fault
             except _RequestFailed as error:
                 num_failed, cause = num_failed + 1, str(error)
                 await asyncio.sleep(_PAUSE_S)

@@ -43,9 +43,6 @@ class TrainedWeights:
 
         A trainer that is killed has no time to end its engines, which would keep the GPU.
 
-        Args:
-            trainer: Process id.
-
         Returns:
             The id of this process.
         """
