@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from backend_toys import base_of, largest_gap, make_requests, token_ids
+from backend_toys import OLD_NAMES, base_of, largest_gap, make_requests, token_ids
 from fake_vllm import FakeServer, choice_of
 
 from pettingllms.errors import InvalidArgument
@@ -20,11 +20,7 @@ from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.sections import VLLMServerConfig
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
-# vLLM and what it imports use what is deprecated elsewhere.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = OLD_NAMES
 VLLM = EngineConfig.model_validate({"kind": "vllm", "vllm": {"kv_cache_bytes": 64 << 20}})
 
 

@@ -8,25 +8,21 @@ import torch
 
 pytest.importorskip("xgrammar", reason="the package xgrammar is not installed")
 
+from backend_toys import OLD_NAMES, TOKENIZER, VLLM_FLAGS, V
+
 from pettingllms.errors import InvalidArgument
 from pettingllms.files import read_lines
 from pettingllms.workflows.tools import Form
 from pettingllms_trainers.backends.hf import model as head_module
 from pettingllms_trainers.backends.hf.grammars import Grammars
-from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.learning.batch import micro_batches, weighted_groups
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
-# vLLM and what it imports use what is deprecated elsewhere.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = OLD_NAMES
 
-TOKENIZER = build_tokenizer(CHARACTERS)
-V, STOPS = len(TOKENIZER), (2, 3)
+STOPS = (2, 3)
 NUMBER = {"type": "object", "properties": {"n": {"enum": [1, 23]}}, "required": ["n"]}
 RUN = """
 num_steps = 2
@@ -44,7 +40,7 @@ logging = { progress = "off", tensorboard = false, rollouts_every = 1, num_rollo
 """
 ENGINES = {
     "transformers": [],
-    "vllm": ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"],
+    "vllm": VLLM_FLAGS,
 }
 
 

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-from backend_toys import TORCHRUN, figures, run_python
+from backend_toys import OLD_NAMES, TORCHRUN, VLLM_FLAGS, figures, run_python
 
 from pettingllms_trainers.cli import main
 
-# vLLM and DeepSpeed use what is deprecated elsewhere.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = OLD_NAMES
 TOYS = Path(__file__).parents[1]
 SOLO = {
     "size": 4,
@@ -28,7 +24,7 @@ SOLO = {
 }
 PHASES = [{"policies": ["p"], "num_steps": 1}, {"policies": ["t", "p"]}]
 ENGINES = {
-    "vllm": ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"],
+    "vllm": VLLM_FLAGS,
     "ray": [
         "--ray.enabled",
         "--ray.gpus-per-worker=0",

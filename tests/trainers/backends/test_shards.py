@@ -15,6 +15,7 @@ import tomli_w
 import torch
 from backend_toys import (
     ALONE_ON_A_CORE,
+    OLD_NAMES,
     TORCHRUN,
     assert_same_run,
     figures,
@@ -27,11 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, NemotronConfig, Ne
 from pettingllms.files import read_lines
 from pettingllms_trainers.errors import ConfigError
 
-# DeepSpeed calls torch by old names.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = OLD_NAMES
 NUM_STEPS = 3
 RUN = ["--checkpoint.keep=9", "--loss.kl-coefficient=0.1"]
 """Also the distance from the reference, which is another one after every step."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from backend_toys import (
+    OLD_NAMES,
     TOKENIZER,
     base_of,
     engine_logprobs,
@@ -28,11 +29,7 @@ from pettingllms_trainers.errors import CheckpointError, UpdateError
 from pettingllms_trainers.learning.batch import weighted_groups
 from pettingllms_trainers.types import Demonstration, Imitation
 
-# DeepSpeed calls torch by old names.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = OLD_NAMES
 
 
 def plain(directory, new_learner=None, device="cpu", **settings):

