@@ -3,12 +3,10 @@
 import json
 import os
 import signal
-import tomllib
-from pathlib import Path
 
 import pytest
 import torch
-from backend_toys import TORCHRUN, run_python
+from backend_toys import TORCHRUN, program, run_python
 
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
@@ -17,12 +15,9 @@ from pettingllms_trainers.ranks import Ranks, StopRequest, joined_ranks
 from pettingllms_trainers.runs.machines import open_machines
 
 
-PROGRAMS = tomllib.loads((Path(__file__).parents[1] / "programs.toml").read_text())
-
-
-def launch(folder, program, *arguments, num_processes=2, **options):
+def launch(folder, name, *arguments, num_processes=2, **options):
     """Start processes with torchrun that run a program; return what they did."""
-    (folder / "script.py").write_text(PROGRAMS[program])
+    (folder / "script.py").write_text(program(name))
     return run_python(*TORCHRUN, num_processes, folder / "script.py", *arguments, **options)
 
 

@@ -19,6 +19,7 @@ from backend_toys import (
     TORCHRUN,
     assert_same_run,
     figures,
+    program,
     run_python,
     saved_weights,
 )
@@ -188,83 +189,6 @@ def test_a_version_that_takes_wrong_steps_is_refused(monkeypatch):
         check_deepspeed()
 
 
-SHARDS = """
-import functools
-import json
-import sys
-import torch
-from pettingllms_trainers.backends.hf.model import LoadedModel
-from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.backends.hf.updater import TrainingSettings
-from pettingllms_trainers.config import DeepSpeedConfig, EngineConfig, LossConfig, OptimizerConfig
-from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.batch import weighted_groups
-from pettingllms_trainers.ranks import joined_ranks
-from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
-
-library, precision, *directories = sys.argv[1:]
-config = OptimizerConfig(gradient_checkpointing=True)
-settings = TrainingSettings(
-    loss=LossConfig(), optimizer=config, num_steps=1, max_completion_tokens=8, seed=0
-)
-completion = TrainingCompletion((3, 4), (-1.0, -1.0), 1.0)
-group = TrainingGroup(role="r", prompt_ids=(1, 2), completions=(completion,))
-mini_batch = weighted_groups([group], "token_mean", 1)
-
-def load(directory, device):
-    return LoadedModel.from_pretrained(
-        directory, precision=precision, is_trained=True, device=device
-    )
-
-def loaded_in_shards(directory, ranks):
-    if library == "fsdp":
-        from pettingllms_trainers.backends.fsdp import fsdp_learner
-        return load(directory, None if ranks.is_main else "meta"), fsdp_learner
-    from pettingllms_trainers.backends.deepspeed import loading_shards, zero_learner
-    deepspeed = DeepSpeedConfig(stage=3)
-    with loading_shards(config, precision, deepspeed):
-        loaded = load(directory, None)
-    return loaded, functools.partial(zero_learner, deepspeed=deepspeed)
-
-with joined_ranks() as ranks:
-    for directory in directories:
-        loaded, new_learner = loaded_in_shards(directory, ranks)
-        read = sum(p.numel() for p in loaded.model.parameters() if p.device.type != "meta")
-        policy = TransformersPolicy(
-            loaded, engine=EngineConfig(kind="vllm", precision=precision), training=settings,
-            ranks=ranks, new_learner=new_learner,
-        )
-        learner = policy.updater.learner
-        own = dict(load(directory, "cpu").model.named_parameters())
-
-        def is_same():
-            found = [torch.equal(w, own[name]) for name, w in policy.named_weights()]
-            return all(found) and len(found) == len(own)
-
-        same = [is_same()]
-        copy = learner.weights.copy()
-        try:
-            learner.step(mini_batch, lambda found, _: (found.logprobs.sum() * 0).sqrt(), 1e-2)
-        except UpdateError as error:
-            assert "gradient is " in str(error), error
-            same.append(is_same())
-        learner.step(mini_batch, lambda found, _: found.logprobs.sum(), 1e-2)
-        same.append(is_same())
-        with learner.weights.holding(copy):
-            same.append(is_same())
-        same.append(is_same())
-        parts = [getattr(p, "ds_tensor", p) for p in learner.weights.trained.values()]
-        found = {
-            "read": read,
-            "held": sum(getattr(p, "to_local", lambda p=p: p)().numel() for p in parts),
-            "all": sum(p.numel() for p in own.values()),
-            "same": same,
-            "is_packed": learner.is_packed,
-        }
-        print("\\n" + json.dumps(found), flush=True)
-"""
-
-
 @pytest.mark.parametrize(
     ("library", "precision"),
     [
@@ -283,7 +207,7 @@ def test_no_rank_holds_all_weights_and_the_model_is_checked_in_shards(
     NemotronForCausalLM(NemotronConfig(**LEAKING)).save_pretrained(leaking)
     AutoTokenizer.from_pretrained(model_directory()).save_pretrained(leaking)
     script = tmp_path / "shards.py"
-    script.write_text(SHARDS)
+    script.write_text(program("shards"))
     done = run_python(*TORCHRUN, 2, script, library, precision, model_directory(), leaking)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(found) == 4, "two models on two ranks"

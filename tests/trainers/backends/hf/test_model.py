@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from backend_toys import program
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -207,23 +208,8 @@ def test_the_gradient_of_a_half_head_is_that_of_the_plain_product():
     assert torch.equal(found[2], weight.grad)
 
 
-PAGES = """
-import resource, sys, torch
-from pettingllms_trainers.backends.hf.model import keep_freed_memory
-if sys.argv[1] == "keep":
-    keep_freed_memory()
-pages = []
-for _ in range(12):  # the first rounds make room between small blocks that stay
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(8):
-        torch.zeros(1 << 24)  # 64 MiB: 16384 pages
-    pages.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-print(min(pages))
-"""
-
-
 def num_new_pages(argument):
-    command = [sys.executable, "-c", PAGES, argument]
+    command = [sys.executable, "-c", program("pages"), argument]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 

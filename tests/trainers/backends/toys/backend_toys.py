@@ -4,7 +4,9 @@ import os
 import random
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -195,6 +197,11 @@ def largest_gap(model, requests, answers):
             gap = (own - torch.tensor(completion.logprobs)).abs().max().item()
             greatest = max(greatest, gap)
     return greatest
+
+
+def program(name):
+    """Return the text of a program for processes of their own."""
+    return tomllib.loads((Path(__file__).parents[2] / "programs.toml").read_text())[name]
 
 
 def run_python(*arguments, fails=False, **variables):

