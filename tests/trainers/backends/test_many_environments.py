@@ -33,16 +33,7 @@ ENGINES = {
         "--ray.cpus-per-env-worker=0.5",
     ],
 }
-WORKFLOW = """
-num_steps = 1
-num_threads = 1
-env.id = "workflow:workflow_toys:echo"
-every_policy = { model = "tiny", hidden_size = 64, num_layers = 1, num_heads = 2, init_std = 0.1 }
-roles = { caller = "c", echo = "e" }
-rollout = { num_levels = 3, max_completion_tokens = 1 }
-evaluation.num_episodes = 2
-logging = { progress = "off", tensorboard = false }
-"""
+WORKFLOW = Path(__file__).parent / "runs" / "workflow.toml"
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +60,6 @@ def whole(run_file, tmp_path_factory):
     assert {"update/p/num_groups", "role/team.tool/reward"} <= {name for _, name in found}
     assert [(step, "update/t/num_groups") in found for step in (1, 2)] == [False, True]
     return found
-
-
-@pytest.fixture
-def workflow_file(tmp_path, monkeypatch, workflow_toys):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TOYS), *sys.path]))
-    path = tmp_path / "workflow.toml"
-    path.write_text(WORKFLOW)
-    return path
 
 
 def test_vllm_writes_for_all_environments(run_file, whole, tmp_path, capsys):
@@ -109,15 +92,11 @@ def test_two_processes_with_deepspeed_give_the_run_of_one(run_file, whole, tmp_p
 
 
 @pytest.mark.parametrize("package", ENGINES)
-def test_a_workflow_trains(package, workflow_file, tmp_path, capsys):
+def test_a_workflow_trains(package, workflow_toys, tmp_path, capsys, monkeypatch):
     pytest.importorskip(package)
-    arguments = [
-        str(workflow_file),
-        "--trust",
-        "--output-dir",
-        str(tmp_path / "run"),
-        *ENGINES[package],
-    ]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TOYS), *sys.path]))
+    out = ["--output-dir", str(tmp_path / "run")]
+    arguments = [str(WORKFLOW), "--trust", *out, *ENGINES[package]]
     assert main(arguments) == 0, capsys.readouterr().err
     found = figures(tmp_path / "run")
     assert found[1, "rollout/num_failed_trees"] == 0

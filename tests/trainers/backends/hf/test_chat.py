@@ -3,6 +3,7 @@
 import importlib.util
 import random
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,20 +18,7 @@ from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]", "<turn|>", "<|turn>"]
 MARKUP = ["<think>", "</think>"]
-TEMPLATES = {
-    "chatml": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
-    "{% endfor %}<|im_start|>assistant\n",
-    "inst": "<s>{% for m in messages %}{% if m.role == 'assistant' %} {{ m.content }}</s>"
-    "{% else %}[INST] {{ m.content | trim }} [/INST]{% endif %}{% endfor %}",
-    "joined": "{% for m in messages %}{{ m.content }}{% endfor %}<|turn>model\n",
-    "upper": "{% for m in messages %}<|turn>{{ m.role }}\n{{ m.content | trim }}<turn|>\n"
-    "{% endfor %}<|turn>model\n",
-    "guarded": "{% for m in messages %}{% if m.content %}<|im_start|>{{ m.role }}\n{{ m.content }}"
-    "<|im_end|>\n{% endif %}{% endfor %}<|im_start|>assistant\n",
-    "thinking": "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
-    "{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}",
-}
+TEMPLATES = tomllib.loads(Path(__file__).with_name("templates.toml").read_text())
 
 
 CONTROL = re.compile(
