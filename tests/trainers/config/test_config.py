@@ -187,6 +187,12 @@ ENDPOINT = "endpoints = ['http://localhost:8000/']"
             "",
             r"rollout.max_staleness = 1 learns from tokens of older weights.*set it above 0",
         ),
+        ("[optimizer]\nlearning_rate = true\n", "", r"learning_rate.*true is not a number"),
+        ("[rollout]\nnum_levels = true\n", "", r"num_levels.*true is not a number"),
+        ("[loss]\nkl_estimator = 'k2'\n", "", r"kl_estimator = 'k2' would change nothing"),
+        ("[loss]\nuse_bias_correction_kl = true\n", "", r"loss.kl_coefficient or loss.kl_target"),
+        ("[rollout]\nmin_groups = 5\n", "", r"min_groups = 5 would .* with rollout.max_refills"),
+        ("", "lora = { alpha = 16 }", r"policies.both.lora would change nothing.*Set its rank"),
         ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"'judge', and .roles. has no such: cal"),
         ("[rollout.per_role.echo]\ntop_p = 1\n", "", r"unknown key 'rollout.per_role.echo.top_p'"),
     ],
@@ -277,6 +283,9 @@ def test_missing_and_broken_files(tmp_path, run_file):
     assert "cannot be read" in problem(tmp_path)
 
 
+RANK = ["--policies.both.lora.rank", "8"]
+
+
 def test_a_wrong_flag_suggests_the_right_one(run_file):
     told = problem(run_file(), "--optimizer.learning-rat", "1")
     assert told.startswith("the command line: unknown key 'optimizer.learning_rat'; did you mean")
@@ -295,8 +304,8 @@ def test_a_wrong_flag_suggests_the_right_one(run_file):
         (["--rollout.stop"], "rollout.stop", ()),
         (["--optimizer.betas", "0.5", "0.75"], "optimizer.betas", (0.5, 0.75)),
         (["--optimizer.betas", "[0.5, 0.75]"], "optimizer.betas", (0.5, 0.75)),
-        (["--policies.both.lora.targets", "q_proj", "8"], "lora", ("q_proj", "8")),
-        (["--policies.both.lora.targets", "all-linear"], "lora", "all-linear"),
+        (["--policies.both.lora.targets", "q_proj", "8", *RANK], "lora", ("q_proj", "8")),
+        (["--policies.both.lora.targets", "all-linear", *RANK], "lora", "all-linear"),
         (["--algorithm.branch_choice=random"], "algorithm.branch_choice", "random"),
         (
             ["--algorithm.branching-roles", "echo", "caller"],

@@ -13,6 +13,7 @@ from pettingllms.sources import WORKFLOW_PREFIX
 from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.sections import (
     TINY,
+    LoraConfig,
     base_groups,
     base_of_adapter,
     check_kind,
@@ -370,7 +371,44 @@ def _check_spread_prompts(config: ConfigData) -> None:
         )
 
 
+def _has_kl(config: ConfigData) -> bool:
+    return bool(config.loss.kl_coefficient or config.loss.kl_target)
+
+
+_KL = "loss.kl_coefficient or loss.kl_target"
+_COUNTS_WITH: Sequence[tuple[str, str, Callable[[ConfigData], bool], str]] = (
+    ("loss", "kl_estimator", _has_kl, _KL),
+    ("loss", "use_bias_correction_kl", _has_kl, _KL),
+    (
+        "rollout",
+        "min_groups",
+        lambda config: config.rollout.max_refills > 0,
+        "rollout.max_refills",
+    ),
+)
+"""Keys that change nothing on their own, and what they need."""
+
+
+def _check_idle(config: ConfigData) -> None:
+    for section, key, counts, needed in _COUNTS_WITH:
+        table = getattr(config, section)
+        value = getattr(table, key)
+        if value != type(table).model_fields[key].default and not counts(config):
+            raise ValueError(
+                f"{section}.{key} = {value!r} would change nothing: it counts with {needed}. Set "
+                f"that, or leave {key} out"
+            )
+    for name, policy in config.models.items():
+        own, usual = policy.lora, LoraConfig()
+        if (own.alpha, own.targets) != (usual.alpha, usual.targets) and not policy.has_adapter:
+            raise ValueError(
+                f"policies.{name}.lora would change nothing: there is no adapter. Set its rank, or "
+                "leave it out"
+            )
+
+
 ABOUT_SECTIONS = (
+    _check_idle,
     _check_reward_scale,
     _check_role_gradients,
     _check_staleness,
@@ -397,6 +435,12 @@ def start_advice(config: ConfigData) -> Iterator[str]:
                 "decisions before the last teach next to nothing. Compare whole episodes by what "
                 'followed: algorithm.name = "reinforce", or "lockstep"'
             )
+    warmup = config.optimizer.num_warmup_steps
+    if warmup >= config.num_steps > 0:
+        yield (
+            f"optimizer.num_warmup_steps = {warmup} is not over in the {config.num_steps} train "
+            "steps of the run: no step has the whole learning rate. Lower it, or take more steps"
+        )
     if config.algorithm.trusts_rewards:
         for what, how in _untested_rewards(config):
             yield (

@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from pettingllms.registry import recorded_id
 from pettingllms.sources import absolute, short_name
@@ -30,6 +38,16 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        # Pydantic takes true for 1: a learning rate of 1 where somebody meant "yes".
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and kind in (int, float, int | None, float | None):
+            text = str(value).lower()
+            raise ValueError(f"{info.field_name} = {text}, and {text} is not a number")
+        return value
 
 
 _ValueT = TypeVar("_ValueT")

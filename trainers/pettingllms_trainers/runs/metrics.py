@@ -303,7 +303,8 @@ def ledger_metrics(
     """
     metrics: dict[str, float] = {}
     compared = sampled_tokens(scored.decisions)
-    for policy, sampled in scored.num_tokens.items():
+    for policy in sorted({*scored.num_tokens, *stats}):
+        sampled = scored.num_tokens.get(policy, 0)  # 0: no agent of it has acted in the step
         groups, update = data.get(policy, ()), stats.get(policy, UpdateStats(num_groups=0))
         given = sum(len(c.token_ids) for group in groups for c in group.completions)
         trained = update.num_tokens
