@@ -89,7 +89,7 @@ def num_groups(trees):
 
 
 def test_without_refills_a_step_has_its_levels(sampler):
-    found, num_levels = played(sampler(min_groups=100), 3)
+    found, num_levels = played(sampler(), 3)
     assert (len(found.trees), num_levels, found.num_refills) == (2, 2, 0)
 
 

@@ -113,7 +113,15 @@ trees = st.builds(
 
 
 counts = st.integers(0)
-samples = st.builds(Sample, st.lists(trees, max_size=2), counts, counts, numbers, numbers)
+samples = st.builds(
+    Sample,
+    st.lists(trees, max_size=2),
+    counts,
+    counts,
+    numbers,
+    numbers,
+    memory=st.dictionaries(st.text(), numbers),
+)
 answers = st.builds(
     VersionedCompletions, st.lists(completions, max_size=2), st.none() | st.integers(0)
 )
