@@ -11,7 +11,16 @@ from typing import Any, ClassVar, Generic, Self, cast
 
 from pettingzoo import AECEnv
 
-from pettingllms.arguments import check_choice, check_kind, check_number, check_whole
+from pettingllms.arguments import (
+    MAX_REWARD,
+    check_choice,
+    check_flag,
+    check_kind,
+    check_number,
+    check_reward,
+    check_whole,
+    plain,
+)
 from pettingllms.callers import ACTING, new_caller
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
 from pettingllms.hooks import GameHooks, StateT
@@ -26,9 +35,9 @@ from pettingllms.types import (
     ParseError,
     Snapshot,
     TextSpace,
+    Transition,
     digest,
     order_of,
-    plain_transition,
     role_of,
     stage_openings,
 )
@@ -377,7 +386,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
             done = self._act(self._state, agent, parsed)
         finally:
             ACTING.reset(token)
-        state, team, local, terminated, success, facts, common = plain_transition(done)
+        state, team, local, terminated, success, facts, common = _plain(done)
         if self._pays_outcome:
             team, local = float(success), 0.0
         team *= self.alpha
@@ -587,3 +596,36 @@ def _first_info(difficulty: int | None) -> dict[str, Any]:
     parts = {"team": 0.0, "local": 0.0}
     info = {"reward_parts": parts, "parse_error": None, "success": False, "turn": 0}
     return info if difficulty is None else info | {"difficulty": difficulty}
+
+
+_PLAIN = frozenset({bool, int, float, str, type(None), tuple})
+
+
+def _plain(done: Transition) -> Transition:
+    """What a game computed with other libraries, as Python's numbers and truth values.
+
+    Asked by type, so that ordinary games do not pay for it. Truth values as rewards count 1 or 0.
+    In facts, what is inside a tuple is left as it is: `check_env` refuses it there.
+
+    Raises:
+        InvalidArgument: A reward is not a number from -1e18 to 1e18, or an end or a success is not
+            a truth value.
+    """
+    _, team, local, terminated, success, facts, common = done
+    if not (
+        type(team) is type(local) is float
+        and type(terminated) is type(success) is bool
+        and -MAX_REWARD <= team <= MAX_REWARD
+        and -MAX_REWARD <= local <= MAX_REWARD
+    ):
+        done = done._replace(
+            team=check_reward("team reward", team),
+            local=check_reward("local reward", local),
+            terminated=check_flag("terminated", terminated),
+            success=check_flag("success", success),
+        )
+    if facts and not _PLAIN.issuperset(map(type, facts.values())):
+        done = done._replace(info={name: plain(value) for name, value in facts.items()})
+    if common:
+        done = done._replace(common={name: plain(value) for name, value in common.items()})
+    return done

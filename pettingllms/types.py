@@ -16,14 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 import numpy as np
 from gymnasium.spaces import Text
 
-from pettingllms.arguments import (
-    MAX_REWARD,
-    check_flag,
-    check_kind,
-    check_reward,
-    check_texts,
-    plain,
-)
+from pettingllms.arguments import check_kind, check_texts
 from pettingllms.errors import InvalidArgument
 
 ValueT = TypeVar("ValueT")
@@ -156,39 +149,6 @@ class Transition(NamedTuple):
     """
     common: Mapping[str, Any] = NOTHING
     """Such facts for the `infos` of every agent: what simultaneous actions have done together."""
-
-
-_PLAIN = frozenset({bool, int, float, str, type(None), tuple})
-
-
-def plain_transition(done: Transition) -> Transition:
-    """What a game computed with other libraries, as Python's numbers and truth values.
-
-    Asked by type, so that ordinary games do not pay for it. Truth values as rewards count 1 or 0.
-    In facts, what is inside a tuple is left as it is: `check_env` refuses it there.
-
-    Raises:
-        InvalidArgument: A reward is not a number from -1e18 to 1e18, or an end or a success is not
-            a truth value.
-    """
-    _, team, local, terminated, success, facts, common = done
-    if not (
-        type(team) is type(local) is float
-        and type(terminated) is type(success) is bool
-        and -MAX_REWARD <= team <= MAX_REWARD
-        and -MAX_REWARD <= local <= MAX_REWARD
-    ):
-        done = done._replace(
-            team=check_reward("team reward", team),
-            local=check_reward("local reward", local),
-            terminated=check_flag("terminated", terminated),
-            success=check_flag("success", success),
-        )
-    if facts and not _PLAIN.issuperset(map(type, facts.values())):
-        done = done._replace(info={name: plain(value) for name, value in facts.items()})
-    if common:
-        done = done._replace(common={name: plain(value) for name, value in common.items()})
-    return done
 
 
 class ParseError(NamedTuple):

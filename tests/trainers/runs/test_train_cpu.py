@@ -141,7 +141,7 @@ NOT_EVERY_RUN = (
     "value/", "time/value_s", "time/fit_value_s",  # test_credit_run
     "env/", "eval/<variant>/<env>/",  # test_many_environments
     "update/phase",  # test_updates_in_turns
-    "gradient/",  # test_ranks
+    "gradient/",  # test_shards
     "curriculum/",  # test_many_environments
     "algorithm/",  # test_credit_run
     "judged/", "cost/",  # test_judged_run
