@@ -12,7 +12,8 @@ from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.datasets.selection import check_source, draw, math_problems
-from pettingllms_envs.math.families import FAMILIES, MAX_DIFFICULTY, MIN_DIFFICULTY, Family
+from pettingllms_envs.math.families import FAMILIES
+from pettingllms_envs.math.family import MAX_DIFFICULTY, MIN_DIFFICULTY, Family
 
 BUILTIN = "builtin"
 _MAX_DRAWS = 5000

@@ -13,7 +13,8 @@ from itertools import takewhile
 
 from pettingllms.types import role_of
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.math.families import FAMILIES, Calculation
+from pettingllms_envs.math.families import FAMILIES
+from pettingllms_envs.math.family import Calculation
 
 _CALCULATION = re.compile(r"[0-9+*()-]+")
 
@@ -49,7 +50,7 @@ def formula_of(question: str) -> str | None:
     return formula if _CALCULATION.fullmatch(formula) else None
 
 
-WORKED = {one.name: one.answer for one in FAMILIES if isinstance(one.answer, Calculation)}
+WORKED = {one.name: one.value for one in FAMILIES if isinstance(one.value, Calculation)}
 """Built-in families whose answers are calculated, which is a worked solution: name -> answers."""
 _RESULT = re.compile(r"box(ed)?\{")
 _BETWEEN_STEPS = re.compile(r"(?<=[.!?])\s+|\n\s*")

@@ -17,7 +17,7 @@ from pettingllms.errors import (
 )
 from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.math.families import MAX_DIFFICULTY, MIN_DIFFICULTY
+from pettingllms_envs.math.family import MAX_DIFFICULTY, MIN_DIFFICULTY
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS
 from pettingllms_envs.math.verifier import Outcome, Verdict
 

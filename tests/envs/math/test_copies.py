@@ -6,7 +6,8 @@ import re
 import pytest
 
 from pettingllms_envs.datasets import MathProblem, load_math_problems
-from pettingllms_envs.math.families import FAMILIES, MAX_DIFFICULTY
+from pettingllms_envs.math.families import FAMILIES
+from pettingllms_envs.math.family import MAX_DIFFICULTY
 from pettingllms_envs.math.verifier import default_verifier
 
 CONSTANTS = ("0", "1", "-1", "2", "3", "5", "10", "x", "n", r"\frac{1}{2}", "1,2", "answer")

@@ -12,8 +12,8 @@ import pytest
 import sympy
 
 from pettingllms.seeding import split_of
-from pettingllms_envs.math.families import FAMILIES, MAX_DIFFICULTY
-from pettingllms_envs.math.families.family import latex
+from pettingllms_envs.math.families import FAMILIES
+from pettingllms_envs.math.family import MAX_DIFFICULTY, latex
 
 BY_NAME = {family.name: family for family in FAMILIES}
 

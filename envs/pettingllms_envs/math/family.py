@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import operator
 import random
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partialmethod
+from importlib import resources
 from typing import Any, Final, NamedTuple
 
 MIN_DIFFICULTY: Final = 1
 MAX_DIFFICULTY: Final = 5
 
 Params = tuple[int, ...]
+
+
+_QUESTIONS: dict[str, str] = tomllib.loads(
+    resources.files("pettingllms_envs.math").joinpath("families.toml").read_text("utf-8")
+)
+"""Name of a family -> its question, with places for what `Family.shown` gives."""
 
 
 def _identity(params: Params) -> Params:
@@ -25,11 +33,11 @@ class Family:
     """Questions of one kind, drawn at random, with exact answers.
 
     Attributes:
-        name: Unique lower-case name.
+        name: Unique lower-case name; `families.toml` has its text.
         sample: Draws the numbers of a question; the difficulty runs from `MIN_DIFFICULTY` to
             `MAX_DIFFICULTY`.
-        question: Numbers -> text.
-        answer: Numbers -> exact answer, in LaTeX.
+        value: Numbers -> exact value, or the answer in LaTeX where it is not one number.
+        shown: Numbers -> what the text shows of them.
         canonical: Numbers -> the same for all questions that are the same up to renaming, such as
             swapped summands. Decides on the split.
         form: See `MathProblem.form`.
@@ -37,10 +45,19 @@ class Family:
 
     name: str
     sample: Callable[[random.Random, int], Params]
-    question: Callable[[Params], str]
-    answer: Callable[[Params], str]
+    value: Callable[[Params], Fraction | int | str]
+    shown: Callable[[Params], Sequence[object]] = _identity
     canonical: Callable[[Params], Params] = _identity
     form: str = ""
+
+    def question(self, params: Params) -> str:
+        """The text of a question."""
+        return _QUESTIONS[self.name].format(*self.shown(params))
+
+    def answer(self, params: Params) -> str:
+        """The exact answer, in LaTeX."""
+        value = self.value(params)
+        return value if isinstance(value, str) else latex(value)
 
     def content(self, params: Params) -> bytes:
         """The canonical form of a question, for the splits."""
@@ -101,9 +118,9 @@ class Calculation:
     def __init__(self, value: Callable[[Sequence[Any]], Any]) -> None:
         self._value = value
 
-    def __call__(self, params: Params) -> str:
-        """The exact answer, in LaTeX."""
-        return latex(self._value([Fraction(number) for number in params]))
+    def __call__(self, params: Params) -> Fraction:
+        """The exact value."""
+        return self._value([Fraction(number) for number in params])
 
     def steps(self, params: Params) -> list[Step]:
         """How the answer comes about; `a1`, `a2`, ... are the names of the results."""
