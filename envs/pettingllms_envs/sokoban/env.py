@@ -32,7 +32,7 @@ from pettingllms_envs.sokoban.generator import (
     generate,
 )
 from pettingllms_envs.sokoban.policies import moves_of
-from pettingllms_envs.sokoban.rules import Level, Placement, outlook_at, play_at
+from pettingllms_envs.sokoban.rules import Level, Placement, outlook_of, warehouse_of
 from pettingllms_envs.sokoban.text import (
     PUSHES,
     cell_list,
@@ -182,8 +182,8 @@ FIELDS: dict[str, PromptField[PlanningState]] = {
 def attempt(level: Level, place: Placement, moves: str, max_moves: int) -> Trial:
     """Where moves lead, of which the first `max_moves` count."""
     kept = moves[:max_moves]
-    reached, executed, num_illegal, num_pushes = play_at(level, place, kept)
-    outlook = outlook_at(level, reached)
+    reached, executed, num_illegal, num_pushes = warehouse_of(level).play(place, kept)
+    outlook = outlook_of(level, reached)
     worth, is_lost = outlook.potential, outlook.pushes_left < 0
     unchanged = why_unchanged(moves, executed) if reached == place else ""
     solved, about = reached.boxes == level.goals, (outlook, len(moves) - len(kept), num_pushes)
@@ -195,7 +195,7 @@ def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
     outlook, num_cut, num_pushes = trial.about
     level, position, used = state[:3]
     if not is_done:
-        outlook = outlook_at(level, position)
+        outlook = outlook_of(level, position)
     _, pushes_left, boxes_home = outlook
     info: dict[str, Any] = {
         "illegal_moves": trial.num_illegal,
@@ -392,10 +392,6 @@ class SokobanEnv(PlanningEnv):
     _attempt = staticmethod(attempt)
     _plan = staticmethod(moves_of)
     _write = staticmethod(moves_json)
-
-    @staticmethod
-    def _start(level: Level) -> Placement:
-        return Placement(level.player, level.boxes)
 
     @classmethod
     def _facts(cls, state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from itertools import islice
 from math import comb
 from typing import NamedTuple
 
@@ -22,16 +24,17 @@ from pettingllms_envs.grid import (
 )
 from pettingllms_envs.sokoban.rules import (
     NODE_LIMIT,
+    WALL,
     Level,
-    backward_layers,
-    guide_of,
-    needs_thought,
-    ruled_form,
-    solve,
-    with_rules,
+    Placement,
+    RuledWarehouse,
+    Warehouse,
+    layers_of_states,
+    spread,
+    warehouse_of,
 )
-from pettingllms_envs.state_search import MAX_STATES
-from pettingllms_envs.terrain import MAX_RULES
+from pettingllms_envs.state_search import MAX_STATES, ways_from
+from pettingllms_envs.terrain import FREE, KEYS, MAX_RULES, canonical_terrain, drawn
 
 MIN_SIZE, MAX_SIZE, MAX_BOXES = 5, 16, 6
 
@@ -41,6 +44,9 @@ to 8x8 with 3 boxes, 16x16 with 1 box."""
 
 ATTEMPTS, ATTEMPTS_WITH_RULES = 3_000, 10_000
 """Rooms that are tried before a request is refused; bounds the time of `generate`."""
+
+MAX_GOALS = 16
+"""Levels with rules that are made of one search."""
 
 
 class Request(NamedTuple):
@@ -112,7 +118,7 @@ def generate(rng: random.Random, request: Request) -> Level:
     the exact length of a shortest solution, and is drawn uniformly from the requested range as far
     as the room allows. Larger ones are made by random play backwards and have the certificate
     `"reference"`: the number of moves is that of the solution found. Levels with rules are
-    `"optimal"` too; see `with_rules` and `needs_thought`.
+    `"optimal"` too; see `_ruled` and `needs_thought`.
 
     Raises:
         UnreachableRequest: If none was found in so many rooms.
@@ -126,22 +132,15 @@ def generate(rng: random.Random, request: Request) -> Level:
     # Small remainders of a room would give the same few levels again and again.
     min_cells = max(inside.bit_count() // 2, 2 * request.num_boxes + 3)
     is_exact = is_small(inside.bit_count(), request.num_boxes)
-    make = _optimal if is_exact else _reference
+    make = _ruled if request.rules else _optimal if is_exact else _reference
     attempts = ATTEMPTS_WITH_RULES if request.rules else ATTEMPTS
     for _ in range(attempts):
         walls = random_bits(rng, request.wall_ratio, request.rows * stride)
         floor, goals = _room(rng, inside & ~walls, request.num_boxes, min_cells, stride)
-        if request.rules and goals:
-            board = Level(request.rows, request.cols, floor, 0, 0, 0)
-            lengths = range(low, high + 1)
-            for level in with_rules(rng, board, request.num_boxes, request.rules, lengths):
-                is_wanted = request.split in (None, split_of(canonical_form(level)))
-                if is_wanted and needs_thought(level):
-                    return level
-            continue
-        level = make(rng, request, low, high, floor, goals) if goals else None
-        if level is not None and request.split in (None, split_of(canonical_form(level))):
-            return level
+        for level in make(rng, request, range(low, high + 1), floor, goals) if goals else ():
+            is_wanted = request.split in (None, split_of(canonical_form(level)))
+            if is_wanted and (not level.rules or needs_thought(level)):
+                return level
     raise UnreachableRequest(
         f"no {request.rows}x{request.cols} level with {request.num_boxes} boxes and "
         f"{low} to {high} moves and rules={request.rules} in {attempts} attempts; ask for fewer "
@@ -170,36 +169,39 @@ def _room(
 
 
 def _optimal(
-    rng: random.Random, request: Request, low: int, high: int, floor: int, goals: int
-) -> Level | None:
+    rng: random.Random, request: Request, lengths: range, floor: int, goals: int
+) -> list[Level]:
     """A level whose shortest solution has a random length in the range, if there is one.
 
     A room that does not hold the length drawn gives one of the longer half of what it holds.
     """
-    wanted = rng.randint(low, high)
-    # Small levels: the search is exhaustive, so no node limit is needed.
-    layers = backward_layers(floor, goals, request.cols + 1, wanted, node_limit=1 << 60)
-    if len(layers) <= low:
-        return None
+    wanted = rng.choice(lengths)
+    # With all boxes on goals every player position is solved, so all are roots of the search. Small
+    # levels: it is exhaustive, so no node limit is needed.
+    solved, stride = {goals: floor & ~goals}, request.cols + 1
+    found = layers_of_states(solved, floor, stride, is_backward=True)
+    layers = list(islice(found, wanted + 1))
+    if len(layers) <= lengths.start:
+        return []
     if len(layers) <= wanted:
-        wanted = rng.randrange((low + len(layers)) // 2, len(layers))
+        wanted = rng.randrange((lengths.start + len(layers)) // 2, len(layers))
     starts = [(boxes, players) for boxes, players in layers[wanted].items() if not boxes & goals]
     if not starts:
-        return None
+        return []
     boxes, players = starts[rng.randrange(len(starts))]
     player = random_cell(rng, players)
-    return Level(request.rows, request.cols, floor, goals, boxes, player, "optimal", wanted)
+    return [Level(request.rows, request.cols, floor, goals, boxes, player, "optimal", wanted)]
 
 
 def _reference(
-    rng: random.Random, request: Request, low: int, high: int, floor: int, goals: int
-) -> Level | None:
+    rng: random.Random, request: Request, lengths: range, floor: int, goals: int
+) -> list[Level]:
     """A level made by pulling all boxes off the goals, if its solution fits the range."""
     stride = request.cols + 1
     delta = deltas(stride)
     boxes, solution = goals, ""
     player = random_cell(rng, floor & ~goals)
-    wanted = rng.randint(low, high)
+    wanted = rng.choice(lengths)
     while len(solution) < wanted or boxes & goals:
         free = floor & ~boxes
         region = flood(free, 1 << player, stride)
@@ -211,7 +213,7 @@ def _reference(
             if region >> box - delta[move] & 1 and free >> box - 2 * delta[move] & 1
         ]
         if not pulls:
-            return None
+            return []
         box, move = rng.choice(pulls)
         beside, change = box - delta[move], delta[move]
         way = shortest_walk(free, beside, player, stride) or ""
@@ -228,10 +230,70 @@ def _reference(
         # Back at the solved state: what was recorded so far solves nothing.
         if boxes == goals:
             solution = ""
-        if len(solution) > high:
-            return None
+        if len(solution) >= lengths.stop:
+            return []
     board = (request.rows, request.cols, floor, goals, boxes, player)
-    return Level(*board, "reference", len(solution), solution)
+    return [Level(*board, "reference", len(solution), solution)]
+
+
+def _ruled(
+    rng: random.Random, request: Request, lengths: range, floor: int, goals: int
+) -> list[Level]:
+    """Levels with drawn rules on a floor, at most `MAX_GOALS`, maybe none; `goals` are not used.
+
+    Boxes and player get random places, and a search forwards from them finds goals: where all boxes
+    are together for the first time after a number of moves in the range, off letters and off their
+    first places, and with all keys found only. That number is the length of a shortest solution.
+    """
+    rows, cols, stride = request.rows, request.cols, request.cols + 1
+    places = cells_of(floor)
+    symbols, rules = drawn(rng, places, request.rules)
+    plain = [cell for cell in places if cell not in symbols]
+    if len(plain) <= request.num_boxes:
+        return []
+    *boxed, player = rng.sample(plain, request.num_boxes + 1)
+    boxes = sum(1 << cell for cell in boxed)
+    flat = [symbols.get(c, FREE if c in places else WALL) for c in range(rows * stride)]
+    flat[cols::stride] = "\n" * rows
+    cells = "".join(flat)[:-1]
+    # No goals yet: they play no part in what moves do.
+    level = Level(rows, cols, floor, 0, boxes, player, "optimal", cells=cells, rules=rules)
+    keys = (1 << sum(key in flat for key in KEYS)) - 1
+    first: dict[int, int] = {}
+    barred = {boxes}
+    for place, way in ways_from(level.start, RuledWarehouse(level).after).items():
+        first.setdefault(place.boxes, len(way))
+        if place.opened != keys:
+            barred.add(place.boxes)
+    avoided = boxes | sum(1 << cell for cell in symbols)
+    found = [
+        boxes
+        for boxes, length in first.items()
+        if length in lengths and not boxes & avoided and boxes not in barred
+    ]
+    chosen = rng.sample(found, min(len(found), MAX_GOALS))
+    return [level._replace(goals=goals, num_moves=first[goals]) for goals in chosen]
+
+
+def needs_thought(level: Level) -> bool:
+    """Whether two short cuts fail.
+
+    They are a shortest solution of the level without its rules, and any solution in which every
+    push brings boxes nearer to goals.
+    """
+    house = warehouse_of(level)
+
+    def after(here: Placement) -> Iterator[tuple[str, Placement]]:
+        now = spread(level, here.boxes)
+        for move, there in house.after(here):
+            if there.boxes == here.boxes or spread(level, there.boxes) < now:
+                yield move, there
+
+    if any(place.boxes == level.goals for place in ways_from(level.start, after)):
+        return False
+    blind = Warehouse(level).solve(level.start, MAX_STATES)
+    assert blind is not None  # rules only take moves away
+    return house.play(level.start, blind)[0].boxes != level.goals
 
 
 def canonical_form(level: Level) -> bytes:
@@ -241,9 +303,15 @@ def canonical_form(level: Level) -> bytes:
     can walk without pushing, and whatever lies beyond the floor (translation, thickness of walls).
     With rules, what letters mean counts, and the player's place and the outer walls count too.
     """
-    if level.rules:
-        return ruled_form(level)
     stride = level.stride
+    if level.rules:
+        # A free cell is "." in `cells`, so a goal is G.
+        marks = dict.fromkeys(cells_of(level.goals), "G")
+        marks |= dict.fromkeys(cells_of(level.boxes), "$")
+        marks |= dict.fromkeys(cells_of(level.boxes & level.goals), "*")
+        marks[level.player] = "+" if level.goals >> level.player & 1 else "@"
+        text = "".join(marks.get(cell, symbol) for cell, symbol in enumerate(level.cells))
+        return canonical_terrain(text.split("\n")).encode()
     region = flood(level.floor & ~level.boxes, 1 << level.player, stride)
     places = [divmod(cell, stride) for cell in cells_of(level.floor)]
     top, left = min(row for row, _ in places), min(col for _, col in places)
@@ -275,7 +343,7 @@ def certify(level: Level, line: int = 0, node_limit: int = NODE_LIMIT) -> Level:
         LevelFormatError: If the level has no solution.
         UnreachableRequest: If the search did not end within the node limit.
     """
-    solution = solve(level, level.player, level.boxes, guide_of(level).alive, node_limit)
+    solution = warehouse_of(level).solve(level.start, node_limit)
     if solution is None:
         raise LevelFormatError("the level has no solution", line, 0, "levels that can be solved")
     return level._replace(certificate="optimal", num_moves=len(solution))

@@ -5,7 +5,6 @@ Cells are numbered as `pettingllms_envs.grid` says; a set of cells is an int.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -18,16 +17,24 @@ from pettingllms_envs.grid import (
     cells_of,
     deltas,
     deltas_of,
+    flood,
     layers,
+    shortest_walk,
 )
 from pettingllms_envs.reward import shaped
-from pettingllms_envs.state_search import MAX_STATES, distances_left, ways_from
-from pettingllms_envs.terrain import FREE, KEYS, Terrain, canonical_terrain, drawn
+from pettingllms_envs.state_search import distances_left, ways_from
+from pettingllms_envs.terrain import Terrain
 
 WALL, FLOOR, GOAL, BOX, BOX_ON_GOAL, PLAYER, PLAYER_ON_GOAL = "# .$*@+"
 
+Layer = dict[int, int]
+"""Boxes -> bit-board of the player's cells."""
+
+NODE_LIMIT = 300_000
+"""Maximum number of (boxes, layer) pairs that `Warehouse.solve` looks at."""
+
 MAX_PLACEMENTS = 4096
-"""Placements of boxes that the guide of one level remembers."""
+"""Placements of boxes that one warehouse remembers."""
 
 
 class Level(NamedTuple):
@@ -60,6 +67,11 @@ class Level(NamedTuple):
         """The difference between the numbers of a cell and the cell below it."""
         return self.cols + 1
 
+    @property
+    def start(self) -> Placement:
+        """Where everything is at first."""
+        return Placement(self.player, self.boxes)
+
 
 class Placement(NamedTuple):
     """Where everything is that moves."""
@@ -85,101 +97,167 @@ class Outlook(NamedTuple):
     """Boxes on goals."""
 
 
-def step(floor: int, player: int, boxes: int, delta: int) -> tuple[int, int]:
-    """Player and boxes after a move that changes the cell number by `delta`, if it is legal."""
-    target = player + delta
-    bit = 1 << target
-    if boxes & bit:
-        beyond = 1 << target + delta
-        if beyond & boxes or not beyond & floor:
-            return player, boxes
-        return target, boxes ^ bit ^ beyond
-    return (target, boxes) if bit & floor else (player, boxes)
-
-
-def play(level: Level, player: int, boxes: int, moves: str) -> tuple[int, int, str, int, int]:
-    """Execute moves in order until all boxes are on goals; an illegal move changes nothing.
-
-    Returns:
-        Player and boxes afterwards, the legal moves in order, the number of illegal ones, and that
-        of pushes.
-    """
-    floor, goals, delta = level.floor, level.goals, deltas_of(level.cols + 1)
-    executed, num_illegal, num_pushes = "", 0, 0
-    for move in moves:
-        if boxes == goals:
-            break
-        change = delta[move]  # what follows is `step`, without the call
-        target = player + change
-        bit = 1 << target
-        if boxes & bit:
-            beyond = 1 << target + change
-            if beyond & boxes or not beyond & floor:
-                num_illegal += 1
-                continue
-            boxes ^= bit ^ beyond
-            num_pushes += 1
-        elif not bit & floor:
-            num_illegal += 1
-            continue
-        player = target
-        executed += move
-    return player, boxes, executed, num_illegal, num_pushes
-
-
-class Guide:
-    """Distances of the states of one level from solved; derived from the level alone.
+class Warehouse:
+    """What moves do on a level without rules of its own, and how far it is from solved.
 
     Attributes:
+        level: The level, from which all else is derived.
         alive: The cells from which a single box can be pushed to some goal.
     """
 
-    __slots__ = ("_distances", "_level", "_pushes", "_solid", "_start", "_walks", "alive")
+    __slots__ = (
+        "_barred",
+        "_distances",
+        "_pushes",
+        "_solid",
+        "_start",
+        "_walks",
+        "alive",
+        "level",
+    )
 
     def __init__(self, level: Level) -> None:
-        self._level = level
+        self.level = level
         self._solid = board_mask(level.rows, level.cols) & ~level.floor
         goals = cells_of(level.goals)
         self._distances = [push_distances(level.floor, goal, level.stride) for goal in goals]
         self.alive = sum(1 << cell for cell in set().union(*self._distances))
+        # The cells on which a box makes `after` give up.
+        self._barred = 0
         self._pushes: dict[int, int] = {}
         self._walks: dict[int, tuple[int, ...]] = {}
         self._start: float | None = None
 
-    @property
-    def start(self) -> float:
-        """The distance of the level's first state."""
-        if self._start is None:  # not in the constructor: most levels of a file are never played
-            self._start = self.distance(self._level.player, self._level.boxes)
-        return self._start
+    def play(self, place: Placement, moves: str) -> tuple[Placement, str, int, int]:
+        """Execute moves in order until all boxes are on goals; an illegal move changes nothing.
 
-    def distance(self, player: int, boxes: int) -> float:
+        Returns:
+            The placement afterwards, the legal moves in order, the number of illegal ones, and that
+            of pushes.
+        """
+        # Local names and no calls: this loop is the hot path of `step` of the environment.
+        floor, goals, delta = self.level.floor, self.level.goals, deltas_of(self.level.cols + 1)
+        player, boxes, _ = place
+        executed, num_illegal, num_pushes = "", 0, 0
+        for move in moves:
+            if boxes == goals:
+                break
+            change = delta[move]
+            target = player + change
+            bit = 1 << target
+            if boxes & bit:
+                beyond = 1 << target + change
+                if beyond & boxes or not beyond & floor:
+                    num_illegal += 1
+                    continue
+                boxes ^= bit ^ beyond
+                num_pushes += 1
+            elif not bit & floor:
+                num_illegal += 1
+                continue
+            player = target
+            executed += move
+        return Placement(player, boxes), executed, num_illegal, num_pushes
+
+    def step(self, place: Placement, move: str) -> Placement:
+        """The placement after one move, the same one if the move is illegal."""
+        return self.play(place, move)[0]
+
+    def after(self, place: Placement) -> Iterator[tuple[str, Placement]]:
+        """Yield the legal moves and what they lead to; none from a solved placement.
+
+        With rules, none from one with a box on a cell that is not `alive` either.
+        """
+        is_over = place.boxes == self.level.goals or place.boxes & self._barred
+        for move in "" if is_over else MOVES:
+            if (following := self.step(place, move)) != place:
+                yield move, following
+
+    def outlook(self, place: Placement) -> Outlook:
+        """How far a placement is from solved."""
+        if self._start is None:  # not in the constructor: most levels of a file are never played
+            self._start = self.distance(self.level.start)
+        potential = shaped(self.distance(place), self._start)
+        num_home = (place.boxes & self.level.goals).bit_count()
+        return Outlook(potential, self.pushes_left(place), num_home)
+
+    def distance(self, place: Placement) -> float:
         """Pushes left (a lower bound) plus the way to the next useful push, below 1.
 
         The way is measured in steps around the boxes, divided by the number of floor cells + 1;
         so a push that lowers the bound always counts more than any walk. 0 if solved, -1 if lost.
         """
-        pushes = self.pushes_left(boxes)
+        pushes = self._bound(place.boxes)
         if pushes <= 0:
             return pushes
-        walks = self._walks.get(boxes)
+        walks = self._walks.get(place.boxes)
         if walks is None:
-            walks = self._find_walks(boxes)
+            walks = self._find_walks(place.boxes)
         # A walk has fewer steps than there are floor cells, so the fraction is always below 1.
-        longest = self._level.floor.bit_count()
-        bit = 1 << player
+        longest = self.level.floor.bit_count()
+        bit = 1 << place.player
         for steps, cells in enumerate(walks):
             if cells & bit:
                 return pushes + steps / (longest + 1)
         # No useful push can be reached: the way counts as the longest, still less than one push.
         return pushes + longest / (longest + 1)
 
-    def pushes_left(self, boxes: int) -> int:
+    def pushes_left(self, place: Placement) -> int:
         """A lower bound of the pushes left, or -1 if the placement is certainly lost.
 
         Lost are: a box on a cell from which it can reach no goal, boxes that cannot be assigned to
         different goals, and a 2x2 square of boxes and walls that holds a box beside its goal.
         """
+        return self._bound(place.boxes)
+
+    def solve(self, place: Placement, node_limit: int = NODE_LIMIT) -> str | None:
+        """The moves of a shortest solution, or None if there is none.
+
+        Raises:
+            UnreachableRequest: If the search did not end within `node_limit` nodes.
+        """
+        level, first = self.level, {place.boxes: 1 << place.player}
+        # Every layer is kept: `_trace` walks back through them, so no state needs a parent pointer.
+        found: list[Layer] = []
+        num_nodes = 0
+        for layer in layers_of_states(first, level.floor, level.stride, alive=self.alive):
+            if num_nodes > node_limit:
+                raise UnreachableRequest(
+                    f"a {level.rows}x{level.cols} level with {level.goals.bit_count()} boxes was "
+                    f"not solved within {node_limit} search nodes"
+                )
+            found.append(layer)
+            if level.goals in layer:
+                return _trace(found, level.goals, level.stride)
+            num_nodes += len(layer)
+        return None
+
+    def walks(self, place: Placement) -> dict[Placement, str]:
+        """What can be reached without a push, and the moves of a shortest way."""
+        stride, free = self.level.stride, self.level.floor & ~place.boxes
+        return {
+            Placement(cell, place.boxes): shortest_walk(free, place.player, cell, stride) or ""
+            for cell in cells_of(flood(free, 1 << place.player, stride))
+        }
+
+    def nearest_push(self, place: Placement) -> str:
+        """The moves of the nearest push that brings a box nearer to a goal without one, or none.
+
+        Nearer by Manhattan distance: it knows no walls and no dead ends.
+        """
+        level, (player, boxes, _) = self.level, place
+        free, goals, ways = level.floor & ~boxes, level.goals & ~boxes, list[str]()
+        for cell in cells_of(boxes & ~level.goals):
+            now = _to_goal(level, goals, cell)
+            for move, change in deltas_of(level.stride).items():
+                can_be_pushed = free >> cell + change & 1 and free >> cell - change & 1
+                if can_be_pushed and _to_goal(level, goals, cell + change) < now:
+                    way = shortest_walk(free, player, cell - change, level.stride)
+                    ways += [] if way is None else [way + move]
+        return min(ways, key=len, default="")
+
+    def _bound(self, boxes: int) -> int:
+        """See `pushes_left`; where the player is does not matter."""
         known = self._pushes.get(boxes)
         if known is None:
             # Clearing everything bounds the memory without the bookkeeping of an LRU cache.
@@ -191,7 +269,7 @@ class Guide:
 
     def _find_walks(self, boxes: int) -> tuple[int, ...]:
         """The cells from which a push that lowers the bound is 0, 1, 2, ... steps away."""
-        level, now, starts = self._level, self.pushes_left(boxes), 0
+        level, now, starts = self.level, self._bound(boxes), 0
         free = level.floor & ~boxes
         # A push needs the cell ahead of the box and the one behind it (the player's) to be free;
         # only pushes that lower the bound without losing the level are useful.
@@ -199,7 +277,7 @@ class Guide:
             for delta in deltas_of(level.stride).values():
                 if free >> cell + delta & 1 and free >> cell - delta & 1:
                     after = boxes ^ 1 << cell ^ 1 << cell + delta
-                    if 0 <= self.pushes_left(after) < now:
+                    if 0 <= self._bound(after) < now:
                         starts |= 1 << cell - delta
         if len(self._walks) >= MAX_PLACEMENTS:
             self._walks.clear()
@@ -208,12 +286,12 @@ class Guide:
         return walks
 
     def _is_frozen(self, boxes: int) -> bool:
-        stride, blocked = self._level.stride, self._solid | boxes
+        stride, blocked = self.level.stride, self._solid | boxes
         # Bit c of `corner` is set if c and its right, lower and lower right neighbours are blocked;
         # the shifts back mark all four cells of each such square. No box in it can ever move.
         corner = blocked & blocked >> 1 & blocked >> stride & blocked >> stride + 1
         square = corner | corner << 1 | corner << stride | corner << stride + 1
-        return bool(square & boxes & ~self._level.goals)
+        return bool(square & boxes & ~self.level.goals)
 
     def _assignment(self, boxes: int) -> int:
         """The minimum sum of push distances over all assignments, -1 if there is none."""
@@ -230,21 +308,6 @@ class Guide:
                             following[key] = total
             best = following
         return min(best.values(), default=-1)
-
-
-# The state itself holds nothing that is computed from the level: branches share the state, and what
-# they could change in it would show in all of them.
-guide_of = lru_cache(maxsize=512)(Guide)
-"""Level -> its guide, made once."""
-
-
-# What the proposer promises, the planner often does, and agents and branches share what they see.
-@lru_cache(maxsize=4096)
-def outlook_of(level: Level, player: int, boxes: int) -> Outlook:
-    """How far a placement of player and boxes is from solved."""
-    guide = guide_of(level)
-    potential = shaped(guide.distance(player, boxes), guide.start)
-    return Outlook(potential, guide.pushes_left(boxes), (boxes & level.goals).bit_count())
 
 
 def push_distances(floor: int, goal: int, stride: int) -> dict[int, int]:
@@ -272,21 +335,32 @@ def push_distances(floor: int, goal: int, stride: int) -> dict[int, int]:
     return table
 
 
-MAX_GOALS = 16
-"""Levels that are made of one search."""
+class RuledWarehouse(Warehouse):
+    """The same for a level with rules of its own, of which all distances are known exactly."""
 
-
-class Warehouse:
-    """What moves do on one level, and what is left of it; derived from the level alone."""
-
-    __slots__ = ("_left", "_terrain", "alive", "level")
+    __slots__ = ("_left", "_terrain")
 
     def __init__(self, level: Level) -> None:
-        self.level = level
+        super().__init__(level)
         self._terrain = Terrain(level.cells, level.cols)
         # What rules forbid beyond walls, so a box is lost by them where it is lost without them.
-        self.alive = guide_of(level).alive if level.goals else -1
+        self._barred = ~self.alive if level.goals else 0
         self._left: dict[Placement, int] | None = None
+
+    def play(self, place: Placement, moves: str) -> tuple[Placement, str, int, int]:
+        """Execute moves until the level is solved; see `Warehouse.play`."""
+        executed, num_illegal, num_pushes = "", 0, 0
+        for move in moves:
+            if place.boxes == self.level.goals:
+                break
+            following = self.step(place, move)
+            if following == place:
+                num_illegal += 1
+                continue
+            num_pushes += following.boxes != place.boxes
+            place = following
+            executed += move
+        return place, executed, num_illegal, num_pushes
 
     def step(self, place: Placement, move: str) -> Placement:
         """The placement after one move, the same one if the move is illegal."""
@@ -303,237 +377,102 @@ class Warehouse:
         player = terrain.glide(player, move, opened, boxes)
         return Placement(player, boxes, terrain.opened_at(player, opened))
 
-    def after(self, place: Placement) -> Iterator[tuple[str, Placement]]:
-        """Yield the legal moves and what they lead to; none from a solved or a dead placement."""
-        is_over = place.boxes == self.level.goals or place.boxes & ~self.alive
-        for move in "" if is_over else MOVES:
-            if (following := self.step(place, move)) != place:
-                yield move, following
+    def distance(self, place: Placement) -> int:
+        """The exact number of moves left, `UNREACHABLE` if the level is lost."""
+        if self._left is None:
+            goals = self.level.goals
+            self._left = distances_left(self.level.start, self.after, lambda at: at.boxes == goals)
+        return self._left.get(place, UNREACHABLE)
+
+    def pushes_left(self, place: Placement) -> int:
+        """The boxes that are not on goals, or -1 if the level is lost."""
+        is_lost = self.distance(place) == UNREACHABLE
+        return UNREACHABLE if is_lost else (self.level.goals & ~place.boxes).bit_count()
+
+    def solve(self, place: Placement, node_limit: int = NODE_LIMIT) -> str | None:
+        """The moves of a shortest solution, or None if there is none; no search is needed."""
+        moves, left = "", self.distance(place)
+        while left > 0:
+            left -= 1
+            move, place = next(one for one in self.after(place) if self.distance(one[1]) == left)
+            moves += move
+        return moves if left == 0 else None
 
     def walks(self, place: Placement) -> dict[Placement, str]:
-        """What can be reached without a push, and the moves of a shortest way."""
+        """What can be reached without a push, and the moves of a shortest way; nearest first."""
 
         def after(here: Placement) -> Iterator[tuple[str, Placement]]:
             return (pair for pair in self.after(here) if pair[1].boxes == place.boxes)
 
         return ways_from(place, after)
 
-    def distance(self, place: Placement) -> int:
-        """The exact number of moves left, `UNREACHABLE` if the level is lost."""
-        if self._left is None:
-            level = self.level
-            start = Placement(level.player, level.boxes)
-            self._left = distances_left(start, self.after, lambda at: at.boxes == level.goals)
-        return self._left.get(place, UNREACHABLE)
-
-    def play(self, place: Placement, moves: str) -> tuple[Placement, str, int, int]:
-        """Execute moves until the level is solved; see `play_at`."""
-        executed, num_illegal, num_pushes = "", 0, 0
-        for move in moves:
-            if place.boxes == self.level.goals:
-                break
-            following = self.step(place, move)
-            if following == place:
-                num_illegal += 1
-                continue
-            num_pushes += following.boxes != place.boxes
-            place = following
-            executed += move
-        return place, executed, num_illegal, num_pushes
+    def nearest_push(self, place: Placement) -> str:
+        """The moves of the nearest push that brings boxes nearer to any goals, or none."""
+        here = spread(self.level, place.boxes)
+        for at, way in self.walks(place).items():
+            for move, following in self.after(at):
+                if following.boxes != at.boxes and spread(self.level, following.boxes) < here:
+                    return way + move
+        return ""
 
 
-# All distances of a level are kept, so only those of a few levels.
-warehouse_of = lru_cache(maxsize=32)(Warehouse)
-"""Level with rules -> its warehouse, made once."""
+# The state itself holds nothing that is computed from the level: branches share the state, and what
+# they could change in it would show in all of them.
+_warehouse = lru_cache(maxsize=512)(Warehouse)
+# All distances of a level with rules are kept, so only those of a few levels.
+_ruled_warehouse = lru_cache(maxsize=32)(RuledWarehouse)
 
 
-def outlook_at(level: Level, place: Placement) -> Outlook:
+def warehouse_of(level: Level) -> Warehouse:
+    """The warehouse of a level, made once."""
+    return _ruled_warehouse(level) if level.rules else _warehouse(level)
+
+
+# What the proposer promises, the planner often does, and agents and branches share what they see.
+@lru_cache(maxsize=4096)
+def outlook_of(level: Level, place: Placement) -> Outlook:
     """How far a placement is from solved, by whatever rules the level has."""
-    if not level.rules:
-        return outlook_of(level, place.player, place.boxes)
-    distance = warehouse_of(level).distance(place)
-    num_home = (place.boxes & level.goals).bit_count()
-    pushes_left = level.goals.bit_count() - num_home if distance >= 0 else UNREACHABLE
-    return Outlook(shaped(distance, level.num_moves), pushes_left, num_home)
+    return warehouse_of(level).outlook(place)
 
 
-def play_at(level: Level, place: Placement, moves: str) -> tuple[Placement, str, int, int]:
-    """Execute moves by whatever rules the level has.
-
-    Returns:
-        The placement afterwards, the legal moves, the number of illegal ones, and that of pushes.
-    """
-    if level.rules:
-        return warehouse_of(level).play(place, moves)
-    player, boxes, executed, num_illegal, num_pushes = play(level, place.player, place.boxes, moves)
-    return Placement(player, boxes), executed, num_illegal, num_pushes
-
-
-# ---- levels
-
-
-def with_rules(
-    rng: random.Random, board: Level, num_boxes: int, num_rules: int, lengths: range
-) -> list[Level]:
-    """Levels with drawn rules on the floor of a board, at most `MAX_GOALS`, maybe none.
-
-    Boxes and player get random places, and a search forwards from them finds goals: where all boxes
-    are together for the first time after a number of moves in the range, off letters and off their
-    first places, and with all keys found only. That number is the length of a shortest solution.
-    """
-    places = cells_of(board.floor)
-    symbols, rules = drawn(rng, places, num_rules)
-    plain = [cell for cell in places if cell not in symbols]
-    if len(plain) <= num_boxes:
-        return []
-    *boxed, player = rng.sample(plain, num_boxes + 1)
-    start = Placement(player, sum(1 << cell for cell in boxed))
-    flat = [symbols.get(c, FREE if c in places else WALL) for c in range(board.rows * board.stride)]
-    flat[board.cols :: board.stride] = "\n" * board.rows
-    level = board._replace(
-        boxes=start.boxes,
-        player=player,
-        certificate="optimal",
-        cells="".join(flat)[:-1],
-        rules=rules,
-    )
-    keys = (1 << sum(key in flat for key in KEYS)) - 1
-    first: dict[int, int] = {}
-    barred = {start.boxes}
-    for place, way in ways_from(start, Warehouse(level).after).items():
-        first.setdefault(place.boxes, len(way))
-        if place.opened != keys:
-            barred.add(place.boxes)
-    avoided = start.boxes | sum(1 << cell for cell in symbols)
-    found = [
-        boxes
-        for boxes, length in first.items()
-        if length in lengths and not boxes & avoided and boxes not in barred
-    ]
-    chosen = rng.sample(found, min(len(found), MAX_GOALS))
-    return [level._replace(goals=goals, num_moves=first[goals]) for goals in chosen]
-
-
-def needs_thought(level: Level) -> bool:
-    """Whether two short cuts fail.
-
-    They are a shortest solution of the level without its rules, and any solution in which every
-    push brings boxes nearer to goals.
-    """
-    house, start = warehouse_of(level), Placement(level.player, level.boxes)
-
-    def after(here: Placement) -> Iterator[tuple[str, Placement]]:
-        now = _spread(level, here.boxes)
-        for move, there in house.after(here):
-            if there.boxes == here.boxes or _spread(level, there.boxes) < now:
-                yield move, there
-
-    if any(place.boxes == level.goals for place in ways_from(start, after)):
-        return False
-    blind = solve(level, level.player, level.boxes, guide_of(level).alive, MAX_STATES)
-    assert blind is not None  # rules only take moves away
-    return house.play(start, blind)[0].boxes != level.goals
-
-
-def ruled_form(level: Level) -> bytes:
-    """What identifies the content of a level with rules; see `canonical_form`."""
-    # A free cell is "." in `cells`, so a goal is G.
-    marks = dict.fromkeys(cells_of(level.goals), "G") | dict.fromkeys(cells_of(level.boxes), "$")
-    marks |= dict.fromkeys(cells_of(level.boxes & level.goals), "*")
-    marks[level.player] = "+" if level.goals >> level.player & 1 else "@"
-    text = "".join(marks.get(cell, symbol) for cell, symbol in enumerate(level.cells))
-    return canonical_terrain(text.split("\n")).encode()
-
-
-# ---- scripted policies
-
-
-def planned(level: Level, place: Placement, policy: str, num_moves: int, rng: random.Random) -> str:
-    """The moves of a policy on a level with rules; see `policies.moves_of`."""
-    house, moves = warehouse_of(level), ""
-    if policy in ("never-push", "there-and-back"):
-        return _idle_walk(house, place, policy == "there-and-back")[:num_moves]
-    while len(moves) < num_moves and (legal := dict(house.after(place))):
-        more = ""
-        if policy == "oracle":
-            left = house.distance(place)
-            better = (move for move, at in legal.items() if house.distance(at) == left - 1)
-            more = next(better, "") if left > 0 else ""
-            if not more:
-                break
-        elif policy == "greedy":
-            more = _nearest_push(house, place)
-        more = more or rng.choice(list(legal))
-        place, moves = house.play(place, more)[0], moves + more
-    return moves[:num_moves]
-
-
-def _idle_walk(house: Warehouse, place: Placement, returns: bool) -> str:
-    walks, level = house.walks(place), house.level
-    if returns and place.player != level.player:
-        return next((way for at, way in walks.items() if at.player == level.player), "")
-    far = len(house.level.cells) ** 2
-    return walks[min(walks, key=lambda at: house.distance(at) % far)]
-
-
-def _nearest_push(house: Warehouse, place: Placement) -> str:
-    """The moves of the nearest push that brings boxes nearer to goals, if there is one."""
-    here = _spread(house.level, place.boxes)
-    for at, way in house.walks(place).items():
-        for move, following in house.after(at):
-            if following.boxes != at.boxes and _spread(house.level, following.boxes) < here:
-                return way + move
-    return ""
-
-
-def _spread(level: Level, boxes: int) -> int:
+def spread(level: Level, boxes: int) -> int:
     """The sum of the boxes' Manhattan distances to their nearest goals."""
-    goals = [divmod(goal, level.stride) for goal in cells_of(level.goals)]
-    places = [divmod(box, level.stride) for box in cells_of(boxes)]
-    return sum(min(abs(r - row) + abs(c - col) for row, col in goals) for r, c in places)
+    return sum(_to_goal(level, level.goals, box) for box in cells_of(boxes))
 
 
-Layer = dict[int, int]
-"""Boxes -> bit-board of the player's cells."""
+def _to_goal(level: Level, goals: int, cell: int) -> int:
+    row, col = divmod(cell, level.stride)
+    places = (divmod(goal, level.stride) for goal in cells_of(goals))
+    return min(abs(row - goal[0]) + abs(col - goal[1]) for goal in places)
 
-NODE_LIMIT = 300_000
-"""Maximum number of (boxes, layer) pairs that `solve` looks at."""
 
+def layers_of_states(
+    layer: Layer, floor: int, stride: int, alive: int = -1, *, is_backward: bool = False
+) -> Iterator[Layer]:
+    """Yield the states at 0, 1, 2, ... moves from those of a layer, each in one layer only.
 
-def solve(
-    level: Level, player: int, boxes: int, alive: int, node_limit: int = NODE_LIMIT
-) -> str | None:
-    """A shortest solution, as letters, or None if there is none.
-
-    Boxes enter only the `alive` cells, from which a single one can reach some goal.
-
-    Raises:
-        UnreachableRequest: If the search did not end within `node_limit` nodes.
+    Boxes are pushed, and enter only the `alive` cells; backward they are pulled. From all solved
+    states backward, the index of a layer is the exact length of a shortest solution of its states.
     """
-    floor, goals, stride = level.floor, level.goals, level.stride
-    # Every layer is kept: `_trace` walks back through them, so no state needs a parent pointer.
     # `seen[boxes]` has the player cells already visited with these boxes, in any layer.
-    layers: list[Layer] = [{boxes: 1 << player}]
-    seen: Layer = dict(layers[0])
-    nodes = 0
-    while goals not in layers[-1]:
-        layer: Layer = {}
-        for here, players in layers[-1].items():
-            _advance(layer, seen, here, players, floor & ~here, alive, stride)
-        nodes += len(layers[-1])
-        if not layer:
-            return None
-        if nodes > node_limit:
-            raise UnreachableRequest(
-                f"a {level.rows}x{level.cols} level with {goals.bit_count()} boxes was not solved "
-                f"within {node_limit} search nodes"
-            )
-        layers.append(layer)
-    return _trace(layers, goals, stride)
+    seen = dict(layer)
+    while layer:
+        yield layer
+        following: Layer = {}
+        for boxes, players in layer.items():
+            _expand(following, seen, boxes, players, floor & ~boxes, alive, stride, is_backward)
+        layer = following
 
 
-def _advance(
-    layer: Layer, seen: Layer, boxes: int, players: int, free: int, alive: int, stride: int
+def _expand(
+    layer: Layer,
+    seen: Layer,
+    boxes: int,
+    players: int,
+    free: int,
+    alive: int,
+    stride: int,
+    is_backward: bool,
 ) -> None:
     """Add to `layer` what one move leads to and was not `seen`."""
     # Bit legend: every argument is a bitboard (bit = cell number). Shifting by 1 or `stride` moves
@@ -544,25 +483,27 @@ def _advance(
     if walked:
         seen[boxes] = known | walked
         layer[boxes] = layer.get(boxes, 0) | walked
-    # A box is pushed only if the cell opposite of the player is floor, free and not dead.
+    # A pull reverses a push: box and player both step back, so two cells in a line beyond the box
+    # must be free. Dead cells need no test there: what was pulled can be pushed back.
     touched, targets = spread & boxes, free & alive
     while touched:
         box = touched & -touched
         touched ^= box
-        for beside, pushed in (
-            (box >> 1, box << 1),
-            (box << 1, box >> 1),
-            (box >> stride, box << stride),
-            (box << stride, box >> stride),
+        # `beside` is where the player comes from; `needed` is on the other side of the box, where
+        # it is pushed to, or behind the player, who goes there when it is pulled.
+        for beside, needed in (
+            (box << 1, box << 2 if is_backward else box >> 1),
+            (box >> 1, box >> 2 if is_backward else box << 1),
+            (box << stride, box << 2 * stride if is_backward else box >> stride),
+            (box >> stride, box >> 2 * stride if is_backward else box << stride),
         ):
-            # `beside` is where the player must come from, `pushed` where the box goes: opposite
-            # sides of the box. The player ends on the box's old cell, so `box` is its new position.
-            if beside & players and pushed & targets:
-                after = boxes ^ box ^ pushed
+            if beside & players and needed & targets:
+                moved, player = (beside, needed) if is_backward else (needed, box)
+                after = boxes ^ box ^ moved
                 known = seen.get(after, 0)
-                if not known & box:
-                    seen[after] = known | box
-                    layer[after] = layer.get(after, 0) | box
+                if not known & player:
+                    seen[after] = known | player
+                    layer[after] = layer.get(after, 0) | player
 
 
 def _trace(layers: list[Layer], goals: int, stride: int) -> str:
@@ -589,55 +530,3 @@ def _undo(layer: Layer, boxes: int, player: int, stride: int) -> tuple[str, int,
         if boxes & pushed and layer.get(unpushed, 0) >> before & 1:
             return move, unpushed, before
     raise AssertionError("a state of a layer was reached from nowhere")
-
-
-def backward_layers(
-    floor: int, goals: int, stride: int, depth: int, node_limit: int = NODE_LIMIT
-) -> list[Layer]:
-    """The states from which the level is solved in exactly 0, 1, 2, ... moves.
-
-    A breadth-first search backwards (by pulling) from all solved states, so that the index of a
-    layer is the exact length of a shortest solution of its states. It ends with the layer `depth`,
-    when there are no more states, or early after `node_limit` (boxes, layer) pairs.
-    """
-    # With all boxes on goals every player position is solved, so all are roots of the search.
-    layers: list[Layer] = [{goals: floor & ~goals}]
-    seen: Layer = dict(layers[0])
-    nodes = 0
-    while len(layers) <= depth and nodes <= node_limit:
-        layer: Layer = {}
-        for boxes, players in layers[-1].items():
-            _retreat(layer, seen, boxes, players, floor & ~boxes, stride)
-        nodes += len(layers[-1])
-        if not layer:
-            break
-        layers.append(layer)
-    return layers
-
-
-def _retreat(layer: Layer, seen: Layer, boxes: int, players: int, free: int, stride: int) -> None:
-    """Add to `layer` what one move backwards leads to and was not `seen`."""
-    spread = players << 1 | players >> 1 | players << stride | players >> stride
-    known = seen[boxes]
-    walked = spread & free & ~known
-    if walked:
-        seen[boxes] = known | walked
-        layer[boxes] = layer.get(boxes, 0) | walked
-    # A pull reverses a push: box and player both step back, so two cells in a line beyond the box
-    # must be free. Dead cells need no test: what was pulled can be pushed back.
-    touched = spread & boxes
-    while touched:
-        box = touched & -touched
-        touched ^= box
-        for beside, behind in (
-            (box << 1, box << 2),
-            (box >> 1, box >> 2),
-            (box << stride, box << 2 * stride),
-            (box >> stride, box >> 2 * stride),
-        ):
-            if beside & players and behind & free:
-                before = boxes ^ box ^ beside
-                known = seen.get(before, 0)
-                if not known & behind:
-                    seen[before] = known | behind
-                    layer[before] = layer.get(before, 0) | behind

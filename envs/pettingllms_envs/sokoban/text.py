@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from pettingllms.errors import LevelFormatError
 from pettingllms_envs import grid
 from pettingllms_envs.grid import (
-    UNREACHABLE,
     Drawing,
     Shape,
     bits_of,
@@ -32,8 +31,6 @@ from pettingllms_envs.sokoban.rules import (
     PLAYER_ON_GOAL,
     WALL,
     Level,
-    Placement,
-    guide_of,
     warehouse_of,
 )
 from pettingllms_envs.terrain import (
@@ -196,10 +193,9 @@ def read_level(text: str) -> Level:
         return level
     cells = [_THING.sub(FREE, row).translate(symbols_of(rules)) for row in rows]
     level = level._replace(cells="\n".join(cells), rules=rules)
-    moves = warehouse_of(level).distance(Placement(level.player, level.boxes))
-    if moves == UNREACHABLE:
+    if (moves := warehouse_of(level).solve(level.start)) is None:
         raise LevelFormatError("by its rules the level has no solution", first_line(text))
-    return level._replace(certificate="optimal", num_moves=moves)
+    return level._replace(certificate="optimal", num_moves=len(moves))
 
 
 def read_levels_of_file(text: str) -> list[Level]:
@@ -255,7 +251,7 @@ def _check_boxes(level: Level, top: int) -> None:
         raise LevelFormatError(problem, top, 0, allowed)
     if level.boxes == level.goals:
         raise LevelFormatError("all boxes are on goals already", top, 0, "a box to push")
-    if guide_of(level).pushes_left(level.boxes) < 0:
+    if warehouse_of(level).pushes_left(level.start) < 0:
         problem = "the level cannot be solved: a box can reach no goal, or boxes block each other"
         raise LevelFormatError(problem, top, 0, "boxes that can be pushed to the goals")
 

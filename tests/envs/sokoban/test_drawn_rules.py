@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms.errors import LevelFormatError, UnreachableRequest
 from pettingllms_envs.sokoban.generator import Request, canonical_form, generate
-from pettingllms_envs.sokoban.rules import Placement, outlook_at, play_at, warehouse_of
+from pettingllms_envs.sokoban.rules import Placement, outlook_of, warehouse_of
 from pettingllms_envs.sokoban.text import draw_image, full_text, read_level, read_levels_of_file
 
 WAYS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
@@ -134,7 +134,7 @@ def test_moves_equal_the_plain_rules(text, moves):
         executed += move if there != state else ""
         pushes += there[1] != state[1]
         state = there
-    place, done, num_illegal, num_pushes = play_at(level, placed(level, plain.start), moves)
+    place, done, num_illegal, num_pushes = warehouse_of(level).play(level.start, moves)
     assert place == placed(level, state)
     assert (done, num_pushes) == (executed, pushes)
     assert len(done) + num_illegal <= len(moves)
@@ -150,7 +150,7 @@ def test_distances_equal_a_plain_search_from_every_state(text):
         place = placed(level, state)
         distance = -1 if moves is None else moves
         assert warehouse_of(level).distance(place) == distance
-        outlook = outlook_at(level, place)
+        outlook = outlook_of(level, place)
         assert (outlook.pushes_left < 0) == (moves is None)
         assert outlook.boxes_home == len(state[1] & plain.goals)
 

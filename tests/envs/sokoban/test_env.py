@@ -13,7 +13,7 @@ from pettingllms.testing import play
 from pettingllms.testing.play import mixed_actor, scripted_actor
 from pettingllms_envs.planning.env import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
-from pettingllms_envs.sokoban.rules import outlook_at
+from pettingllms_envs.sokoban.rules import outlook_of
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN
 
 TEAMS = [
@@ -50,7 +50,7 @@ def test_team_parts_add_up_to_the_real_progress(kwargs):
             state = env.state()
             if env.turn > turn:
                 success = env.infos[agent]["success"]
-                reached = outlook_at(state.level, state.position).potential
+                reached = outlook_of(state.level, state.position).potential
                 assert total == pytest.approx(reached + success)
                 assert success == (state.position.boxes == state.level.goals)
             else:
@@ -70,7 +70,7 @@ def test_no_loop_pays():
         env.step(f"#### {list(moves)}")
         total += env.infos["planner_0"]["reward_parts"]["team"]
         state = env.state()
-        assert total == pytest.approx(outlook_at(state.level, state.position).potential)
+        assert total == pytest.approx(outlook_of(state.level, state.position).potential)
         if state.position == start.position:
             closed += 1
             assert total == pytest.approx(0)
@@ -83,10 +83,10 @@ def test_potential_is_bounded_and_rises_along_useful_pushes():
     for seed in range(20):
         env.reset(seed=seed)
         level = env.state().level
-        assert outlook_at(level, env.state().position).potential == 0
+        assert outlook_of(level, env.state().position).potential == 0
         play(env, lambda e, a: e.scripted_action(a, "random", rng))
         state = env.state()
-        value = outlook_at(level, state.position).potential
+        value = outlook_of(level, state.position).potential
         assert -0.01 <= value <= 0.1
         assert (value == 0.1) == (state.position.boxes == level.goals)
 

@@ -10,7 +10,7 @@ from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.grid import cells_of, flood
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.generator import Request, canonical_form, generate
-from pettingllms_envs.sokoban.rules import guide_of, play, solve
+from pettingllms_envs.sokoban.rules import warehouse_of
 from pettingllms_envs.sokoban.text import level_text, read_level
 
 
@@ -27,7 +27,7 @@ def test_small_levels_have_exactly_the_certified_length(size, boxes):
         level = generate(random.Random(seed), wanted)
         assert level.certificate == "optimal"
         assert wanted.min_moves <= level.num_moves <= wanted.max_moves
-        solution = solve(level, level.player, level.boxes, guide_of(level).alive)
+        solution = warehouse_of(level).solve(level.start)
         assert len(solution) == level.num_moves
 
 
@@ -38,8 +38,8 @@ def test_large_levels_carry_a_solution(size, boxes):
         level = generate(random.Random(seed), wanted)
         assert level.certificate == "reference"
         assert len(level.solution) == level.num_moves <= wanted.max_moves
-        _, boxes, executed, num_illegal, _ = play(level, level.player, level.boxes, level.solution)
-        assert (boxes, executed, num_illegal) == (level.goals, level.solution, 0)
+        place, executed, num_illegal, _ = warehouse_of(level).play(level.start, level.solution)
+        assert (place.boxes, executed, num_illegal) == (level.goals, level.solution, 0)
 
 
 @pytest.mark.parametrize(("size", "boxes"), [(6, 1), (6, 3), (10, 4)])

@@ -1,5 +1,6 @@
 """Moves, searches and bounds against rules on a list of characters."""
 
+import itertools
 import random
 from collections import deque
 
@@ -8,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms.errors import UnreachableRequest
-from pettingllms_envs.grid import cells_of, deltas_of, shortest_walk
-from pettingllms_envs.sokoban.rules import Level, backward_layers, guide_of, play, solve, step
+from pettingllms_envs.grid import cells_of, shortest_walk
+from pettingllms_envs.sokoban.rules import Level, layers_of_states, warehouse_of
 from pettingllms_envs.sokoban.text import board_text, level_text, read_level
 
 WAYS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
@@ -117,19 +118,19 @@ def test_moves_follow_the_rules(text, moves):
     level, board = raw_level(text), Board(text)
     assert level_text(level) == text
     state, stride = board.start, level.stride
-    player, boxes = level.player, level.boxes
+    house, place = warehouse_of(level), level.start
     executed = ""
     for move in moves:
         if state[1] == board.goals:
             break
         before, state = state, board.after(state, move)
         executed += move if state != before else ""
-        player, boxes = step(level.floor, player, boxes, deltas_of(stride)[move])
-        assert divmod(player, stride) == state[0]
-        assert {divmod(cell, stride) for cell in cells_of(boxes)} == state[1]
-    assert play(level, level.player, level.boxes, moves)[:3] == (player, boxes, executed)
-    assert level.boxes.bit_count() == boxes.bit_count()
-    shown = board_text(level, player, boxes)
+        place = house.step(place, move)
+        assert divmod(place.player, stride) == state[0]
+        assert {divmod(cell, stride) for cell in cells_of(place.boxes)} == state[1]
+    assert house.play(level.start, moves)[:2] == (place, executed)
+    assert level.boxes.bit_count() == place.boxes.bit_count()
+    shown = board_text(level, *place)
     again = Board(shown)
     assert again.start == state
     assert again.goals == board.goals
@@ -140,13 +141,13 @@ def test_moves_follow_the_rules(text, moves):
 def test_solve_is_exact(text):
     level, board = raw_level(text), Board(text)
     shortest = board.shortest()
-    solution = solve(level, level.player, level.boxes, guide_of(level).alive)
+    solution = warehouse_of(level).solve(level.start)
     if shortest is None:
         assert solution is None
     else:
         assert len(solution) == shortest
-        _, boxes, executed, _, _ = play(level, level.player, level.boxes, solution)
-        assert (boxes, executed) == (level.goals, solution)
+        place, executed, *_ = warehouse_of(level).play(level.start, solution)
+        assert (place.boxes, executed) == (level.goals, solution)
 
 
 @settings(max_examples=100)
@@ -154,26 +155,27 @@ def test_solve_is_exact(text):
 def test_bounds_never_lie(text):
     """`lost` is said of hopeless states only, and the pushes left are a lower bound."""
     level, board = raw_level(text), Board(text)
-    guide, stride = guide_of(level), level.stride
+    house, place = warehouse_of(level), level.start
     shortest = board.shortest()
     if shortest is None:
         return
-    pushes = guide.pushes_left(level.boxes)
+    pushes = house.pushes_left(place)
     assert 0 <= pushes <= shortest
     assert (pushes == 0) == (level.boxes == level.goals)
-    player, boxes = level.player, level.boxes
-    for move in solve(level, player, boxes, guide.alive):
-        player, boxes = step(level.floor, player, boxes, deltas_of(stride)[move])
-        assert guide.pushes_left(boxes) >= 0
-        assert guide.distance(player, boxes) >= 0
-    assert guide.distance(player, boxes) == 0
+    for move in house.solve(place):
+        place = house.step(place, move)
+        assert house.pushes_left(place) >= 0
+        assert house.distance(place) >= 0
+    assert house.distance(place) == 0
 
 
 @settings(max_examples=60)
 @given(boards)
 def test_layers_backwards_are_exact(text):
     level = raw_level(text)
-    layers = backward_layers(level.floor, level.goals, level.stride, depth=12)
+    solved = {level.goals: level.floor & ~level.goals}
+    found = layers_of_states(solved, level.floor, level.stride, is_backward=True)
+    layers = list(itertools.islice(found, 13))
     rng = random.Random(0)
     for depth in range(1, len(layers)):
         boxes, players = rng.choice(list(layers[depth].items()))
@@ -223,7 +225,7 @@ DEAD = {
 @pytest.mark.parametrize("name", DEAD)
 def test_lost_placements_are_recognised(name):
     level = raw_level(DEAD[name])
-    assert guide_of(level).pushes_left(level.boxes) == -1
+    assert warehouse_of(level).pushes_left(level.start) == -1
     assert Board(DEAD[name]).shortest() is None
 
 
@@ -231,4 +233,4 @@ def test_search_is_bounded_and_says_so():
     text = "########\n#      #\n# $$$  #\n#  @   #\n# ...  #\n#      #\n########"
     level = read_level(text)
     with pytest.raises(UnreachableRequest, match="within 5 search nodes"):
-        solve(level, level.player, level.boxes, guide_of(level).alive, node_limit=5)
+        warehouse_of(level).solve(level.start, node_limit=5)

@@ -4,7 +4,7 @@ import pytest
 
 from pettingllms.errors import LevelFormatError
 from pettingllms_envs.sokoban.generator import certify
-from pettingllms_envs.sokoban.rules import guide_of, play, solve
+from pettingllms_envs.sokoban.rules import warehouse_of
 from pettingllms_envs.sokoban.text import level_text, read_level, read_levels_of_file
 
 GOOD = "#######\n#@ $ .#\n# $  .#\n#  *  #\n#     #\n#######"
@@ -15,7 +15,7 @@ def test_reads_what_it_writes():
     assert level_text(level) == GOOD
     assert (level.rows, level.cols) == (6, 7)
     assert level.boxes.bit_count() == level.goals.bit_count() == 3
-    solution = solve(level, level.player, level.boxes, guide_of(level).alive)
+    solution = warehouse_of(level).solve(level.start)
     assert (level.certificate, level.num_moves) == ("optimal", len(solution))
     on_goal = "#####\n#+$.#\n# $ #\n#   #\n#####"
     assert level_text(read_level("\n" + on_goal + "\n\n")) == on_goal
@@ -66,8 +66,8 @@ def test_shorter_rows_are_filled_up():
     filled = "#########\n###  ####\n#     $ #\n# #  #$ #\n# . .#@ #\n#########"
     assert level == read_level(filled)
     assert level_text(level) == filled
-    solution = solve(level, level.player, level.boxes, guide_of(level).alive)
-    assert play(level, level.player, level.boxes, solution)[1] == level.goals
+    solution = warehouse_of(level).solve(level.start)
+    assert warehouse_of(level).play(level.start, solution)[0].boxes == level.goals
 
 
 def test_collections_with_titles_and_remarks_load():
@@ -96,7 +96,7 @@ def test_boxoban_levels_load_and_are_certified(shared_data, name):
     assert [level_text(level) for level in levels] == boards
     for level in levels[:5]:
         assert level.certificate in ("none", "optimal")
-        solution = solve(level, level.player, level.boxes, guide_of(level).alive)
+        solution = warehouse_of(level).solve(level.start)
         assert certify(level) == level._replace(certificate="optimal", num_moves=len(solution))
-        _, boxes, executed, _, _ = play(level, level.player, level.boxes, solution)
-        assert (boxes, executed) == (level.goals, solution)
+        place, executed, *_ = warehouse_of(level).play(level.start, solution)
+        assert (place.boxes, executed) == (level.goals, solution)
