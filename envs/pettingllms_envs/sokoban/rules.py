@@ -491,12 +491,13 @@ def _expand(
         touched ^= box
         # `beside` is where the player comes from; `needed` is on the other side of the box, where
         # it is pushed to, or behind the player, who goes there when it is pulled.
-        for beside, needed in (
-            (box << 1, box << 2 if is_backward else box >> 1),
-            (box >> 1, box >> 2 if is_backward else box << 1),
-            (box << stride, box << 2 * stride if is_backward else box >> stride),
-            (box >> stride, box >> 2 * stride if is_backward else box << stride),
-        ):
+        right, left, below, above = box << 1, box >> 1, box << stride, box >> stride
+        if is_backward:
+            far_below, far_above = below << stride, above >> stride
+            sides = (right, right << 1), (left, left >> 1), (below, far_below), (above, far_above)
+        else:
+            sides = (right, left), (left, right), (below, above), (above, below)
+        for beside, needed in sides:
             if beside & players and needed & targets:
                 moved, player = (beside, needed) if is_backward else (needed, box)
                 after = boxes ^ box ^ moved
