@@ -11,9 +11,9 @@ from typing import Any
 from markdown_text import PROSE, code, fenced, folded, table
 
 import pettingllms
+from pettingllms.pages import sections_of
 from pettingllms.prompts import PromptTemplate
 from pettingllms.testing import play
-from pettingllms.testing.documentation import sections_of
 from pettingllms.testing.play import scripted_actor
 
 SEED = 7

@@ -16,10 +16,10 @@ from pettingllms.cli.console import plain_table, print_json, stdout
 from pettingllms.env import TextEnv
 from pettingllms.errors import MissingDependency, PettingLLMsError
 from pettingllms.evaluation.plan import roles_of
+from pettingllms.pages import sections_of
 from pettingllms.registry import make, registered_ids, spec
 from pettingllms.sources import is_source
 from pettingllms.tables import visible
-from pettingllms.testing.documentation import sections_of
 
 # Without the arguments, which are a table of their own, and the example, which is long.
 _SHOWN_SECTIONS = (

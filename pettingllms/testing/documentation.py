@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import random
-import re
 import warnings
 from collections.abc import Mapping
 from importlib.resources import files
@@ -12,37 +11,13 @@ from typing import Any, cast
 
 from pettingllms.env import role_of
 from pettingllms.errors import ConformanceError
+from pettingllms.pages import ITEM, SECTIONS, sections_of
 from pettingllms.testing.play import AnyEnv, mixed_actor, play, scripted_actor
 from pettingllms.testing.report import ConformanceWarning, NotPromised, Subject
-
-# Headings of the class docstring, in this order.
-SECTIONS = (
-    "Task",
-    "Agents and roles",
-    "Observation",
-    "Action",
-    "Reward",
-    "Termination",
-    "Info keys",
-    "Arguments",
-    "Example",
-    "Version history",
-    "Source",
-)
 
 # Sections that no two environments have in the same words.
 _PROSE = ("Task", "Agents and roles", "Observation", "Action", "Reward", "Source")
 _COMMON_INFO = {"reward_parts", "parse_error", "success", "turn", "difficulty"}
-_KEY = re.compile(r"^\s*[-*]\s+`(\w+)`", re.MULTILINE)
-
-
-def sections_of(docstring: str) -> dict[str, str]:
-    """Heading -> text of a class docstring with the fixed sections.
-
-    A heading is a line of its own that starts with `## `.
-    """
-    parts = re.split(r"^## (.+)$", inspect.cleandoc(docstring), flags=re.MULTILINE)
-    return {name.strip(): text for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def check_page(subject: Subject) -> None:
@@ -74,8 +49,8 @@ def check_documentation(env: AnyEnv) -> None:
     for role in dict.fromkeys(map(role_of, env.possible_agents)):
         if role not in sections["Agents and roles"]:
             raise ConformanceError(f"the role {role!r} is not described in 'Agents and roles'")
-    _same("argument", set(_KEY.findall(sections["Arguments"])), _arguments(env))
-    documented = set(_KEY.findall(sections["Info keys"])) - _COMMON_INFO
+    _same("argument", set(ITEM.findall(sections["Arguments"])), _arguments(env))
+    documented = set(ITEM.findall(sections["Info keys"])) - _COMMON_INFO
     undocumented = _info_keys(env) - documented
     if undocumented:
         raise ConformanceError(f"info keys that the docstring does not list: {undocumented}")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pettingllms.testing.documentation import sections_of
+from pettingllms.pages import sections_of
 from pettingllms.testing.play import (
     SEEDS,
     Actor,

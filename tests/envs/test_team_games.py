@@ -18,15 +18,14 @@ from pettingllms_envs.relay.rules import Level, blank
 from pettingllms_envs.relay.text import read_build, read_message
 
 GAMES = ("dining_v0", "fireworks_v0", "panel_v0", "relay_v0", "search_v0")
+PROPOSALS = ("blocksworld_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0")
 
 
-@pytest.mark.parametrize("env_id", GAMES)
+@pytest.mark.parametrize("env_id", [*GAMES, *PROPOSALS])
 def test_the_documented_example_solves_its_level(env_id):
     doc = type(pettingllms.make(env_id).unwrapped).__doc__
-    example = doc.split("```python\n")[1].split("```")[0]
-    lines = [line.removeprefix("    ") for line in example.split("\n")]
     scope = {}
-    exec(compile("\n".join(lines), "example", "exec"), scope)
+    exec(compile(doc.split("```python\n")[-1].split("```")[0], "example", "exec"), scope)
     assert scope["info"]["success"]
 
 

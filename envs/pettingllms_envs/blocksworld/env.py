@@ -21,6 +21,7 @@ from pettingllms_envs.planning.env import (
     ExactEnv,
     PlanningState,
     Words,
+    page,
 )
 
 PROGRAM = """\
@@ -175,6 +176,7 @@ def _weighty(blocks: int) -> dict[str, Any]:
     return {"blocks": blocks, "weights": True, "min_moves": blocks, **turns}
 
 
+@page(blocks=5)
 class BlocksworldEnv(ExactEnv):
     """Build given stacks of blocks, one block at a time.
 
@@ -187,15 +189,6 @@ class BlocksworldEnv(ExactEnv):
     With `weights=True` every block has a weight and a load, the most that may stand on it; a move
     takes a block with all that stands on it, up to a weight that can be lifted, and the table has
     few places. All of these are drawn with the level.
-
-    ## Agents and roles
-
-    `team="tool-planner"`: `tool_0` writes a program, then `planner_0` reads it and what it prints,
-    and decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then `planner_0`
-    reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves are
-    executed; rules, rewards and turns are the same for all teams. `team="single-tool"`: `tool_0`
-    alone, in the place of the planner: the moves that it finds are executed, and its rewards and
-    infos are the planner's.
 
     ## Observation
 
@@ -215,39 +208,7 @@ class BlocksworldEnv(ExactEnv):
     ## Reward
 
     d is the length of a shortest plan from the stacks now, d0 that of the level. The potential is
-    0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it. T is `max_turns`, M is
-    `moves_per_turn`.
-
-    | part | when | value |
-    |---|---|---|
-    | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
-    | team | planner | rise of the potential, minus what was promised this turn |
-    | team | planner: the goal is reached | +1 |
-    | local | unreadable text; program that fails or prints no list | -0.05 / T |
-    | local | moves that change nothing, or none | -0.04 / T |
-    | local | else, each illegal move, proposed or executed | -0.04 / (T M) |
-
-    A turn's team parts add up to its real progress: a promise that is not kept pays nothing,
-    and closed loops pay 0. With alpha=1 the return of every agent is in [1.05, 1.1] in a solved
-    episode and in [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.11], a local
-    part in [-0.05 / T, 0].
-
-    ## Termination
-
-    Terminated when the goal is reached (`success`); truncated after `max_turns` turns.
-
-    ## Info keys
-
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
-    - `distance`: moves left to the goal after the action; after a proposal, if it were executed.
-    - `shortest`: length of a shortest plan of the level.
-    - `moves_used`: moves executed in the episode, illegal ones not counted.
-    - `optimality`: shortest / moves_used once solved, else 0.
-    - `illegal_moves`: number of illegal moves of the answer.
-    - `executed`: (planner) the moves that were executed, as JSON.
-    - `proposed`: (tool, proposer) the moves proposed to the planner, as JSON.
-    - `tool_call`: (tool) the program that was read; empty if there is none.
-    - `tool_result`: (tool) what the planner reads of what it did.
+    0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it.
 
     ## Arguments
 
@@ -255,42 +216,12 @@ class BlocksworldEnv(ExactEnv):
     - `weights`: whether weights, loads, the lift and the places on the table are drawn.
     - `min_moves`: minimum length of a shortest plan; None: 3, or `max_moves` if that is less.
     - `max_moves`: maximum length of a shortest plan; None: `max_turns * moves_per_turn`.
-    - `max_turns`: turns of an episode.
-    - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
-    - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to the names of blocks and the exchange of start and goal.
     - `levels`: levels to draw from instead of generating: a path or pattern of files with one
       level per line, or a list of level texts (`AC B -> ABC`, with weights `AC B -> ABC :
       A3/5 B1/0 C2/9 lift 4 places 2`); `split` and the ranges do not apply to them.
       `reset(options={"level": text})` sets one episode's level.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
-    - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
-      answer tersely (`B-CA`), which is all that a tiny model needs to write.
-    - `render_mode`: `"ansi"` or `"human"`.
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("blocksworld_v0", blocks=5, team="proposer-planner", split="test")
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pettingllms.arguments import check_choice, check_flag, check_kind, check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import TextEnv
+from pettingllms.pages import page
 from pettingllms.parsing import lines_of
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
@@ -40,6 +41,7 @@ UNREADABLE_COST = -0.25
 """Local reward of a text without a program or test, divided by the number of turns."""
 
 
+@page(split="test", difficulty="easy")
 class CodeEnv(TextEnv[CodeState]):
     """Write a program while a team-mate writes tests for it, until both agree.
 
@@ -108,7 +110,6 @@ class CodeEnv(TextEnv[CodeState]):
 
     ## Info keys
 
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `problem`: id of the problem.
     - `golden_passed`: (coder) golden tests that the standing program passes.
     - `golden_total`: (coder) golden tests.
@@ -131,37 +132,11 @@ class CodeEnv(TextEnv[CodeState]):
     - `max_tests`: maximum number of golden tests of a problem; None: all.
     - `tests_per_turn`: maximum number of tests of a tester's turn, 1 to 16.
     - `exact`: compare printed texts character by character.
-    - `max_turns`: turns of an episode.
     - `history`: number of mismatches that prompts show, at least 1.
     - `sandbox`: runs programs; None: the one that all environments share.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
-    - `prompts`: role -> replacement of its prompt.
     - `render_mode`: `"ansi"` or `"human"`; shows the golden verdict.
 
     `reset(options={"problem": id})` chooses a problem.
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("code_v0", split="test", difficulty="easy")
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

@@ -11,6 +11,7 @@ from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument
+from pettingllms.pages import page
 from pettingllms.prompts import (
     PromptFields,
     PromptTemplate,
@@ -83,6 +84,7 @@ def _far(philosophers: int) -> dict[str, int]:
     return {"philosophers": philosophers, "meals": 4, "min_turns": 9, "max_turns": 13, "sight": 2}
 
 
+@page(philosophers=4, split="test")
 class DiningEnv(TextEnv[DiningState]):
     """Share forks with neighbours who choose at the same time, so that everybody eats.
 
@@ -144,7 +146,6 @@ class DiningEnv(TextEnv[DiningState]):
 
     ## Info keys
 
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `choice`: what the philosopher chose; `wait` for an unreadable text.
     - `message`: what the philosopher said; empty if nothing. All others are about the table after
       the turn, and all philosophers have them as soon as the last one has chosen:
@@ -166,33 +167,8 @@ class DiningEnv(TextEnv[DiningState]):
       level per line, or a list of level texts (`1 0 2 / . 1 .`: meals / holders of the forks);
       `split` and the ranges do not apply to them. `reset(options={"level": text})` sets one
       episode's level.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
       answer with a letter, which is all that a tiny model needs to write.
-    - `render_mode`: `"ansi"` or `"human"`.
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("dining_v0", philosophers=4, split="test")
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

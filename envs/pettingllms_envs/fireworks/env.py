@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.pages import page
 from pettingllms.prompts import (
     PromptField,
     PromptFields,
@@ -134,6 +135,7 @@ def potential(state: FireworksState) -> float:
     return shaped(max(0, target - state.score), target)
 
 
+@page(players=3, split="test")
 class FireworksEnv(TextEnv[FireworksState]):
     """Build stacks of cards; your own hand is hidden.
 
@@ -190,7 +192,6 @@ class FireworksEnv(TextEnv[FireworksState]):
 
     ## Info keys
 
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `fault`: why the action was impossible; empty if it was not.
     - `score`: cards on the stacks.
     - `reachable`: the highest score that the discards leave.
@@ -209,35 +210,9 @@ class FireworksEnv(TextEnv[FireworksState]):
     - `hints`: hints at the start, which are the most there can be, 1 to 8.
     - `fuses`: misplaced cards that lose, 1 to 3.
     - `target`: cards on the stacks that win; `colours` times `ranks` is a perfect score.
-    - `max_turns`: turns of an episode.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by the deal up to the
       names of colours and the order of the first hands.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt; without `####` in it, answers need none.
-    - `render_mode`: `"ansi"` or `"human"`.
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("fireworks_v0", players=3, split="test")
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

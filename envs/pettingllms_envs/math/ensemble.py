@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from pettingllms.arguments import check_whole
 from pettingllms.errors import InvalidArgument
+from pettingllms.pages import page
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.types import ParseError, Transition, role_of
@@ -33,6 +34,7 @@ JUDGE = "judge_0"
 MAX_CANDIDATES = 64
 
 
+@page(policy="majority", reasoners=3, tools=2)
 class MathEnsembleEnv(AnswerEnv):
     r"""Answer a mathematical question many times, then judge the answers.
 
@@ -83,7 +85,6 @@ class MathEnsembleEnv(AnswerEnv):
 
     ## Info keys
 
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `problem`: id of the problem.
     - `answer`: the answer that was read; None if there was none.
     - `verdict`: `correct`, `wrong`, `unparsable`, `verifier_failed`, or empty without an answer.
@@ -105,39 +106,14 @@ class MathEnsembleEnv(AnswerEnv):
     - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
     - `difficulty_range`: minimum and maximum difficulty of built-in questions and tasks, 1 to 5.
     - `families`: names of the built-in families to use; None: all.
-    - `max_turns`: turns of an episode.
     - `history`: number of past turns that prompts show, at least 1.
     - `sandbox`: runs programs; None: the one that all environments share.
     - `verifier`: compares answers; None: the one that all environments share.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt; where it names neither `python` nor `\boxed`,
       the scripted policies write nothing around their answers.
     - `render_mode`: `"ansi"` or `"human"`; shows the reference answer.
 
     `reset(options={"problem": id})` chooses a problem of a data set, `{"family": name}` a family.
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("math_ensemble_v0", reasoners=3, tools=2)
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "majority", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

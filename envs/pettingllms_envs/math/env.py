@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice
+from pettingllms.pages import page
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.types import ParseError, Transition, role_of
@@ -35,6 +36,7 @@ TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
+@page(split="test", difficulty_range=(1, 2))
 class MathEnv(AnswerEnv):
     r"""Answer a mathematical question by reasoning and by a program, until both agree.
 
@@ -94,7 +96,6 @@ class MathEnv(AnswerEnv):
 
     ## Info keys
 
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `problem`: id of the problem.
     - `answer`: the answer that was read; None if there was none.
     - `verdict`: `correct`, `wrong`, `unparsable`, `verifier_failed`, or empty without an answer.
@@ -114,40 +115,15 @@ class MathEnv(AnswerEnv):
     - `difficulty_range`: minimum and maximum difficulty of built-in questions, 1 to 5; of a task,
       the place in its curriculum, from the first to the last level of every attribute.
     - `families`: names of the built-in families to use; None: all.
-    - `max_turns`: turns of an episode.
     - `history`: number of past turns that prompts show, at least 1.
     - `sandbox`: runs programs; None: the one that all environments share.
     - `verifier`: compares answers; None: the one that all environments share.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt; where it names neither `python` nor `\boxed`,
       the scripted policies write nothing around their answers, which is all that a tiny model
       needs to write.
     - `render_mode`: `"ansi"` or `"human"`; shows the reference answer.
 
     `reset(options={"problem": id})` chooses a problem of a data set, `{"family": name}` a family.
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("math_v0", split="test", difficulty_range=(1, 2))
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

@@ -10,6 +10,7 @@ from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import UnreachableRequest
+from pettingllms.pages import page
 from pettingllms.prompts import (
     PromptField,
     PromptFields,
@@ -148,6 +149,7 @@ def _worth(num_missing: int, num_wanted: int) -> float:
     return shaped(num_missing + 1, num_wanted + 1)
 
 
+@page(experts=3, needed=2, split="test")
 class PanelEnv(TextEnv[PanelState]):
     """Find a sum whose parts different experts know: a moderator chooses who speaks.
 
@@ -210,7 +212,6 @@ class PanelEnv(TextEnv[PanelState]):
 
     ## Info keys
 
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `num_missing`: quantities of the question and behind their links not yet said, or wrongly.
     - `next_speaker`: the agent that has the floor after the action.
     - `shortest`: minimum number of actions of the level.
@@ -221,35 +222,9 @@ class PanelEnv(TextEnv[PanelState]):
     - `known`: quantities that each expert knows, 1 to 4.
     - `needed`: quantities of the question, 1 to 4.
     - `links`: quantities from which each of them follows in turn, 0 to 4.
-    - `max_turns`: turns of an episode.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by the question and
       by who knows which quantities, so that the first prompts of two splits differ.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt; without `####` in it, answers need none.
-    - `render_mode`: `"ansi"` or `"human"`.
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("panel_v0", experts=3, needed=2, split="test")
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

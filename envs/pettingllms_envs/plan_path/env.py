@@ -51,6 +51,7 @@ from pettingllms_envs.planning.env import (
     Trial,
     Words,
     moves_json,
+    page,
     read_moves,
     read_printed_moves,
     why_unchanged,
@@ -476,6 +477,7 @@ def _with_rules(number: int) -> dict[str, Any]:
     return {**size, "min_moves": 4 * number - 2, "moves_per_turn": 12 * number, "max_turns": 1}
 
 
+@page(size=6)
 class PlanPathEnv(PlanningEnv):
     """Lead a player through a maze to the goal.
 
@@ -487,15 +489,6 @@ class PlanPathEnv(PlanningEnv):
     rules that are drawn with the level: ice on which a move goes on, one-way cells, keys that open
     doors. What a letter on the board means differs from level to level and stands below the board,
     in prompts and in what programs read; a fixed program that knows the walls alone solves few.
-
-    ## Agents and roles
-
-    `team="tool-planner"`: `tool_0` calls a function or writes a program, then `planner_0` reads the
-    result and decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then
-    `planner_0` reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves
-    are executed; rules, rewards and turns are the same for all teams. `team="single-tool"`:
-    `tool_0` alone, in the place of the planner: the moves that it finds are executed, and its
-    rewards and infos are the planner's.
 
     ## Observation
 
@@ -523,30 +516,10 @@ class PlanPathEnv(PlanningEnv):
 
     d are the moves left to the goal (breadth-first search), d0 those at the start. The potential
     is 0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it; -0.01 where drawn rules leave
-    no way. T is `max_turns`, M is
-    `moves_per_turn`.
-
-    | part | when | value |
-    |---|---|---|
-    | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
-    | team | planner | rise of the potential, minus what was promised this turn |
-    | team | planner: the goal is reached | +1 |
-    | local | unreadable text; program that fails or prints no list | -0.05 / T |
-    | local | moves that change nothing, or none; call that is refused | -0.04 / T |
-    | local | else, each illegal move, proposed or executed | -0.04 / (T M) |
-
-    A turn's team parts add up to its real progress: a promise that is not kept pays nothing,
-    and closed loops pay 0. With alpha=1 the return of every agent is in [1.05, 1.1] in a solved
-    episode and in [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.11], a local
-    part in [-0.05 / T, 0].
-
-    ## Termination
-
-    Terminated when the goal is reached (`success`); truncated after `max_turns` turns.
+    no way.
 
     ## Info keys
 
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `position`: the player's (row, column) after the action.
     - `distance`: moves left to the goal, -1 if drawn rules leave no way.
     - `shortest`: moves from the start to the goal on a shortest path.
@@ -558,8 +531,6 @@ class PlanPathEnv(PlanningEnv):
     - `unused_moves`: number of moves after the goal.
     - `proposed`: (tool, proposer) the moves proposed to the planner.
     - `promised_distance`: (tool, proposer) moves left if they were executed.
-    - `tool_call`: (tool) the call or program that was read; empty if there is none.
-    - `tool_result`: (tool) what the planner reads of its result.
 
     ## Arguments
 
@@ -571,9 +542,6 @@ class PlanPathEnv(PlanningEnv):
       doors. Letters on the board mean them; what each letter means is part of the level.
     - `min_moves`: minimum length of the shortest path; None: 4, or `max_moves` if that is less.
     - `max_moves`: maximum length of the shortest path; None: `max_turns * moves_per_turn`.
-    - `max_turns`: turns of an episode.
-    - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
-    - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
     - `tool`: what the tool agent writes: `"python"`, a program, or `"call"`, one helper call.
     - `view`: `"board"` or `"centred"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content
@@ -584,33 +552,6 @@ class PlanPathEnv(PlanningEnv):
       letters whose rules stand below: `q: ice`, `q: one-way R`, `k: key of m`, `m: door of k`);
       `split` and the ranges do not apply to them. `reset(options={"level": text})` sets one
       episode's level.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
-    - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
-      answer tersely (`UR`, `2,3`), which is all that a tiny model needs to write.
-    - `render_mode`: `"ansi"`, `"human"` or `"rgb_array"` (needs the extra `render`).
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("plan_path_v0", size=6, team="proposer-planner", split="test")
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

@@ -8,11 +8,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from textwrap import fill
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.pages import EnvT, sections_of
+from pettingllms.pages import page as page_of
 from pettingllms.parsing import (
     Item,
     Part,
@@ -36,7 +39,7 @@ from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs.grid import MOVES
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import INSTRUCTIONS, read_program, run_program, show_program
-from pettingllms_envs.reward import SUCCESS, costs, costs_text, shaped
+from pettingllms_envs.reward import LOST, MALFORMED, PROGRESS, SUCCESS, costs, costs_text, shaped
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, asks_for_mark
 
 MoveT = TypeVar("MoveT")
@@ -537,6 +540,8 @@ class PlanningEnv(TextEnv[PlanningState]):
     """The game's own placeholders with default arguments."""
     default_limits: ClassVar[tuple[int, int]]
     """The default `max_turns` and `moves_per_turn`."""
+    least_potential: ClassVar[float] = LOST
+    """The lowest potential of a position."""
     _no_answer: ClassVar[Any] = ()
     """The answer without any moves."""
 
@@ -868,3 +873,88 @@ def _exact_trial(
     unchanged = why_unchanged(answer, executed) if reached == position else ""
     worth, done = shaped(left, level.shortest), tuple(executed)
     return Trial(reached, worth, not left, kept, done, illegal, unchanged, about=left)
+
+
+# ---- what the pages of all games say
+
+_ROLES = (
+    '`team="tool-planner"`: `tool_0` {works}, then `planner_0` reads it and what it gave, and '
+    'decides the {moves}. `team="proposer-planner"`: `proposer_0` proposes {moves}, then '
+    '`planner_0` reads them and decides. `team="single"`: `planner_0` alone. Only the planner\'s '
+    "{moves} are {done}; rules, rewards and turns are the same for all teams. "
+    '`team="single-tool"`: `tool_0` alone, in the place of the planner: the {moves} that it finds '
+    "are {done}, and its rewards and infos are the planner's."
+)
+_REWARD = """\
+{own} T is `max_turns`{limit}.
+
+| part | when | value |
+|---|---|---|
+| team | tool, proposer: {moves} are proposed | rise of the potential if they were {done} |
+| team | planner | rise of the potential, minus what was promised this turn |
+| team | planner: the task is solved | +1 |
+| local | unreadable text; program that fails or prints no answer | -0.05 / T |
+| local | {moves} that change nothing, or none{refused} | -0.04 / T |
+| local | else, each {illegal}, executed or proposed, -0.04 / T at most | -0.04 / (T M) |
+
+What a program prints and the proposer's list are proposals; a program that fails or runs too long
+proposes nothing. A turn's team parts add up to its real progress: a promise that is not kept pays
+nothing, and closed loops pay 0. With alpha=1 the return of every agent is in [1.05, 1.1] in a
+solved episode and in [{worst}, 0.1) in an unsolved one; a team part lies in [{low}, {high}], a
+local part in [-0.05 / T, 0]."""
+_TERMINATION = "Terminated when the task is solved (`success`); truncated after `max_turns` turns."
+_INFOS = {
+    "tool_call": "(tool) the program or call that was read; empty if there is none.",
+    "tool_result": "(tool) what the planner reads of what it gave.",
+}
+_EXACT_INFOS = {
+    "distance": "moves left after the action; after a proposal, if it were executed.",
+    "shortest": "minimum number of moves of the level.",
+    "moves_used": "moves executed in the episode, illegal ones not counted.",
+    "optimality": "shortest / moves_used once solved, else 0.",
+    "illegal_moves": "number of illegal moves of the answer.",
+    "executed": "(planner) the moves that were executed, as JSON.",
+    "proposed": "(tool, proposer) the moves proposed to the planner, as JSON.",
+}
+_ARGUMENTS = {
+    "moves_per_turn": "maximum number of moves executed in a turn, 1 to 10,000.",
+    "team": '`"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.',
+    "prompts": "role -> replacement of its prompt; without `####` in it, the scripted policies "
+    "answer as tersely as they can, which is all that a tiny model needs to write.",
+}
+
+
+def page(**example: Any) -> Callable[[EnvT], EnvT]:
+    """Complete the page of a game; see `pettingllms.pages.page`.
+
+    The docstring says under "Reward" what the potential and M are.
+    """
+
+    def completed(kind: EnvT) -> EnvT:
+        infos = _EXACT_INFOS | _INFOS if issubclass(kind, ExactEnv) else _INFOS
+        example.update(team="proposer-planner", split="test")
+        return page_of(_sections, infos, _ARGUMENTS, **example)(kind)
+
+    return completed
+
+
+def _sections(game: type[PlanningEnv]) -> dict[str, str]:
+    own, words, has_calls = sections_of(game.__doc__ or ""), game.words, "call" in game.tools
+    said = {
+        "moves": words.moves,
+        "done": words.done,
+        "illegal": words.illegal,
+        "works": "writes a program or calls a function" if has_calls else "writes a program",
+        "refused": "; call that is refused" if has_calls else "",
+        "own": own.get("Reward", "").strip(),
+        "limit": ", M is `moves_per_turn`" if words.counts_moves else "",
+        # What costs leave of the return, and rises between the ends of the range of the potential.
+        "worst": f"{game.least_potential - MALFORMED:g}",
+        "low": f"{game.least_potential - PROGRESS:g}",
+        "high": f"{SUCCESS + PROGRESS - game.least_potential:g}",
+    }
+    return {
+        "Agents and roles": fill(_ROLES.format(**said), 98),
+        "Reward": _REWARD.format(**said),
+        "Termination": own.get("Termination", _TERMINATION),
+    }

@@ -17,6 +17,7 @@ from pettingllms_envs.planning.env import (
     ExactEnv,
     PlanningState,
     Words,
+    page,
 )
 from pettingllms_envs.queens import rules, text
 from pettingllms_envs.queens.generator import MIN_MOVES, Request, generate
@@ -140,6 +141,7 @@ _TIGHT = {"max_turns": 3, "moves_per_turn": 3}
 """Few moves: on boards with many solutions, who tries often enough finds one."""
 
 
+@page(size=6)
 class QueensEnv(ExactEnv):
     """Move queens until no two of them attack each other.
 
@@ -152,15 +154,6 @@ class QueensEnv(ExactEnv):
     With `pieces`, other pieces stand among the queens, and how they attack is drawn with the level:
     lines of limited or unlimited reach, leaps, and leaps repeated. The task is solved when no piece
     attacks another; a program that knows queens alone rarely gets there.
-
-    ## Agents and roles
-
-    `team="tool-planner"`: `tool_0` writes a program, then `planner_0` reads it and what it prints,
-    and decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then `planner_0`
-    reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves are
-    executed; rules, rewards and turns are the same for all teams. `team="single-tool"`: `tool_0`
-    alone, in the place of the planner: the moves that it finds are executed, and its rewards and
-    infos are the planner's.
 
     ## Observation
 
@@ -181,39 +174,7 @@ class QueensEnv(ExactEnv):
     ## Reward
 
     d is the minimum number of moves to a solution, d0 that of the level. The potential is
-    0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it. T is `max_turns`, M is
-    `moves_per_turn`.
-
-    | part | when | value |
-    |---|---|---|
-    | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
-    | team | planner | rise of the potential, minus what was promised this turn |
-    | team | planner: the board is solved | +1 |
-    | local | unreadable text; program that fails or prints no list | -0.05 / T |
-    | local | moves that change nothing, or none | -0.04 / T |
-    | local | else, each illegal move, proposed or executed | -0.04 / (T M) |
-
-    A turn's team parts add up to its real progress: a promise that is not kept pays nothing,
-    and closed loops pay 0. With alpha=1 the return of every agent is in [1.05, 1.1] in a solved
-    episode and in [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.11], a local
-    part in [-0.05 / T, 0].
-
-    ## Termination
-
-    Terminated when the board is solved (`success`); truncated after `max_turns` turns.
-
-    ## Info keys
-
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
-    - `distance`: moves left after the action; after a proposal, if it were executed.
-    - `shortest`: minimum number of moves of the level.
-    - `moves_used`: moves executed in the episode, illegal ones not counted.
-    - `optimality`: shortest / moves_used once solved, else 0.
-    - `illegal_moves`: number of illegal moves of the answer.
-    - `executed`: (planner) the moves that were executed, as JSON.
-    - `proposed`: (tool, proposer) the moves proposed to the planner, as JSON.
-    - `tool_call`: (tool) the program that was read; empty if there is none.
-    - `tool_result`: (tool) what the planner reads of what it did.
+    0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it.
 
     ## Arguments
 
@@ -224,41 +185,11 @@ class QueensEnv(ExactEnv):
     - `min_moves`: minimum of the moves that a level needs; None: 2, or `max_moves` if that is
       less.
     - `max_moves`: maximum of the moves that a level needs; None: `max_turns * moves_per_turn`.
-    - `max_turns`: turns of an episode.
-    - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
-    - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to reflection.
     - `levels`: levels to draw from instead of generating: a path or pattern of files with levels
       divided by blank lines, or a list of level texts (as a program reads them); `split` and the
       ranges do not apply to them. `reset(options={"level": text})` sets one episode's level.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
-    - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
-      answer tersely (`0321`), which is all that a tiny model needs to write.
-    - `render_mode`: `"ansi"` or `"human"`.
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("queens_v0", size=6, team="proposer-planner", split="test")
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

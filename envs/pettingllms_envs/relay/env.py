@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.pages import page
 from pettingllms.prompts import (
     PromptField,
     PromptFields,
@@ -160,6 +161,7 @@ def potential(state: RelayState) -> float:
     return shaped(num_wrong(state.board, target), num_wrong(blank(len(target)), target))
 
 
+@page(size=8, split="test")
 class RelayEnv(TextEnv[RelayState]):
     """Reproduce a board that only a team-mate sees.
 
@@ -221,7 +223,6 @@ class RelayEnv(TextEnv[RelayState]):
 
     ## Info keys
 
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `num_wrong`: cells that are not those of the target.
     - `num_cut`: (witness) characters that were cut off.
     - `num_fills`: (builder) rectangles that were painted.
@@ -235,35 +236,9 @@ class RelayEnv(TextEnv[RelayState]):
     - `symbols`: symbols of the palette, 1 to 6.
     - `figures`: rectangles that make the target, 1 to 12.
     - `max_chars`: characters of a message, 1 to 200.
-    - `max_turns`: turns of an episode.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by the target up to
       rotation, reflection and the names of symbols.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt; without `####` in it, answers need none.
-    - `render_mode`: `"ansi"` or `"human"`.
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("relay_v0", size=8, split="test")
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

@@ -13,6 +13,7 @@ from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import UnreachableRequest
+from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
 from pettingllms.prompts import (
     PromptField,
@@ -215,6 +216,7 @@ def _drawn(hops: int) -> dict[str, Any]:
     return {"hops": hops, "documents": 1_000, "style": "drawn", **turns}
 
 
+@page(hops=2, split="test")
 class SearchEnv(TextEnv[SearchState]):
     """Answer a question: one agent searches documents, another answers from what was found.
 
@@ -271,7 +273,6 @@ class SearchEnv(TextEnv[SearchState]):
 
     ## Info keys
 
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `num_found`: documents found so far.
     - `num_missing`: needed documents not yet found.
     - `query`: (searcher) the query; empty if none was read.
@@ -294,32 +295,7 @@ class SearchEnv(TextEnv[SearchState]):
       `documents` (objects with `title` and `text`) and, if known, `supporting` (titles of the
       documents that are needed). `split` applies to them, too.
       `reset(options={"level": line})` sets one episode's task.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt; without `####` in it, answers need none.
-    - `render_mode`: `"ansi"` or `"human"`.
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("search_v0", hops=2, split="test")
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

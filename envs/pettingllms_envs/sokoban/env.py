@@ -19,6 +19,7 @@ from pettingllms_envs.planning.env import (
     Trial,
     Words,
     moves_json,
+    page,
     read_moves,
     read_printed_moves,
     why_unchanged,
@@ -222,6 +223,7 @@ def _with_rules(number: int) -> dict[str, Any]:
     return {**size, "min_moves": 3 * number + 7, "max_moves": 40}
 
 
+@page(boxes=2)
 class SokobanEnv(PlanningEnv):
     """Push all boxes of a warehouse onto goals.
 
@@ -233,15 +235,6 @@ class SokobanEnv(PlanningEnv):
     are drawn with the level: ice on which players and boxes slide, one-way cells, keys that open
     doors. What a letter on the board means differs from level to level and stands below the board,
     in prompts and in what programs read; a fixed program that knows the walls alone solves few.
-
-    ## Agents and roles
-
-    `team="tool-planner"`: `tool_0` works for the planner, then `planner_0` reads the result and
-    decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then `planner_0`
-    reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves are
-    executed; rules, rewards and turns are the same for all teams. `team="single-tool"`: `tool_0`
-    alone, in the place of the planner: the moves that it finds are executed, and its rewards and
-    infos are the planner's.
 
     ## Observation
 
@@ -266,22 +259,7 @@ class SokobanEnv(PlanningEnv):
     d0 is that of the start. The potential is 0.1 * (1 - d / d0) up to d0, 0.01 * (d0 / d - 1)
     beyond it, and -0.01 if the level is certainly lost (a box that can reach no goal, or a
     frozen square). With rules d are the moves left of a shortest solution, and all lost levels are
-    known. T is `max_turns`, M is `moves_per_turn`.
-
-    | part | when | value |
-    |---|---|---|
-    | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
-    | team | planner | rise of the potential, minus what was promised this turn |
-    | team | planner: solved | +1 |
-    | local | unreadable text; program that fails or prints no answer | -0.05 / T |
-    | local | moves that change nothing, or none | -0.04 / T |
-    | local | else, each illegal move, executed or proposed | -0.04 / (T M) |
-
-    What a program prints and the proposer's list are proposals, of at most
-    M moves; a program that fails or runs too long proposes nothing. A turn's team parts add up to
-    its real progress: a promise that is not kept pays nothing, and closed loops pay 0. With
-    alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in [-0.06, 0.1) in
-    an unsolved one; a team part lies in [-0.11, 1.11], a local part in [-0.05 / T, 0].
+    known.
 
     ## Termination
 
@@ -290,7 +268,6 @@ class SokobanEnv(PlanningEnv):
 
     ## Info keys
 
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `boxes_home`: boxes on goals after the action.
     - `pushes_left`: lower bound of the pushes left (with rules, the boxes not on goals), -1 if the
       level is certainly lost.
@@ -301,8 +278,6 @@ class SokobanEnv(PlanningEnv):
     - `executed`: (planner) the moves that were executed.
     - `num_pushes`: (planner) how many of them pushed a box.
     - `proposed`: (tool, proposer) the moves proposed to the planner.
-    - `tool_call`: (tool) the program.
-    - `tool_result`: (tool) what the planner reads about it.
     - `certificate`: what `level_moves` is: `"optimal"`: the length of a shortest solution;
       `"reference"`: that of some solution; `"none"`: nothing is known (large levels from files).
     - `level_moves`: moves of that solution, 0 if none is known.
@@ -319,10 +294,7 @@ class SokobanEnv(PlanningEnv):
     - `min_moves`: minimum length of the certified solution; None: 4 + 2 per box, less below 6x6.
     - `max_moves`: maximum length of it; None: grows with size and boxes. Both are limited to
       `max_turns * moves_per_turn`.
-    - `max_turns`: turns of an episode.
-    - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
     - `stop_when_lost`: whether an episode ends when it is certainly lost.
-    - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to rotation, reflection, and the player's place within its region; with rules, by what
       letters mean and by the player's place itself.
@@ -330,33 +302,6 @@ class SokobanEnv(PlanningEnv):
       files, or a list of XSB texts, at most 64x64 cells with 10 boxes, rows of any length, with
       letters if their rules stand below (`q: ice`, `q: one-way R`, `k: key of m`, `m: door of k`);
       `split` does not apply to them. `reset(options={"level": text})` sets one episode's level.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
-    - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
-      answer without it, which is all that a tiny model needs to write.
-    - `render_mode`: `"ansi"`, `"human"` or `"rgb_array"` (needs the extra `render`).
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("sokoban_v0", boxes=2, team="proposer-planner", split="test")
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 

@@ -22,7 +22,9 @@ from pettingllms_envs.planning.env import (
     Trial,
     Words,
     bounded,
+    page,
 )
+from pettingllms_envs.reward import PROGRESS
 from pettingllms_envs.sudoku import text
 from pettingllms_envs.sudoku.drawn_text import rules_lines
 from pettingllms_envs.sudoku.generator import (
@@ -286,6 +288,7 @@ def identity(puzzle: Puzzle) -> str:
     return canonical(puzzle.size, puzzle.clues).hex()
 
 
+@page(size=9)
 class SudokuEnv(PlanningEnv):
     """Complete a Sudoku that has exactly one solution.
 
@@ -298,15 +301,6 @@ class SudokuEnv(PlanningEnv):
     With `rules`, a puzzle has rules of its own, drawn with it: cages, which are groups of cells
     whose values differ and add up to a sum; boxes of irregular shape; both long diagonals. None
     of them can be left out, and a program that knows plain Sudoku alone solves none of them.
-
-    ## Agents and roles
-
-    `team="tool-planner"`: `tool_0` works for the planner, then `planner_0` reads the result and
-    decides the fills. `team="proposer-planner"`: `proposer_0` proposes fills, then `planner_0`
-    reads them and decides. `team="single"`: `planner_0` alone. Only the planner's fills are
-    written; rules, rewards and turns are the same for all teams. `team="single-tool"`: `tool_0`
-    alone, in the place of the planner: the fills that it finds are written, and its rewards and
-    infos are the planner's.
 
     ## Observation
 
@@ -332,39 +326,17 @@ class SudokuEnv(PlanningEnv):
 
     ## Reward
 
-    The potential is 0.1 * (right fills - wrong fills) / E with E the empty cells of the puzzle. T
-    is `max_turns`.
-
-    | part | when | value |
-    |---|---|---|
-    | team | tool, proposer: fills are proposed | rise of the potential if they were written |
-    | team | planner | rise of the potential, minus what was promised this turn |
-    | team | planner: solved | +1 |
-    | local | unreadable text; program that fails or prints no answer | -0.05 / T |
-    | local | fills that change nothing, or none | -0.04 / T |
-    | local | else, each refused fill, -0.04 / T at most | -0.04 / (T n n) |
-
-    What a program prints and the proposer's list are proposals; a
-    program that fails or runs too long proposes nothing. A turn's team parts add up to its real
-    progress: a promise that is not kept pays nothing, and closed loops pay 0. With alpha=1 the
-    return of every agent is in [1.05, 1.1] in a solved episode and in [-0.15, 0.1) in an unsolved
-    one; a team part lies in [-0.2, 1.2], a local part in [-0.05 / T, 0].
-
-    ## Termination
-
-    Terminated when the puzzle is solved (`success`); truncated after `max_turns` turns.
+    The potential is 0.1 * (right fills - wrong fills) / E with E the empty cells of the puzzle. M
+    is n * n.
 
     ## Info keys
 
-    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
     - `num_fills`: fills in the action, cells of a grid that repeat given values not counted.
     - `num_refused`: how many of them were refused.
     - `num_empty`: empty cells of the grid after the action.
     - `solvable`: whether the grid can still be completed without clearing a cell; never shown
       to agents.
     - `proposed`: (tool, proposer) the fills proposed to the planner.
-    - `tool_call`: (tool) the program.
-    - `tool_result`: (tool) what the planner reads about it.
 
     ## Arguments
 
@@ -375,8 +347,6 @@ class SudokuEnv(PlanningEnv):
       A number for which no puzzle is found within bounds is refused with `UnreachableRequest`.
     - `singles_only`: whether naked and hidden singles suffice to solve, or do not suffice; drawn
       rules ask for more in any case.
-    - `max_turns`: turns of an episode.
-    - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a puzzle's content up
       to renaming of values, permutation of rows, columns, bands and stacks, and transposition;
       with drawn rules by that of its solution, boxes and diagonals, up to renaming, rotation and
@@ -385,33 +355,6 @@ class SudokuEnv(PlanningEnv):
       with one puzzle per line, or a list of puzzle texts (`1`-`9`, `A`-`G`, `.` for an empty
       cell; drawn rules behind it); `split` does not apply to them.
       `reset(options={"level": text})` sets one episode's puzzle, of `size` too.
-    - `alpha`: weight of the team reward.
-    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
-      nothing else.
-    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
-    - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
-      answer without it, which is all that a tiny model needs to write.
-    - `render_mode`: `"ansi"`, `"human"` or `"rgb_array"` (needs the extra `render`).
-
-    ## Example
-
-    ```python
-    import random
-
-    import pettingllms
-
-    env = pettingllms.make("sudoku_v0", size=9, team="proposer-planner", split="test")
-    env.reset(seed=7)
-    rng = random.Random(0)
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, info = env.last()
-        done = terminated or truncated
-        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
-    ```
-
-    ## Version history
-
-    - v0: first version.
 
     ## Source
 
@@ -440,6 +383,7 @@ class SudokuEnv(PlanningEnv):
     words = words(4)
     own_fields = FIELDS
     default_limits = (4, 16)
+    least_potential = -PROGRESS
     _no_answer = FillAnswer(())
     _draw = staticmethod(generate_of_split)
     _start = staticmethod(start)
