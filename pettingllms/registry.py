@@ -189,7 +189,8 @@ def make(id: Name, *, checks: bool = True, **kwargs: Any) -> Any:
             `difficulty="hard"`; arguments given with it override it. See `pettingllms.difficulty`.
             `solved_share=0.5`, for training: episodes begin halfway along the solution by the
             scripted policy `oracle`, at the start of a turn; where it takes one turn only, prompts
-            show the first half of its answers, worked out where that is known.
+            show the first half of its answers, worked out where that is known. `split="all"`: the
+            levels of all splits, as `split=None`, which no run file can say.
 
     Returns:
         A `TextEnv`, wrapped or raw.
@@ -217,6 +218,9 @@ def make(id: Name, *, checks: bool = True, **kwargs: Any) -> Any:
     arguments = _resolved(id, difficulties, {**found.kwargs, **kwargs})
     own = {name: value for name, value in arguments.items() if name != SOLVED_SHARE}
     _check_keywords(id, factory, own)
+    # Files of most formats have no None.
+    if own.get("split") == "all":
+        own["split"] = None
     env = factory(**own)
     if not isinstance(env, TextEnv):
         raise EnvironmentNotLoadable(

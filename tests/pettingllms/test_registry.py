@@ -158,6 +158,14 @@ def test_infos_say_the_difficulty_from_the_first_on():
     assert "difficulty" not in plain.infos["planner_0"]
 
 
+def test_a_file_that_has_no_none_can_ask_for_all_splits():
+    levels = []
+    for split in ("all", None, "test"):
+        env = pettingllms.make("queens_v0", split=split, checks=False)
+        levels.append([env.reset(seed=seed) or env.state_hash() for seed in range(9)])
+    assert levels[0] == levels[1] != levels[2]
+
+
 def test_games_without_a_solution_are_refused(guess_env):
     class Unsolved(guess_env):
         """The same game, without anybody who can solve it."""

@@ -13,10 +13,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from pettingllms.arguments import check_kind
+from pettingllms.arguments import check_choice, check_kind
 from pettingllms.errors import InvalidArgument, MissingDependency
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
 from pettingllms_envs.datasets.rows import (
@@ -152,6 +153,9 @@ def _why_empty(loaded: Loaded[CodeProblem]) -> str:
 
 
 FILE_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
+PACKAGED = "packaged:"
+"""Begins the names of files that come with this package; `benchmarks/problems.py` makes them."""
+_PACKAGED = resources.files("pettingllms_envs.datasets").joinpath("packaged")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 
@@ -159,8 +163,9 @@ def read_rows(source: str | Path, split: str | None = None) -> Iterator[Row | Ro
     """The rows of a source, in order; an error stands for a row that could not even be read.
 
     Args:
-        source: Path of a file with one of `FILE_SUFFIXES`, or the name of a hub data set
-            (`owner/name` or `owner/name:configuration`).
+        source: Path of a file with one of `FILE_SUFFIXES`, `packaged:NAME` for a file that comes
+            with this package, or the name of a hub data set (`owner/name` or
+            `owner/name:configuration`).
         split: The split of a hub data set. A file is read whole.
 
     Raises:
@@ -170,9 +175,9 @@ def read_rows(source: str | Path, split: str | None = None) -> Iterator[Row | Ro
     """
     check_kind("source", source, str | Path, "the path of a file, or the name of a hub data set")
     check_kind("split", split, str | None, "None or the name of a split")
-    path, name = Path(source), str(source)
+    path, name = path_of(source), str(source)
     if path.is_file():
-        if not name.endswith(FILE_SUFFIXES):
+        if not path.name.endswith(FILE_SUFFIXES):
             raise InvalidArgument("source", name, "a file with suffix " + ", ".join(FILE_SUFFIXES))
         return map(_as_row, _values_of_file(path))
     if name.endswith(FILE_SUFFIXES) or path.exists() or not _HUB_NAME.fullmatch(name):
@@ -185,6 +190,21 @@ def read_rows(source: str | Path, split: str | None = None) -> Iterator[Row | Ro
     if not split:
         raise InvalidArgument("split", split, f"the name of a split of {name}, such as 'train'")
     return map(_as_row, _values_of_hub(name, split))
+
+
+def path_of(source: str | Path) -> Path:
+    """Where the file of a source is, if it is one.
+
+    Raises:
+        InvalidArgument: No file of this name comes with the package.
+    """
+    if not str(source).startswith(PACKAGED):
+        return Path(source)
+    files = {
+        PACKAGED + path.name.partition(".")[0]: path for path in Path(str(_PACKAGED)).iterdir()
+    }
+    check_choice("source", source, sorted(files))
+    return files[str(source)]
 
 
 def _as_row(value: object) -> Row | RowError:

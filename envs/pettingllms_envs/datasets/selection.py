@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from pettingllms.arguments import check_choice, check_kind
 from pettingllms.errors import InvalidArgument, UnreachableRequest, suggestion
 from pettingllms.seeding import check_split, split_of
-from pettingllms_envs.datasets.loading import load
+from pettingllms_envs.datasets.loading import load, path_of
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
 from pettingllms_envs.datasets.rows import SCHEMAS
 
@@ -59,7 +59,7 @@ def check_source(source: object, split: object, schema: object, record: type) ->
 
 
 def _selected(source: str, split: str | None, schema: str | None, kind: str) -> Any:
-    path = Path(source)
+    path = path_of(source)
     if not path.is_file():
         return _loaded(source, split, schema, kind, 0)
     # A file is read once for all splits and environments of a process.
@@ -86,8 +86,8 @@ def in_split(problems: Sequence[ProblemT], split: str) -> tuple[ProblemT, ...]:
     chosen = tuple(p for p in problems if split_of(p.id.encode()) == split)
     if not chosen:
         raise UnreachableRequest(
-            f"none of the {len(problems)} problems falls into split={split!r}. Use split=None for "
-            "all of them, or a larger file."
+            f"none of the {len(problems)} problems falls into split={split!r}. Use split=None (in "
+            'a run file "all") for all of them, or a larger file.'
         )
     return chosen
 

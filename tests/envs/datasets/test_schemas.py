@@ -111,6 +111,8 @@ def test_mathematics_has_the_first_solution_of_its_row():
     assert convert("problem_answer", {**POLARIS, "solution": " "}).solution is None
     assert convert("question_answer", GSM8K).solution == "1 + 1 = 2"
     assert convert("question_answer", {**GSM8K, "answer": "7"}).solution is None
+    own = {"question": "One?", "answer": "1", "solution": "It is one."}
+    assert convert("question_answer", own).solution == "It is one."
 
 
 @pytest.mark.parametrize(("name", "change", "reason"), ROWS["bad"])

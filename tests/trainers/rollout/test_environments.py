@@ -42,11 +42,39 @@ def test_a_named_split_is_taken(load):
 
 @pytest.mark.parametrize(
     "flags",
-    [("--env.kwargs.split", "test"), ("--evaluation.kwargs.split", "train")],
+    [
+        ("--env.kwargs.split", "test"),
+        ("--env.kwargs.split", "all"),
+        ("--evaluation.kwargs.split", "train"),
+        ("--evaluation.kwargs.split", "all"),
+    ],
 )
 def test_one_split_for_both_is_refused(load, flags):
     with pytest.raises(ConfigError, match="training and evaluation of plan_path_v0 both use split"):
         make_environments(load(*flags))
+
+
+def test_all_of_a_file_of_its_own_is_held_out(tmp_path):
+    """A tenth of it would be, were it cut like the file of training."""
+    for name in ("train", "test"):
+        rows = (f'{{"question": "{name} {i}?", "answer": "{i}"}}\n' for i in range(40))
+        (tmp_path / f"{name}.jsonl").write_text("".join(rows))
+
+    def made(**held_out):
+        flags = [f'--evaluation.kwargs.{key}="{value}"' for key, value in held_out.items()]
+        source = f'--env.kwargs.source="{tmp_path}/train.jsonl"'
+        (found,) = make_environments(load_config("recipe:math", [source, *flags]))
+        questions = set()
+        for seed in range(400):
+            found.held_out.reset(seed=seed)
+            questions.add(found.held_out.state().problem.question)
+        return questions
+
+    assert made(source=tmp_path / "test.jsonl") == {f"test {i}?" for i in range(40)}
+    assert len(made(source=tmp_path / "test.jsonl", split="test")) < 20
+    assert {question.split()[0] for question in made()} == {"train"}
+    with pytest.raises(ConfigError, match="both use split = 'train'"):
+        made(source=tmp_path / "train.jsonl")
 
 
 def stages(*kwargs):

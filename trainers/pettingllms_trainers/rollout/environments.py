@@ -38,14 +38,15 @@ class RunEnvironment(NamedTuple):
 def held_out_kwargs(config: Config, env: EnvConfig) -> dict[str, Any]:
     """The arguments of a held-out environment: `split="test"` unless another is named.
 
-    An environment without splits gets no split. Whole levels are played, also where training begins
-    part of the way along their solutions.
+    All of a source of its own is held out. An environment without splits gets no split. Whole
+    levels are played, also where training begins part of the way along their solutions.
     """
     factory = pettingllms.spec(env.id).load()
     has_splits = "split" in inspect.signature(factory).parameters
-    default = {"split": "test"} if has_splits else {}
+    own = {**config.evaluation.kwargs, **env.evaluation.kwargs}
+    default = {"split": "all" if "source" in own else "test"} if has_splits else {}
     kwargs = {name: value for name, value in env.kwargs.items() if name != SOLVED_SHARE}
-    return {**kwargs, **default, **config.evaluation.kwargs, **env.evaluation.kwargs}
+    return {**kwargs, **default, **own}
 
 
 def scripted_of(config: Config, env: EnvConfig) -> tuple[str, ...]:
@@ -123,14 +124,22 @@ def _make_stage(env: EnvConfig, index: int, place: str) -> TextEnv[Any]:
 def _check_apart(config: Config, env: EnvConfig, environments: Sequence[TextEnv[Any]]) -> None:
     """Refuse what would train on held-out levels or without what an agent must know."""
     factory = pettingllms.spec(env.id).load()
-    parameter = inspect.signature(factory).parameters.get("split")
-    if parameter is not None:
+    parameters = inspect.signature(factory).parameters
+    defaults = {
+        name: parameters[name].default for name in ("split", "source") if name in parameters
+    }
+    if "split" in defaults:
+        held_out = {**defaults, **held_out_kwargs(config, env)}
         for kwargs in env.stage_kwargs:
-            split = kwargs.get("split", parameter.default)
-            if split == held_out_kwargs(config, env)["split"]:
+            training = {**defaults, **kwargs}
+            if held_out.get("source") != training.get("source"):
+                continue
+            split = training["split"]
+            shared = held_out["split"] if split in ("all", None) else split
+            if held_out["split"] in (shared, "all", None):
                 raise ConfigError(
-                    f"training and evaluation of {env.id} both use split = {split!r}; name another "
-                    "one in [env.kwargs], [[env.curriculum]] or [evaluation.kwargs]"
+                    f"training and evaluation of {env.id} both use split = {shared!r}; name "
+                    "another one in [env.kwargs], [[env.curriculum]] or [evaluation.kwargs]"
                 )
     if {made.observation_mode for made in environments} != {"full"}:
         raise ConfigError(

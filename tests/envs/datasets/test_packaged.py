@@ -1,0 +1,59 @@
+"""The files that come with the package: held-out problems are new, many, and not to be guessed."""
+
+import random
+
+import pytest
+
+import pettingllms
+from pettingllms.errors import InvalidArgument
+from pettingllms_envs.code.judge import default_judge
+from pettingllms_envs.datasets import load_code_problems, load_math_problems
+from pettingllms_envs.datasets.loading import read_rows
+
+FILES = {
+    "word_problems": (load_math_problems, "math_v0", "question"),
+    "small_programs": (load_code_problems, "code_v0", "statement"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_row_is_used_and_no_problem_is_in_both_files(name):
+    load, _, field = FILES[name]
+    train, test = (load(f"packaged:{name}_{split}") for split in ("train", "test"))
+    assert not train.skipped
+    assert not test.skipped
+    asked = [
+        {getattr(one, field).split("\n")[0] for one in found.problems} for found in (train, test)
+    ]
+    assert not asked[0] & asked[1]
+    assert len(asked[1]) == len(test.problems) >= 128
+    families = [{one.id.rpartition("-")[0] for one in found.problems} for found in (train, test)]
+    assert families[0] < families[1]
+    assert len(families[1]) >= {"word_problems": 30, "small_programs": 48}[name]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_nothing_scripted_guesses_the_held_out_answers(name):
+    env_id = FILES[name][1]
+    env = pettingllms.make(env_id, source=f"packaged:{name}_test", split="all", checks=False)
+    for policy in set(env.scripted_policies) - {"oracle", "formula", "disagreeing"}:
+        solved, rng = 0, random.Random(policy)
+        for seed in range(40):
+            env.reset(seed=seed)
+            while not env.terminations[env.agent_selection]:
+                env.step(env.scripted_action(env.agent_selection, policy, rng))
+            solved += env.infos[env.agent_selection]["success"]
+        assert solved <= 4, policy
+
+
+def test_tests_of_a_tester_have_something_to_find():
+    """A wrong program that any thoughtless test exposes would pay a tester for nothing."""
+    problems = load_code_problems("packaged:small_programs_test").problems
+    known = [len(default_judge().bad_programs(problem)) for problem in problems[::8]]
+    assert min(known) >= 1
+    assert sum(known) / len(known) > 1.5
+
+
+def test_an_unknown_name_says_which_there_are():
+    with pytest.raises(InvalidArgument, match="packaged:word_problems_test"):
+        list(read_rows("packaged:word_problems"))
