@@ -39,6 +39,7 @@ VARIANTS = {
         {},
         {"team": "single"},
         {"team": "single-tool", "observation_mode": "delta"},
+        {"team": "tool-reasoner"},
     ],
     "math_ensemble_v0": [{}, {"reasoners": 1, "tools": 0, "max_turns": 3}],
     "panel_v0": [

@@ -223,7 +223,7 @@ class MathEnsembleEnv(AnswerEnv):
         }
 
     def _scripted(self, state: MathState, agent: str, policy: str, rng: random.Random) -> str:
-        is_terse, formula = self._is_terse(agent), formula_of(state.problem.question)
+        is_terse, formula = self._is_terse(agent), formula_of(state.problem)
         answer = state.problem.answer
         if policy == "constant":
             answer = "0"

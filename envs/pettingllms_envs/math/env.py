@@ -24,13 +24,20 @@ from pettingllms_envs.math.rules import (
     value_of,
     with_attempt,
 )
-from pettingllms_envs.math.scripted import formula_of, write_answer, write_program
+from pettingllms_envs.math.scripted import (
+    by_chance,
+    formula_of,
+    numbers_of,
+    write_answer,
+    write_program,
+)
 from pettingllms_envs.math.tasks import is_task
 from pettingllms_envs.math.text import FIELDS, Solution, task_prompts, team_prompts
 from pettingllms_envs.math.verifier import Verifier
 
 TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "reasoner-tool": (("tool_0", "reasoner_0"),),
+    "tool-reasoner": (("tool_0",), ("reasoner_0",)),
     "single": (("reasoner_0",),),
     "single-tool": (("tool_0",),),
 }
@@ -48,9 +55,10 @@ class MathEnv(AnswerEnv):
     ## Agents and roles
 
     `team="reasoner-tool"`: `tool_0` writes a program that prints the answer, `reasoner_0` reasons
-    and boxes the answer. Both act on what was known at the start of the turn. `team="single"`:
-    `reasoner_0` alone; `team="single-tool"`: `tool_0` alone; with the same turns, rewards and
-    history.
+    and boxes the answer. Both act on what was known at the start of the turn.
+    `team="tool-reasoner"`: the tool user acts first, and the reasoner sees what its program
+    printed. `team="single"`: `reasoner_0` alone; `team="single-tool"`: `tool_0` alone;
+    with the same turns, rewards and history.
 
     ## Observation
 
@@ -105,7 +113,7 @@ class MathEnv(AnswerEnv):
 
     ## Arguments
 
-    - `team`: `"reasoner-tool"`, `"single"` or `"single-tool"`.
+    - `team`: `"reasoner-tool"`, `"tool-reasoner"`, `"single"` or `"single-tool"`.
     - `source`: `"builtin"`, a file, a hub data set, a sequence of `MathProblem`, or
       `"reasoning_gym:NAME"`: a task of reasoning-gym, judged by its own scorer. Also
       `make("reasoning_gym:NAME")`.
@@ -140,8 +148,11 @@ class MathEnv(AnswerEnv):
         "disagreeing",
         "random",
         "formula",
+        "numbers",
     )
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(is_alone=False)
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(
+        is_alone=False, sees_tool=False
+    )
 
     def __init__(
         self,
@@ -164,10 +175,11 @@ class MathEnv(AnswerEnv):
     ) -> None:
         check_choice("team", team, TEAMS)
         stages = TEAMS[team]
-        self._counting_agent = stages[0][-1]
-        self._is_alone = len(stages[0]) == 1
-        roles = map(role_of, stages[0])
-        templates = team_prompts(self._is_alone)
+        agents = tuple(agent for stage in stages for agent in stage)
+        self._counting_agent = agents[-1]
+        self._is_alone = len(agents) == 1
+        roles = map(role_of, agents)
+        templates = team_prompts(self._is_alone, sees_tool=len(stages) > 1)
         if is_task(source):
             templates = task_prompts(templates)
         super().__init__(
@@ -219,10 +231,15 @@ class MathEnv(AnswerEnv):
             answer = "0"
         elif policy == "random":
             answer = self._guess(state, rng)
+        elif policy == "numbers":
+            numbers = numbers_of(state.problem.question)
+            if agent == "tool_0":
+                return write_program(by_chance(numbers, rng), self._is_terse(agent))
+            answer = rng.choice([*numbers, *(a.answer for a in state.standing if a.answer)])
         elif policy == "formula":
             tried = standing_of(state, "tool_0")
             answer = tried.answer if tried is not None and tried.answer is not None else "0"
-            formula = formula_of(state.problem.question)
+            formula = formula_of(state.problem)
             if agent == "tool_0" and formula is not None:
                 return write_program(formula, self._is_terse(agent))
         return write_answer(agent, answer, self._is_terse(agent))

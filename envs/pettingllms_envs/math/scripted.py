@@ -1,14 +1,18 @@
 """How the scripted policies write answers, with the steps that lead to them or without.
 
 Oracle knows the answer, constant says 0, disagreeing has a tool user that says 0, random gives the
-answer of another question. With formula the tool user types the formula of the question into a
+answer of another question. With formula the tool user types the formula of the problem into a
 program, and the reasoner takes over what the tool user answered before: neither knows mathematics.
 In an ensemble reasoners then answer as with random, and the judge takes the most frequent answer.
+With numbers the tool user calculates something with the numbers of the question, and the reasoner
+answers one of the numbers in sight: the form of an answer, right by chance only.
 """
 
 from __future__ import annotations
 
+import random
 import re
+from collections.abc import Sequence
 from itertools import takewhile
 
 from pettingllms.types import role_of
@@ -35,19 +39,29 @@ def write_program(expression: str, is_terse: bool = False) -> str:
     return f"```{'' if is_terse else 'python'}\nprint({expression})\n```"
 
 
-def formula_of(question: str) -> str | None:
-    r"""The only formula of a question as a Python expression.
+def formula_of(problem: MathProblem) -> str | None:
+    r"""The solution of a problem, or the only formula of its question, as a Python expression.
 
     Returns:
         `3*(4-1)` for `Calculate $3 \cdot (4 - 1)$.`; None if there are several formulas or none, or
         if it has more than whole numbers, `+`, `-`, `\cdot` and brackets.
     """
-    parts = question.split("$")
+    parts = problem.question.split("$")
     # With several formulas nothing says which of them is asked for.
-    if len(parts) != 3:
-        return None
-    formula = parts[1].replace(r"\cdot", "*").replace(" ", "")
-    return formula if _CALCULATION.fullmatch(formula) else None
+    found = (problem.solution or "", parts[1] if len(parts) == 3 else "")
+    formulas = (text.replace(r"\cdot", "*").replace(" ", "") for text in found)
+    return next(filter(_CALCULATION.fullmatch, formulas), None)
+
+
+def numbers_of(question: str) -> list[str]:
+    """The whole numbers of a question, the last four; 0 if it has none."""
+    return re.findall(r"\d+", question)[-4:] or ["0"]
+
+
+def by_chance(numbers: Sequence[str], rng: random.Random) -> str:
+    """A Python expression of numbers in their order, with operations drawn at random."""
+    first, *others = (str(int(number)) for number in numbers)
+    return first + "".join(rng.choice("+-*") + number for number in others)
 
 
 WORKED = {one.name: one.value for one in FAMILIES if isinstance(one.value, Calculation)}

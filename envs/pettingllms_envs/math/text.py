@@ -24,8 +24,8 @@ FIELDS: Mapping[str, str] = {
     "history": "what every agent did in earlier turns; empty in the first turn",
     "news": "what every agent did in the turn before; empty in the first turn",
     "answers_compact": "answers of the turn before, as 12|- (- for none); empty in the first",
-    "candidates": "what the agents before the judge did in this turn",
-    "candidates_compact": "answers of the agents before the judge, as 12|- (- for none)",
+    "candidates": "what agents of earlier stages did in this turn",
+    "candidates_compact": "the answers among these, as 12|- (- for none)",
 }
 
 
@@ -115,15 +115,17 @@ _UPDATE_TEAM = _UPDATE.format("The last turn, in which no answer was settled")
 _UPDATE_ALONE = _UPDATE.format("Your last turn")
 _UPDATE_PANEL = _UPDATE.format("The last turn of all mathematicians and the judge")
 _TEAM = (
-    "You and a team-mate solve the same problem in two ways, without seeing each other's answer of "
-    "the running turn. When both answers mean the same, they are handed in. Otherwise both of you "
-    "see what was tried and get another turn; {last} at the end."
+    "You and a team-mate solve the same problem in two ways{order}. When both answers mean "
+    "the same, they are handed in. Otherwise both of you see what was tried and get another turn; "
+    "{last} at the end."
 )
 _ALONE = (
     "You have several turns. When you give the same answer as your last readable one, it is handed "
     "in; after the last turn your last readable answer is."
 )
 _LAST = "the reasoner's answer counts"
+_AT_ONCE = ", without seeing each other's answer of the running turn"
+_IN_ORDER = "; the reasoner sees what the program of the turn printed"
 _REASON = (
     "You are a careful mathematician. Reason step by step and finish with \\boxed{{answer}}. "
     + _FORMAT
@@ -154,13 +156,15 @@ def task_prompts(templates: Mapping[str, PromptTemplate]) -> dict[str, PromptTem
     return {role: PromptTemplate(*map(told, parts)) for role, parts in templates.items()}
 
 
-def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:
-    """The prompts of reasoner and tool, working together or alone."""
-    setting = _ALONE if is_alone else _TEAM.format(last=_LAST)
+def team_prompts(is_alone: bool, sees_tool: bool) -> dict[str, PromptTemplate]:
+    """The prompts of reasoner and tool, working together or alone; whether the tool acts first."""
+    order = _IN_ORDER if sees_tool else _AT_ONCE
+    setting = _ALONE if is_alone else _TEAM.format(last=_LAST, order=order)
+    shown = "\n\nIn this turn:\n\n{candidates}" if sees_tool else ""
     update = _UPDATE_ALONE if is_alone else _UPDATE_TEAM
     return {
         "tool": PromptTemplate(f"{_PROGRAM}\n\n{setting}", _USER, update),
-        "reasoner": PromptTemplate(f"{_REASON}\n\n{setting}", _USER, update),
+        "reasoner": PromptTemplate(f"{_REASON}\n\n{setting}", _USER + shown, update + shown),
     }
 
 

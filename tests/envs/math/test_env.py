@@ -11,7 +11,7 @@ from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor, transcript_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math import FAMILIES, MathEnv, Outcome, Verdict, Verifier
-from pettingllms_envs.math.scripted import write_answer
+from pettingllms_envs.math.scripted import write_answer, write_program
 
 HALF = MathProblem("half", "What is one half?", r"\frac{1}{2}")
 TEAMS = ("reasoner-tool", "single", "single-tool")
@@ -209,6 +209,54 @@ def test_the_formula_of_a_question_is_typed_and_its_value_taken_over():
     env = MathEnv(families=["two_equations"])
     env.reset(seed=1)
     assert rule(env, "formula", rng) == write_answer("tool_0", "0")
+
+
+@pytest.mark.parametrize(
+    ("question", "solution", "formula"),
+    [
+        ("Two and three?", "2+3", "2+3"),
+        ("Two and three?", r"2 \cdot 3", "2*3"),
+        ("$2+3$?", "Add both.", "2+3"),
+        ("Two and three?", "2+3=5", None),
+        ("Two and three?", None, None),
+    ],
+)
+def test_a_solution_that_is_a_formula_needs_no_formula_in_the_question(question, solution, formula):
+    problem = MathProblem("a", question, "5", solution=solution)
+    env = MathEnv(source=[problem], split=None)
+    env.reset(seed=0)
+    expected = write_answer("tool_0", "0") if formula is None else write_program(formula)
+    assert rule(env, "formula", random.Random(0)) == expected
+
+
+def test_a_reasoner_that_acts_after_the_tool_hands_in_what_it_found_in_one_turn():
+    prompts = {"reasoner": {"system": "", "user": "{candidates_compact}"}}
+    source = [MathProblem("a", "Two and three?", "5", solution="2+3")]
+    env = MathEnv(source=source, split=None, team="tool-reasoner", max_turns=1, prompts=prompts)
+    env.reset(seed=0)
+    rng = random.Random(0)
+    env.step(rule(env, "formula", rng))
+    assert env.observe("reasoner_0") == "5"
+    env.step(rule(env, "formula", rng))
+    assert ended(env)
+    assert env.infos["reasoner_0"]["success"]
+
+
+def test_numbers_is_the_form_of_an_answer_and_right_by_chance_only():
+    env = MathEnv(
+        team="tool-reasoner", source="packaged:word_problems_test", split=None, max_turns=1
+    )
+    solved, found, rng = 0, 0, random.Random(0)
+    for seed in range(150):
+        env.reset(seed=seed)
+        env.step(rule(env, "numbers", rng))
+        found += env.infos["tool_0"]["verdict"] == "correct"
+        assert env.infos["tool_0"]["execution"] == "ok"
+        env.step(rule(env, "numbers", rng))
+        assert env.infos["reasoner_0"]["answer"] is not None
+        solved += env.infos["reasoner_0"]["success"]
+    assert 5 < found < 45
+    assert solved < 15
 
 
 def rule(env, policy, rng):
