@@ -510,8 +510,8 @@ class EngineConfig(Section):
     the result."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """Arithmetic of generation and training; the weights that are trained are kept in float32.
-    auto: bfloat16 where the device computes it as fast as float32, which is measured at the start;
-    a run that is resumed keeps what it had."""
+    auto: bfloat16 where the device has instructions for it; a run that is resumed keeps what it
+    had."""
     guided_decoding: bool = False
     """Whether answers of a wanted form (a schema, a call) are sampled from the tokens that keep to
     it, by a grammar, and trained as drawn from those; needs the package xgrammar."""
@@ -1004,7 +1004,7 @@ class EvaluationConfig(Section):
 
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of the environment that differ from [env.kwargs], whatever the stage of a
-    curriculum; split is "test" unless given."""
+    curriculum; split is "test" unless given, and "all" where a source of its own is."""
     num_episodes: int = Field(default=128, ge=1)
     """Levels of the held-out set, of each environment; the same ones at every evaluation."""
     seed: int = Field(default=0, ge=0)
