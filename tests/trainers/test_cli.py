@@ -89,7 +89,7 @@ def test_a_missing_run_file(capsys, tmp_path):
 def test_a_run_writes_what_it_promises(run, tmp_path):
     code, out, _ = run()
     assert code == 0
-    assert "team, greedy" in out
+    assert "policies, greedy" in out
     assert "scripted policy greedy" in out
     directory = tmp_path / "run"
     assert {path.name for path in directory.iterdir()} == {
@@ -168,6 +168,30 @@ def test_a_signal_saves_a_checkpoint_and_ends(run, tmp_path, monkeypatch, kind, 
     assert code == 0
     steps = [line["step"] for line in read_lines(directory / "metrics.jsonl")]
     assert steps == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("every", "saved"),
+    [(1, "train step 1 is saved; continue"), (3, "train step 0 is saved; continue")],
+)
+def test_a_second_signal_ends_at_once_and_says_what_is_saved(
+    run, tmp_path, monkeypatch, every, saved
+):
+    original, calls = train_module.rollout_metrics, []
+
+    def signalled(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    monkeypatch.setattr(train_module, "rollout_metrics", signalled)
+    code, out, _ = run("--checkpoint.every", str(every), num_steps=5)
+    assert code == 128 + signal.SIGINT
+    assert f"interrupted; {saved} with --resume ({tmp_path / 'run'})" in out
+    monkeypatch.undo()
+    assert run("--checkpoint.every", str(every), "--resume", num_steps=2)[0] == 0
 
 
 def test_a_policy_without_data_is_skipped_and_counted(run, tmp_path, monkeypatch):

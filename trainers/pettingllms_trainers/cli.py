@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _fail(ConfigError(error.format_message()), 2)
     except click.Abort:
-        return _fail(TrainerError("interrupted before the run had begun; nothing is saved"), 130)
+        return _fail(TrainerError("interrupted; nothing is saved"), 130)
     except click.exceptions.Exit as end:
         return end.exit_code
     except (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -114,6 +115,14 @@ def _train(
                 report = trainer.run()
         except StopRequested:
             report, has_begun = None, False
+        except KeyboardInterrupt:
+            # A second signal, or one while nothing listened: what was saved before it is there.
+            step = files.last_step()
+            kept = "nothing is saved; start again"
+            if step is not None:
+                kept = f"train step {step} is saved; continue"
+            console.print(f"interrupted; {kept} with --resume ({files.directory})", soft_wrap=True)
+            return 128 + signal.SIGINT
     if report is None:
         assert stop.signal is not None
         how = "continue" if has_begun else "nothing is saved yet; start again"

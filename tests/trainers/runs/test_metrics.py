@@ -313,7 +313,7 @@ def test_policies_before_their_warm_start_have_a_column_of_their_own(tmp_path):
     rows = console.file.getvalue().splitlines()
     heading = next(row for row in rows if "who plays" in row)
     assert heading.index("before training") < heading.index("after warm start")
-    (row,) = [row for row in rows if "team, greedy" in row]
+    (row,) = [row for row in rows if "policies, greedy" in row]
     assert row.index("2.0 %") < row.index("30.0 %") < row.index("90.0 %")
     learning_curve(lines, "toy").savefig(tmp_path / "curve.png", dpi=150)
 
@@ -328,6 +328,17 @@ def test_a_run_without_a_gain_says_so(before, after, is_told):
     if is_told:
         assert f"after 2 train steps: {before:.1%} of the held-out levels" in told
         assert "A run that does not learn" in told
+
+
+@pytest.mark.parametrize(
+    ("sampled", "is_told"), [((0.1, 0.4), False), ((0.1, 0.15), True), ((0.4, 0.1), True)]
+)
+def test_a_gain_of_sampled_play_is_one(sampled, is_told):
+    """Greedy play may begin where only sampled play still learns."""
+    lines = [evaluation(0, 0.5), evaluation(2, 0.52)]
+    for line, share in zip(lines, sampled, strict=True):
+        line["variants"]["sampled"] = variant(share)
+    assert bool(no_gain(build_report(lines, {}))) == is_told
 
 
 def test_report_shows_before_after_and_scripted_policies(tmp_path):

@@ -98,7 +98,7 @@ class RunDirectory:
                 f"{self.config}, or start a new run in another directory"
             )
         # Equal hashes do not show it: num_steps may differ when a run is resumed.
-        if (done := max(self._steps(), default=0)) > config.num_steps:
+        if (done := self.last_step() or 0) > config.num_steps:
             raise CheckpointError(
                 f"{self.directory} has done {done} train steps, and num_steps = "
                 f"{config.num_steps}; give at least {done} (--num-steps)"
@@ -195,6 +195,10 @@ class RunDirectory:
                     kept.write(line)
         if damaged:
             warn_of_damage(path, damaged)
+
+    def last_step(self) -> int | None:
+        """Train step of the newest checkpoint; None if there is none."""
+        return max(self._steps(), default=None)
 
     def _steps(self) -> list[int]:
         """Train steps of the checkpoints."""

@@ -52,13 +52,13 @@ def no_gain(report: Mapping[str, Any]) -> str:
     # Imitation is not what train steps gave, so they are compared with what they began from.
     before = report.get("warm_start", report["before"])["variants"]
     after = report["after"]["variants"]
-    name = next((name for name in ("greedy", "sampled") if name in before and name in after), "")
-    if not name or before[name]["success"] == 1 or report["before"]["step"]:
+    ways = [(before[n], after[n]) for n in ("greedy", "sampled") if n in before and n in after]
+    if not ways or report["before"]["step"] or any(one["success"] == 1 for one, _ in ways):
         return ""
-    one, other = before[name], after[name]
     # Both were measured on the same levels; the end of the interval guards against luck.
-    if other["success_low"] > one["success"]:
+    if any(other["success_low"] > one["success"] for one, other in ways):
         return ""
+    one, other = ways[0]
     steps = report["after"]["step"]
     return (
         f"No gain is shown after {steps} train steps: {one['success']:.1%} of the held-out levels "
@@ -102,9 +102,9 @@ def _table(report: Mapping[str, Any], between: str) -> Table:
         table.add_column(heading)
     share = partial(_share, between)
     labels = {
-        "greedy": "team, greedy",
-        "sampled": "team, sampled",
-        "swapped": "team, roles swapped",
+        "greedy": "policies, greedy",
+        "sampled": "policies, sampled",
+        "swapped": "roles swapped",
     }
     for name in report["after"]["variants"]:
         found = [report[key]["variants"].get(name) for key in columns.values()]
