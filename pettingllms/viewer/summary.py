@@ -165,7 +165,7 @@ def training_table(evaluations: Mapping[str, Columns], num_steps: Any) -> dict[s
         moments, columns = [(0, UNTOUCHED), *moments], ["before training", *columns]
     rows = [
         {
-            "name": f"team, {name}",
+            "name": f"policies, {name}",
             "cells": [_cell(evaluations.get(prefix + name), step) for step, prefix in moments],
         }
         for name in learnt

@@ -75,7 +75,7 @@ def test_success_at_every_milestone(summary):
     table = summary["milestones"]
     assert table["columns"] == ["before training", "after warm start", "after training"]
     shares = {r["name"]: [cell["success"] for cell in r["cells"]] for r in table["rows"]}
-    assert shares == {"team, greedy": [0.0, 0.25, 0.75], "scripted policy oracle": [1.0]}
+    assert shares == {"policies, greedy": [0.0, 0.25, 0.75], "scripted policy oracle": [1.0]}
     cell = table["rows"][0]["cells"][2]
     assert (cell["num_episodes"], cell["num_expected"]) == (8, 10)
 

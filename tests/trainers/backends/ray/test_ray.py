@@ -89,7 +89,7 @@ def test_a_run_is_that_of_one_process_and_policies_are_updated_at_once(
     monkeypatch.setattr(ray_machines, "PolicyWorker", meeting_worker(place))
     code, out, err = run("--ray.num-env-workers=2", "--ray.workers-per-policy=2")
     assert code == 0, err
-    assert "team, greedy" in out
+    assert "policies, greedy" in out
     assert figures(tmp_path / "run") == pytest.approx(whole, rel=1e-3, abs=1e-5)
     for name in ("t", "p"):
         assert (tmp_path / "run" / "policies" / name / "model.safetensors").is_file()
