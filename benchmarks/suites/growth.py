@@ -1,125 +1,128 @@
-"""Rollouts per hour with several workers of a sandbox.
+"""Does the time of a train step grow in proportion to what is played?
 
     python benchmarks/suites/growth.py
 
-Every answer of a game without content runs a program in the sandbox, and each of two candidates of
-a decision is played in a fork. As many threads as there are workers play the episodes; times are
-wall times. For more workers than there are cores the planner of fleets plays the same episodes on
-simulated workers.
+For every built-in algorithm one of two things is doubled, the turns of an episode or the levels of
+a step, and four pieces of work are timed: playing with an engine that costs nothing, scoring (which
+groups, and forms the advantages), recording the trees, and filling the viewer's page with them. The
+slope of log(seconds) over log(size) is the exponent: 1 is linear. The size of playing is the number
+of sampled answers, as some algorithms play each candidate on to the end of its episode; that of all
+else is the number of decisions. An exponent beyond the bound ends the suite with an error.
 """
 
 from __future__ import annotations
 
-import random
-import zlib
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+import io
+import math
+import statistics
+import tempfile
+import time
+import timeit
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
 import measuring
 
-import pettingllms
-from pettingllms import PromptTemplate, TextEnv, Transition
-from pettingllms.sandbox import Sandbox
-from pettingllms_trainers.config.loading import config_of
-from pettingllms_trainers.fleet.simulate import Fleet, rollouts_on
-from pettingllms_trainers.fleet.speeds import EngineSpeed
-from pettingllms_trainers.fleet.workload import Step, Workload
-from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms.viewer.page import fill_view
+from pettingllms.viewer.runs import open_run
+from pettingllms_trainers.config.algorithm import (
+    Algorithm,
+    StepContext,
+    algorithm_names,
+    algorithm_of,
+)
+from pettingllms_trainers.learning.groups import score_decisions
+from pettingllms_trainers.runs.folder import RunDirectory
+from pettingllms_trainers.runs.recorder import tree_to_json
+from pettingllms_trainers.testing import played
+from pettingllms_trainers.types import RolloutTree
 
-GAME = "growth_v0"
-NUM_TURNS, NUM_CANDIDATES, NUM_EPISODES = 2, 2, 12
-PROGRAM = "print(sum(number * number for number in range(200_000)))"
-WORKERS, SIMULATED = (1, 2), (1, 2, 4, 8, 16)
-
-
-class Game(TextEnv[int]):
-    """One agent answers a number; the reward is a hash of both, and takes a program to know."""
-
-    default_prompts: ClassVar = {"writer": PromptTemplate("", "{number}")}
-    prompt_fields: ClassVar = {"number": "a number"}
-
-    def __init__(self, split: str = "train", sandbox: Sandbox | None = None) -> None:
-        super().__init__(stages=(("writer_0",),), max_turns=NUM_TURNS)
-        self.split, self.sandbox = split, sandbox
-
-    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> int:
-        return rng.randrange(10**9)
-
-    def _fields(self, state: int, agent: str, turn: int) -> Mapping[str, object]:
-        return {"number": state}
-
-    def _parse(self, state: int, agent: str, text: str) -> str:
-        return text
-
-    def _act(self, state: int, agent: str, action: str) -> Transition:
-        if self.sandbox is not None:
-            self.sandbox.run(PROGRAM)
-        after = zlib.crc32(f"{state} {action}".encode())
-        return Transition(after, local=after / 2**32)
-
-    def _ansi(self, state: int) -> str:
-        return str(state)
+SHORT, FEW = 10, 4
+DOUBLINGS = (1, 2, 4, 8)
+ROUNDS = 3
+BOUND = 1.25
+GAME = '[env]\nid = "sums"\n'
 
 
-def play(sandbox: Sandbox, num_threads: int) -> None:
-    """Play all episodes: of every decision, the best of the candidates is followed."""
-
-    def episode(seed: int) -> None:
-        env: TextEnv[int] = Game(sandbox=sandbox)
-        env.reset(seed=seed)
-        for _ in range(NUM_TURNS):
-            branches = [env.fork() for _ in range(NUM_CANDIDATES)]
-            for number, branch in enumerate(branches):
-                branch.step(str(number))
-            # What is followed is what the trainer would follow.
-            env = max(branches, key=lambda branch: branch.rewards["writer_0"])
-
-    with ThreadPoolExecutor(num_threads) as threads:
-        list(threads.map(episode, range(NUM_EPISODES)))
+def record(trees: Sequence[RolloutTree], files: RunDirectory) -> None:
+    """Write all trees of a step, as the recorder does."""
+    files.rollouts.unlink(missing_ok=True)
+    for tree in trees:
+        files.append(files.rollouts, 1, {"set": "training", "env": {}, **tree_to_json(tree)})
 
 
-def simulated_s(num_workers: int, branch_s: float) -> float:
-    """Seconds of the same episodes on simulated workers, each of which runs a program at a time."""
-    config = config_of(
-        {
-            "env": {"id": GAME},
-            "policies": {"writer": {"model": "tiny"}},
-            "roles": {"writer": "writer"},
-            "algorithm": {"num_candidates": NUM_CANDIDATES},
-            "rollout": {"env_threads": num_workers, "num_levels": NUM_EPISODES},
-        },
-        {},
+def view(folder: Path) -> None:
+    """Fill the page of a run."""
+    fill_view(io.StringIO(), run=open_run(folder), max_replays=0)
+
+
+def seconds(algorithm: Algorithm, levels: int, turns: int, folder: Path) -> dict[str, float]:
+    """CPU seconds of each piece of work, the least of several rounds, and the decisions."""
+    files, context = RunDirectory(folder), StepContext()
+    trees = played(algorithm, context, levels, turns)
+    work: dict[str, Callable[[], Any]] = {
+        "playing": partial(played, algorithm, context, levels, turns),
+        "scoring": partial(score_decisions, trees, algorithm, None, context),
+        "recording": partial(record, trees, files),
+        "viewing": partial(view, folder),
+    }
+    # An answer of this game is one token.
+    answers = sum(
+        tree.num_continuation_tokens + sum(len(one.candidates) for one in tree.decisions)
+        for tree in trees
     )
-    steps = tuple(Step("writer_0", turn, 10, (10,)) for turn in range(NUM_TURNS))
-    work = Workload((steps,), (("writer_0",),), branch_s, {"writer_0": (1.0,)}, "measured")
-    (environment,) = make_environments(config)
-    engines = {"writer": EngineSpeed()}
-    return rollouts_on(config, environment, work, Fleet((1,), (1,)), engines).seconds
+    decisions = sum(len(tree.decisions) for tree in trees)
+    return {"decisions": decisions, "answers": answers} | {
+        name: cpu_seconds(call) for name, call in work.items()
+    }
+
+
+def cpu_seconds(work: Callable[[], Any]) -> float:
+    """CPU seconds of a call, the least of several rounds: what else the machine does only adds."""
+    timer = timeit.Timer(work, timer=time.process_time)
+    # Calls of a few milliseconds are repeated until a round takes 0.2 s.
+    number, _ = timer.autorange()
+    return float(f"{min(timer.repeat(ROUNDS, number)) / number:.3g}")
+
+
+def exponents(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The slope of log(seconds) over log(size), by piece of work."""
+
+    def slope(work: str) -> float:
+        size = "answers" if work == "playing" else "decisions"
+        points = [(math.log(row[size]), math.log(row[work])) for row in rows]
+        return round(statistics.linear_regression(*zip(*points, strict=True)).slope, 2)
+
+    return {work: slope(work) for work in rows[0] if work not in ("decisions", "answers")}
 
 
 def main() -> None:
     options = measuring.parser_of("growth", __doc__).parse_args()
-    result = measuring.frame("growth", [0])
-    pettingllms.register(GAME, Game)
-    walls: dict[int, float] = {}
-    for num in WORKERS:
-        with Sandbox(workers=num) as sandbox:
-            # The first run starts the servers.
-            sandbox.run(PROGRAM)
-            walls[num] = measuring.timed(partial(play, sandbox, num))[0].wall_s
-    # With one worker programs run one after another, so this is what one takes.
-    branch_s = walls[WORKERS[0]] / (NUM_EPISODES * NUM_TURNS * NUM_CANDIDATES)
-    simulated = {num: simulated_s(num, branch_s) for num in SIMULATED}
-    result["workers"] = {
-        "num_episodes": NUM_EPISODES,
-        "program_wall_s": round(branch_s, 4),
-        "measured_per_hour": {n: round(3600 * NUM_EPISODES / s) for n, s in walls.items()},
-        "simulated_per_hour": {n: round(3600 * NUM_EPISODES / s) for n, s in simulated.items()},
-    }
-    print(result["workers"])
-    measuring.write(result, options.output)
+    result = measuring.frame("growth", [0]) | {"bound": BOUND}
+    algorithms: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "config.toml").write_text(GAME, encoding="utf-8")
+        for name in algorithm_names():
+            measure = partial(seconds, algorithm_of({"name": name}), folder=folder)
+            rows = {
+                "length": [measure(FEW, SHORT * times) for times in DOUBLINGS],
+                "number": [measure(FEW * times, SHORT) for times in DOUBLINGS],
+            }
+            found = {axis: exponents(measured) for axis, measured in rows.items()}
+            algorithms[name] = {"exponents": found, "seconds": rows}
+            print(name, found)
+    measuring.write(result | {"algorithms": algorithms}, options.output)
+    steepest = max(
+        (value, name, axis, what)
+        for name, one in algorithms.items()
+        for axis, by_work in one["exponents"].items()
+        for what, value in by_work.items()
+    )
+    if steepest[0] > BOUND:
+        raise SystemExit(f"{steepest} grows faster than size^{BOUND}")
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
             raise SystemExit(f"the run with seed {seed} failed: {command}")
         report = json.loads((directory / "eval.json").read_text(encoding="utf-8"))
         curve = read_lines(directory / "evaluations.jsonl")
+        spent = ledger(read_lines(directory / "metrics.jsonl"))
         spoken = {} if is_recipe else {"transcripts": transcripts(directory)}
     return {
         "seed": seed,
@@ -82,9 +83,25 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
         "after": figures(report["after"]["variants"]),
         "warnings": report["warnings"],
         "scripted": figures(report["scripted"]),
+        "tokens": spent,
         "greedy_curve": [[line["step"], line["variants"]["greedy"]["success"]] for line in curve],
         **spoken,
     }
+
+
+def ledger(lines: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """The tokens that each policy sampled in all train steps, and the shares of where they went."""
+    whole: dict[str, dict[str, float]] = {}
+    for name in lines[-1]:
+        if name.startswith("tokens/"):
+            _, policy, place = name.split("/")
+            sampled = [line.get(f"tokens/{policy}/sampled", 0) for line in lines]
+            shares = [1 if place == "sampled" else line.get(name, 0) for line in lines]
+            # A step's shares are of its own tokens, so those of the run weigh steps by tokens.
+            counted = sum(share * num for share, num in zip(shares, sampled, strict=True))
+            own = whole.setdefault(policy, {"sampled": sum(sampled)})
+            own[place] = counted if place == "sampled" else round(counted / own["sampled"], 4)
+    return whole
 
 
 def transcripts(directory: Path) -> list[list[dict[str, Any]]]:

@@ -54,7 +54,7 @@ def check_algorithm(name: str, **parameters: Any) -> None:
     algorithm: Algorithm = algorithm_of({"name": name, **parameters})
     _check_documentation(algorithm)
     context = StepContext()
-    trees = _played(algorithm, context)
+    trees = played(algorithm, context)
     _check_seeds(algorithm, trees)
     _check_groups(algorithm, trees, context)
     _check_order(algorithm, trees, context)
@@ -75,8 +75,8 @@ def _check_documentation(algorithm: Algorithm) -> None:
 
 def _check_seeds(algorithm: Algorithm, trees: Sequence[RolloutTree]) -> None:
     assert len(trees) == _NUM_LEVELS * algorithm.episodes_per_level, "every episode has a tree"
-    assert trees == _played(algorithm, StepContext()), "equal seeds give other trees"
-    alone = _played(algorithm, StepContext(), num_levels=1)
+    assert trees == played(algorithm, StepContext()), "equal seeds give other trees"
+    alone = played(algorithm, StepContext(), num_levels=1)
     assert trees[: len(alone)] == alone, "a level depends on what is played beside it"
     most = max(len(one.candidates) for tree in trees for one in tree.decisions)
     assert most <= algorithm.candidates_per_decision, (
@@ -114,7 +114,7 @@ def _check_memory(algorithm: Algorithm, trees: Sequence[RolloutTree], context: S
     memory = algorithm.remember(trees, context)
     saved = json.loads(json.dumps(dict(memory)))
     assert saved == memory, f"{memory} is read back from a checkpoint as {saved}"
-    later = [_played(algorithm, StepContext(1, known)) for known in (memory, saved)]
+    later = [played(algorithm, StepContext(1, known)) for known in (memory, saved)]
     assert later[0] == later[1], "a resumed run plays other episodes"
 
 
@@ -147,9 +147,20 @@ def _assert_close(first: Mapping[Any, Sequence[float]], second: Any, of: str) ->
             )
 
 
-def _played(
-    algorithm: Algorithm, context: StepContext, num_levels: int = _NUM_LEVELS
+def played(
+    algorithm: Algorithm,
+    context: StepContext,
+    num_levels: int = _NUM_LEVELS,
+    max_turns: int = 3,
 ) -> list[RolloutTree]:
+    """Play the kit's game, in which two agents add digits by turns, with random digits.
+
+    Args:
+        algorithm: Which decisions are played, and how often.
+        context: Train step and memory; equal ones play equal trees.
+        num_levels: Levels, from 0 on.
+        max_turns: Turns of an episode, each with two decisions.
+    """
     num = algorithm.episodes_per_level
     settings = RolloutSettings(
         sampling=dict.fromkeys(_ROLES, SamplingSettings()),
@@ -168,7 +179,12 @@ def _played(
     pool = PolicyPool(policies={"policy": policy}, roles=dict.fromkeys(_ROLES, "policy"))
     return asyncio.run(
         play_episodes(
-            LocalEpisodes(_Sums()), pool, specs, settings, algorithm.strategy(context), FailureLog()
+            LocalEpisodes(_Sums(max_turns)),
+            pool,
+            specs,
+            settings,
+            algorithm.strategy(context),
+            FailureLog(),
         )
     )
 
@@ -212,11 +228,12 @@ class _Sums(TextEnv[_Sum]):
     prompt_fields: ClassVar = {"goal": "what to reach", "total": "the sum so far"}
     default_prompts: ClassVar = {role: PromptTemplate("", "{goal} {total}") for role in _ROLES}
 
-    def __init__(self) -> None:
-        super().__init__(stages=(("caller_0",), ("echo_0",)), max_turns=3)
+    def __init__(self, max_turns: int) -> None:
+        super().__init__(stages=(("caller_0",), ("echo_0",)), max_turns=max_turns)
+        self._goal = 2 * max_turns
 
     def _generate(self, rng: random.Random, options: Any) -> _Sum:
-        return _Sum(rng.randrange(6, 12))
+        return _Sum(self._goal + rng.randrange(6))
 
     def _fields(self, state: _Sum, agent: str, turn: int) -> dict[str, Any]:
         return state._asdict()
