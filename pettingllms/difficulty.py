@@ -23,6 +23,8 @@ class Difficulty:
         named: Name -> attributes, from difficulty 0 on; or the name of one that it names too.
         beyond: Number of a difficulty without a name -> its attributes.
         last: Number of the hardest one: as far as levels can be certified. None: the last name.
+        toys: Name of a difficulty whose test split has fewer than 100 levels, up to symmetry, ->
+            how many it has: no evaluation has more.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class Difficulty:
         named: Mapping[str, Attributes | str] | None = None,
         beyond: Callable[[int], Attributes] | None = None,
         last: int | None = None,
+        toys: Mapping[str, int] | None = None,
     ) -> None:
         found: list[Attributes] = []
         self.names: dict[str, int] = {}
@@ -42,6 +45,8 @@ class Difficulty:
                 found.append(attributes)
         if beyond is not None and last is not None:
             found += map(beyond, range(len(found), last + 1))
+        self.toys = {self.names[name]: levels for name, levels in (toys or {}).items()}
+        """Number of a toy -> how many test levels it has."""
         self.attributes = tuple(found)
         """Number -> arguments of the environment that it stands for."""
 
@@ -50,9 +55,11 @@ class Difficulty:
         return len(self.attributes)
 
     def names_of(self, number: int) -> str:
-        """A number with its names: `1 (paper)`."""
-        names = [name for name, named in self.names.items() if named == number]
-        return f"{number} ({', '.join(names)})" if names else str(number)
+        """A number with its names: `1 (paper)`; a toy says so: `0 (easy: a toy, 6 test levels)`."""
+        names = ", ".join(name for name, named in self.names.items() if named == number)
+        if number in self.toys:
+            names += f": a toy, {self.toys[number]} test levels"
+        return f"{number} ({names})" if names else str(number)
 
     def number(self, env_id: str, difficulty: object) -> int:
         """The number of a difficulty that is given by number or name.

@@ -244,6 +244,7 @@ class BlocksworldEnv(ExactEnv):
         },
         lambda k: _weighty(5 + k),
         last=6,
+        toys={"easy": 13, "medium": 77},
     )
     fixed_program: ClassVar[str] = PROGRAM
     words = WORDS

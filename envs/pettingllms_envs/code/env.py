@@ -153,7 +153,8 @@ class CodeEnv(TextEnv[CodeState]):
         {
             "easy": {"labels": ["introductory", "easy"]},
             "hard": {"labels": ["medium", "hard"]},
-        }
+        },
+        toys={"easy": 7, "hard": 2},
     )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(is_alone=False)
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS

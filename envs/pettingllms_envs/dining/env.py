@@ -198,7 +198,8 @@ class DiningEnv(TextEnv[DiningState]):
             "hard": {"philosophers": 8, "meals": 4, "min_turns": 8, "max_turns": 12},
             "expert": _far(10),
             "extreme": _far(12),
-        }
+        },
+        toys={"easy": 6},
     )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {"philosopher": PROMPT}
     prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(placeholders(MAX_SIGHT)), **LIMITS}

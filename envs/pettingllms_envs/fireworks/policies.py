@@ -243,7 +243,7 @@ def generate(rng: random.Random, request: Request) -> FireworksState:
         rng.shuffle(deck)
         start = deal(request.rules, tuple(deck))
         # Cheap, and before the game is played: deals of other splits are no attempts.
-        if request.split is not None and split_of(canonical_form(start)) != request.split:
+        if request.split is not None and split_of(dealt_form(start)) != request.split:
             continue
         attempts += 1
         witness = witness_length(start)
@@ -263,6 +263,19 @@ def witness_length(start: FireworksState) -> int:
         state = after(state, action_of(state, "oracle", rng))
         number += 1
     return number if ending(state) == "won" else -1
+
+
+def dealt_form(start: FireworksState) -> bytes:
+    """What decides the split of a deal: its first hands, up to what `canonical_form` leaves open.
+
+    The deck does not: nobody has read it when the first prompts are, and a first prompt of the
+    team must not occur in two splits.
+    """
+    colours = (
+        [sorted(one.card.rank for one in hand if one.card.colour == colour) for hand in start.hands]
+        for colour in range(start.rules.colours)
+    )
+    return str(sorted(colours)).encode()
 
 
 def canonical_form(start: FireworksState) -> bytes:

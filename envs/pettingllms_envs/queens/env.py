@@ -213,6 +213,7 @@ class QueensEnv(ExactEnv):
         },
         lambda k: {"size": 4 + 2 * k, "fixed": k - 1, "min_moves": 8, "pieces": k - 2, **_TIGHT},
         last=6,
+        toys={"easy": 9},
     )
     fixed_program: ClassVar[str] = PROGRAM
     words = WORDS

@@ -15,7 +15,6 @@ from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms.testing import play
 from pettingllms.testing.play import mixed_actor, scripted_actor
-from pettingllms_envs.panel import PanelEnv
 from pettingllms_envs.panel.rules import (
     Level,
     PanelState,
@@ -169,21 +168,10 @@ def test_actions_left_are_those_of_the_episode():
 def test_generated_levels_keep_their_request(split):
     for seed in range(20):
         level = generate(random.Random(seed), Request(4, 3, 3, split).checked())
-        assert split_of(content_of(level)) == split
+        assert split_of(content_of(level)) == split_of(canonical_form(level)) == split
         names = [name for own in level.values for name, _ in own]
         assert len(set(names)) == len(names) == 12
         assert len(set(level.needed)) == 3
-
-
-@pytest.mark.parametrize("level", [None, *PanelEnv.difficulties.names])
-def test_no_first_prompt_of_one_split_occurs_in_another(level):
-    seen = {}
-    for split in SPLITS:
-        env = pettingllms.make("panel_v0", checks=False, difficulty=level, split=split)
-        for seed in range(200):
-            env.reset(seed=seed)
-            prompt = env.observe("moderator_0")
-            assert seen.setdefault(prompt, split) == split
 
 
 def test_requests_that_cannot_be_met_are_refused():
