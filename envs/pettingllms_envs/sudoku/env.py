@@ -26,7 +26,7 @@ from pettingllms_envs.planning.env import (
 )
 from pettingllms_envs.reward import PROGRESS
 from pettingllms_envs.sudoku import text
-from pettingllms_envs.sudoku.drawn_text import rules_lines
+from pettingllms_envs.sudoku.drawn import rules_lines
 from pettingllms_envs.sudoku.generator import (
     DEFAULT_CLUES,
     Puzzle,
@@ -49,7 +49,7 @@ from pettingllms_envs.sudoku.rules import (
     text_of,
 )
 from pettingllms_envs.sudoku.solver import BOX_SHAPES
-from pettingllms_envs.sudoku.symmetry import canonical, canonical_drawn
+from pettingllms_envs.sudoku.symmetry import canonical
 from pettingllms_envs.sudoku.text import (
     MAX_TERSE_SIZE,
     SHOWN_CHARS,
@@ -281,13 +281,6 @@ def board(puzzle: Puzzle, grid: Grid) -> str:
     return "\n".join([grid.text, *rules_lines(puzzle.size, puzzle.rules)])
 
 
-def identity(puzzle: Puzzle) -> str:
-    """What decides the split of a puzzle: equal for all its images."""
-    if puzzle.rules:
-        return canonical_drawn(puzzle.size, puzzle.clues, puzzle.rules).hex()
-    return canonical(puzzle.size, puzzle.clues).hex()
-
-
 @page(size=9)
 class SudokuEnv(PlanningEnv):
     """Complete a Sudoku that has exactly one solution.
@@ -389,7 +382,6 @@ class SudokuEnv(PlanningEnv):
     _start = staticmethod(start)
     _read_level = staticmethod(text.read_puzzle)
     _read_level_file = staticmethod(text.read_puzzles)
-    _identity = staticmethod(identity)
     _attempt = staticmethod(attempt)
     _plan = staticmethod(fills_of)
     _write = staticmethod(text.fills_json)
@@ -398,6 +390,10 @@ class SudokuEnv(PlanningEnv):
     @classmethod
     def _facts(cls, state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
         return facts(state, trial, is_done)
+
+    @staticmethod
+    def _identity(puzzle: Puzzle) -> str:
+        return canonical(puzzle.size, puzzle.clues, puzzle.rules).hex()
 
     @staticmethod
     def _read(puzzle: Puzzle, answer: str) -> FillAnswer | ParseError:

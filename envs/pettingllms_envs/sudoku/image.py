@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pettingllms_envs.grid import SAND, blank_picture
-from pettingllms_envs.sudoku.drawn_solver import neighbours
+from pettingllms_envs.sudoku.drawn import neighbours
 
 if TYPE_CHECKING:
     import numpy as np

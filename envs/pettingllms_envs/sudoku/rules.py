@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from pettingllms_envs.planning.env import Trial
 from pettingllms_envs.reward import PROGRESS
-from pettingllms_envs.sudoku.drawn_solver import Rules
+from pettingllms_envs.sudoku.drawn import Rules, boxes_of
 from pettingllms_envs.sudoku.generator import Puzzle
-from pettingllms_envs.sudoku.solver import geometry
 
 Fill = tuple[int, int, int]
 """(row, column, value), rows and columns counted from 1; value 0 clears the cell."""
@@ -69,7 +68,7 @@ class Layout(NamedTuple):
 @lru_cache(maxsize=64)
 def layout(size: int, rules: Rules | None = None) -> Layout:
     """What all grids of a size and drawn rules share."""
-    boxes, width = rules.boxes if rules else geometry(size).boxes, len(str(size))
+    boxes, width = boxes_of(size, rules), len(str(size))
     extra = rules.extra_units(size) if rules else []
     units = [
         tuple(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain, groupby, permutations, product
 
-from pettingllms_envs.sudoku.drawn_solver import Rules
+from pettingllms_envs.sudoku.drawn import Rules
 from pettingllms_envs.sudoku.solver import geometry
 
 EXACT_SIZES = (4, 6)
@@ -21,25 +21,21 @@ _MASK = (1 << 64) - 1
 _ROUNDS = 3
 
 
-def canonical(size: int, clues: bytes) -> bytes:
+def canonical(size: int, cells: bytes, rules: Rules | None = None) -> bytes:
     """Bytes that are equal for equivalent puzzles.
 
     For sizes 4 and 6 they are a canonical form: different for all others. For 9 and 16 they are an
     invariant (three rounds of colour refinement over rows, columns, boxes, bands, stacks, digits):
     now and then two different puzzles share it, and then share their split, which does no harm.
+
+    With drawn rules the symmetries are rotation and reflection, and v -> n + 1 - v with cages, all
+    renaming without. Two puzzles of one solution have different forms of clues, and the same form
+    of the solution, given without cages, which decides their split.
     """
+    if rules is not None:
+        return min(_images(size, cells, rules))
     form = _canonical_form if size in EXACT_SIZES else _invariant
-    return bytes([size]) + form(size, clues)
-
-
-def canonical_drawn(size: int, cells: bytes, rules: Rules) -> bytes:
-    """Bytes that are equal for puzzles with drawn rules that are the same.
-
-    The symmetries: rotation and reflection; with cages, v -> n + 1 - v; without, all renaming.
-    Two puzzles of one solution have different forms of clues, and the same form of the solution,
-    given without cages, which decides their split.
-    """
-    return min(_images(size, cells, rules))
+    return bytes([size]) + form(size, cells)
 
 
 def _images(size: int, cells: bytes, rules: Rules) -> Iterable[bytes]:

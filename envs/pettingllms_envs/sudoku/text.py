@@ -9,11 +9,10 @@ from functools import lru_cache
 from pettingllms.errors import LevelFormatError
 from pettingllms.parsing import Item, Part, answer_part, printed_part, read_list, usual_answer
 from pettingllms.types import ParseError
-from pettingllms_envs.sudoku import drawn_solver
-from pettingllms_envs.sudoku.drawn_text import read_rules, rules_lines
+from pettingllms_envs.sudoku.drawn import boxes_of, read_rules, rules_lines, solutions
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Fill, FillAnswer
-from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice, solutions
+from pettingllms_envs.sudoku.solver import BOX_SHAPES, singles_suffice
 
 SYMBOLS = "0123456789ABCDEFG"
 """Symbol of each value in puzzle texts; `.` and `0` are empty cells."""
@@ -179,9 +178,9 @@ def read_puzzle(text: str, first_line: int = 1) -> Puzzle:
             clues.append(value)
             places.append((number, column))
     rules = read_rules(size, text[at:], places[-1][0])
-    _check_clues(size, bytes(clues), places, rules.boxes if rules else geometry(size).boxes)
+    _check_clues(size, bytes(clues), places, boxes_of(size, rules))
     grid = bytes(clues)
-    ways = drawn_solver.solutions(size, grid, rules) if rules else solutions(size, grid)
+    ways = solutions(size, grid, rules)
     if len(ways) != 1:
         problem = "the puzzle has no solution" if not ways else "the puzzle has several solutions"
         raise LevelFormatError(problem, first_line, allowed="exactly one solution")

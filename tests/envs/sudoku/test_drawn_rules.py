@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
-from pettingllms_envs.sudoku.drawn import draw
-from pettingllms_envs.sudoku.drawn_solver import Rules, solutions
-from pettingllms_envs.sudoku.drawn_text import read_rules, rules_lines
+from pettingllms_envs.sudoku.drawn import Rules, draw, read_rules, rules_lines, solutions
 from pettingllms_envs.sudoku.generator import Request, generate_of_split
 from pettingllms_envs.sudoku.rules import candidates, start, write
 from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry
-from pettingllms_envs.sudoku.symmetry import canonical_drawn
+from pettingllms_envs.sudoku.symmetry import canonical
 from pettingllms_envs.sudoku.text import puzzle_text, read_puzzle
 
 CASES = [(6, 1, 6), (6, 2, 4), (6, 3, 5), (9, 3, 12)]
@@ -190,15 +188,13 @@ def test_the_same_puzzle_turned_or_renamed_has_one_form(puzzle, turns, is_mirror
     digits = [0, *(name + 1 for name in names)]
     image = [puzzle.clues[cell] for cell in cells]
     turned, bare = Rules(boxes, tuple(groups), rules.diagonals), rules._replace(cages=())
-    form = canonical_drawn(size, puzzle.clues, rules)
-    assert canonical_drawn(size, bytes(image), turned) == form
+    form = canonical(size, puzzle.clues, rules)
+    assert canonical(size, bytes(image), turned) == form
     opposite = bytes(value and size + 1 - value for value in image)
-    assert canonical_drawn(size, opposite, turned._replace(cages=others)) == form
+    assert canonical(size, opposite, turned._replace(cages=others)) == form
     solved = bytes(digits[puzzle.solution[cell]] for cell in cells)
     turned_bare = turned._replace(cages=())
-    assert canonical_drawn(size, solved, turned_bare) == canonical_drawn(
-        size, puzzle.solution, bare
-    )
+    assert canonical(size, solved, turned_bare) == canonical(size, puzzle.solution, bare)
 
 
 def test_forms_tell_puzzles_apart():
@@ -211,7 +207,7 @@ def test_forms_tell_puzzles_apart():
         rules._replace(cages=tuple(rest)),
         rules._replace(boxes=geometry(9).boxes),
     ]
-    assert len({canonical_drawn(9, clues, one) for one in (rules, *others)}) == 6
+    assert len({canonical(9, clues, one) for one in (rules, *others)}) == 6
 
 
 def test_splits_share_no_solution():
@@ -219,7 +215,7 @@ def test_splits_share_no_solution():
         for seed in range(5):
             puzzle = generate_of_split(random.Random(seed), Request(6, 4, True, split, 2))
             bare = puzzle.rules._replace(cages=())
-            assert split_of(canonical_drawn(6, puzzle.solution, bare)) == split
+            assert split_of(canonical(6, puzzle.solution, bare)) == split
 
 
 CAGES = "cages [[3,[1,1],[1,2]]]"
