@@ -137,7 +137,6 @@ def test_flags_may_add_to_open_tables(run_file):
             r"gamma = 0.9 would change nothing",
         ),
         ("[loss]\ntarget_kl = 0.1\n", r"target_kl = 0.1 would change nothing"),
-        ("[optimizer]\nspread_prompts = true\n", r"spread_prompts = true would change nothing"),
         (
             "[warm_start]\nnum_steps = 1\n[warm_start.demonstrators.judge]\ntwo = 1\n",
             r"names the role 'judge', and \[roles\] has no such: caller, echo",
@@ -189,10 +188,12 @@ ENDPOINT = "endpoints = ['http://localhost:8000/']"
         ),
         ("[optimizer]\nlearning_rate = true\n", "", r"learning_rate.*true is not a number"),
         ("[rollout]\nnum_levels = true\n", "", r"num_levels.*true is not a number"),
-        ("[loss]\nkl_estimator = 'k2'\n", "", r"kl_estimator = 'k2' would change nothing"),
-        ("[loss]\nuse_bias_correction_kl = true\n", "", r"loss.kl_coefficient or loss.kl_target"),
-        ("[rollout]\nmin_groups = 5\n", "", r"min_groups = 5 would .* with rollout.max_refills"),
-        ("", "lora = { alpha = 16 }", r"policies.both.lora would change nothing.*Set its rank"),
+        (
+            "[engine.vllm]\nsleep = true\n",
+            "",
+            r"engine.vllm.sleep = True would change nothing: it counts with engine.kind = \"vllm\"",
+        ),
+        ("", "lora = { alpha = 16 }", r"lora.alpha = 16 .* counts with policies.both.lora.rank\."),
         ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"'judge', and .roles. has no such: cal"),
         ("[rollout.per_role.echo]\ntop_p = 1\n", "", r"unknown key 'rollout.per_role.echo.top_p'"),
     ],
@@ -243,7 +244,7 @@ def test_log_probabilities_are_recomputed_when_the_engine_is_not_the_trainer(
 def test_tokens_of_older_weights_are_weighted(run_file):
     config = load_config(run_file("[rollout]\nmax_staleness = 1\n"))
     assert config.resolved_loss.old_logprobs == "recompute"
-    given = "[rollout]\nmax_staleness = 1\n[loss]\nold_logprobs = 'engine'\nimportance_cap = 0\n"
+    given = "[rollout]\nmax_staleness = 1\n[loss]\nold_logprobs = 'engine'\n"
     assert load_config(run_file(given)).resolved_loss.old_logprobs == "engine"
 
 

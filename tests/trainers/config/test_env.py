@@ -88,8 +88,8 @@ def test_files_and_flags_change_the_environments_that_they_name(load):
     assert (flagged.env[1].kwargs["max_turns"], flagged.env[0].reward_scale) == (7, 0.5)
     with pytest.raises(ConfigError, match=r"name one of them: env\.toy_echo\.weight, env\.long\.w"):
         load(base, flags=["--env.weight", "3"])
-    single = load('[[env]]\nid = "toy_echo_v0"\n' + POLICIES + ROLES, flags=["--env.weight", "3"])
-    assert single.env[0].weight == 3
+    one = '[[env]]\nid = "toy_echo_v0"\n' + POLICIES + ROLES
+    assert load(one, flags=["--env.curriculum", "[{ }]"]).env[0].curriculum
 
 
 @pytest.mark.parametrize(

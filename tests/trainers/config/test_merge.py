@@ -69,6 +69,14 @@ def test_every_policy_has_common_keys_unless_it_has_its_own(files, order):
     assert echo.chat_template_kwargs == {"enable_thinking": False, "x": 2}
 
 
+def test_sizes_of_a_tiny_model_go_where_a_later_file_names_another(files):
+    text = files(TASK, MODEL, "[every_policy]\nmodel = 'other'\nchat_template_kwargs.x = 3\n")
+    policy = load_config(text).policies["caller"]
+    assert (policy.model, policy.num_layers, policy.chat_template_kwargs["x"]) == ("other", 3, 3)
+    with pytest.raises(ConfigError, match=r"num_layers = 2 would .* policies.\w+.model = .tiny"):
+        load_config(files(TASK, MODEL.replace("tiny", "other")))
+
+
 def test_the_resolved_configuration_is_an_ordinary_run_file(files, tmp_path):
     config = load_config(files(TASK, MODEL, 'every_role = "team"\n'))
     text = dump_config(config)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
 from pettingllms_trainers.algorithms.base import Branching
 from pettingllms_trainers.config.algorithm import StepContext, Strategy
+from pettingllms_trainers.config.sections import CountsWith
 from pettingllms_trainers.rollout.candidates import Candidates
 from pettingllms_trainers.rollout.player import Player
 
@@ -31,7 +32,9 @@ class AtGrpo(Branching):
     """Which algorithm."""
     branch_choice: BranchChoice = "greedy"
     """Candidate an episode continues with: the best (the paper), any, or by softmax of rewards."""
-    branch_temperature: float = Field(default=1.0, gt=0)
+    branch_temperature: Annotated[float, CountsWith('branch_choice = "softmax"')] = Field(
+        default=1.0, gt=0
+    )
     """Divides the rewards in softmax branch_choice."""
 
     def strategy(self, context: StepContext) -> Strategy:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from pettingllms_trainers.algorithms.base import (
     Grouping,
@@ -16,6 +16,7 @@ from pettingllms_trainers.algorithms.base import (
     members,
 )
 from pettingllms_trainers.config.algorithm import StepContext
+from pettingllms_trainers.config.sections import CountsWith
 from pettingllms_trainers.learning.returns import path_returns, state_returns
 from pettingllms_trainers.types import Decision, RolloutTree
 
@@ -45,18 +46,10 @@ class Reinforce(WholeEpisodes):
     credit: Literal["return_to_go", "state_return", "step"] = "return_to_go"
     """By what: the return from there on; state_return: the same, with what follows averaged over
     the episodes of the level that were in the state it led to; step: the reward of the own step."""
-    gamma: float = Field(default=1.0, gt=0, le=1)
+    gamma: Annotated[float, CountsWith('credit = "return_to_go" or credit = "state_return"')] = (
+        Field(default=1.0, gt=0, le=1)
+    )
     """Discount per decision, of any role, of what follows."""
-
-    @model_validator(mode="after")
-    def _check_gamma(self) -> Reinforce:
-        if self.is_by_step and self.gamma != 1:
-            raise ValueError(
-                f"algorithm.gamma = {self.gamma:g} would change nothing: it discounts what "
-                'follows, and algorithm.credit = "step" compares by the reward of the own step. '
-                "Leave gamma out, or choose another credit"
-            )
-        return self
 
     @property
     def is_by_step(self) -> bool:

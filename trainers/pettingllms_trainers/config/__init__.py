@@ -4,7 +4,7 @@ Defaults are overridden by the files, files by flags. Attribute docstrings are t
 """
 
 from pettingllms_trainers.config.algorithm import Algorithm, ValueConfig
-from pettingllms_trainers.config.root import Config, config_hash, decides_results
+from pettingllms_trainers.config.root import Config, config_hash, deciding
 from pettingllms_trainers.config.sections import (
     CheckpointConfig,
     DeepSpeedConfig,
@@ -53,5 +53,5 @@ __all__ = [
     "ValueConfig",
     "WarmStartConfig",
     "config_hash",
-    "decides_results",
+    "deciding",
 ]

@@ -19,7 +19,10 @@ from pydantic import (
 
 from pettingllms_trainers.config.algorithm import DEFAULT, Algorithm, algorithm_of
 from pettingllms_trainers.config.sections import (
+    COSMETIC,
+    PROLONGING,
     CheckpointConfig,
+    CountsWith,
     DeepSpeedConfig,
     EngineConfig,
     EnvConfig,
@@ -73,22 +76,22 @@ class ConfigData(Section):
     roles: Annotated[dict[str, str], BeforeValidator(flat_roles)]
     """Role to policy name; roles that name one policy share its weights. With several environments
     ROLE is that role in all of them, ENV.ROLE in one, which comes before ROLE."""
-    sources: tuple[str, ...] = ()
+    sources: Annotated[tuple[str, ...], COSMETIC] = ()
     """Run files that this was read from, in their order; the trainer fills it in."""
-    output_dir: str = "runs/run"
+    output_dir: Annotated[str, COSMETIC] = "runs/run"
     """Directory of everything the run writes; must be new or empty, unless it is resumed."""
     seed: int = Field(default=0, ge=0)
     """Seed of everything that is drawn."""
-    num_steps: int = Field(default=150, ge=0)
+    num_steps: Annotated[int, PROLONGING] = Field(default=150, ge=0)
     """Train steps."""
-    device: str = "auto"
+    device: Annotated[str, COSMETIC] = "auto"
     """Torch device of the policies; auto: the first GPU, else the CPU."""
-    num_threads: int = Field(default=0, ge=0)
+    num_threads: Annotated[int, COSMETIC] = Field(default=0, ge=0)
     """CPU threads of torch; 0: torch's own choice."""
-    stuck_after: int = Field(default=3, ge=1)
+    stuck_after: Annotated[int, COSMETIC] = Field(default=3, ge=1)
     """Train steps in a row after which a warning says that a policy is not updated, or gives one
     answer to every prompt."""
-    stop_when_stuck: bool = False
+    stop_when_stuck: Annotated[bool, COSMETIC] = False
     """Whether the run then stops, with a checkpoint and exit code 1."""
     algorithm: Annotated[Algorithm, BeforeValidator(algorithm_of), PlainSerializer(_named)] = Field(
         default={"name": DEFAULT}, validate_default=True
@@ -101,11 +104,11 @@ class ConfigData(Section):
     updates: UpdatesConfig = UpdatesConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    logging: LoggingConfig = LoggingConfig()
+    checkpoint: Annotated[CheckpointConfig, COSMETIC] = CheckpointConfig()
+    logging: Annotated[LoggingConfig, COSMETIC] = LoggingConfig()
     deepspeed: DeepSpeedConfig = DeepSpeedConfig()
     fsdp: FsdpConfig = FsdpConfig()
-    ray: RayConfig = RayConfig()
+    ray: Annotated[RayConfig, CountsWith("ray.enabled"), COSMETIC] = RayConfig()
 
     def is_in(self, phase: PhaseConfig | None, role: str, policy: str | None = None) -> bool:
         """Whether a phase trains a role (of a policy, if one is given)."""

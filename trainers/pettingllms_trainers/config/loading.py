@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from pettingllms_trainers.config.algorithm import DEFAULT, Algorithm, known_parameters, section_of
 from pettingllms_trainers.config.root import Config
-from pettingllms_trainers.config.sections import Section, env_places, flat_roles
+from pettingllms_trainers.config.sections import TINY, TINY_KEYS, Section, env_places, flat_roles
 from pettingllms_trainers.config.vetting import vet
 from pettingllms_trainers.errors import ConfigError
 
@@ -176,7 +176,8 @@ def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
 
     A policy has the keys of ``[every_policy]`` where it has none of its own, in whichever file they
     are; a policy that only ``[roles]`` names consists of them. A fixed policy takes none. A file
-    that names another algorithm than those before it keeps the parameters that both have.
+    that names another algorithm than those before it keeps the parameters that both have; one that
+    names another model than "tiny" leaves out the sizes that they give for that.
 
     Raises:
         ConfigError: `every_policy` is no table, or `every_role` no name.
@@ -197,7 +198,20 @@ def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
     table.pop(EVERY_ROLE, None)
     if EVERY_POLICY in table:
         _spread(table, layers)
+    for name, policy in _table(table, "policies").items():
+        if isinstance(policy, dict) and policy.get("model", TINY) != TINY:
+            table["policies"][name] = _without_sizes(layers, name, policy)
     return table
+
+
+def _without_sizes(layers: Sequence[Layer], name: str, policy: dict[str, Any]) -> dict[str, Any]:
+    """A policy without the sizes of a tiny model that another file than that of its model has."""
+    source, _ = origin_of(layers, ["policies", name, "model"])
+    return {
+        key: value
+        for key, value in policy.items()
+        if key not in TINY_KEYS or origin_of(layers, ["policies", name, key])[0] == source
+    }
 
 
 def origin_of(layers: Sequence[Layer], location: Sequence[str]) -> tuple[str, list[str]]:

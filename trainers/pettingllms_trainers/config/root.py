@@ -15,7 +15,13 @@ from pydantic import model_validator
 from pettingllms.types import flat_table
 from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.rules import AFTER_DEFAULTS, BEFORE_DEFAULTS
-from pettingllms_trainers.config.sections import TINY, PolicyConfig
+from pettingllms_trainers.config.sections import (
+    COSMETIC,
+    PROLONGING,
+    TINY,
+    PolicyConfig,
+    keys_of,
+)
 
 Kind = Literal["full", "adapter", "tiny"]
 
@@ -108,42 +114,21 @@ def _common(rates: Mapping[str, float]) -> float:
     return min(rates.values()) if len(set(rates.values())) == 1 else 0.0
 
 
-_PROLONGING = ("num_steps", "evaluation.every", "checkpoint.")
-_RESULTLESS = (
-    *_PROLONGING,
-    "stuck_after",
-    "stop_when_stuck",
-    "sources",
-    "output_dir",
-    "logging.",
-    "ray.",
-    "optimizer.tokens_per_microbatch",
-    "optimizer.gradient_checkpointing",
-    "optimizer.role_gradients",
-    "optimizer.packed_attention",
-    "engine.tokens_per_batch",
-    "engine.vllm.gpu_memory_utilization",
-    "engine.vllm.kv_cache_bytes",
-    "engine.vllm.max_num_seqs",
-    "engine.vllm.enforce_eager",
-    "engine.vllm.sleep",
-    "engine.vllm.tensor_parallel_size",
-)
-_BUDGET = (".max_dollars", ".max_seconds", ".dollars_per_million")
-
-
-def decides_results(key: str) -> bool:
-    """Whether a run with another value of a key is another run, by more than rounding.
+def deciding(config: ConfigData, *, exclude_defaults: bool = False) -> dict[str, Any]:
+    """The keys with whose values a run is another run, by more than rounding, with their values.
 
     Where a run writes, what it shows, on which machines it computes and how it fits into their
     memory may differ when it is resumed. So may its number of train steps and how often it is
     evaluated and saved: what is done stays as it is.
-
-    Args:
-        key: Such as ``optimizer.learning_rate``.
     """
-    is_budget = key.startswith("rewards.") and key.endswith(_BUDGET)
-    return not is_budget and not key.startswith(_RESULTLESS)
+    may_differ = {
+        key.path
+        for key in keys_of(config)
+        if any(mark in (COSMETIC, PROLONGING) for *_, mark in key.marks)
+    }
+    # Flat, since keys are what is exempt.
+    table = flat_table(config.model_dump(mode="json", exclude_defaults=exclude_defaults))
+    return {key: value for key, value in table.items() if key not in may_differ}
 
 
 def config_hash(config: ConfigData) -> str:
@@ -152,14 +137,13 @@ def config_hash(config: ConfigData) -> str:
     Keys with their default values are left out, so that a version with more keys than the one that
     wrote a checkpoint can resume from it.
     """
-    # Flat, since keys are what is exempt; sorted below, since files have any order.
-    given = flat_table(config.model_dump(mode="json", exclude_defaults=True))
+    given = deciding(config, exclude_defaults=True)
     if not config.optimizer.learning_rate:
         given["optimizer.learning_rate"] = learning_rates(config)
     if config.warm_start.num_steps and not config.warm_start.learning_rate:
         given["warm_start.learning_rate"] = warm_start_rates(config)
-    data = {key: value for key, value in given.items() if decides_results(key)}
-    text = json.dumps(data, sort_keys=True, ensure_ascii=True)
+    # Sorted, since files have any order.
+    text = json.dumps(given, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
 

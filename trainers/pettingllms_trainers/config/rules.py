@@ -7,19 +7,22 @@ other, and says what to change. Sections check by themselves what concerns them 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from pettingllms.errors import suggestion
 from pettingllms.sources import WORKFLOW_PREFIX
 from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.sections import (
     TINY,
-    LoraConfig,
+    CountsWith,
+    Section,
     base_groups,
     base_of_adapter,
     check_kind,
     check_name,
     check_names,
     check_reward,
+    keys_of,
     reads_prompts,
 )
 
@@ -362,52 +365,47 @@ def _check_target_kl(config: ConfigData) -> None:
         )
 
 
-def _check_spread_prompts(config: ConfigData) -> None:
-    if config.optimizer.spread_prompts and not config.optimizer.completions_per_minibatch:
+def _check_branch_frozen(config: ConfigData) -> None:
+    everybody_learns = all(config.is_in(None, role) for role in config.roles)
+    if config.updates.branch_frozen and everybody_learns and not config.updates.phases:
         raise ValueError(
-            "optimizer.spread_prompts = true would change nothing: it spreads completions over "
-            "optimizer steps, and optimizer.completions_per_minibatch = 0 takes one. Set that to a "
-            "number, or leave spread_prompts out"
+            "updates.branch_frozen = true would change nothing: all roles are trained in every "
+            "train step. Add [[updates.phases]], or leave it out"
         )
 
 
-def _has_kl(config: ConfigData) -> bool:
-    return bool(config.loss.kl_coefficient or config.loss.kl_target)
-
-
-_KL = "loss.kl_coefficient or loss.kl_target"
-_COUNTS_WITH: Sequence[tuple[str, str, Callable[[ConfigData], bool], str]] = (
-    ("loss", "kl_estimator", _has_kl, _KL),
-    ("loss", "use_bias_correction_kl", _has_kl, _KL),
-    (
-        "rollout",
-        "min_groups",
-        lambda config: config.rollout.max_refills > 0,
-        "rollout.max_refills",
-    ),
-)
-"""Keys that change nothing on their own, and what they need."""
-
-
 def _check_idle(config: ConfigData) -> None:
-    for section, key, counts, needed in _COUNTS_WITH:
-        table = getattr(config, section)
-        value = getattr(table, key)
-        if value != type(table).model_fields[key].default and not counts(config):
-            raise ValueError(
-                f"{section}.{key} = {value!r} would change nothing: it counts with {needed}. Set "
-                f"that, or leave {key} out"
-            )
-    for name, policy in config.models.items():
-        own, usual = policy.lora, LoraConfig()
-        if (own.alpha, own.targets) != (usual.alpha, usual.targets) and not policy.has_adapter:
-            raise ValueError(
-                f"policies.{name}.lora would change nothing: there is no adapter. Set its rank, or "
-                "leave it out"
-            )
+    # "auto" leaves open whether there are ratios to weight.
+    settled = config.model_copy(update={"loss": config.resolved_loss})
+    for key in keys_of(settled):
+        if key.is_default:
+            continue
+        for owner, path, mark in key.marks:
+            if isinstance(mark, CountsWith) and not _holds(settled, owner, mark.condition):
+                needed = " or ".join(
+                    one if "." in one.partition(" = ")[0] else path + one
+                    for one in mark.condition.split(" or ")
+                )
+                raise ValueError(
+                    f"{key.path} = {key.value!r} would change nothing: it counts with {needed}. "
+                    f"Set that, or leave {key.path} out"
+                )
+
+
+def _holds(config: ConfigData, owner: Section, condition: str) -> bool:
+    for one in condition.split(" or "):
+        name, _, wanted = one.partition(" = ")
+        found: Any = config if "." in name else owner
+        for part in name.split("."):
+            found = getattr(found, part)
+        is_set = any(found) if isinstance(found, tuple) else bool(found)
+        if str(found) == wanted.strip('"') if wanted else is_set:
+            return True
+    return False
 
 
 ABOUT_SECTIONS = (
+    _check_branch_frozen,
     _check_idle,
     _check_reward_scale,
     _check_role_gradients,
@@ -421,7 +419,6 @@ ABOUT_SECTIONS = (
     _check_value,
     _check_compared,
     _check_target_kl,
-    _check_spread_prompts,
 )
 
 

@@ -11,7 +11,7 @@ import os
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -49,6 +49,62 @@ class Section(BaseModel):
             raise ValueError(f"{info.field_name} = {text}, and {text} is not a number")
         return value
 
+
+class CountsWith(NamedTuple):
+    """What a run file must say for a key to change anything; it is refused where it does not."""
+
+    condition: str
+    """Keys of the same section, or of others with these, joined by " or ", which are not zero, or
+    have the value after " = "."""
+
+
+COSMETIC, PROLONGING = "cosmetic", "prolonging"
+"""Marks of keys that may differ in a resumed run: they change no result by more than rounding, or
+none of what is done."""
+
+
+class Key(NamedTuple):
+    """A key of a run file, in some configuration."""
+
+    path: str
+    """Its dotted name."""
+    value: Any
+    is_default: bool
+    marks: tuple[tuple[Section, str, Any], ...]
+    """What it is marked with, or a table that it is in; each with the section and its path."""
+
+
+def keys_of(section: Section, path: str = "", marks: tuple[Any, ...] = ()) -> Iterator[Key]:
+    """Yield all keys of a section and of those below."""
+    for name, field in type(section).model_fields.items():
+        value: Any = getattr(section, name)
+        below: Mapping[Any, Any] = value if isinstance(value, Mapping) else {}
+        if isinstance(value, tuple):
+            below = (
+                dict(enumerate(value)) if len(value) > 1 else dict(zip([""], value, strict=False))
+            )
+        if isinstance(value, Section):
+            below = {"": value}
+        found = (*marks, *((section, path, mark) for mark in field.metadata))
+        if below and all(isinstance(one, Section) for one in below.values()):
+            for key, one in below.items():
+                place = f"{path}{name}.{key}".rstrip(".")
+                yield from keys_of(one, f"{place}.", found)
+        else:
+            is_default = value == field.get_default(call_default_factory=True)
+            yield Key(path + name, value, is_default, found)
+
+
+_OF_TINY = CountsWith('model = "tiny"')
+_OF_JUDGE = CountsWith("judge")
+_OF_KL = CountsWith("kl_coefficient")
+_OF_RATIOS = CountsWith('loss.old_logprobs = "recompute"')
+_OF_CAP = CountsWith("importance_cap")
+_OF_ADAPTER = CountsWith("rank")
+_OF_VLLM = CountsWith('kind = "vllm" or kind = "vllm_server"')
+_OF_WANDB = CountsWith("wandb_project")
+_OF_STAGES = CountsWith("curriculum")
+_OF_CLIP = CountsWith('objective = "clip"')
 
 _ValueT = TypeVar("_ValueT")
 
@@ -190,9 +246,9 @@ class EnvConfig(Section):
     """Stages that levels are drawn from, by p (1 - p) of their success p so far; none: [env.kwargs]
     throughout. The warm start plays the first stage; held-out evaluation plays [evaluation.kwargs]
     over [env.kwargs]."""
-    curriculum_floor: float = Field(default=0.2, gt=0, le=1)
+    curriculum_floor: Annotated[float, _OF_STAGES] = Field(default=0.2, gt=0, le=1)
     """Part of the levels that all stages get alike, whatever their success; 1: all of them."""
-    curriculum_decay: float = Field(default=0.9, ge=0, le=1)
+    curriculum_decay: Annotated[float, _OF_STAGES] = Field(default=0.9, ge=0, le=1)
     """Weight of earlier episodes in the success of a stage, per train step; 1: all count alike."""
     evaluation: EnvEvaluationConfig = EnvEvaluationConfig()
 
@@ -225,6 +281,12 @@ def env_list(value: Any) -> Any:
 def check_names(environments: Sequence[EnvConfig]) -> None:
     """Raise `ValueError` unless several environments have different names that can be keys."""
     if len(environments) < 2:
+        for key in ("name", "weight"):
+            if (value := getattr(environments[0], key)) != EnvConfig.model_fields[key].default:
+                raise ValueError(
+                    f"env.{key} = {value!r} would change nothing: it is of a run of several "
+                    "environments. Leave it out"
+                )
         return
     for label, count in Counter(env.label for env in environments).items():
         if count > 1:
@@ -284,9 +346,9 @@ class LoraConfig(Section):
     """Rank of the adapter; 0: there is none, all weights are trained. Policies of one model that
     have adapters share that model in memory, and on the vLLM servers. An adapter needs a higher
     learning rate than full weights do, often ten times: see optimizer.learning_rate."""
-    alpha: int = Field(default=32, ge=1)
+    alpha: Annotated[int, _OF_ADAPTER] = Field(default=32, ge=1)
     """The adapter's part is scaled by alpha / rank."""
-    targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+    targets: Annotated[Literal["all-linear"] | tuple[str, ...], _OF_ADAPTER] = "all-linear"
     """Names of the linear layers that get an adapter, such as q_proj and v_proj; all-linear: all of
     them but the output head."""
     base_precision: Literal["engine", "nf4"] = "engine"
@@ -336,21 +398,21 @@ class PolicyConfig(Section):
     """Instead of a model: a policy that is not trained and gives one answer per decision. As in
     pettingllms eval: oracle or another scripted policy of the environment, noise,
     openai:MODEL@URL, hf:PATH, or another installed kind."""
-    requests: RequestsConfig = RequestsConfig()
+    requests: Annotated[RequestsConfig, CountsWith("fixed"), COSMETIC] = RequestsConfig()
     lora: LoraConfig = LoraConfig()
     frozen: bool = False
     """Whether the policy plays without being trained."""
-    hidden_size: int = Field(default=64, ge=8)
+    hidden_size: Annotated[int, _OF_TINY] = Field(default=64, ge=8)
     """Width of a tiny model."""
-    num_layers: int = Field(default=3, ge=1)
+    num_layers: Annotated[int, _OF_TINY] = Field(default=3, ge=1)
     """Layers of a tiny model."""
-    num_heads: int = Field(default=4, ge=1)
+    num_heads: Annotated[int, _OF_TINY] = Field(default=4, ge=1)
     """Attention heads of a tiny model; twice their number divides the width."""
-    max_length: int = Field(default=1024, ge=8)
+    max_length: Annotated[int, _OF_TINY] = Field(default=1024, ge=8)
     """Longest prompt and completion of a tiny model, in tokens."""
-    init_std: float = Field(default=0.02, gt=0)
+    init_std: Annotated[float, _OF_TINY] = Field(default=0.02, gt=0)
     """Standard deviation of a tiny model's random weights."""
-    vocabulary: str = ""
+    vocabulary: Annotated[str, _OF_TINY] = ""
     """Characters that a tiny model can read and write; empty: printable ASCII and newline."""
     chat_template_kwargs: dict[str, Any] | None = None
     """Arguments of the tokenizer's chat template, also of a fixed policy behind hf: or openai:.
@@ -375,6 +437,10 @@ class PolicyConfig(Section):
         return (str(Path(base).resolve()) if Path(base).is_dir() else base,)
 
 
+TINY_KEYS = [name for name, key in PolicyConfig.model_fields.items() if _OF_TINY in key.metadata]
+"""What a policy may say of a tiny model only."""
+
+
 def check_name(name: str) -> None:
     """Raise `ValueError` unless a policy's name can be part of a path and of a metric's name."""
     if not _POLICY_NAME.fullmatch(name):
@@ -394,7 +460,7 @@ def check_kind(name: str, policy: PolicyConfig) -> None:
     if policy.fixed:
         fields = PolicyConfig.model_fields
         given = {key for key in fields if getattr(policy, key) != fields[key].default}
-        used = {"fixed", "requests"} | ({"chat_template_kwargs"} if ":" in policy.fixed else set())
+        used = {"fixed"} | ({"chat_template_kwargs", "requests"} if ":" in policy.fixed else set())
         if unused := sorted(given - used):
             raise ValueError(
                 f"policies.{name} has fixed = {policy.fixed!r}, which has no weights; remove "
@@ -457,24 +523,24 @@ KINDS: dict[Kind, EngineKind] = {
 class VLLMConfig(Section):
     """The vLLM engines in this process, one per policy: engine.kind = "vllm"."""
 
-    gpu_memory_utilization: float = Field(default=0.4, gt=0, le=1)
+    gpu_memory_utilization: Annotated[float, COSMETIC] = Field(default=0.4, gt=0, le=1)
     """Share of the GPU's memory that one engine takes for its copy of the weights and its KV
     cache. What all engines leave is for the update."""
-    kv_cache_bytes: int = Field(default=0, ge=0)
+    kv_cache_bytes: Annotated[int, COSMETIC] = Field(default=0, ge=0)
     """Size of one engine's KV cache; 0: what gpu_memory_utilization leaves, or on a CPU as much as
     the prompts and completions of the run need."""
     max_model_len: int = Field(default=0, ge=0)
     """Longest prompt and completion together, in tokens; 0: the limit of the model. A lower limit
     lets more sequences into the KV cache."""
-    max_num_seqs: int = Field(default=256, ge=1)
+    max_num_seqs: Annotated[int, COSMETIC] = Field(default=256, ge=1)
     """Completions that are written at once; does not change the result."""
-    enforce_eager: bool = False
+    enforce_eager: Annotated[bool, COSMETIC] = False
     """Whether the engine does without compilation and CUDA graphs: it starts sooner and takes less
     memory, but writes more slowly. On a CPU always so."""
-    tensor_parallel_size: int = Field(default=1, ge=1)
+    tensor_parallel_size: Annotated[int, COSMETIC] = Field(default=1, ge=1)
     """GPUs over which one engine spreads its weights and KV cache, for models too large for one
     (experimental). Needs a run in one process, or Ray with as many ray.gpus_per_worker."""
-    sleep: bool = False
+    sleep: Annotated[bool, COSMETIC] = False
     """Whether the engines give their GPU memory back while policies are updated: for a GPU that
     cannot hold engines and update at once. Needs a GPU. Of several engines each then has a process
     of its own, since vLLM lets one per process sleep (experimental)."""
@@ -501,11 +567,15 @@ class EngineConfig(Section):
     """transformers: the model that is trained generates; vllm: vLLM in this process; vllm_server:
     vLLM servers. vLLM has its own copy of the weights and gets the new ones after every update; on
     GPUs it is experimental: tested on CPUs only."""
-    attention: Literal["shared_prefix", "expanded"] = "shared_prefix"
+    attention: Annotated[
+        Literal["shared_prefix", "expanded"], CountsWith('kind = "transformers"')
+    ] = "shared_prefix"
     """With transformers only. shared_prefix: candidates attend one copy of their prompt, unless the
     check at the start finds that this changes log-probabilities; expanded: plain decoding (needs
     optimizer.packing = false)."""
-    tokens_per_batch: int = Field(default=65536, ge=1)
+    tokens_per_batch: Annotated[int, CountsWith('kind = "transformers"'), COSMETIC] = Field(
+        default=65536, ge=1
+    )
     """With transformers only: prompt and completion tokens that are held at once; does not change
     the result."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
@@ -515,12 +585,12 @@ class EngineConfig(Section):
     guided_decoding: bool = False
     """Whether answers of a wanted form (a schema, a call) are sampled from the tokens that keep to
     it, by a grammar, and trained as drawn from those; needs the package xgrammar."""
-    max_logprob_gap: float = Field(default=1.0, gt=0)
+    max_logprob_gap: Annotated[float, _OF_RATIOS, COSMETIC] = Field(default=1.0, gt=0)
     """The run stops when the engine's log-probabilities of sampled tokens are on average further
     than this from those of the trainer, in nats: the engine then has other weights. Checked when
     loss.old_logprobs is recomputed, as it is by default with vLLM."""
-    vllm: VLLMConfig = VLLMConfig()
-    vllm_server: VLLMServerConfig = VLLMServerConfig()
+    vllm: Annotated[VLLMConfig, _OF_VLLM] = VLLMConfig()
+    vllm_server: Annotated[VLLMServerConfig, _OF_VLLM, COSMETIC] = VLLMServerConfig()
 
     @property
     def number_bytes(self) -> int:
@@ -582,12 +652,12 @@ class RolloutConfig(Section):
     """Texts that end a completion."""
     per_role: dict[str, RoleSamplingConfig] = Field(default={})
     """Tables [rollout.per_role.ROLE] of what differs for a role."""
-    max_failed_fraction: float = Field(default=0.05, ge=0, lt=1)
+    max_failed_fraction: Annotated[float, COSMETIC] = Field(default=0.05, ge=0, lt=1)
     """Share of a step's rollouts, and of its candidates, that may fail before the run stops."""
     max_refills: int = Field(default=0, ge=0)
     """Rounds of num_levels further levels that a train step may play, while a policy that is
     trained has fewer than min_groups groups whose rewards differ: the dynamic sampling of DAPO."""
-    min_groups: int = Field(default=1, ge=1)
+    min_groups: Annotated[int, CountsWith("max_refills")] = Field(default=1, ge=1)
     """Groups whose rewards differ that every trained policy should have in a train step; counts
     with max_refills only. A group is what the algorithm compares, of one decision or many."""
     max_staleness: int = Field(default=0, ge=0)
@@ -596,7 +666,7 @@ class RolloutConfig(Section):
     long as the longer of both where engines compute elsewhere (vLLM). Above 1 long episodes are
     waited for less, and stragglers that would get older are dropped. The model that learns cannot
     generate meanwhile. 0: rollouts by the newest weights."""
-    env_threads: int = Field(default=0, ge=0)
+    env_threads: Annotated[int, COSMETIC] = Field(default=0, ge=0)
     """Threads that step environments while engines generate: for environments that run programs or
     verifiers. 0: none. With threads, what engines compute together depends on timing, so that a run
     on a CPU is repeated up to float rounding only."""
@@ -624,7 +694,7 @@ class UpdatesConfig(Section):
 
     phases: tuple[PhaseConfig, ...] = ()
     """Tables [[updates.phases]], in order; none: every train step updates all policies."""
-    repeat: bool = False
+    repeat: Annotated[bool, CountsWith("phases")] = False
     """Whether the first phase follows the last one."""
     branch_frozen: bool = False
     """Whether decisions of roles that are not trained have K candidates in a tree too: these
@@ -632,8 +702,6 @@ class UpdatesConfig(Section):
 
     @model_validator(mode="after")
     def _check_lengths(self) -> UpdatesConfig:
-        if self.repeat and not self.phases:
-            raise ValueError("updates.repeat = true needs phases: add tables [[updates.phases]]")
         for number, phase in enumerate(self.phases, 1):
             is_endless = number == len(self.phases) and not self.repeat
             if is_endless and phase.num_steps is not None:
@@ -680,7 +748,7 @@ class RewardConfig(Section):
     """What a judge is asked, to be answered yes, which scores 1, or no, which scores 0."""
     rubric: str = ""
     """Or by what a judge grades, from 0 to 10, which scores a tenth of that."""
-    structured: bool = False
+    structured: Annotated[bool, _OF_JUDGE] = False
     """Whether a judge's verdict is a JSON object that its server enforces (`response_format`, as
     OpenAI, vLLM, SGLang and llama.cpp have it); otherwise it is the last line of a text."""
     function: Annotated[str, AfterValidator(_absolute)] = ""
@@ -697,16 +765,18 @@ class RewardConfig(Section):
     environment failed (rollout.max_failed_fraction)."""
     judged_twice: float = Field(default=0.1, ge=0, le=1)
     """Share of the answers that are judged a second time, to measure the noise of the scores."""
-    temperature: float = Field(default=0.0, ge=0)
+    temperature: Annotated[float, _OF_JUDGE] = Field(default=0.0, ge=0)
     """Sampling temperature of a judge."""
-    max_completion_tokens: int = Field(default=512, ge=1)
+    max_completion_tokens: Annotated[int, _OF_JUDGE] = Field(default=512, ge=1)
     """Longest verdict of a judge, in tokens."""
-    dollars_per_million: tuple[float, float] = (0.0, 0.0)
+    dollars_per_million: Annotated[tuple[float, float], _OF_JUDGE, COSMETIC] = (0.0, 0.0)
     """What a judge costs: US dollars per million tokens of prompts, and of verdicts."""
-    max_dollars: float = Field(default=0.0, ge=0)
+    max_dollars: Annotated[float, CountsWith("dollars_per_million"), COSMETIC] = Field(
+        default=0.0, ge=0
+    )
     """The run ends before it spends more than this on these scores; 0: no limit. May be raised when
     the run is resumed, which pays for no answer twice."""
-    max_seconds: float = Field(default=0.0, ge=0)
+    max_seconds: Annotated[float, COSMETIC] = Field(default=0.0, ge=0)
     """The run ends when scoring has taken this long, all requests together; 0: no limit."""
 
     def weight_of(self, role: str) -> float:
@@ -731,8 +801,6 @@ def check_reward(name: str, reward: RewardConfig) -> None:
             f"rewards.{name} has {sources[0]} and {' and '.join(asked) or 'no question'}; with "
             f"{sources[0]} it needs {wanted}"
         )
-    if reward.structured and sources != ["judge"]:
-        raise ValueError(f"rewards.{name}.structured is of a judge, and there is a {sources[0]}")
 
 
 _Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -749,11 +817,11 @@ class LossConfig(Section):
     """token: the ratio of each token; sequence: the geometric mean over its completion, for all its
     tokens (GSPO, arXiv 2507.18071, eq. 7). That is nearer to 1: GSPO has clip_low 3e-4 and
     clip_high 4e-4, with aggregation = "sequence_mean"."""
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    clip_low: Annotated[float, _OF_CLIP] = Field(default=0.2, gt=0, lt=1)
     """Ratios below 1 - clip_low give no further gradient."""
     clip_high: float = Field(default=0.2, gt=0)
     """Ratios above 1 + clip_high give no further gradient."""
-    dual_clip: float = Field(default=0.0, ge=0)
+    dual_clip: Annotated[float, _OF_CLIP] = Field(default=0.0, ge=0)
     """Of tokens with a negative advantage, ratios above this give no further gradient; without it
     one token that has become likely can outweigh all others. 0: off; 3 in the source (dual-clip
     PPO, arXiv 1912.09729, eq. 5). With objective = "clip" only."""
@@ -772,19 +840,19 @@ class LossConfig(Section):
     kl_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the KL penalty to the reference, the policy at the start of training; with
     kl_target at the start."""
-    kl_target: float = Field(default=0.0, ge=0)
+    kl_target: Annotated[float, _OF_KL] = Field(default=0.0, ge=0)
     """The weight of the KL penalty changes, by a fifth per update at most, so that the mean KL to
     the reference comes to this, in nats per token (arXiv 1909.08593, section 2.2). 0: it stays."""
-    reference_every: int = Field(default=0, ge=0)
+    reference_every: Annotated[int, _OF_KL] = Field(default=0, ge=0)
     """Train steps after which the reference moves to the policy; 0: it stays at the start."""
-    reference_mix: float = Field(default=1.0, gt=0, le=1)
+    reference_mix: Annotated[float, CountsWith("reference_every")] = Field(default=1.0, gt=0, le=1)
     """How far it then moves: share of the policy's weights (TR-DPO, arXiv 2404.09656; 0.6 in TRL).
     1: all the way."""
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    kl_estimator: Annotated[Literal["k1", "k2", "k3"], _OF_KL] = "k3"
     """Estimator of that KL from one sampled token: log-ratio (with the gradient of k2), half its
     square, or the one of GRPO, unbiased and never negative, whose gradient is right near the
     reference only."""
-    use_bias_correction_kl: bool = False
+    use_bias_correction_kl: Annotated[bool, _OF_KL, CountsWith('kl_estimator = "k3"')] = False
     """Whether that estimate is multiplied by the importance ratio (DeepSeek-V3.2, arXiv 2512.02556,
     section 3.1; the option of TRL): unbiased then, with the right gradient, when tokens were
     sampled by an older policy. Needs k3."""
@@ -795,53 +863,25 @@ class LossConfig(Section):
     """Denominator of the ratio: what the engine reported, or a forward pass before the update;
     auto: recompute when the engine has weights of its own (vLLM) or with rollout.max_staleness,
     else engine."""
-    importance_cap: float = Field(default=2.0, ge=0)
+    importance_cap: Annotated[float, _OF_RATIOS] = Field(default=2.0, ge=0)
     """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
     most this; 0: off. Without effect where old_logprobs is engine: both are the same there."""
-    importance_level: Literal["token", "sequence"] = "token"
+    importance_level: Annotated[Literal["token", "sequence"], _OF_RATIOS, _OF_CAP] = "token"
     """Whether that weight is of a token, or the product over its completion (MIS)."""
-    importance_mode: Literal["truncate", "mask"] = "truncate"
+    importance_mode: Annotated[Literal["truncate", "mask"], _OF_RATIOS, _OF_CAP] = "truncate"
     """What becomes of a weight above importance_cap: truncate: it is the cap; mask: what it weighs
     is left out of the loss (IcePop, of Ring-1T, arXiv 2510.18855, section 3.2)."""
-    importance_floor: float = Field(default=0.0, ge=0, lt=1)
+    importance_floor: Annotated[
+        float, _OF_RATIOS, _OF_CAP, CountsWith('importance_mode = "mask"')
+    ] = Field(default=0.0, ge=0, lt=1)
     """With importance_mode = "mask", weights below this are left out as well; 0.5 in IcePop."""
 
     @model_validator(mode="after")
-    def _check_kl(self) -> LossConfig:
-        if self.use_bias_correction_kl and self.kl_estimator != "k3":
+    def _check_dual_clip(self) -> LossConfig:
+        if self.objective == "clip" and 0 < self.dual_clip <= 1 + self.clip_high:
             raise ValueError(
-                'loss.use_bias_correction_kl needs loss.kl_estimator = "k3"; it is '
-                f'"{self.kl_estimator}"'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_reference(self) -> LossConfig:
-        keys = [key for key in ("kl_target", "reference_every") if getattr(self, key)]
-        if keys and not self.kl_coefficient:
-            raise ValueError(
-                f"loss.{keys[0]} = {getattr(self, keys[0]):g} would change nothing: without "
-                "loss.kl_coefficient above 0 there is no reference"
-            )
-        if self.reference_mix != 1 and not self.reference_every:
-            raise ValueError(
-                f"loss.reference_mix = {self.reference_mix:g} would change nothing: it needs "
-                "loss.reference_every, the train steps after which the reference moves"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_objective(self) -> LossConfig:
-        if self.dual_clip and (self.objective != "clip" or self.dual_clip <= 1 + self.clip_high):
-            raise ValueError(
-                f"loss.dual_clip = {self.dual_clip:g} would change nothing, or cut what clip_high "
-                f'allows: it needs loss.objective = "clip" (now "{self.objective}") and a value '
-                f"above 1 + clip_high = {1 + self.clip_high:g}"
-            )
-        if self.importance_floor and self.importance_mode != "mask":
-            raise ValueError(
-                f"loss.importance_floor = {self.importance_floor:g} would change nothing: it needs "
-                'loss.importance_mode = "mask"'
+                f"loss.dual_clip = {self.dual_clip:g} would cut what clip_high allows: it needs a "
+                f"value above 1 + clip_high = {1 + self.clip_high:g}"
             )
         return self
 
@@ -871,24 +911,26 @@ class OptimizerConfig(Section):
     completions_per_minibatch: int = Field(default=0, ge=0)
     """Completions per optimizer step, at most on average; 0: all of the train step at once. A
     number is the same size of a step in all modes."""
-    spread_prompts: bool = False
+    spread_prompts: Annotated[bool, CountsWith("completions_per_minibatch")] = False
     """Whether the K completions of a prompt of a tree come into different optimizer steps, as those
     of whole episodes do. A step then sees more prompts, at the cost of computing a prompt in up to
     K steps. In Plan-Path AT-GRPO gained a point by it, in Sudoku none. false: they stay
     together."""
-    tokens_per_microbatch: int = Field(default=0, ge=0)
+    tokens_per_microbatch: Annotated[int, COSMETIC] = Field(default=0, ge=0)
     """Tokens that are in memory at once; does not change the result. 0: 16384 for tiny models, 4096
     where there is a pretrained one."""
     packing: bool = True
     """Whether a group's prompt is computed once for all its completions; same result."""
-    packed_attention: Literal["auto", "flex", "padded"] = "auto"
+    packed_attention: Annotated[
+        Literal["auto", "flex", "padded"], CountsWith("packing"), COSMETIC
+    ] = "auto"
     """With packing only. flex: FlexAttention, compiled for the GPU at the first steps, no copies
     of prompts (experimental); padded: rows padded to one length; auto: flex on a GPU."""
-    role_gradients: bool = False
+    role_gradients: Annotated[bool, COSMETIC] = False
     """Whether gradient norms of the roles of a shared policy, their shares of the gradient and the
     cosines between them are logged. One backward pass as before, role after role; memory for one
     more gradient per further role. Does not change the result, up to rounding."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: Annotated[bool, COSMETIC] = False
     """Whether activations are recomputed in the backward pass: less memory, more time."""
 
     def num_minibatches(self, num_completions: int, num_prompts: int) -> int:
@@ -957,7 +999,7 @@ class RayConfig(Section):
     """CPU cores of one policy worker."""
     num_env_workers: int = Field(default=0, ge=0)
     """Worker processes that step environments; 0: they are stepped by the main process."""
-    cpus_per_env_worker: float = Field(default=1.0, gt=0)
+    cpus_per_env_worker: Annotated[float, CountsWith("num_env_workers")] = Field(default=1.0, gt=0)
     """CPU cores of one environment worker."""
     timeout_s: float = Field(default=300.0, gt=0)
     """How long the run waits for the cluster to give it these processors."""
@@ -989,7 +1031,7 @@ class WarmStartConfig(Section):
     data: str = ""
     """A file of answers to imitate instead, .jsonl or .parquet, as `pettingllms data export --view
     sft` writes them: every role learns the answers of its own rows."""
-    num_episodes: int = Field(default=256, ge=1)
+    num_episodes: Annotated[int, CountsWith("demonstrators")] = Field(default=256, ge=1)
     """Episodes that scripted policies demonstrate; those of several environments are in the ratio
     of their weights, at least one each."""
     batch_size: int = Field(default=64, ge=1)
@@ -1009,12 +1051,14 @@ class EvaluationConfig(Section):
     """Levels of the held-out set, of each environment; the same ones at every evaluation."""
     seed: int = Field(default=0, ge=0)
     """Chooses the levels of the held-out set, whatever the seed of the run."""
-    every: int = Field(default=0, ge=0)
+    every: Annotated[int, PROLONGING] = Field(default=0, ge=0)
     """Train steps between evaluations; 0: before and after training only."""
     decoding: Literal["greedy", "sampled", "both"] = "both"
     """How policies play the held-out levels; one way takes half of the time of both. With both,
     greedy play is shown while training, and some of its episodes are kept to be looked at."""
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: Annotated[float, CountsWith('decoding = "both" or decoding = "sampled"')] = Field(
+        default=1.0, gt=0
+    )
     """Temperature of sampled play; greedy play has none."""
     scripted: tuple[str, ...] = ()
     """Scripted policies of the environment that play the held-out levels too, for comparison."""
@@ -1045,11 +1089,11 @@ class LoggingConfig(Section):
     """Whether TensorBoard files are written when the package tensorboard is installed."""
     wandb_project: str = ""
     """Project at Weights & Biases that gets the metrics; empty: none. Needs the package wandb."""
-    wandb_entity: str = ""
+    wandb_entity: Annotated[str, _OF_WANDB] = ""
     """User or team there; empty: that of the login."""
-    wandb_name: str = ""
+    wandb_name: Annotated[str, _OF_WANDB] = ""
     """Name of the run there; empty: that of output_dir."""
-    wandb_mode: Literal["auto", "online", "offline"] = "auto"
+    wandb_mode: Annotated[Literal["auto", "online", "offline"], _OF_WANDB] = "auto"
     """offline: kept below output_dir, to be sent with `wandb sync`; auto: as the environment
     variable WANDB_MODE says, else online."""
     mlflow_experiment: str = ""

@@ -35,7 +35,7 @@ from pettingllms.files import (
     write_whole,
 )
 from pettingllms.types import flat_table
-from pettingllms_trainers.config import Config, config_hash, decides_results
+from pettingllms_trainers.config import Config, config_hash, deciding
 from pettingllms_trainers.config.loading import dump_config, load_config, read_layer
 from pettingllms_trainers.config.root import learning_rates
 from pettingllms_trainers.config.vetting import ALGORITHM, named_code
@@ -244,9 +244,5 @@ def _schedule(config: Config, old: int) -> str:
 
 
 def _differences(saved: Config, given: Config) -> list[str]:
-    one, other = (flat_table(config.model_dump(mode="json")) for config in (saved, given))
-    return [
-        key
-        for key in sorted({*one, *other})
-        if one.get(key) != other.get(key) and decides_results(key)
-    ]
+    one, other = deciding(saved), deciding(given)
+    return [key for key in sorted({*one, *other}) if one.get(key) != other.get(key)]
