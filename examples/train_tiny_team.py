@@ -1,6 +1,6 @@
 """Train a tiny team in seconds, then read what the run has written.
 
-Needs the trainer: `pip install pettingllms-trainers`. The run file next to this script says what is
+Needs the trainer: `pip install ./trainers`. The run file next to this script says what is
 trained; from the command line it is `pettingllms-train examples/tiny_team.toml`.
 """
 

@@ -30,7 +30,9 @@ PettingLLMsError
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from importlib import metadata
 
 
 class PettingLLMsError(Exception):
@@ -108,20 +110,39 @@ class UnreachableRequest(PettingLLMsError, ValueError):
     """No level with the requested properties could be generated within the documented bound."""
 
 
+def requirements(extra: str, distribution: str = "pettingllms") -> list[str]:
+    """What an extra of an installed distribution brings, as pip takes it: `["click>=8.1", ...]`."""
+    # Of a distribution: 'click>=8.1; extra == "cli"', where other conditions may stand before it.
+    lines = [line.partition(";") for line in metadata.requires(distribution) or ()]
+    ending = re.compile(rf"""extra == ['"]{re.escape(extra)}['"]""")
+    return [requirement.strip() for requirement, _, marker in lines if ending.search(marker)]
+
+
+def install_command(extra: str, distribution: str = "pettingllms") -> str:
+    """The command that installs what an extra brings.
+
+    It names the packages and not the extra: so it is the same in a checkout and outside it, and for
+    what is in no index.
+    """
+    if not extra:
+        return "pip install ./trainers (in a checkout of pettingllms)"
+    return " ".join(["pip install", *(f'"{one}"' for one in requirements(extra, distribution))])
+
+
 class MissingDependency(PettingLLMsError, ImportError):
     """A feature needs an optional extra that is not installed.
 
     Args:
         feature: What was asked for.
         package: The distribution that is missing.
-        extra: The extra of pettingllms that brings it.
+        extra: The extra of pettingllms that brings it; empty: the trainer does.
     """
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
         self.feature = feature
         super().__init__(
             f"{feature} needs the package {package!r}, which is not installed. "
-            f'Install it with: pip install "pettingllms[{extra}]" (in a checkout: ".[{extra}]")'
+            f"Install it with: {install_command(extra)}"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -32,7 +32,7 @@ def adapter_table() -> str:
 def _library(library: dict[str, Any]) -> str:
     facts = [f"tested with {code(library['package'] + ' ' + library['version'])}"]
     if library["extra"]:
-        command = f'pip install "pettingllms[{library["extra"]}]"'
+        command = f'pip install ".[{library["extra"]}]"'
         facts.append(f"install with {code(command)}")
     if library["adapter"]:
         facts.append(f"adapter {code(library['adapter'])}")

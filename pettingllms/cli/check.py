@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from pettingllms.cli import options
 from pettingllms.cli.console import plain_table, print_json, stdout
-from pettingllms.errors import MissingDependency
+from pettingllms.errors import MissingDependency, install_command, requirements
 from pettingllms.plugins import ALGORITHMS, POLICIES, installed
 from pettingllms.registry import refused_ids, registered_ids
 from pettingllms.sandbox import probe
@@ -65,24 +66,10 @@ def _print(console: Console, report: CheckReport) -> None:
     console.print(visible(report.summary))
 
 
-# Distribution -> extra that brings it; empty: always there.
-_PACKAGES = {
-    "pettingllms": "",
-    "pettingzoo": "",
-    "gymnasium": "",
-    "numpy": "",
-    "click": "cli",
-    "rich": "cli",
-    "scipy": "cli",
-    "openai": "cli",
-    "aiolimiter": "cli",
-    "math-verify": "math",
-    "datasets": "data",
-    "pyarrow": "data",
-    "pillow": "render",
-    "pettingllms-trainers": "train",
-    "torch": "train",
-}
+# Extras whose packages are listed; those of adapters and of the trainer's engines are not.
+_EXTRAS = ("cli", "math", "data", "render", "tasks")
+_ALWAYS = ("pettingllms", "pettingzoo", "gymnasium", "numpy")
+_OF_TRAINER = ("pettingllms-trainers", "torch")
 
 _RESET = "import sys, pettingllms; pettingllms.make(sys.argv[1]).reset(seed=0)"
 _LOAD = """
@@ -110,7 +97,7 @@ def doctor_command(as_json: bool) -> int:
         "python": platform.python_version(),
         "executable": sys.executable,
         "platform": platform.platform(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: _version(name) for name in (*_ALWAYS, *_brought(), *_OF_TRAINER)},
         "environments": environments,
         "plug_ins": plug_ins,
         "sandbox": [asdict(tier) for tier in probe()],
@@ -163,14 +150,20 @@ def _plug_ins(group: str) -> dict[str, str | None]:
     return loaded | found.refused
 
 
+def _brought() -> dict[str, str]:
+    """Distribution -> the extra that brings it."""
+    found = [(line, extra) for extra in _EXTRAS for line in requirements(extra)]
+    return {re.split(r"[^\w.-]", line)[0]: extra for line, extra in found}
+
+
 def _print_findings(console: Console, findings: dict[str, Any]) -> None:
     console.print(f"Python {findings['python']}  {findings['executable']}", highlight=False)
     console.print(visible(findings["platform"]))
     packages = plain_table("package", "version", "")
+    brought = _brought()
     for name, found in findings["packages"].items():
-        extra = _PACKAGES[name]
-        how = f'pip install "pettingllms[{extra}]" (in a checkout: ".[{extra}]")'
-        missing = visible(how if extra else "reinstall", "dim")
+        how = "reinstall" if name in _ALWAYS else install_command(brought.get(name, ""))
+        missing = visible(how, "dim")
         packages.add_row(name, found or visible("missing", "yellow"), "" if found else missing)
     console.print()
     console.print(packages)

@@ -65,7 +65,7 @@ def load_policy(name: Name, settings: PolicySettings | None = None) -> Policy:
     except InvalidArgument as error:
         if kind not in ("hf", "run"):
             raise
-        raise MissingDependency(f"the policy {name!r}", "pettingllms-trainers", "train") from error
+        raise MissingDependency(f"the policy {name!r}", "pettingllms-trainers", "") from error
     return factory(argument, settings)
 
 

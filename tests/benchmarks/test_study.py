@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from pettingllms.evaluation.statistics import mean_interval
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.runs.export import export_policy
+from pettingllms_trainers.runs.export import export_policies
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -215,7 +215,7 @@ def test_a_run_is_the_same_with_a_shared_warm_start(tmp_path):
     assert len(alone["curve"]) == 3
     for role in ("tool", "planner"):
         for directory in ("alone", "begun"):
-            export_policy(tmp_path / directory, tmp_path / directory / role, policy=role)
+            export_policies(tmp_path / directory, tmp_path / directory / role, policy=role)
         first, second = (
             load_file(tmp_path / directory / role / "model.safetensors")
             for directory in ("alone", "begun")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -189,9 +190,10 @@ def test_a_second_signal_ends_at_once_and_says_what_is_saved(
     monkeypatch.setattr(train_module, "rollout_metrics", signalled)
     code, out, _ = run("--checkpoint.every", str(every), num_steps=5)
     assert code == 128 + signal.SIGINT
-    assert f"interrupted; {saved} with --resume ({tmp_path / 'run'})" in out
+    command = f"pettingllms-train {tmp_path / 'run'} --resume"
+    assert f"interrupted; {saved} with: {command}\n" in out
     monkeypatch.undo()
-    assert run("--checkpoint.every", str(every), "--resume", num_steps=2)[0] == 0
+    assert main([*shlex.split(command)[1:], "--num-steps", "2"]) == 0
 
 
 def test_a_policy_without_data_is_skipped_and_counted(run, tmp_path, monkeypatch):
@@ -296,7 +298,7 @@ def signal_in_step_3(monkeypatch):
 def test_a_signal_during_the_warm_start_ends_at_once(run, tmp_path, signal_in_step_3):
     code, out, _ = run(num_steps=1)
     assert code == 128 + signal.SIGTERM
-    assert "nothing is saved yet; start again with --resume" in out
+    assert "nothing is saved yet; start again with: pettingllms-train" in out
     assert not (tmp_path / "run" / "checkpoints").exists()
     signal_in_step_3.undo()
     code, out, _ = run("--resume", num_steps=1)

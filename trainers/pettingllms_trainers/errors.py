@@ -5,6 +5,7 @@
     PettingLLMsError
     +-- TrainerError
         +-- ConfigError(ValueError)             the run file or a flag is wrong
+        |   +-- MissingPackage                  a key needs an optional package
         +-- OutputDirError(ValueError)          the output directory cannot be used
         +-- CheckpointError(ValueError)         a checkpoint is damaged or of another run
         +-- GroupError(ValueError)              candidates that must not be compared
@@ -20,7 +21,7 @@
 
 from __future__ import annotations
 
-from pettingllms.errors import PettingLLMsError
+from pettingllms.errors import PettingLLMsError, install_command
 
 
 class TrainerError(PettingLLMsError):
@@ -29,6 +30,23 @@ class TrainerError(PettingLLMsError):
 
 class ConfigError(TrainerError, ValueError):
     """A run file or a command-line flag is wrong."""
+
+
+class MissingPackage(ConfigError):
+    """A key needs an optional package.
+
+    Args:
+        key: What needs it, as in a run file.
+        package: The package.
+        extra: The extra of pettingllms-trainers that brings it.
+        why: Why it cannot be used.
+    """
+
+    def __init__(self, key: str, package: str, extra: str, why: object = "not installed") -> None:
+        super().__init__(
+            f"{key} needs the package {package}, which cannot be used ({why}). Install it with: "
+            + install_command(extra, "pettingllms-trainers")
+        )
 
 
 class OutputDirError(TrainerError, ValueError):

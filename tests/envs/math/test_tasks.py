@@ -20,7 +20,7 @@ from pettingllms_envs.math.verifier import Outcome
 
 needs_package = pytest.mark.skipif(
     importlib.util.find_spec("reasoning_gym") is None,
-    reason="reasoning-gym is not installed: pip install 'pettingllms[tasks]'",
+    reason="reasoning-gym is not installed: pip install '.[tasks]'",
 )
 EVALUATES = {"eval", "exec", "compile", "parse_expr", "sympify", "S"}
 

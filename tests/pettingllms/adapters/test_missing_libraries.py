@@ -30,7 +30,7 @@ def without_libraries(monkeypatch):
 
 @pytest.mark.parametrize("module", ["openenv", "verifiers"])
 def test_adapters_that_derive_from_a_library_need_it(without_libraries, module):
-    with pytest.raises(MissingDependency, match=rf'pip install "pettingllms\[{module}\]"'):
+    with pytest.raises(MissingDependency, match=rf'pip install "{module}>='):
         __import__(f"pettingllms.adapters.{module}")
 
 
@@ -41,7 +41,7 @@ def test_adapters_that_call_a_library_need_it(without_libraries):
 
     with pytest.raises(MissingDependency, match=r"needs the package .ray\[rllib\]"):
         make_rllib_env("plan_path_v0")
-    with pytest.raises(MissingDependency, match=r"pettingllms\[rllib\]"):
+    with pytest.raises(MissingDependency, match=r'pip install "ray\[rllib\]>=[^"]*" "torch>='):
         register_env("plan_path_v0")
     with pytest.raises(MissingDependency, match=r"pettingllms\[tianshou\]"):
         make_tianshou_env("plan_path_v0")

@@ -177,16 +177,16 @@ def test_data_check_of_real_data(call, shared_data):
 
 
 @pytest.mark.parametrize(
-    ("missing", "arguments", "extra"),
+    ("missing", "arguments"),
     [
-        ("click", ["list"], "cli"),
-        ("rich", ["list"], "cli"),
-        ("scipy", ["eval", ENV, "-p", "oracle"], "cli"),
-        ("openai", ["eval", ENV, "-p", "openai:m@http://127.0.0.1:9/v1"], "cli"),
-        ("aiolimiter", ["eval", ENV, "-p", "openai:m@http://127.0.0.1:9/v1"], "cli"),
+        ("click", ["list"]),
+        ("rich", ["list"]),
+        ("scipy", ["eval", ENV, "-p", "oracle"]),
+        ("openai", ["eval", ENV, "-p", "openai:m@http://127.0.0.1:9/v1"]),
+        ("aiolimiter", ["eval", ENV, "-p", "openai:m@http://127.0.0.1:9/v1"]),
     ],
 )
-def test_a_missing_package_ends_with_2_and_the_pip_command(missing, arguments, extra, tmp_path):
+def test_a_missing_package_ends_with_2_and_the_pip_command(missing, arguments, tmp_path):
     code = (
         f"import sys; sys.modules[{missing!r}] = None; sys.argv[1:] = {arguments!r}; "
         "from pettingllms.cli import main; main()"
@@ -195,7 +195,8 @@ def test_a_missing_package_ends_with_2_and_the_pip_command(missing, arguments, e
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path
     )
     assert done.returncode == 2
-    assert f'pip install "pettingllms[{extra}]"' in done.stderr
+    (command,) = re.findall(r'pip install( ".*")', done.stderr)
+    assert f' "{missing}>=' in command
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 

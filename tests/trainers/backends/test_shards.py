@@ -174,7 +174,7 @@ def test_a_signal_to_the_launcher_saves_and_ends_all(train, small_run_file, tmp_
     finally:
         process.kill()
     assert process.returncode != 0
-    assert "continue with --resume" in output
+    assert "continue with: pettingllms-train launch" in output
     train(2, *deepspeed(2), "--resume", directory=tmp_path / "run")
     assert_same_run(train(2, *deepspeed(2)), tmp_path / "run", 0)
 

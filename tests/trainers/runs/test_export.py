@@ -46,6 +46,12 @@ def test_the_newest_checkpoint_is_the_trained_policy(run, export, tmp_path):
         assert out == f"policy {name} after train step 3: {tmp_path / name}\n"
         assert torch.equal(logits(tmp_path / name), logits(run / "policies" / name))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p", "t"]
+    code, out, _ = export(run, tmp_path / "all")
+    assert code == 0
+    assert out.splitlines() == [
+        f"policy {name} after train step 3: {tmp_path / 'all' / name}" for name in ("t", "p")
+    ]
+    assert torch.equal(logits(tmp_path / "all" / "t"), logits(run / "policies" / "t"))
 
 
 def test_an_earlier_step(run, export, tmp_path):
@@ -63,7 +69,6 @@ def test_an_earlier_step(run, export, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "trains several policies; name one with --policy: t, p"),
         (["--policy", "p", "--merge"], "the policy 'p' has no LoRA adapter to merge"),
         (["--policy", "x"], "trains no policy 'x'; it trains: t, p"),
         (["--policy", "p", "--step", "1"], "no checkpoint of train step 1; it has those of 2, 3"),

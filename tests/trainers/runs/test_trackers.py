@@ -181,7 +181,7 @@ def test_a_missing_package_is_told_first(small_run_file, tmp_path, capsys, monke
     monkeypatch.setitem(sys.modules, package, None)
     flags = ["--output-dir", str(tmp_path / "run"), f"--logging.{key.replace('_', '-')}", "teams"]
     assert main([str(small_run_file()), *flags]) == 2
-    assert f'pip install "pettingllms-trainers[{package}]"' in capsys.readouterr().err
+    assert f'pip install "{package}' in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

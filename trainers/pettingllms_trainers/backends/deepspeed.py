@@ -25,7 +25,7 @@ from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.optimizer import MOMENTS, ShardedOptimizer, adamw
 from pettingllms_trainers.backends.hf.weights import ModelWeights, Replicated
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
-from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.errors import MissingPackage
 from pettingllms_trainers.ranks import Ranks, connect_alone
 
 _REQUIREMENT = "deepspeed>=0.19.8"
@@ -36,16 +36,13 @@ def check_deepspeed() -> None:
     """Find out whether DeepSpeed can be used.
 
     Raises:
-        ConfigError: It is not installed, or too old.
+        MissingPackage: It is not installed, or too old.
     """
     try:
         import_module("deepspeed")
         require_version(_REQUIREMENT)
     except ImportError as error:
-        raise ConfigError(
-            f"deepspeed.stage needs the package deepspeed, which cannot be used ({error}). "
-            'Install it with: pip install "pettingllms-trainers[deepspeed]"'
-        ) from error
+        raise MissingPackage("deepspeed.stage", "deepspeed", "deepspeed", error) from error
 
 
 @contextlib.contextmanager
@@ -58,7 +55,7 @@ def loading_shards(
     of a machine map to the same memory: no process ever has all weights of its own.
 
     Raises:
-        ConfigError: DeepSpeed is not installed.
+        MissingPackage: DeepSpeed is not installed.
     """
     _prepared()
     integration = import_module("transformers.integrations.deepspeed")
@@ -88,7 +85,7 @@ def zero_learner(
         deepspeed: What is sharded.
 
     Raises:
-        ConfigError: DeepSpeed is not installed.
+        MissingPackage: DeepSpeed is not installed.
     """
     package = _prepared()
     placement = _ZeroPlacement(package) if deepspeed.stage == 3 else Replicated()

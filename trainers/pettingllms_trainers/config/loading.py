@@ -149,7 +149,10 @@ def layer_of(table: Mapping[str, Any], source: str, file: str = "") -> Layer:
 
 
 def read_layer(name: str | Path) -> Layer:
-    """The content of a run file: a TOML file, or ``recipe:NAME`` of the package.
+    """The content of a run file: a TOML file, ``recipe:NAME`` of the package, or that of a run.
+
+    The folder of a run stands for its configuration, with that folder as `output_dir`, wherever it
+    is now.
 
     Raises:
         ConfigError: There is no such file, or it is not TOML.
@@ -157,6 +160,9 @@ def read_layer(name: str | Path) -> Layer:
     source = str(name)
     is_recipe = source.startswith(PREFIX)
     path = recipe_path(source.removeprefix(PREFIX)) if is_recipe else Path(name)
+    if (path / "config.toml").is_file():
+        layer = read_layer(path / "config.toml")
+        return layer._replace(table={**layer.table, "output_dir": source})
     try:
         with path.open("rb") as file:
             found = source if is_recipe else str(path.absolute())

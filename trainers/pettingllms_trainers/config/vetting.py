@@ -83,8 +83,8 @@ def vet(
 
 
 def named_code(table: Mapping[str, Any], *kinds: str) -> list[str]:
-    """What only a trusted file may name in a run file's table, of some kinds of names."""
-    found = ((kind, name) for kind, name in _names(table) if kind.what in kinds)
+    """What only a trusted file may name in a run file's table; of all kinds if none is given."""
+    found = ((kind, name) for kind, name in _names(table) if not kinds or kind.what in kinds)
     return [name for kind, name in found if not kind.is_harmless(name)]
 
 

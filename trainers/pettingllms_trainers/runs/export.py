@@ -1,8 +1,8 @@
-"""A trained policy out of a run's checkpoint, as an ordinary Hugging Face directory."""
+"""Trained policies out of a run's checkpoint, as ordinary Hugging Face directories."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from pettingllms_trainers.runs.checkpoint import load_checkpoint
 from pettingllms_trainers.runs.folder import RunDirectory
 
 
-def export_policy(
+def export_policies(
     run: Path,
     directory: Path,
     *,
@@ -24,20 +24,21 @@ def export_policy(
     step: int | None = None,
     is_merged: bool = False,
     trust: bool = False,
-) -> tuple[str, int]:
-    """Write a trained policy of a run; the directory has all of it or is not there.
+) -> tuple[dict[str, Path], int]:
+    """Write the trained policies of a run; the directory has all of it or is not there.
 
     Args:
         run: Output directory of a run.
-        directory: Where to write; new or empty.
-        policy: Name of the policy; None when the run trains only one.
+        directory: Where to write; new or empty. Of several policies each has a folder in it,
+            called after it.
+        policy: Name of the only policy that is written; None: all that the run trains.
         step: Train step of the checkpoint; None for the newest.
         is_merged: Whether a LoRA adapter is added to the weights of its base model, instead of
             being written alone.
         trust: Whether the run may name code and servers; see `pettingllms.trust`.
 
     Returns:
-        Name of the policy and train step.
+        Name of each policy -> its folder; and the train step.
 
     Raises:
         UntrustedName: The run names an algorithm by its place, and is not trusted.
@@ -55,14 +56,18 @@ def export_policy(
     checkpoint = load_checkpoint(files.checkpoints, config_hash=config_hash(config), step=step)
     if checkpoint is None:
         raise CheckpointError(f"{run} has no checkpoint yet; the first one follows evaluation")
-    name = _chosen(policy, list(checkpoint.policies))
-    if is_merged and not config.models[name].has_adapter:
-        raise ConfigError(f"the policy {name!r} has no LoRA adapter to merge; leave --merge out")
+    names = _chosen(policy, list(checkpoint.policies))
+    for name in names if is_merged else ():
+        if not config.models[name].has_adapter:
+            raise ConfigError(
+                f"the policy {name!r} has no LoRA adapter to merge; leave --merge out"
+            )
+    places = {name: Path(name) if len(names) > 1 else Path() for name in names}
     # Elsewhere nobody else writes; within the run a training or another export may.
     is_within = run.resolve() in directory.resolve().parents
     with owned(run) if is_within else nullcontext():
-        _write(config, name, checkpoint.policies[name], directory, is_merged=is_merged)
-    return name, checkpoint.step
+        _write(config, places, checkpoint.policies, directory, is_merged=is_merged)
+    return {name: directory / place for name, place in places.items()}, checkpoint.step
 
 
 def _check_target(directory: Path) -> None:
@@ -72,21 +77,25 @@ def _check_target(directory: Path) -> None:
         raise OutputDirError(f"the directory {directory} is not empty; name a new one")
 
 
-def _chosen(policy: str | None, known: Sequence[str]) -> str:
-    if policy is None and len(known) == 1:
-        return known[0]
+def _chosen(policy: str | None, known: Sequence[str]) -> Sequence[str]:
     if policy is None:
-        raise CheckpointError(f"the run trains several policies; name one with --policy: "
-                              f"{', '.join(known) or 'none'}")  # fmt: skip
+        return known
     if policy not in known:
         raise CheckpointError(
             f"the run trains no policy {policy!r}{suggestion(policy, known)}; it trains: "
             f"{', '.join(known) or 'none'}"
         )
-    return policy
+    return [policy]
 
 
-def _write(config: Config, name: str, state: Path, directory: Path, *, is_merged: bool) -> None:
+def _write(
+    config: Config,
+    places: Mapping[str, Path],
+    states: Mapping[str, Path],
+    directory: Path,
+    *,
+    is_merged: bool,
+) -> None:
     # Imported here: torch and transformers take seconds, and bad input needs neither.
     from pettingllms_trainers.backends.build import build_policies
 
@@ -98,15 +107,18 @@ def _write(config: Config, name: str, state: Path, directory: Path, *, is_merged
             "fsdp": config.fsdp.model_copy(update={"enabled": False}),
             "deepspeed": config.deepspeed.model_copy(update={"stage": 0, "offload": "none"}),
             "engine": config.engine.model_copy(update=engine),
-            "policies": {name: config.policies[name]},
+            "policies": {name: config.policies[name] for name in places},
         }
     )
-    policy = build_policies(alone)[name]
-    assert policy.updater is not None, f"{name} is frozen"
-    policy.updater.load_weights(state)
-    # Inside, files name the final place: an adapter says where its base model is.
+    policies = build_policies(alone)
     with whole_directory(directory) as partial:
-        if is_merged:
-            policy.save_merged(partial)
-        else:
-            policy.save_pretrained(partial, final=directory)
+        for name, place in places.items():
+            policy = policies[name]
+            assert policy.updater is not None, f"{name} is frozen"
+            policy.updater.load_weights(states[name])
+            (partial / place).mkdir(exist_ok=True)
+            if is_merged:
+                policy.save_merged(partial / place)
+            else:
+                # Inside, files name the final place: an adapter says where its base model is.
+                policy.save_pretrained(partial / place, final=directory / place)

@@ -84,7 +84,8 @@ class RunDirectory:
         if not is_resumed:
             raise OutputDirError(
                 f"the output directory {self.directory} is not empty. Give a new one "
-                "(--output-dir), remove it, or continue its run (--resume)"
+                "(--output-dir), remove it, or continue its run: "
+                f"pettingllms-train {self.directory} --resume"
             )
         if not self.config.is_file():
             raise OutputDirError(f"{self.directory} holds no run: it has no config.toml")

@@ -12,7 +12,7 @@ from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf import local_policy
 from pettingllms_trainers.errors import TrainerError
-from pettingllms_trainers.runs.export import export_policy
+from pettingllms_trainers.runs.export import export_policies
 
 
 def load(argument: str, settings: core.PolicySettings) -> local_policy.LocalPolicy:
@@ -37,7 +37,7 @@ def load(argument: str, settings: core.PolicySettings) -> local_policy.LocalPoli
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / (policy or "policy")
         try:
-            export_policy(
+            written, _ = export_policies(
                 Path(run),
                 directory,
                 policy=policy,
@@ -46,5 +46,10 @@ def load(argument: str, settings: core.PolicySettings) -> local_policy.LocalPoli
             )
         except TrainerError as error:
             raise core.PolicyUnavailable(f"run:{argument} cannot be loaded: {error}") from error
+        if len(written) > 1:
+            raise core.PolicyUnavailable(
+                f"run:{run} trains several policies; name one: run:{run}?policy={min(written)} "
+                f"({', '.join(written)})"
+            )
         rest = f"?{urlencode(options)}" if options else ""
         return local_policy.load(f"{directory}{rest}", settings)

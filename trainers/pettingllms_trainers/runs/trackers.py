@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from pettingllms.files import write_whole
 from pettingllms.types import flat_table
 from pettingllms_trainers.config import Config, LoggingConfig
-from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.errors import ConfigError, MissingPackage
 
 # Parameters of one request to MLflow, at most.
 _PARAMETERS = 100
@@ -248,11 +248,7 @@ def check_trackers(wanted: LoggingConfig) -> None:
     for kind in _KINDS:
         value = getattr(wanted, kind.key)
         if value and not kind.is_installed:
-            raise ConfigError(
-                f"logging.{kind.key} = {value!r} needs the package {kind.package}, which is not "
-                f'installed: pip install "pettingllms-trainers[{kind.package}]", or leave the key '
-                "out"
-            )
+            raise MissingPackage(f"logging.{kind.key} = {value!r}", kind.package, kind.package)
 
 
 class Trackers:

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.errors import ConfigError, UpdateError
+from pettingllms_trainers.errors import MissingPackage, UpdateError
 from pettingllms_trainers.learning.batch import Targets
 
 
@@ -31,7 +31,7 @@ class Grammars:
             where it cannot go on.
 
     Raises:
-        ConfigError: xgrammar is not installed.
+        MissingPackage: xgrammar is not installed.
     """
 
     def __init__(
@@ -42,10 +42,8 @@ class Grammars:
         try:
             self._library: Any = import_module("xgrammar")
         except ImportError as error:
-            raise ConfigError(
-                f"engine.guided_decoding needs the package xgrammar, which cannot be imported "
-                f'({error}). Install it with: pip install "pettingllms-trainers[guided]"'
-            ) from error
+            key = "engine.guided_decoding"
+            raise MissingPackage(key, "xgrammar", "guided", error) from error
 
     # Ray sends it to other processes; compiled grammars cannot be pickled.
     def __reduce__(self) -> tuple[type[Grammars], tuple[Any, ...]]:

@@ -22,7 +22,7 @@ from pettingllms_trainers.backends.device import fast_precision
 from pettingllms_trainers.backends.hf.chat import Chat
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.config.sections import base_of_adapter
+from pettingllms_trainers.config.sections import base_of_adapter, resolved_model
 from pettingllms_trainers.policies.pool import Batcher
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
@@ -41,11 +41,11 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
     What is computed and how is sampled is written to standard error, since results depend on it.
 
     Args:
-        path: Directory or hub name, and options: ``PATH?precision=bfloat16&device=cuda:1``. They
-            are precision, attention, tokens_per_batch and guided_decoding, as in ``[engine]`` of a
-            run file, device (else a GPU where there is one), and chat_template_kwargs, a table in
-            JSON that goes over what is stored with the model:
-            ``PATH?chat_template_kwargs={"enable_thinking": false}``.
+        path: Directory, hub name or ``fetched:NAME``, and options:
+            ``PATH?precision=bfloat16&device=cuda:1``. They are precision, attention,
+            tokens_per_batch and guided_decoding, as in ``[engine]`` of a run file, device (else a
+            GPU where there is one), and chat_template_kwargs, a table in JSON that goes over what
+            is stored with the model: ``PATH?chat_template_kwargs={"enable_thinking": false}``.
         settings: Whether the model must be on this machine; there is no server.
 
     Raises:
@@ -57,6 +57,7 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
     device = options.pop("device", "cuda" if torch.cuda.is_available() else "cpu")
     kwargs = _table(options.pop(_KWARGS, "{}"))
     try:
+        source = resolved_model(source)
         base = base_of_adapter(source)
         if settings.is_local and base and not Path(base).is_dir():
             raise InvalidArgument("base of the adapter", base, "a folder, where a file names it")

