@@ -136,6 +136,19 @@ def test_logits_of_bfloat16_models_are_not_rounded(bias, has_half_weights):
     assert (rounded - exact).abs().max() > 1e-3
 
 
+def test_a_frozen_head_computes_with_the_weights_that_it_has():
+    torch.manual_seed(0)
+    model, hidden = Model(bias=False).bfloat16(), torch.randn(3, 7, 64).bfloat16()
+    model.requires_grad_(False)
+    use_float32_head(model)
+    for _ in range(2):
+        exact = F.linear(hidden.float(), model.head.weight.float())
+        assert torch.equal(model.head(hidden), exact)
+        assert torch.equal(model.head(hidden), exact), "what is kept is the same"
+        with torch.no_grad():
+            model.head.weight.mul_(2)
+
+
 def in_tf32(values):
     """Round to the 11 significant bits that a GPU's TF32 has of float32, to even."""
     bits = values.view(torch.int32)

@@ -176,6 +176,23 @@ def test_the_first_ratio_is_one(old_logprobs):
         assert stats.clip_fraction == 0
 
 
+@pytest.mark.parametrize(("size", "num_scored"), [(0, 2 * 4), (24, 12 + 4)])
+def test_one_optimizer_step_computes_its_denominators_itself(monkeypatch, size, num_scored):
+    """All groups are scored before several steps; a few are, to measure how far one step moved."""
+    policy = make_policy(loss={"old_logprobs": "recompute"}, completions_per_minibatch=size)
+    groups, scored = shifted(sample_groups(policy, count=12), 0.05), []
+    original = policy.updater.learner.score
+    monkeypatch.setattr(
+        policy.updater.learner, "score", lambda found: scored.extend(found) or original(found)
+    )
+    stats = policy.updater.update(groups)
+    assert (stats.num_optimizer_steps == 1) == (size == 0)
+    assert len(scored) == num_scored
+    assert stats.first_ratio_error < 1e-4
+    assert stats.engine_gap_mean == pytest.approx(0.05, abs=1e-4)
+    assert stats.engine_gap_max == pytest.approx(0.05, abs=1e-4)
+
+
 def test_ratios_of_old_samples_are_not_one():
     policy = make_policy()
     groups = sample_groups(policy)

@@ -114,12 +114,22 @@ def use_float32_head(model: PreTrainedModel) -> None:
     # Other kinds of heads have their own arithmetic, which is left alone.
     if isinstance(head, torch.nn.Linear):
         patched: Any = head
-        patched.forward = functools.partial(_float32_logits, head)
+        patched.forward = functools.partial(_float32_logits, head, {})
 
 
-def _float32_logits(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
+def _float32_logits(
+    head: torch.nn.Linear, kept: dict[tuple[int, int], Tensor], hidden: Tensor
+) -> Tensor:
     with torch.autocast(hidden.device.type, enabled=False):
         bias = cast("Tensor | None", head.bias)  # torch's stub knows no head without one
+        weight = head.weight
+        if not (hidden.is_cuda or weight.requires_grad or bias is not None):
+            # On a CPU the cast takes as long as the product of 50 rows, and frozen weights stay.
+            place = (weight.data_ptr(), weight._version)
+            if place not in kept:
+                kept.clear()
+                kept[place] = weight.float()
+            return F.linear(hidden.float(), kept[place])
         # Casting both first would keep a float32 copy of the weights for the backward pass.
         if head.weight.dtype == hidden.dtype == torch.bfloat16 and bias is None:
             logits: Any = _HalfProduct.apply(hidden, head.weight)
