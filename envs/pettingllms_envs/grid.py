@@ -83,18 +83,6 @@ def flood(free: int, source: int, stride: int) -> int:
     return reached
 
 
-def distances(free: int, source: int, stride: int, num_cells: int) -> list[int]:
-    """[num_cells] number of moves from the cells `source`, `UNREACHABLE` where there is no way.
-
-    The arguments are those of `layers`, and `num_cells`, `rows * stride`.
-    """
-    table = [UNREACHABLE] * num_cells
-    for distance, layer in enumerate(layers(free, source, stride)):
-        for cell in cells_of(layer):
-            table[cell] = distance
-    return table
-
-
 def shortest_walk(free: int, source: int, target: int, stride: int) -> str | None:
     """The moves of a shortest walk between two cells, or None if there is none.
 

@@ -23,7 +23,7 @@ from functools import cache, lru_cache
 from string import ascii_lowercase
 
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.grid import MOVES, deltas_of
+from pettingllms_envs.grid import MOVES, deltas_of, first_line, parse_rows
 
 WALL, FREE, ICE = "#.~"
 ONE_WAY = "^v<>"
@@ -85,6 +85,31 @@ def split_rules(text: str) -> tuple[str, str]:
     rules = "\n".join(line.rstrip() for line in text[len(board) :].rstrip().split("\n"))
     letters_of(rules, board.count("\n") + 1)
     return board, rules
+
+
+MAX_SIDE = 64
+"""Maximum number of rows and of columns of a level that is read."""
+
+
+def read_board(
+    text: str, symbols: str, pad: str = "", same: Mapping[int, int] = {}
+) -> tuple[list[str], str, int]:
+    """The rows of a level's text, its rules, and the number of the line of the first row.
+
+    Rows hold some symbols, others that are the `same` (a table of `str.translate`), and the letters
+    of the rules; see `parse_rows`.
+
+    Raises:
+        LevelFormatError: As `parse_rows` and `letters_of`, or if a side is too long.
+    """
+    board, rules = split_rules(text)
+    board = board.translate(same)
+    rows = parse_rows(board, symbols=symbols + "".join(letters_of(rules).values()), pad=pad)
+    line, size = first_line(board), (len(rows), len(rows[0]))
+    if max(size) > MAX_SIDE:
+        problem = f"a board of {size[0]}x{size[1]} cells"
+        raise LevelFormatError(problem, line, 0, f"at most {MAX_SIDE} rows and columns")
+    return rows, rules, line
 
 
 @lru_cache(maxsize=512)

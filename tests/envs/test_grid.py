@@ -65,9 +65,8 @@ def test_distances_equal_those_of_a_search_over_a_dict(rows, data):
     bit = 1 << source[0] * stride + source[1]
     free = grid.bits_of(rows, ".")
     expected = reference_distances(rows, source)
-    table = grid.distances(free, bit, stride, len(rows) * stride)
-    for cell, distance in enumerate(table):
-        assert distance == expected.get(divmod(cell, stride), grid.UNREACHABLE)
+    layers = [grid.cells_of(layer) for layer in grid.layers(free, bit, stride)]
+    assert {divmod(cell, stride): n for n, layer in enumerate(layers) for cell in layer} == expected
     reached = {divmod(cell, stride) for cell in grid.cells_of(grid.flood(free, bit, stride))}
     assert reached == set(expected)
 

@@ -21,6 +21,7 @@ from pettingllms_envs.planning.env import (
     ExactEnv,
     PlanningState,
     Words,
+    field,
     page,
 )
 
@@ -110,29 +111,26 @@ answer is the last list that it prints, such as [["B","table"],["C","A"]].""",
 )
 """The words where blocks have weights."""
 FIELDS: dict[str, PromptField[PlanningState]] = {
-    "stacks": PromptField(
-        "the stacks now, as a JSON list of lists",
-        lambda state, agent, turn: text.stacks_json(state.position),
+    "stacks": field(
+        "the stacks now, as a JSON list of lists", lambda level, stacks: text.stacks_json(stacks)
     ),
-    "goal": PromptField(
+    "goal": field(
         "the stacks of the goal, as a JSON list of lists",
-        lambda state, agent, turn: text.stacks_json(state.level.goal),
+        lambda level, stacks: text.stacks_json(level.goal),
     ),
-    "weights": PromptField(
+    "weights": field(
         "weight and load of every block, and the limits of moves and table; empty without weights",
-        lambda state, agent, turn: text.weights_text(state.level),
+        lambda level, stacks: text.weights_text(level),
     ),
-    "stacks_compact": PromptField(
-        "the stacks now as words: AC,B",
-        lambda state, agent, turn: text.stacks_compact(state.position),
+    "stacks_compact": field(
+        "the stacks now as words: AC,B", lambda level, stacks: text.stacks_compact(stacks)
     ),
-    "goal_compact": PromptField(
-        "the stacks of the goal as words",
-        lambda state, agent, turn: text.stacks_compact(state.level.goal),
+    "goal_compact": field(
+        "the stacks of the goal as words", lambda level, stacks: text.stacks_compact(level.goal)
     ),
-    "supports_compact": PromptField(
+    "supports_compact": field(
         "for each block: what it is on now, what it is on in the goal, ! if it is on top, else .",
-        lambda state, agent, turn: text.supports_compact(state.level, state.position),
+        text.supports_compact,
     ),
 }
 

@@ -22,9 +22,7 @@ from pettingllms_envs.grid import (
     Shape,
     compact,
     find_symbols,
-    first_line,
     labelled,
-    parse_rows,
 )
 from pettingllms_envs.level_files import read_blocks
 from pettingllms_envs.plan_path.policies import SEARCH_PROGRAM, moves_of, target_cell
@@ -50,6 +48,7 @@ from pettingllms_envs.planning.env import (
     ToolWork,
     Trial,
     Words,
+    field,
     moves_json,
     page,
     read_moves,
@@ -59,11 +58,10 @@ from pettingllms_envs.planning.env import (
 from pettingllms_envs.terrain import (
     FREE,
     WALL,
-    letters_of,
     opened_text,
+    read_board,
     rules_text,
     shown_symbols,
-    split_rules,
     symbols_of,
     under_text,
 )
@@ -180,13 +178,7 @@ def parse_level(text: str) -> Level:
         LevelFormatError: If a symbol is unknown, rows differ in length, P or G is missing or occurs
             twice, a side is longer than 64, or no path leads from P to G. Names line and column.
     """
-    text, rules = split_rules(text)
-    letters = "".join(letters_of(rules).values())
-    rows = parse_rows(text, symbols=WALL + FREE + PLAYER + GOAL + letters)
-    line = first_line(text)
-    if max(len(rows), len(rows[0])) > MAX_SIZE:
-        size = f"{len(rows)}x{len(rows[0])}"
-        raise LevelFormatError(f"a board of {size} cells", line, 0, f"sides of 1 to {MAX_SIZE}")
+    rows, rules, line = read_board(text, WALL + FREE + PLAYER + GOAL)
     stride = len(rows[0]) + 1
     places: list[int] = []
     for symbol in (PLAYER, GOAL):
@@ -364,68 +356,51 @@ prints.""",
     )
 
 
-def _board(state: PlanningState, view: str) -> str:
-    if view == "centred":
-        return "\n".join(map(" ".join, centred_rows(state.level, state.position)))
-    return labelled_board(state.level, state.position)
+def _centred(level: Level, position: int) -> str:
+    return "\n".join(map(" ".join, centred_rows(level, position)))
 
 
-def _scene(state: PlanningState, view: str) -> str:
-    if view == "centred":
-        places = places_text(state.level, state.position)
-        return f"{_board(state, view)}\n{places}{rules_text(state.level.rules)}"
-    return scene_text(state.level, state.position)
+def _centred_scene(level: Level, position: int) -> str:
+    places = places_text(level, position)
+    return f"{_centred(level, position)}\n{places}{rules_text(level.rules)}"
 
 
-def _board_compact(state: PlanningState, view: str) -> str:
-    if view == "centred":
-        return "\n".join(centred_rows(state.level, state.position))
-    return compact_board(state.level, state.position)
+def _centred_compact(level: Level, position: int) -> str:
+    return "\n".join(centred_rows(level, position))
 
 
 @cache
 def fields(view: str) -> dict[str, PromptField[PlanningState]]:
     """The placeholders of the game in a view."""
+    scene, board, compact_map = scene_text, labelled_board, compact_board
+    if view == "centred":
+        scene, board, compact_map = _centred_scene, _centred, _centred_compact
     return {
-        "scene": PromptField(
-            "`board` and, on the line below it, `places`; then `rules`",
-            lambda state, agent, turn: _scene(state, view),
+        "scene": field("`board` and, on the line below it, `places`; then `rules`", scene),
+        "board": field("the map, symbols divided by spaces, as the argument view says", board),
+        "board_compact": field(
+            "the map, one line per row, nothing between the symbols", compact_map
         ),
-        "board": PromptField(
-            "the map, symbols divided by spaces, as the argument view says",
-            lambda state, agent, turn: _board(state, view),
-        ),
-        "board_compact": PromptField(
-            "the map, one line per row, nothing between the symbols",
-            lambda state, agent, turn: _board_compact(state, view),
-        ),
-        "board_flat": PromptField(
+        "board_flat": field(
             "the map without line breaks",
-            lambda state, agent, turn: _board_compact(state, view).replace("\n", ""),
+            lambda level, position: compact_map(level, position).replace("\n", ""),
         ),
-        "places": PromptField(
+        "places": field(
             "sentences with the cells of player and goal, open doors, a letter under the player",
-            lambda state, agent, turn: places_text(state.level, state.position),
+            places_text,
         ),
-        "rules": PromptField(
+        "rules": field(
             "what holds in this level alone; begins with a line break unless it is empty",
-            lambda state, agent, turn: rules_text(state.level.rules),
+            lambda level, position: rules_text(level.rules),
         ),
-        "rows": PromptField("number of rows", lambda state, agent, turn: state.level.rows),
-        "cols": PromptField("number of columns", lambda state, agent, turn: state.level.cols),
-        "row": PromptField(
-            "the player's row",
-            lambda state, agent, turn: state.position % state.level.area // state.level.stride,
+        "rows": field("number of rows", lambda level, position: level.rows),
+        "cols": field("number of columns", lambda level, position: level.cols),
+        "row": field(
+            "the player's row", lambda level, position: position % level.area // level.stride
         ),
-        "col": PromptField(
-            "the player's column", lambda state, agent, turn: state.position % state.level.stride
-        ),
-        "goal_row": PromptField(
-            "the goal's row", lambda state, agent, turn: state.level.goal // state.level.stride
-        ),
-        "goal_col": PromptField(
-            "the goal's column", lambda state, agent, turn: state.level.goal % state.level.stride
-        ),
+        "col": field("the player's column", lambda level, position: position % level.stride),
+        "goal_row": field("the goal's row", lambda level, position: level.goal // level.stride),
+        "goal_col": field("the goal's column", lambda level, position: level.goal % level.stride),
     }
 
 
@@ -442,32 +417,6 @@ def attempt(level: Level, position: int, moves: str, max_moves: int) -> Trial:
     return Trial(
         target, outlook.potential, solved, kept, executed, illegal, unchanged, "", False, about
     )
-
-
-def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-    """The infos of an answer."""
-    reached, num_cut = trial.about
-    level, position, used = state[:3]
-    executed, kept, illegal = trial.executed, trial.kept, trial.num_illegal
-    if is_done:
-        used += len(executed)
-    _, left, place = reached if is_done else maze_of(level).outlook(position)
-    info: dict[str, Any] = {
-        "illegal_moves": illegal,
-        "cut_moves": num_cut,
-        "unused_moves": len(kept) - len(executed) - illegal,
-        "position": place,
-        "distance": left,
-        "shortest": level.shortest,
-        "moves_used": used,
-        "optimality": 0.0 if left else level.shortest / used,
-    }
-    if is_done:
-        info["executed"] = tuple(executed)
-    else:
-        info["proposed"] = tuple(kept)
-        info["promised_distance"] = reached.distance
-    return info
 
 
 def _with_rules(number: int) -> dict[str, Any]:
@@ -592,7 +541,28 @@ class PlanPathEnv(PlanningEnv):
 
     @classmethod
     def _facts(cls, state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-        return facts(state, trial, is_done)
+        reached, num_cut = trial.about
+        level, position, used = state[:3]
+        executed, kept, illegal = trial.executed, trial.kept, trial.num_illegal
+        if is_done:
+            used += len(executed)
+        _, left, place = reached if is_done else maze_of(level).outlook(position)
+        info: dict[str, Any] = {
+            "illegal_moves": illegal,
+            "cut_moves": num_cut,
+            "unused_moves": len(kept) - len(executed) - illegal,
+            "position": place,
+            "distance": left,
+            "shortest": level.shortest,
+            "moves_used": used,
+            "optimality": 0.0 if left else level.shortest / used,
+        }
+        if is_done:
+            info["executed"] = tuple(executed)
+        else:
+            info["proposed"] = tuple(kept)
+            info["promised_distance"] = reached.distance
+        return info
 
     @staticmethod
     def _identity(level: Level) -> str:

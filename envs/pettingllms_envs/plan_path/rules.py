@@ -113,11 +113,6 @@ class Maze:
         self._rings = tuple(layers(self.free, 1 << level.goal, level.cols + 1))
         self._outlooks: dict[int, Outlook] = {}
 
-    @property
-    def to_goal(self) -> list[int]:
-        """[(rows + 1) * stride] `distance` of every cell and guard."""
-        return [self.distance(cell) for cell in range(len(self.ground))]
-
     def distance(self, cell: int) -> int:
         """The moves from a cell to the goal, `UNREACHABLE` if there is no way."""
         bit = 1 << cell

@@ -494,6 +494,11 @@ def all_fields(
     return {**common, **constant, **own}
 
 
+def field(meaning: str, shown: Callable[[Any, Any], object]) -> PromptField[PlanningState]:
+    """A placeholder that shows something of level and position, the same to all who read it."""
+    return PromptField(meaning, lambda state, agent, turn: shown(state.level, state.position))
+
+
 def _constant(name: str, value: object) -> PromptField[PlanningState]:
     return PromptField(_LIMITS[name], lambda state, agent, turn: value)
 

@@ -17,6 +17,7 @@ from pettingllms_envs.planning.env import (
     ExactEnv,
     PlanningState,
     Words,
+    field,
     page,
 )
 from pettingllms_envs.queens import rules, text
@@ -83,28 +84,21 @@ Its answer is the last list that it prints, such as [[0,3],[2,1]].""",
 )
 """The words where other pieces stand among the queens."""
 FIELDS: dict[str, PromptField[PlanningState]] = {
-    "scene": PromptField(
-        "`board`, `columns` and `attacks`, as the default prompts show them",
-        lambda state, agent, turn: text.scene_text(state.level, state.position),
+    "scene": field(
+        "`board`, `columns` and `attacks`, as the default prompts show them", text.scene_text
     ),
-    "board": PromptField(
-        "the board with row and column numbers",
-        lambda state, agent, turn: text.labelled_board(state.level, state.position),
-    ),
-    "columns": PromptField(
+    "board": field("the board with row and column numbers", text.labelled_board),
+    "columns": field(
         "the column of the queen of each row, as a JSON list",
-        lambda state, agent, turn: str(list(state.position)),
+        lambda level, columns: str(list(columns)),
     ),
-    "attacks": PromptField(
-        "number of pairs of queens that attack each other",
-        lambda state, agent, turn: rules.attacks(state.level, state.position),
+    "attacks": field("number of pairs of queens that attack each other", rules.attacks),
+    "columns_compact": field(
+        "the columns as hexadecimal digits", lambda level, columns: text.digits(columns)
     ),
-    "columns_compact": PromptField(
-        "the columns as hexadecimal digits", lambda state, agent, turn: text.digits(state.position)
-    ),
-    "fixed_compact": PromptField(
+    "fixed_compact": field(
         "a digit for each row: 1 if its queen is fixed, else 0",
-        lambda state, agent, turn: text.digits(state.level.fixed),
+        lambda level, columns: text.digits(level.fixed),
     ),
 }
 

@@ -18,6 +18,7 @@ from pettingllms_envs.planning.env import (
     PlanningState,
     Trial,
     Words,
+    field,
     moves_json,
     page,
     read_moves,
@@ -34,14 +35,6 @@ from pettingllms_envs.sokoban.generator import (
 )
 from pettingllms_envs.sokoban.policies import moves_of
 from pettingllms_envs.sokoban.rules import Level, Placement, outlook_of, warehouse_of
-from pettingllms_envs.sokoban.text import (
-    PUSHES,
-    cell_list,
-    labelled_text,
-    places_text,
-    scene_text,
-    shown_text,
-)
 from pettingllms_envs.terrain import rules_text
 
 PROGRAM = """\
@@ -123,58 +116,52 @@ prints a JSON list of moves, such as ["U","R","R"]; its answer is the last list 
     )
 
 
-def _places_compact(state: PlanningState) -> str:
-    level, (player, boxes, _) = state.level, state.position
-    cells = (player, *cells_of(boxes), *cells_of(level.goals))
+def _places_compact(level: Level, place: Placement) -> str:
+    cells = (place.player, *cells_of(place.boxes), *cells_of(level.goals))
     places = (number for cell in cells for number in divmod(cell, level.stride))
     num_digits = len(str(max(level.rows, level.cols) - 1))
     return "".join(f"{number:0{num_digits}}" for number in places)
 
 
 FIELDS: dict[str, PromptField[PlanningState]] = {
-    "scene": PromptField(
-        "`board` and, on the line below it, `places`; then `rules`",
-        lambda state, agent, turn: scene_text(state.level, *state.position),
+    "scene": field("`board` and, on the line below it, `places`; then `rules`", text.scene_text),
+    "board": field(
+        "the board with row and column numbers, symbols divided by spaces", text.labelled_text
     ),
-    "board": PromptField(
-        "the board with row and column numbers, symbols divided by spaces",
-        lambda state, agent, turn: labelled_text(state.level, *state.position),
+    "board_compact": field(
+        "the board, one line per row, nothing between the symbols", text.shown_text
     ),
-    "board_compact": PromptField(
-        "the board, one line per row, nothing between the symbols",
-        lambda state, agent, turn: shown_text(state.level, *state.position),
-    ),
-    "board_flat": PromptField(
+    "board_flat": field(
         "the board without line breaks",
-        lambda state, agent, turn: shown_text(state.level, *state.position).replace("\n", ""),
+        lambda level, place: text.shown_text(level, place).replace("\n", ""),
     ),
-    "rules": PromptField(
+    "rules": field(
         "what holds in this level alone; begins with a line break unless it is empty",
-        lambda state, agent, turn: rules_text(state.level.rules, PUSHES),
+        lambda level, place: rules_text(level.rules, text.PUSHES),
     ),
-    "places": PromptField(
+    "places": field(
         "sentences with the cells of player, boxes and goals, open doors, letters under things",
-        lambda state, agent, turn: places_text(state.level, *state.position),
+        text.places_text,
     ),
-    "places_compact": PromptField(
+    "places_compact": field(
         "row and column of the player, of each box and of each goal: 213243; two digits each "
         "where the board has more than ten rows or columns",
-        lambda state, agent, turn: _places_compact(state),
+        _places_compact,
     ),
-    "player": PromptField(
+    "player": field(
         "the player's (row, column)",
-        lambda state, agent, turn: cell_list(1 << state.position.player, state.level.stride),
+        lambda level, place: text.cell_list(1 << place.player, level.stride),
     ),
-    "boxes": PromptField(
+    "boxes": field(
         "the (row, column) of all boxes",
-        lambda state, agent, turn: cell_list(state.position.boxes, state.level.stride),
+        lambda level, place: text.cell_list(place.boxes, level.stride),
     ),
-    "goals": PromptField(
+    "goals": field(
         "the (row, column) of all goals",
-        lambda state, agent, turn: cell_list(state.level.goals, state.level.stride),
+        lambda level, place: text.cell_list(level.goals, level.stride),
     ),
-    "rows": PromptField("number of rows", lambda state, agent, turn: state.level.rows),
-    "cols": PromptField("number of columns", lambda state, agent, turn: state.level.cols),
+    "rows": field("number of rows", lambda level, place: level.rows),
+    "cols": field("number of columns", lambda level, place: level.cols),
 }
 
 
@@ -189,32 +176,6 @@ def attempt(level: Level, place: Placement, moves: str, max_moves: int) -> Trial
     unchanged = why_unchanged(moves, executed) if reached == place else ""
     solved, about = reached.boxes == level.goals, (outlook, len(moves) - len(kept), num_pushes)
     return Trial(reached, worth, solved, kept, executed, num_illegal, unchanged, "", is_lost, about)
-
-
-def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-    """The infos of an answer."""
-    outlook, num_cut, num_pushes = trial.about
-    level, position, used = state[:3]
-    if not is_done:
-        outlook = outlook_of(level, position)
-    _, pushes_left, boxes_home = outlook
-    info: dict[str, Any] = {
-        "illegal_moves": trial.num_illegal,
-        "cut_moves": num_cut,
-        "boxes_home": boxes_home,
-        "pushes_left": pushes_left,
-        "lost": pushes_left < 0,
-        "certificate": level.certificate,
-        "level_moves": level.num_moves,
-        "moves_used": used,
-    }
-    if is_done:
-        info["moves_used"] += len(trial.executed)
-        info["executed"] = tuple(trial.executed)
-        info["num_pushes"] = num_pushes
-    else:
-        info["proposed"] = tuple(trial.kept)
-    return info
 
 
 def _with_rules(number: int) -> dict[str, Any]:
@@ -337,10 +298,32 @@ class SokobanEnv(PlanningEnv):
     _attempt = staticmethod(attempt)
     _plan = staticmethod(moves_of)
     _write = staticmethod(moves_json)
+    _board = staticmethod(text.full_text)
 
     @classmethod
     def _facts(cls, state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-        return facts(state, trial, is_done)
+        outlook, num_cut, num_pushes = trial.about
+        level, position, used = state[:3]
+        if not is_done:
+            outlook = outlook_of(level, position)
+        _, pushes_left, boxes_home = outlook
+        info: dict[str, Any] = {
+            "illegal_moves": trial.num_illegal,
+            "cut_moves": num_cut,
+            "boxes_home": boxes_home,
+            "pushes_left": pushes_left,
+            "lost": pushes_left < 0,
+            "certificate": level.certificate,
+            "level_moves": level.num_moves,
+            "moves_used": used,
+        }
+        if is_done:
+            info["moves_used"] += len(trial.executed)
+            info["executed"] = tuple(trial.executed)
+            info["num_pushes"] = num_pushes
+        else:
+            info["proposed"] = tuple(trial.kept)
+        return info
 
     @staticmethod
     def _identity(level: Level) -> str:
@@ -359,16 +342,12 @@ class SokobanEnv(PlanningEnv):
         return "".join(moves)
 
     @staticmethod
-    def _board(level: Level, position: Placement) -> str:
-        return text.full_text(level, *position)
+    def _length(level: Level) -> int:
+        return level.num_moves
 
     @classmethod
     def _program_input(cls, level: Level, position: Placement) -> str:
-        return text.program_text(level, *position)
-
-    @staticmethod
-    def _length(level: Level) -> int:
-        return level.num_moves
+        return text.program_text(level, position)
 
     def __init__(
         self,
@@ -416,4 +395,4 @@ class SokobanEnv(PlanningEnv):
         self._read_levels(levels)
 
     def _rgb_array(self, state: PlanningState) -> Any:
-        return text.draw_image(state.level, *state.position)
+        return text.draw_image(state.level, state.position)

@@ -15,10 +15,8 @@ from pettingllms_envs.grid import (
     cells_of,
     compact,
     find_symbols,
-    first_line,
     flood,
     labelled,
-    parse_rows,
 )
 from pettingllms_envs.level_files import read_blocks
 from pettingllms_envs.sokoban.generator import certify, is_small
@@ -31,15 +29,15 @@ from pettingllms_envs.sokoban.rules import (
     PLAYER_ON_GOAL,
     WALL,
     Level,
+    Placement,
     warehouse_of,
 )
 from pettingllms_envs.terrain import (
     FREE,
-    letters_of,
     opened_text,
+    read_board,
     rules_text,
     shown_symbols,
-    split_rules,
     symbols_of,
     under_text,
 )
@@ -53,7 +51,6 @@ SYMBOLS = WALL + FLOOR + GOAL + BOX + BOX_ON_GOAL + PLAYER + PLAYER_ON_GOAL
 SHOWN_FLOOR = "_"
 """Free floor where agents read it, as in some XSB files: a space would be no symbol of its own."""
 
-MAX_ROWS = 64
 MAX_BOXES = 10
 
 PUSHES = """ Boxes slide in the same way, and enter no keys and doors that are not free cells yet. \
@@ -61,7 +58,7 @@ A push needs a player that can enter the cell of the box; the box moves first, a
 step of a move pushes: a sliding player stops before a box."""
 """What prompts say of rules beyond `pettingllms_envs.terrain.WORDS`."""
 
-_FLOOR = re.compile(r"[-_]")
+_FLOOR = str.maketrans("-_", FLOOR * 2)
 _LETTER = re.compile(r"[a-z]")
 _THING = re.compile(r"[ .$*@+]")
 _REMARK = re.compile(r";|[A-Za-z][A-Za-z -]+:")
@@ -69,59 +66,58 @@ _REMARK = re.compile(r";|[A-Za-z][A-Za-z -]+:")
 
 def level_text(level: Level) -> str:
     """A level as an XSB board, with the lines of its rules below it."""
-    return full_text(level, level.player, level.boxes)
+    return full_text(level, level.start)
 
 
-def board_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
+def board_text(level: Level, place: Placement) -> str:
     """The board in XSB symbols, one line per row."""
-    return _with_player(_plain(level, boxes, opened), level, player)
+    return _with_player(_plain(level, place.boxes, place.opened), level, place.player)
 
 
-def full_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
+def full_text(level: Level, place: Placement) -> str:
     """The board in XSB symbols and, with rules, their lines and those of `under_text`."""
-    return board_text(level, player, boxes, opened) + _rule_lines(level, player, boxes, opened)
+    return board_text(level, place) + _rule_lines(level, place)
 
 
-def shown_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
+def shown_text(level: Level, place: Placement) -> str:
     """The board as agents and their programs read it: free floor is `_`."""
-    return board_text(level, player, boxes, opened).replace(FLOOR, SHOWN_FLOOR)
+    return board_text(level, place).replace(FLOOR, SHOWN_FLOOR)
 
 
-def program_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
+def program_text(level: Level, place: Placement) -> str:
     """What programs read: `shown_text` and, with rules, the same lines as `full_text`."""
-    return shown_text(level, player, boxes, opened) + _rule_lines(level, player, boxes, opened)
+    return shown_text(level, place) + _rule_lines(level, place)
 
 
-def labelled_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
+def labelled_text(level: Level, place: Placement) -> str:
     """The board with row and column numbers, divided by spaces."""
-    return _with_player(_still(level, boxes, opened)[0], level, player)
+    return _with_player(_still(level, place.boxes, place.opened)[0], level, place.player)
 
 
-def places_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
+def places_text(level: Level, place: Placement) -> str:
     """Sentences with the cells of player, boxes and goals, open doors, hidden letters."""
-    row, col = divmod(player, level.cols + 1)
-    more = ""
+    row, col = divmod(place.player, level.cols + 1)
+    still, more = _still(level, place.boxes, place.opened)[1], ""
     if level.rules:
-        more = opened_text(level.rules, opened) + _under(level, player, boxes, opened)
-    return f"Player at (row, column) ({row}, {col}). {_still(level, boxes, opened)[1]}{more}"
+        more = opened_text(level.rules, place.opened) + _under(level, place)
+    return f"Player at (row, column) ({row}, {col}). {still}{more}"
 
 
 # Agents of a turn, branches and later turns often see the same scene.
 @lru_cache(maxsize=4096)
-def scene_text(level: Level, player: int, boxes: int, opened: int = 0) -> str:
+def scene_text(level: Level, place: Placement) -> str:
     """What prompts show of a scene: the board, and below it the places and the rules."""
-    places = places_text(level, player, boxes, opened)
     rules = rules_text(level.rules, PUSHES)
-    return f"{labelled_text(level, player, boxes, opened)}\n{places}{rules}"
+    return f"{labelled_text(level, place)}\n{places_text(level, place)}{rules}"
 
 
-def _under(level: Level, player: int, boxes: int, opened: int) -> str:
-    covered = [player, *cells_of(boxes)]
-    return under_text(level.rules, level.cells, opened, covered, level.stride)
+def _under(level: Level, place: Placement) -> str:
+    covered = [place.player, *cells_of(place.boxes)]
+    return under_text(level.rules, level.cells, place.opened, covered, level.stride)
 
 
-def _rule_lines(level: Level, player: int, boxes: int, opened: int) -> str:
-    return f"\n{level.rules}{_under(level, player, boxes, opened)}" if level.rules else ""
+def _rule_lines(level: Level, place: Placement) -> str:
+    return f"\n{level.rules}{_under(level, place)}" if level.rules else ""
 
 
 def cell_list(bits: int, stride: int) -> str:
@@ -185,16 +181,14 @@ def read_level(text: str) -> Level:
             a box or a goal that is walled off, a level that is solved already or has no solution,
             or more than 64 rows or columns; it names line and column, counted from 1.
     """
-    text, rules = split_rules(text)
-    letters = "".join(letters_of(rules).values())
-    rows = parse_rows(_FLOOR.sub(FLOOR, text), symbols=SYMBOLS + letters, pad=FLOOR)
-    level = _level_of([_LETTER.sub(FLOOR, row) for row in rows], first_line(text), bool(rules))
+    rows, rules, line = read_board(text, SYMBOLS, FLOOR, _FLOOR)
+    level = _level_of([_LETTER.sub(FLOOR, row) for row in rows], line, bool(rules))
     if not rules:
         return level
     cells = [_THING.sub(FREE, row).translate(symbols_of(rules)) for row in rows]
     level = level._replace(cells="\n".join(cells), rules=rules)
     if (moves := warehouse_of(level).solve(level.start)) is None:
-        raise LevelFormatError("by its rules the level has no solution", first_line(text))
+        raise LevelFormatError("by its rules the level has no solution", line)
     return level._replace(certificate="optimal", num_moves=len(moves))
 
 
@@ -210,9 +204,6 @@ def read_levels_of_file(text: str) -> list[Level]:
 
 
 def _level_of(rows: list[str], top: int, has_rules: bool) -> Level:
-    if len(rows) > MAX_ROWS or len(rows[0]) > MAX_ROWS:
-        problem = f"{len(rows)} rows of {len(rows[0])} cells"
-        raise LevelFormatError(problem, top, 0, f"at most {MAX_ROWS} rows and columns")
     stride = len(rows[0]) + 1
     players = find_symbols(rows, PLAYER + PLAYER_ON_GOAL)
     if len(players) != 1:
@@ -278,6 +269,6 @@ _SHAPES = {
 }
 
 
-def draw_image(level: Level, player: int, boxes: int, opened: int = 0) -> npt.NDArray[np.uint8]:
+def draw_image(level: Level, place: Placement) -> npt.NDArray[np.uint8]:
     """A picture: dark walls, green rings for goals, boxes (green at home), a blue player."""
-    return grid.board_picture(board_text(level, player, boxes, opened).split("\n"), _SHAPES)
+    return grid.board_picture(board_text(level, place).split("\n"), _SHAPES)

@@ -22,6 +22,7 @@ from pettingllms_envs.planning.env import (
     Trial,
     Words,
     bounded,
+    field,
     page,
 )
 from pettingllms_envs.reward import PROGRESS
@@ -196,21 +197,10 @@ def _scene(state: PlanningState, turn: int) -> str:
     return text + history_text(unchanged) if unchanged else text
 
 
-def _history(state: PlanningState, turn: int) -> str:
-    return _scene(state, turn).removeprefix(state.position.text)
-
-
-def _proposal_compact(state: PlanningState) -> str:
-    return bounded(fills_terse(state.proposal, state.level.size), SHOWN_CHARS)
-
-
-def _candidates_compact(state: PlanningState) -> str:
-    puzzle, size = state.level, state.level.size
-    cells = [cell for cell, value in enumerate(state.position.cells) if not value]
-    found = [
-        [cell // size + 1, cell % size + 1, *candidates(puzzle, state.position, cell)]
-        for cell in cells
-    ]
+def _candidates_compact(puzzle: Puzzle, grid: Grid) -> str:
+    size = puzzle.size
+    cells = [cell for cell, value in enumerate(grid.cells) if not value]
+    found = [[cell // size + 1, cell % size + 1, *candidates(puzzle, grid, cell)] for cell in cells]
     if size > MAX_TERSE_SIZE:
         return json.dumps(found, separators=(",", ":"))
     return ",".join("".join(map(str, numbers)) for numbers in found)
@@ -220,27 +210,23 @@ FIELDS: dict[str, PromptField[PlanningState]] = {
     "scene": PromptField(
         "`grid` and, below it, `history`", lambda state, agent, turn: _scene(state, turn)
     ),
-    "grid": PromptField(
-        "the grid, one row per line, 0 for empty cells",
-        lambda state, agent, turn: state.position.text,
-    ),
-    "grid_flat": PromptField(
+    "grid": field("the grid, one row per line, 0 for empty cells", lambda puzzle, grid: grid.text),
+    "grid_flat": field(
         "the grid as one line of symbols, one for each cell: 1-9, then A-G, . for empty cells",
-        lambda state, agent, turn: cells_text(state.position.cells),
+        lambda puzzle, grid: cells_text(grid.cells),
     ),
-    "candidates_compact": PromptField(
+    "candidates_compact": field(
         "row, column and the values that the rules allow there, for every empty cell, as "
         "digits, if n has one: 113,1224",
-        lambda state, agent, turn: _candidates_compact(state),
+        _candidates_compact,
     ),
     "history": PromptField(
         "from the second turn on, lines on the team's fills, on refused ones and on a last "
         "turn that changed nothing; begins with a line break unless it is empty",
-        lambda state, agent, turn: _history(state, turn),
+        lambda state, agent, turn: _scene(state, turn).removeprefix(state.position.text),
     ),
-    "own_fills": PromptField(
-        "the team's fills in the grid",
-        lambda state, agent, turn: own_fills(state.level.clues, state.position.cells),
+    "own_fills": field(
+        "the team's fills in the grid", lambda puzzle, grid: own_fills(puzzle.clues, grid.cells)
     ),
     "refused": PromptField(
         "the fills refused last turn", lambda state, agent, turn: state.refused or "none"
@@ -251,29 +237,16 @@ FIELDS: dict[str, PromptField[PlanningState]] = {
     ),
     "proposal_compact": PromptField(
         "the same as digits, if n has one: 123,412",
-        lambda state, agent, turn: _proposal_compact(state),
+        lambda state, agent, turn: bounded(
+            fills_terse(state.proposal, state.level.size), SHOWN_CHARS
+        ),
     ),
-    "rules": PromptField(
+    "rules": field(
         "a line for each rule that is drawn with the puzzle; empty without",
-        lambda state, agent, turn: "\n".join(rules_lines(state.level.size, state.level.rules)),
+        lambda puzzle, grid: "\n".join(rules_lines(puzzle.size, puzzle.rules)),
     ),
-    "size": PromptField("n", lambda state, agent, turn: state.level.size),
+    "size": field("n", lambda puzzle, grid: puzzle.size),
 }
-
-
-def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-    """The infos of an answer."""
-    fills, refused = trial.about
-    grid = trial.position if is_done else state.position
-    info = {
-        "num_fills": len(fills),
-        "num_refused": len(refused),
-        "num_empty": grid.num_empty,
-        "solvable": grid.num_wrong == 0,
-    }
-    if not is_done:
-        info["proposed"] = fills
-    return info
 
 
 def board(puzzle: Puzzle, grid: Grid) -> str:
@@ -389,7 +362,15 @@ class SudokuEnv(PlanningEnv):
 
     @classmethod
     def _facts(cls, state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
-        return facts(state, trial, is_done)
+        fills, refused = trial.about
+        grid = trial.position if is_done else state.position
+        info = {
+            "num_fills": len(fills),
+            "num_refused": len(refused),
+            "num_empty": grid.num_empty,
+            "solvable": grid.num_wrong == 0,
+        }
+        return info if is_done else info | {"proposed": fills}
 
     @staticmethod
     def _identity(puzzle: Puzzle) -> str:

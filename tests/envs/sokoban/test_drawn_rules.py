@@ -160,14 +160,14 @@ def test_distances_equal_a_plain_search_from_every_state(text):
 def test_generated_levels_are_certified_and_have_their_rules(num_rules, seed):
     wanted = Request(6, 6, 1, 0.1, 6, 30, None, num_rules).checked(80)
     level = generate(random.Random(seed), wanted)
-    plain = Plain(full_text(level, level.player, level.boxes))
+    plain = Plain(full_text(level, level.start))
     found = plain.reached()
     solved = [state for state in found if state[1] == plain.goals]
     assert min(found[state] for state in solved) == level.num_moves
     assert 6 <= level.num_moves <= 30
     keys = {letter for letter, means in plain.means.items() if means.startswith("key")}
     assert all(state[2] == keys for state in solved)
-    assert read_level(full_text(level, level.player, level.boxes)) == level
+    assert read_level(full_text(level, level.start)) == level
     kinds = {"door" if "of" in means else means.split()[0] for means in plain.means.values()}
     assert len(kinds) == num_rules
 
@@ -249,7 +249,7 @@ def test_agents_read_rules_open_doors_and_what_is_covered():
 
 def test_a_picture_shows_letters_until_doors_are_open():
     level = started(team="single").state().level
-    closed, opened = (draw_image(level, level.player, level.boxes, keys) for keys in (0, 1))
+    closed, opened = (draw_image(level, level.start._replace(opened=keys)) for keys in (0, 1))
     assert (closed[72:96, 48:72] != opened[72:96, 48:72]).any()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.grid import cells_of, shortest_walk
-from pettingllms_envs.sokoban.rules import Level, layers_of_states, warehouse_of
+from pettingllms_envs.sokoban.rules import Level, Placement, layers_of_states, warehouse_of
 from pettingllms_envs.sokoban.text import board_text, level_text, read_level
 
 WAYS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
@@ -130,7 +130,7 @@ def test_moves_follow_the_rules(text, moves):
         assert {divmod(cell, stride) for cell in cells_of(place.boxes)} == state[1]
     assert house.play(level.start, moves)[:2] == (place, executed)
     assert level.boxes.bit_count() == place.boxes.bit_count()
-    shown = board_text(level, *place)
+    shown = board_text(level, place)
     again = Board(shown)
     assert again.start == state
     assert again.goals == board.goals
@@ -180,7 +180,7 @@ def test_layers_backwards_are_exact(text):
     for depth in range(1, len(layers)):
         boxes, players = rng.choice(list(layers[depth].items()))
         player = rng.choice(cells_of(players))
-        text_here = board_text(level, player, boxes)
+        text_here = board_text(level, Placement(player, boxes))
         assert Board(text_here).shortest() == depth
 
 
