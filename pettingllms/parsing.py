@@ -6,32 +6,33 @@ not fit the grammar is a `ParseError` with a reason; it is never read as somethi
 1. **Thinking.** Text up to the last `</think>` is no answer. Where a `<think>` is never closed, the
    text was truncated and holds no answer.
 2. **The mark.** If there is a `####`, only what follows the last one counts. Longer runs of `#` and
-   `####` in a row of a drawn board are no marks.
-3. **After the mark**, the first complete list counts (`["U","R"]`, `[[1,2,3]]`), or the first calls
-   (`walk(2, 1)`). Only decoration (Markdown, quotes, a code fence, `\boxed{`) and, if there is but
-   one mark, a label that ends in a colon or its line may stand before it. A remark may follow. A
-   list on a later line than the mark is alone on its line; one with a label is the only one there.
-4. **Without a mark**, the text must leave no choice: it holds one list, or one run of calls, and
-   ends with it, up to decoration.
-5. **Lists** hold words and numbers, quoted or not, divided by commas or spaces, and lists or
-   tuples of these. Lists that follow one another (`[1,2,3],[4,1,2]`) are one list of lists; one
-   that begins a line and is followed by words is a remark, as is one behind a blank line.
-6. **Calls** that follow one another, divided by commas, spaces or line ends, are read in order;
-   remarks are as for lists. A call that cannot be read, or follows other words on the same
-   line, makes the answer unreadable: none is dropped.
+   `####` in a row of a drawn board are no marks. Words before the mark on its line must not take it
+   back (`never #### U`), and there are none if there is another mark. Marks on lines that follow
+   one another have the same answer.
+3. **The answer** is what follows: a list (`["U","R"]`), or words. Only decoration (Markdown,
+   quotes, a code fence, `\boxed{`) and a label may stand before it: `moves:`, `the answer is`, or a
+   line of its own. Signs and struck text (`~~no~~`) are as if they were not there.
+4. **Without a mark**, the text must leave no choice: it holds one answer, and ends with it.
+5. **A remark** may follow. It holds no other answer, unless that is set aside: by `because`,
+   `since`, `not`, `rather than`, `instead of` or brackets, behind the answer on its line.
+6. **Lists** hold words and numbers, quoted or not, divided by commas or spaces, and lists or
+   tuples of these. Lists that follow one another (`[1,2,3],[4,1,2]`) are one list of lists.
+7. **Words** are the answer's line without what wraps it, and the lines below that go on with it.
 
-Programs, boxed answers, and answers of a few words follow further below.
+Programs and boxed answers follow further below.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from pettingllms.types import ParseError
 
+ValueT = TypeVar("ValueT")
 Item: TypeAlias = "str | list[Item]"
 """An item of a list: a word or number as text, or a list."""
 
@@ -41,7 +42,13 @@ MAX_ITEMS = 20_000
 """Maximum number of items of a list, those of inner lists included."""
 MAX_DEPTH = 4
 """Deepest nesting of lists."""
+MAX_SHORT = 120
+"""Longest text, or answer in the usual form, that is remembered with its meaning."""
+MAX_CHARS = 1000
+"""Longest answer of words that is read."""
+_MAX_REMARK = 8 * MAX_CHARS
 _MAX_PREFIX = 200
+_MAX_WINDOW = 6
 _THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _BOARD_SIGNS = r"#.$*@+_PG"
 # Four walls of a board are no mark; signs of a board follow them, but no lone letter in the line.
@@ -49,6 +56,16 @@ _IS_MARK = re.compile(
     rf"(?<!#)####(?!#)(?=\s*+[ \t{_BOARD_SIGNS}]{{0,80}}+[^\s{_BOARD_SIGNS}]"
     r"|[ \t]++[PG][ \t.]*+(?:\n|\Z))"
 )
+_SPACES = (0xFE0F, *range(0x200B, 0x200E), *range(0x2600, 0x27C0), *range(0x1F300, 0x1FB00))
+# Dashes that stand for minus signs, wide forms of ASCII, CJK stops; symbols are as good as spaces.
+_PLAIN: dict[int, int | str] = {
+    **dict.fromkeys((*range(0x2010, 0x2016), 0x2212), "-"),
+    **{code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)},
+    **dict.fromkeys(_SPACES, " "),
+    0x3001: ",",
+    0x3002: ".",
+}
+_STRUCK = re.compile(r"(?<!~)~~(?!~)[^~\n]++~~(?!~)")
 _OPEN = re.compile(r"(?<!\\)\[")
 _VALUE = r"""(?:
     ([\[(]) | ([\])])
@@ -57,11 +74,10 @@ _VALUE = r"""(?:
     | ([^\s,;\[\]()"'`\u201c\u201d\u2018\u2019]++)
 )"""
 _TOKEN = re.compile(rf"[\s,;]*+{_VALUE}", re.VERBOSE)
-_ARGUMENT = re.compile(rf"[\s,;]*+(?>(?:[A-Za-z_]{{1,20}}+\s*+=\s*+)?){_VALUE}", re.VERBOSE)
 _CLOSING = {"[": "]", "(": ")"}
 
 _QUOTES = r"`\"'\u2018\u2019\u201c\u201d\u00ab\u00bb"
-_SIGN = rf"[\s*_~{_QUOTES}.,;:!)}}$>|\u3002\uff01]|\\[\])]|</?\w{{1,20}}>|<\|\w{{1,20}}\|>"
+_SIGN = rf"[\s*_~{_QUOTES}.,;:!)}}$>|]|\\[\])]|</?\w{{1,20}}>|<\|\w{{1,20}}\|>"
 # Atomic groups instead of `(?:...)*+`: Python 3.11.0 to 3.11.4 lose characters after a possessive
 # quantifier of a group (CPython issue 106052).
 _DECORATION = re.compile(rf"(?>(?:{_SIGN})*)")
@@ -69,14 +85,24 @@ _END_OF_LINE = re.compile(rf"(?>(?:(?!\n)(?:{_SIGN}))*)(?:\n|\Z)")
 _NOISE = re.compile(
     rf"```[\w+-]*|\d{{1,2}}[.)](?=\s)|</?\w{{1,20}}>|\\(?:boxed|text|left)?[{{(\[]?|[\s*_~{_QUOTES}${{(>|\u2022-]+"
 )
-_WORDS = r"[^.,;!?()\[\]{}<>:=\uff1a\n]{1,60}"
-_LABEL = re.compile(rf"({_WORDS})([:=\uff1a])?")
-_NEXT_LIST = re.compile(r"(\s*+)([,;+]?)\s*+(?=\[)")
+_LABEL = re.compile(r"[^.,;!?()\[\]{}<>:=\n]{1,60}([:=])?")
+_NEXT_LIST = re.compile(r"(\s*+)([,+]?)\s*+(?=\[)")
 _REPEAT = re.compile(r"[ \t]*(?:\*(?!\*)|[x\u00d7])[ \t]*\d")
-_BETWEEN_CALLS = re.compile(
-    r"(?>(?:[\s,;.*\u2192\u2022|-]|(?<!`)`(?!`)|->|(?i:\b(?:then|and)\b)|\d{1,2}[.)](?=\s))*)"
+_NEGATED = re.compile(
+    r"\b(?:no|not|never|nor|or|if|instead|than|except|rejected|wrong|avoid|cannot|example)\b|n['\u2019]t\b",
+    re.IGNORECASE,
 )
-_ANY_CALL = re.compile(r"\w\(")
+_ASIDE = re.compile(
+    r"\((?=[^()\n]*\)[^\w\n]*(?:\n|\Z))|\b(?:because|since|not|rather than|instead of)\b",
+    re.IGNORECASE,
+)
+_PAUSE = re.compile(r"[.!]\s|\s-+\s")
+_BACK = re.compile(
+    r"\b(?:or|and|then|but|no|wait(?=\s*[,.!-])|actually|instead|so|sorry|correction|hmm|better)\b",
+    re.IGNORECASE,
+)
+
+_DISPUTED = ParseError("another answer behind the answer")
 
 
 class Part(NamedTuple):
@@ -92,9 +118,9 @@ class Part(NamedTuple):
 def usual_answer(text: str, max_chars: int) -> str | None:
     """What follows the mark, where the rules on thinking and marks need no thought.
 
-    Nearly all answers of a trained policy have the form that the prompt shows: `#### ["U","R"]` at
-    the end of the text. A game may read these with one regular expression, and leave to `read_list`
-    whatever that does not match in full.
+    Nearly all answers of a trained policy have the form that the prompt shows: `#### ["U","R"]` as
+    the last line of the text. A game may read these with one regular expression, and leave whatever
+    that does not match in full to the full rules.
 
     Args:
         text: What a model wrote.
@@ -103,9 +129,9 @@ def usual_answer(text: str, max_chars: int) -> str | None:
     mark = text.rfind(MARK)
     if mark < 0 or len(text) - mark > max_chars + len(MARK):
         return None
-    # A `<` may open a thinking tag, and a longer run of `#` is no mark: leave both to the full
-    # rules.
-    if "<" in text or text[mark - 1 : mark] == "#":
+    # A `<` may open a thinking tag, words before the mark may take it back, and another mark may
+    # have another answer.
+    if "<" in text or text[mark - 1 : mark] not in ("", "\n") or text.find(MARK) != mark:
         return None
     return text[mark + len(MARK) :].strip()
 
@@ -123,18 +149,12 @@ def after_thinking(text: str) -> str | ParseError:
     return text[last.end() :] if last[1] else ParseError("thinking that never ends")
 
 
-def answer_part(text: str) -> Part | ParseError:
-    """What follows the thinking and the last mark, if there are any."""
-    rest = after_thinking(text)
-    return rest if isinstance(rest, ParseError) else _marked(rest)
-
-
 def printed_part(text: str) -> Part:
     """The part of a program's output that can hold its answer.
 
     Where there is no mark, it is the last list that the program printed, or else all of its output.
     """
-    part = _marked(text)
+    part = _part(text, _last_mark(text))
     end = part.text.rfind("]") + 1
     if part.is_marked or not end:
         return part
@@ -147,95 +167,193 @@ def printed_part(text: str) -> Part:
             start = end - bracket.end()
             break
     # As if it were marked: text around the list of a program is no reason to refuse it.
-    return Part(text[start:end], is_marked=True)
+    return Part(part.text[start:end], is_marked=True)
 
 
-def _marked(text: str) -> Part:
-    end = len(text)
+def _last_mark(text: str, end: int | None = None) -> int:
+    end = len(text) if end is None else end
     # From the end, so that only the marks in the tail of a text are looked at.
     while (at := text.rfind(MARK, 0, end)) >= 0:
-        if _IS_MARK.match(text, at):
-            return Part(text[at + len(MARK) :], is_marked=True, is_repeated=MARK in text[:at])
+        if _IS_MARK.match(text, at) and not _is_wall(text, at):
+            return at
         end = at
-    return Part(text, is_marked=False)
+    return -1
 
 
-def bare_answer(part: Part) -> str:
-    """The first line after the mark, or else all of the text, less decoration and label.
+def _is_wall(text: str, at: int) -> bool:
+    """Whether four walls that fill their line are below another row of a board."""
+    if not text.startswith("\n", at + len(MARK)):
+        return False
+    end = text.rfind("\n", 0, at)
+    above = text[max(end - 80, text.rfind("\n", 0, max(0, end)) + 1, 0) : max(0, end)]
+    return "#" in above and not above.strip(_BOARD_SIGNS + " \t")
 
-    For answers that need no brackets, such as `#### U, R`.
+
+def _part(text: str, mark: int) -> Part:
+    rest = text[mark + len(MARK) :] if mark >= 0 else text
+    if not rest.isascii():
+        rest = rest.translate(_PLAIN)
+    if "~~" in rest:
+        rest = _STRUCK.sub("", rest)
+    return Part(rest, mark >= 0, mark > 0 and _last_mark(text, mark) >= 0)
+
+
+def _decided(
+    text: str, find: Callable[[Part], ValueT | ParseError], *, needs_mark: bool = False
+) -> ValueT | ParseError:
+    """What `find` makes of the part of a text that holds its answer."""
+    rest = after_thinking(text)
+    if isinstance(rest, ParseError):
+        return rest
+    mark = _last_mark(rest)
+    if needs_mark and mark < 0:
+        return ParseError(f"no {MARK}")
+    part = _part(rest, mark)
+    found = find(part)
+    if isinstance(found, ParseError) or mark < 0:
+        return found
+    above, _, line = rest[:mark].rpartition("\n")
+    if line.strip(_SIGNS + ">-"):
+        # Words on the line of a later mark speak about it: "(The line with #### is my answer.)"
+        if part.is_repeated:
+            return ParseError(f"several {MARK}, and words before the last one")
+        if _NEGATED.search(line):
+            return ParseError(f"words before {MARK} that take the answer back")
+    above = above.rstrip(_SIGNS + ">-").rpartition("\n")[2]
+    other = find(_part(above, at)) if (at := _last_mark(above)) >= 0 else found
+    is_same = isinstance(other, ParseError) or other == found
+    return found if is_same else ParseError("two answers that follow one another")
+
+
+def read_list(
+    text: str | Part,
+    fits: Callable[[list[Item]], ValueT | ParseError],
+    words: Callable[[str], ValueT | ParseError] | None = None,
+) -> ValueT | ParseError:
+    """Read an answer that is a list.
+
+    Args:
+        text: What a model wrote, or the part of it that can hold the answer.
+        fits: What items mean in the game, or a `ParseError` if they mean nothing. Words and numbers
+            are text; several lists that follow one another are a list of lists.
+        words: The same for an answer without brackets.
     """
-    if not part.is_marked:
-        return part.text.strip(_SIGNS)
-    line = part.text.lstrip().partition("\n")[0].strip(_SIGNS)
-    label = _LABEL.match(line)
-    return line[label.end() :].strip(_SIGNS) if label and label[2] else line
+
+    def find(part: Part) -> ValueT | ParseError:
+        if words is not None and "[" not in part.text.lstrip().partition("\n")[0]:
+            bare = _words_in(part, words, others)
+            if not isinstance(bare, ParseError) or bare is _DISPUTED:
+                return bare
+        scanned = _lists_in(part)
+        if isinstance(scanned, ParseError):
+            return scanned
+        found = fits(scanned[0])
+        if isinstance(found, ParseError):
+            return found
+        return _undisputed(found, part.text[scanned[1] :], others)
+
+    def others(remark: str) -> Iterator[ValueT]:
+        at = 0
+        while (start := _OPEN.search(remark, at)) is not None:
+            scanned = _scan(remark, start.start())
+            at = start.end() if isinstance(scanned, ParseError) else scanned[1]
+            found = scanned if isinstance(scanned, ParseError) else fits(scanned[0])
+            if not isinstance(found, ParseError):
+                yield found
+        if words is not None:
+            yield from _said_in_lines(remark, words)
+
+    return find(text) if isinstance(text, Part) else _decided(text, find)
 
 
-def read_list(part: Part) -> list[Item] | ParseError:
-    """Read the list of an answer.
+def _undisputed(
+    found: ValueT, remark: str, others: Callable[[str], Iterable[ValueT]]
+) -> ValueT | ParseError:
+    """An answer, unless the remark behind it holds another one that is not set aside."""
+    if aside := _aside(remark, 0):
+        line, _, below = remark[aside.end() :].partition("\n")
+        remark = remark[aside.end() :] if _BACK.search(line) else below
+    if any(other != found for other in others(remark)):
+        return _DISPUTED
+    return found
 
-    Returns:
-        Its items; words and numbers as text. Several lists that follow one another are a list of
-        lists.
+
+def _aside(text: str, at: int) -> re.Match[str] | None:
+    """What sets aside the rest of a line that begins here, after decoration."""
+    decoration = _DECORATION.match(text, at)
+    return _ASIDE.match(text, decoration.end()) if decoration else None
+
+
+def _is_below(part: Part, start: int, end: int) -> bool:
+    """Whether an answer below the mark's line may be part of an explanation.
+
+    It is not if it has its lines to itself.
     """
+    is_alone = _END_OF_LINE.match(part.text, end) or _aside(part.text, end)
+    return part.is_marked and "\n" in part.text[:start] and not is_alone
+
+
+def _lists_in(part: Part) -> tuple[list[Item], int] | ParseError:
+    """The items of the list with which a part begins, and where it ends."""
     text = part.text
     if (found := _OPEN.search(text)) is None:
         return ParseError(f"no list after {MARK}" if part.is_marked else f"no {MARK} and no list")
-    label = _label_before(part, found.start())
-    if isinstance(label, ParseError):
-        return label
+    if problem := _words_before(part, found.start()):
+        return problem
     scanned = _scan_lists(text, found.start())
     if isinstance(scanned, ParseError):
         return scanned
-    items, end = scanned
-    if not part.is_marked:
-        is_end = _DECORATION.fullmatch(text, end)
-        return items if is_end else ParseError(f"no {MARK}, and words or lists behind a list")
-    # A list below the mark's line may be part of an explanation, unless it has its line to itself.
-    if "\n" in text[: found.start()] and not _END_OF_LINE.match(text, end):
+    end = scanned[1]
+    if not part.is_marked and not _DECORATION.fullmatch(text, end):
+        return ParseError(f"no {MARK}, and words or lists behind a list")
+    if _is_below(part, found.start(), end):
         return ParseError(f"words behind a list that is not on the line of {MARK}")
-    # Two labelled lists are two answers; choosing one of them would be a guess.
-    rest = text[end:] if "{" in label else text[end:].partition("\n")[0]
-    return ParseError("several lists with labels") if label and "[" in rest else items
+    return scanned
 
 
-def _label_before(part: Part, start: int) -> str | ParseError:
-    """What is between mark and answer; an empty text if it is only decoration."""
-    prefix = part.text[:start].strip()
-    if not prefix or not part.is_marked:
-        return ""
+def _words_before(part: Part, start: int) -> ParseError | None:
+    """Why what is between mark and answer is neither decoration nor a label."""
+    text = part.text[:start]
+    if not part.is_marked:
+        is_back = _NEGATED.search(text.rpartition("\n")[2][-_MAX_PREFIX:])
+        return ParseError("words before the answer that take it back") if is_back else None
+    prefix = text.strip()
     # A label is short; this bounds the regular expressions below.
     if len(prefix) > _MAX_PREFIX:
         return ParseError(f"words between {MARK} and the answer")
-    lines = part.text[:start].replace("->", ":").replace("\u2192", ":").split("\n")
+    lines = text.replace("->", ":").replace("\u2192", ":").split("\n")
     cleaned = [" ".join(_NOISE.sub(" ", line).split()) for line in lines]
     labels = [(line, number) for number, line in enumerate(cleaned) if line]
     if not labels:
-        return ""
+        return None
+    said = labels[0][0].replace(" :", ":")
     # With several marks, words before the list may belong to another mark's answer.
-    if part.is_repeated:
+    if part.is_repeated and not (_CONNECTED.fullmatch(said) or _HEADING.fullmatch(said)):
         return ParseError(f"several {MARK}, and words between the last one and the answer")
-    label = _LABEL.fullmatch(labels[0][0].replace(" :", ":"))
-    if len(labels) > 1 or label is None or not (label[2] or labels[0][1] < len(lines) - 1):
+    label = _LABEL.fullmatch(said)
+    is_label = label and (label[1] or labels[0][1] < len(lines) - 1)
+    if len(labels) > 1 or _NEGATED.search(said) or not (is_label or _CONNECTED.fullmatch(said)):
         return ParseError(f"words between {MARK} and the answer that are no label")
-    return prefix
+    return None
 
 
 def _scan_lists(text: str, start: int) -> tuple[list[Item], int] | ParseError:
     """Read the lists that follow one another; returns them and the end of the last one."""
-    scanned = _scan(text, start, _TOKEN)
+    scanned = _scan(text, start)
     if isinstance(scanned, ParseError):
         return scanned
     first, end = scanned
     lists: list[Item] = [first]
     while (following := _NEXT_LIST.match(text, end)) and following[1].count("\n") < 2:
-        scanned = _scan(text, following.end(), _TOKEN)
-        # On a line of its own and followed by words, the next list explains the answer.
-        if "\n" in following[1] and not following[2] and not _is_alone(text, scanned):
-            break  # a remark
+        scanned = _scan(text, following.end())
         if isinstance(scanned, ParseError):
             return scanned
+        # Rows may have a line each, without a comma if they are numbers; other lists below are
+        # other answers.
+        row = [item for item in scanned[0] if isinstance(item, str)]
+        is_row = len(row) == len(scanned[0]) == len(first)
+        if "\n" in following[0] and not (is_row and (following[2] or "".join(row).isdecimal())):
+            break
         lists.append(scanned[0])
         end = scanned[1]
         if len(lists) > MAX_ITEMS:
@@ -248,18 +366,14 @@ def _scan_lists(text: str, start: int) -> tuple[list[Item], int] | ParseError:
     return (lists, end) if _END_OF_LINE.match(text, end) else ParseError("words behind the lists")
 
 
-def _is_alone(text: str, scanned: tuple[list[Item], int] | ParseError) -> bool:
-    return not isinstance(scanned, ParseError) and bool(_END_OF_LINE.match(text, scanned[1]))
-
-
-def _scan(text: str, start: int, token: re.Pattern[str]) -> tuple[list[Item], int] | ParseError:
-    """Read one bracketed list, or the arguments of a call; returns its items and its end."""
+def _scan(text: str, start: int) -> tuple[list[Item], int] | ParseError:
+    """Read one bracketed list; returns its items and its end."""
     # An explicit stack instead of recursion: the depth is model text, and must not end in a
     # RecursionError.
     outer: list[tuple[list[Item], str]] = []
     items: list[Item] = []
     at, num_items = start, 0
-    while (found := token.match(text, at)) is not None:
+    while (found := _TOKEN.match(text, at)) is not None:
         at, kind, value = found.end(), found.lastindex or 0, found[found.lastindex or 0]
         # All tokens count, brackets too, so that empty lists cannot grow without a limit.
         if (num_items := num_items + 1) > MAX_ITEMS:
@@ -282,59 +396,42 @@ def _scan(text: str, start: int, token: re.Pattern[str]) -> tuple[list[Item], in
     return ParseError("a list that is not closed")
 
 
-def read_calls(part: Part, names: Collection[str]) -> list[tuple[str, list[Item]]] | ParseError:
-    """Read the calls of an answer.
+class ListReader(Generic[ValueT]):
+    """Reads the lists of a game from answers and from what programs print.
 
     Args:
-        part: The part of the text that can hold them.
-        names: The functions that can be called.
-
-    Returns:
-        Name and arguments of each call, in order. An argument is a word or number as text, or a
-        list; `name=` before it is dropped.
+        fits: As in `read_list`.
+        usual: What an answer or a whole text means that has the form that prompts ask for; None for
+            any other text.
+        words: As in `read_list`.
+        max_usual: Longest answer in the usual form that is remembered with its meaning.
     """
-    # Possessive quantifiers (`*+`) throughout: no backtracking, so the time stays linear.
-    text, a_call = part.text, re.compile(rf"\b({'|'.join(names)})\s*+(?=\()")
-    if (first := a_call.search(text)) is None:
-        return ParseError(f"no call of {', '.join(names)}")
-    label = _label_before(part, first.start())
-    if isinstance(label, ParseError):
-        return label
-    num_before_line = at = 0
-    calls: list[tuple[str, list[Item]]] = []
-    name: re.Match[str] | None = first
-    while name is not None:
-        if "\n" in text[at : name.start()]:
-            num_before_line = len(calls)
-        scanned = _scan(text, name.end(), _ARGUMENT)
-        if isinstance(scanned, ParseError):
-            return ParseError(f"a call of {name[1]} that cannot be read")
-        calls.append((name[1], scanned[0]))
-        at = scanned[1]
-        behind = _BETWEEN_CALLS.match(text, at)
-        is_next = behind is not None and behind.group().count("\n") < 2
-        name = a_call.match(text, behind.end()) if behind and is_next else None
-    is_below = "\n" in text[: first.start()]
-    return _checked_calls(part, calls, num_before_line, at, is_below)
 
+    def __init__(
+        self,
+        fits: Callable[[list[Item]], ValueT | ParseError],
+        usual: Callable[[str], ValueT | None],
+        words: Callable[[str], ValueT | ParseError] | None = None,
+        max_usual: int = MAX_SHORT,
+    ) -> None:
+        self._fits, self._words, self._max_usual = fits, words, max_usual
+        # Trained policies write few different answers, and branches of a group often the same.
+        self._usual = lru_cache(maxsize=4096)(usual)
+        self._short = lru_cache(maxsize=4096)(self._read)
 
-def _checked_calls(
-    part: Part, calls: list[tuple[str, list[Item]]], num_before_line: int, end: int, is_below: bool
-) -> list[tuple[str, list[Item]]] | ParseError:
-    """The calls that are an answer and no remark, given what follows them."""
-    if not part.is_marked:
-        is_end = _DECORATION.fullmatch(part.text, end)
-        return calls if is_end else ParseError(f"no {MARK}, and words behind the calls")
-    if _END_OF_LINE.match(part.text, end):
-        return calls
-    # Words follow the calls of the last line: that line is a remark, those above are the answer.
-    if num_before_line:
-        return calls[:num_before_line]
-    if is_below:
-        return ParseError(f"words behind calls that are not on the line of {MARK}")
-    if _ANY_CALL.search(part.text[end:].partition("\n")[0]):
-        return ParseError("words between calls, or a call of an unknown function")
-    return calls
+    def read(self, text: str) -> ValueT | ParseError:
+        """The answer in what a model wrote. Takes time linear in its length, and never raises."""
+        return self._short(text) if len(text) <= MAX_SHORT else self._read(text)
+
+    def read_printed(self, text: str) -> ValueT | ParseError:
+        """The answer that a program printed: the last list, or a text of nothing but an answer."""
+        return read_list(printed_part(text), self._fits, self._words)
+
+    def _read(self, text: str) -> ValueT | ParseError:
+        usual = usual_answer(text, self._max_usual) if MARK in text else text[: self._max_usual + 1]
+        if usual and len(usual) <= self._max_usual and (found := self._usual(usual)) is not None:
+            return found
+        return read_list(text, self._fits, self._words)
 
 
 def lines_of(text: str) -> list[str]:
@@ -355,6 +452,10 @@ _MARKERS = re.compile(r"(?>(?:[ \t]|[*+-](?=[ \t])|\d{1,3}[.)](?=[ \t]))*)")
 _AFTER_FENCE = re.compile(r"\s*(?:<\|\w{1,20}\|>)?\s*")
 _INFO = re.compile(r"((?:\w[\w+#.-]*)?)[ \t]*(?:\{[^}]*\}|(?>(?:[\w-]+=\S+[ \t]*)*))(.*)")
 _BRACE = re.compile(r"\\boxed\s{0,9}\{|\\[{}\\]|[{}]")
+_BETWEEN_BOXES = re.compile(
+    r"(?>(?:[ \t,;$&]|\n(?!\s*\n)|\\[,;: ()]|\\q?quad\b|\b(?:and|or)\b"
+    r"|\\text\s*\{\s*(?:and|or)\s*\}|\b[A-Za-z]\w{0,3}\s*=)*)"
+)
 _ON_ONE_LINE = re.compile(r"```[ \t]*+py[\w.]*+[ \t]++[^`\n]*+```")
 _PYTHON = re.compile(r"py(?:thon)?[\d.]*")
 
@@ -469,40 +570,48 @@ def read_program(text: str, max_chars: int) -> str | ParseError:
 
 
 def read_boxed(text: str) -> str | ParseError:
-    r"""Read the last `\boxed{...}` behind the thinking."""
+    r"""Read the last `\boxed{...}` behind the thinking; see `boxed_answer`."""
     rest = after_thinking(text)
     if isinstance(rest, ParseError):
         return rest
-    return last_boxed(rest) or ParseError(
+    return boxed_answer(rest) or ParseError(
         "no \\boxed{...} with an answer, or one that is not closed"
     )
 
 
-def last_boxed(text: str) -> str | None:
+def boxed_answer(text: str) -> str | None:
     r"""The content of the last `\boxed{...}` with balanced braces.
 
-    None if there is none, or if the last one is not closed.
+    Several with nothing but commas, `and`, `or` and names (`y =`) between them are a list, whatever
+    is asked for: who hedges has not answered. None if there is none, or if the last one is not
+    closed.
     """
-    last = (-1, -1)
-    opened: list[tuple[bool, int]] = []
+    boxes = _boxes(text)
+    if not boxes or boxes[-1][2] < 0:
+        return None
+    answers = [text[slice(*boxes[-1][1:])].strip()]
+    for (_, start, end), (behind, *_) in zip(boxes[-2::-1], boxes[:0:-1], strict=True):
+        if not 0 <= end < behind or not _BETWEEN_BOXES.fullmatch(text, end + 1, behind):
+            break
+        answers.insert(0, text[start:end].strip())
+    return ", ".join(dict.fromkeys(answers))
+
+
+def _boxes(text: str) -> list[tuple[int, int, int]]:
+    """Where each box and its content begins, and where it ends, -1 if it is not closed."""
+    boxes: list[tuple[int, int, int]] = []
+    opened: list[int] = []
     for brace in _BRACE.finditer(text):
         token = brace.group()
         if token.endswith("{") and token != "\\{":
-            is_boxed = len(token) > 1
-            opened.append((is_boxed, brace.end()))
-            if is_boxed:
-                last = (brace.end(), -1)
-        elif token == "}" and opened:
-            is_boxed, start = opened.pop()
-            if is_boxed and start == last[0]:
-                last = (start, brace.start())
-    return text[last[0] : last[1]].strip() if last[1] >= 0 else None
+            opened.append(len(boxes) if len(token) > 1 else -1)
+            if len(token) > 1:
+                boxes.append((brace.start(), brace.end(), -1))
+        elif token == "}" and opened and (number := opened.pop()) >= 0:
+            boxes[number] = (*boxes[number][:2], brace.start())
+    return boxes
 
 
-ValueT = TypeVar("ValueT")
-
-MAX_CHARS = 1000
-"""Longest line that is read."""
 MAX_USUAL = 40
 _USUAL = re.compile(r"(?:= ?)?\w+(?: \w+)?|\w is \w")
 """What most answers look like: of two words no reading is another one."""
@@ -510,17 +619,16 @@ _KEYS = ("answer", "final_answer", "query", "choice", "action")
 """Names of the text that counts in a JSON object."""
 _NOUN = (
     r"(?:(?:so|thus|hence|therefore|okay|ok|well)\b[\s,:]*)?"
-    r"(?:(?:the|my|our|a|final|correct|right|best|next|new|search)\s+)*"
-    r"(?:answer|query|search|choice|decision|action|move|statement|response)"
+    r"(?:(?:the|my|our|a|final|correct|right|best|next|new|search) +)*"
+    r"(?:answer|query|search|choice|decision|action|moves?|plan|statement|response)"
 )
 _CONNECTED = re.compile(
-    rf"{_NOUN}[\s*_]*(?:(?:is|would be|will be|should be)\b:?|[:=\uff1a]|->|\u2192)", re.IGNORECASE
+    rf"{_NOUN}[ *_]*(?:(?:is|are|would be|will be|should be)\b:?|[:=]|->|\u2192)", re.IGNORECASE
 )
 _HEADING = re.compile(rf"[\s*_#]*{_NOUN}[\s*_:]*", re.IGNORECASE)
 _OTHER_LABEL = re.compile(
-    r"(?:(?!(?:no|not|never|nor|and|or|if|instead|than|except|rejected|wrong)\b)"
-    r"[^\W\d_]{2,20}[ *_]*){1,6}"
-    r"(?::|\uff1a|->|\u2192)",
+    rf"(?:(?!{_NEGATED.pattern}|and\b)(?:[A-Za-z]|[^\x00-\x7f\s]){{2,20}}[ *_]*){{1,6}}"
+    r"(?::|->|\u2192)",
     re.IGNORECASE,
 )
 _FENCED = re.compile(r"\s*`{3}[\w+-]*\s*")
@@ -536,65 +644,114 @@ _WRAPPINGS = (
     re.compile(r"<(?:answer|b|i|strong|em|code|query|final_answer)>([^<>]*)</\w{1,20}>"),
 )
 _COMMAND = re.compile(r"\\(?:boxed|text\w{0,2}|mathrm|mathbf)\s{0,9}\{(.*)\}")
-_REMARK = re.compile(r"\([^()]*\)$")
 _MARKUP = re.compile(r"\\boxed|</?\w{1,20}>|```|####|<\|")
-_SIGNS = " \t\r\n*_`~$.!"
+_SIGNS = " \t\r\n*_`~$.!;,"
 
 
 def read_phrase(
-    text: str, fits: Callable[[str], ValueT | ParseError], *, needs_mark: bool
+    text: str,
+    fits: Callable[[str], ValueT | ParseError],
+    *,
+    needs_mark: bool,
+    is_free: bool = False,
 ) -> ValueT | ParseError:
     """Read an answer of a few words.
 
     Args:
         text: What a model wrote.
         fits: Returns what a reading means in the game, or a `ParseError` if it means nothing. Of
-            the readings that mean something the first counts.
+            the readings that mean something the first counts. Lines that belong together are
+            offered with the line breaks between them.
         needs_mark: Whether only what follows `####` is an answer.
+        is_free: Whether any words are an answer, so that a remark cannot be told from another one;
+            it is the first line then.
 
     Returns:
         What `fits` made of it; or why no reading is an answer.
     """
     usual = usual_answer(text, MAX_USUAL)
-    if usual and _USUAL.fullmatch(usual) and text.count(MARK) == 1:
+    if usual and _USUAL.fullmatch(usual):
         return fits(usual)
-    part = answer_part(text)
-    if isinstance(part, ParseError):
-        return part
-    if needs_mark and not part.is_marked:
-        return ParseError(f"no {MARK}")
-    found = _first_that_fits(part, fits)
-    if isinstance(found, ParseError) or not part.is_repeated:
-        return found
-    before = text[: len(text) - len(part.text) - len(MARK)]
-    # Words on the line of a later mark speak about it: "(The line with #### is my answer.)"
-    if before.rpartition("\n")[2].strip(_SIGNS + ">-"):
-        return ParseError(f"several {MARK}, and words before the last one")
-    earlier = before.rstrip(_SIGNS + ">-").rpartition("\n")[2].rpartition(MARK)
-    if not earlier[1]:
-        return found
-    other = _first_that_fits(Part(earlier[2], is_marked=True), fits)
-    is_alone = isinstance(other, ParseError) or other == found
-    return found if is_alone else ParseError("two answers that follow one another")
+
+    def others(remark: str) -> Iterator[ValueT]:
+        return _said_in_lines(remark, fits)
+
+    def find(part: Part) -> ValueT | ParseError:
+        return _words_in(part, fits, None if is_free else others)
+
+    return _decided(text, find, needs_mark=needs_mark)
 
 
-def _first_that_fits(part: Part, fits: Callable[[str], ValueT | ParseError]) -> ValueT | ParseError:
-    line = _line(part)
+def _words_in(
+    part: Part,
+    fits: Callable[[str], ValueT | ParseError],
+    others: Callable[[str], Iterable[ValueT]] | None,
+) -> ValueT | ParseError:
+    """The answer in words of a part, unless the lines below have one of the others."""
+    line, below = _line(part)
     if len(line) > MAX_CHARS:
         return ParseError(f"an answer of more than {MAX_CHARS} characters")
+    if others is None:
+        return _first_that_fits(line, fits, is_whole=True)
+    found = _first_that_fits(line, fits)
+    if isinstance(found, ParseError):
+        return found
+    # An answer may go on below: `left`, and on the next line `say I need 2`.
+    while (below := below.strip("\n")) and len(line) <= MAX_CHARS:
+        following, _, rest = below.partition("\n")
+        is_open = line.rstrip().endswith((",", ";"))
+        if not is_open and not isinstance(_first_that_fits(following, fits), ParseError):
+            break  # another answer
+        longer = _first_that_fits(f"{line}\n{following}", fits)
+        if isinstance(longer, ParseError):
+            break
+        found, line, below = longer, f"{line}\n{following}", rest
+    return _undisputed(found, below, others)
+
+
+def _first_that_fits(
+    line: str, fits: Callable[[str], ValueT | ParseError], *, is_whole: bool = False
+) -> ValueT | ParseError:
     fault: ParseError | None = None
-    for reading in _readings(line):
+    for reading, aside in _readings(line):
+        if is_whole and aside is not None:
+            continue
         found = ParseError("markup in the answer") if _MARKUP.search(reading) else fits(reading)
-        if not isinstance(found, ParseError):
-            return found
-        fault = fault or found
+        if isinstance(found, ParseError):
+            fault = fault or found
+            continue
+        if aside and any(other != found for other in _said_within(aside, fits)):
+            return _DISPUTED
+        return found
     return fault or ParseError("an empty answer")
 
 
-def _line(part: Part) -> str:
-    """The answer's line, or the text of its JSON; all of a text without a mark."""
+def _said_in_lines(remark: str, fits: Callable[[str], ValueT | ParseError]) -> Iterator[ValueT]:
+    """What the lines of a remark say, if they are read as answers."""
+    for line in remark[:_MAX_REMARK].split("\n"):
+        if not line.strip() or len(line) > MAX_CHARS:
+            continue
+        found = _first_that_fits(line, fits)
+        if not isinstance(found, ParseError):
+            yield found
+        elif _BACK.search(line):
+            yield from _said_within(line, fits)
+
+
+def _said_within(text: str, fits: Callable[[str], ValueT | ParseError]) -> Iterator[ValueT]:
+    """What any few words of a remark say that takes an answer back."""
+    words = text.split()[:60]
+    for start in range(len(words)):
+        for end in range(start + 1, min(len(words), start + _MAX_WINDOW) + 1):
+            found = fits(_unwrapped(" ".join(words[start:end])))
+            if not isinstance(found, ParseError):
+                yield found
+
+
+def _line(part: Part) -> tuple[str, str]:
+    """The answer's line, or the text of its JSON, or all of a text without a mark; what follows."""
     # Bounded, so that a megabyte of fences is no work.
-    rest = part.text.strip()[: 8 * MAX_CHARS]
+    rest = part.text.strip()[:_MAX_REMARK]
     while rest:
         line, _, tail = rest.partition("\n")
         if (
@@ -611,8 +768,11 @@ def _line(part: Part) -> str:
             value, end = None, 0  # no JSON: brackets around words, say
         said = _said_in(value)
         if said is not None and (part.is_marked or not rest[end:].strip("` \n")):
-            return said
-    return rest.partition("\n")[0] if part.is_marked else rest.removesuffix("```")
+            return said, rest[end:]
+    if not part.is_marked:
+        return rest.removesuffix("```"), ""
+    line, _, below = rest.partition("\n")
+    return line, below
 
 
 def _said_in(value: object) -> str | None:
@@ -627,16 +787,22 @@ def _said_in(value: object) -> str | None:
     return str(values[0])
 
 
-def _readings(line: str) -> Iterator[str]:
+def _readings(line: str) -> Iterator[tuple[str, str | None]]:
+    """What a line may say, and what follows there that may take it back; None: nothing follows."""
     plain = _unwrapped(line)
     for label in (_CONNECTED, None, _OTHER_LABEL):
         found = label.match(plain) if label else None
         if label and not found:
             continue
         reading = _unwrapped(plain[found.end() :]) if found else plain
-        yield reading
-        if reading.endswith(")"):
-            yield _unwrapped(_REMARK.sub("", reading))
+        yield reading, None
+        for end in (_ASIDE, _PAUSE):
+            cut = end.search(reading, 1)
+            behind = reading[cut.end() :] if cut else ""
+            # What goes on with `or` is half of an answer.
+            if cut and not _BACK.match(behind.lstrip()):
+                is_said = end is _PAUSE or _BACK.search(behind)
+                yield _unwrapped(reading[: cut.start()].rstrip(" ([")), behind if is_said else ""
 
 
 def _unwrapped(line: str) -> str:

@@ -15,14 +15,11 @@ from pettingllms.parsing import (
     Block,
     Part,
     after_thinking,
-    answer_part,
-    bare_answer,
+    boxed_answer,
     code_blocks,
-    last_boxed,
     one_line,
     printed_part,
     read_boxed,
-    read_calls,
     read_list,
     read_phrase,
     read_program,
@@ -33,35 +30,24 @@ from pettingllms.types import ParseError
 CASES = json.loads(Path(__file__).with_name("parsing.json").read_text(encoding="utf-8"))
 
 
-def of_part(read):
-    """A reader of the part of a text that is its answer."""
-
-    def reader(text):
-        part = answer_part(text)
-        return part if isinstance(part, ParseError) else read(part)
-
-    return reader
+def letters(said):
+    return list(said) if said and not said.strip("abc") else ParseError("other words")
 
 
-def calls_of(part):
-    found = read_calls(part, ("go", "look"))
-    return found if isinstance(found, ParseError) else [list(call) for call in found]
-
-
-listed, called = of_part(read_list), of_part(calls_of)
+def listed(text):
+    return read_list(text, lambda items: items)
 
 
 def any_words(said):
-    return said or ParseError("no word")
+    return said if said and "\n" not in said else ParseError("no line of words")
 
 
 READERS = {
     "thinking": after_thinking,
-    "marks": of_part(lambda part: part.text if part.is_marked else ParseError("not marked")),
+    "marks": lambda text: read_phrase(text, any_words, needs_mark=True, is_free=True),
     "lists": listed,
-    "calls": called,
-    "printed": lambda text: read_list(printed_part(text)),
-    "bare": of_part(bare_answer),
+    "printed": lambda text: read_list(printed_part(text), lambda items: items),
+    "bare": lambda text: read_list(text, lambda items: items, letters),
     "programs": lambda text: read_program(text, 100),
     "boxes": read_boxed,
     "phrases": lambda text: read_phrase(text, any_words, needs_mark=True),
@@ -96,18 +82,11 @@ def test_lists_have_a_limit(text, items):
     assert isinstance(found, ParseError) if items is None else found == items
 
 
-def test_a_text_without_a_mark_is_the_part_as_a_whole():
-    for text, rest in CASES["marks"]:
-        assert rest is not None or answer_part(text).text == text
-
-
 def test_the_last_list_of_a_program_is_an_answer_as_if_it_were_marked():
     assert printed_part("seen: [1] once") == Part("[1]", is_marked=True)
-    assert read_list(Part("Moves: [1]", is_marked=True)) == ["1"], "there is one mark"
 
 
 def test_refusals_say_why():
-    assert called("#### go (1") == ParseError("a call of go that cannot be read")
     assert listed("#### U") == ParseError("no list after ####")
     assert listed("U") == ParseError("no #### and no list")
 
@@ -164,13 +143,12 @@ def test_a_long_text_is_no_trap(unit):
     for whole in (text, "#### [" + text, "#### [1]" + text + "#### [1]", short, *fenced):
         for read in READERS.values():
             assert isinstance(read(whole), list | str | ParseError)
-        assert isinstance(bare_answer(Part(whole, is_marked=True)), str)
 
 
 def test_nested_boxes():
     hostile = r"\boxed{" * 200_000
-    assert last_boxed(hostile) is None
-    assert last_boxed(hostile + "1}") == "1"
+    assert boxed_answer(hostile) is None
+    assert boxed_answer(hostile + "1}") == "1"
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r`")).filter(str.strip))

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, cast
 
 from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
+from pettingllms.parsing import ListReader
 from pettingllms.prompts import PromptField
-from pettingllms.types import ParseError
 from pettingllms_envs.blocksworld import rules, text
 from pettingllms_envs.blocksworld.generator import MIN_MOVES, Request, generate
 from pettingllms_envs.blocksworld.rules import Level, canonical_form
@@ -266,12 +266,8 @@ class BlocksworldEnv(ExactEnv):
         return canonical_form(level).decode()
 
     @staticmethod
-    def _read(level: Level, answer: str) -> tuple[str, ...] | ParseError:
-        return text.read_moves(answer)
-
-    @staticmethod
-    def _read_printed(level: Level, printed: str) -> tuple[str, ...] | ParseError:
-        return text.read_printed(printed)
+    def _reader(level: Level) -> ListReader[tuple[str, ...]]:
+        return text.READER
 
     @staticmethod
     def _write_terse(level: Level, moves: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from pettingllms.parsing import Item, one_line
 from pettingllms.types import ParseError
 from pettingllms_envs.blocksworld.rules import Level, shortest_plan, table
 from pettingllms_envs.blocksworld.weights import BLOCKS, TABLE, Stacks, Weights
-from pettingllms_envs.planning.env import PairReader
+from pettingllms_envs.planning.env import pair_reader
 
 _FORMAT = "'AC B -> ABC': stacks from bottom to top, of the same blocks on both sides"
 _WEIGHTS = re.compile(
@@ -166,10 +166,9 @@ def _made(block: str, onto: str) -> str:
     return block + (onto or TABLE)
 
 
-_READER = PairReader(
+READER = pair_reader(
     rf"(?:[{BLOCKS}][{BLOCKS}{TABLE}])+",
     rf'\["([{BLOCKS}])", ?"(?:table|([{BLOCKS}]))"\]',
     _made,
     _move,
 )
-read_moves, read_printed = _READER.read, _READER.read_printed

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any, Literal, cast
 
 from pettingllms.arguments import check_choice
-from pettingllms.parsing import last_boxed
+from pettingllms.parsing import boxed_answer
 from pettingllms_envs.datasets.asserts import UnreadableTest, read_asserts, read_check
 from pettingllms_envs.datasets.records import CodeProblem, CodeTest, MathProblem
 from pettingllms_envs.datasets.str_pickle import text_from_packed_pickle
@@ -226,7 +226,7 @@ def _competition_math(row: Row) -> dict[str, Any]:
     """The answer is the last box of the solution, unless it has its own field."""
     answer = row.get("answer")
     if answer is None:
-        answer = last_boxed(text_field(row, "solution"))
+        answer = boxed_answer(text_field(row, "solution"))
         if answer is None:
             raise RowError("solution has no \\boxed answer")
     return {"answer": _answer(answer, "answer")}

@@ -78,7 +78,10 @@ def _move_in(said: str) -> Move | ParseError:
     if found := _TERSE.fullmatch(said):
         return Move(LETTERS[found[1].lower()], found[2])
     chosen, *spoken = _SAY.split(said, maxsplit=1)
-    choice = _choice_in(chosen.strip(" \t,;.:|").removesuffix(" and"))
+    # A line below a message is a remark: what is said to others is one line.
+    if spoken and "\n" in spoken[0].strip():
+        return ParseError("a message of several lines")
+    choice = _choice_in(chosen.strip(" \t\n,;.:|").removesuffix(" and"))
     if isinstance(choice, ParseError):
         return choice
     return Move(choice, heard(spoken[0]) if spoken else "")

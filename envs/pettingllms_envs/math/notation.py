@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from fractions import Fraction
 from typing import NamedTuple
 
-from pettingllms.parsing import last_boxed
+from pettingllms.parsing import boxed_answer
 
 MAX_ANSWER_CHARS = 1000
 """A longer answer is not read at all."""
@@ -28,6 +29,7 @@ _SIGNS = str.maketrans(
         "\u00b2": "^2",
         "\u00b3": "^3",
         "\u20ac": r"\text{ euros}",
+        "\u2205": r"\emptyset ",
         "\u2260": r"\neq ",
         "\u2264": r"\le ",
         "\u2265": r"\ge ",
@@ -60,7 +62,10 @@ _REPEATING = re.compile(
 _BRACKETS = re.compile(r"[()\[\]{}]")
 _PYTHON_LIST = re.compile(r"\[([^\[\]();]*)\]")
 _AND = re.compile(r"\\text\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b")
-_INTEGER = re.compile(r"-?\d+")
+_DOLLARS = re.compile(r"\\\$\s*(\d[\d.,]*)(?![\d.,]*\s*\\\$)")
+_MIXED = re.compile(r"(?<![\w.}])(\d+) +(\d+)/(\d+)(?![\w.])")
+_BASED = re.compile(r"(?<![\w.])(\d[0-9A-Za-z]*)_(?:\{(\w+|\\text\{\w+\})\}|(\d))")
+_CALCULATED = re.compile(r"[\d+*/^=]")
 
 
 def normalised(text: str) -> str:
@@ -69,8 +74,8 @@ def normalised(text: str) -> str:
     Dollar signs, `\(...\)`, a final full stop, unicode signs, `**`, `<=`, `Fraction(1, 2)`, `1e3`
     and `10,000` are brought into one form; so is `x = 10,000`, one number with separators between
     groups of three digits and perhaps a name before or a unit after it. A repeating decimal such as
-    `0.\overline{3}` becomes a fraction. The spaces of LaTeX (`\,`, `~`, `\quad`) become plain ones.
-    The meaning is left alone.
+    `0.\overline{3}` becomes a fraction, as does `3 1/2`. The spaces of LaTeX (`\,`, `~`, `\quad`)
+    become plain ones, `\$5` is `5\text{ dollars}`. The meaning is left alone.
     """
     # First of all: the comma of `\,` separates nothing, and `\!` is no space at all.
     text = _THIN_IN_NUMBER.sub("", text).replace(r"\!", "")
@@ -79,7 +84,9 @@ def normalised(text: str) -> str:
     text = _PYTHON_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _SCIENTIFIC.sub(lambda m: rf"{m[1]} \cdot 10^{{{int(m[2])}}}", text)
     text = _REPEATING.sub(_as_fraction, _MEMBER.sub("", text))
-    text = _NAMED_SUBSCRIPT.sub("", text)
+    text = _NAMED_SUBSCRIPT.sub("", text).replace(r"\varnothing", r"\emptyset")
+    text = _DOLLARS.sub(r"\1\\text{ dollars}", text)
+    text = _MIXED.sub(_as_one_fraction, text)
     text = _PI.sub(r"\\pi ", text)
     for python, latex in _OPERATORS:
         text = text.replace(python, latex)
@@ -94,7 +101,7 @@ def _bare(text: str) -> str:
         inside = text.strip()
         inside = inside if inside.endswith("..") else inside.rstrip(".").rstrip()
         boxed = _BOXED.fullmatch(inside)
-        if boxed and last_boxed(inside) == boxed[1].strip():
+        if boxed and boxed_answer(inside) == boxed[1].strip():
             inside = boxed[1]
         inside = _MATHS.sub("", inside)
         if inside == text:
@@ -117,6 +124,11 @@ def _as_fraction(found: re.Match[str]) -> str:
     fixed = whole + start
     top = int(fixed + period) - int(fixed or "0")
     return rf"\frac{{{top}}}{{{(10 ** len(period) - 1) * 10 ** len(start)}}}"
+
+
+def _as_one_fraction(found: re.Match[str]) -> str:
+    whole, top, bottom = map(int, found.groups())
+    return rf"\frac{{{whole * bottom + top}}}{{{bottom}}}"
 
 
 def depth(text: str) -> int:
@@ -165,11 +177,55 @@ def without_unit(text: str, unit: str) -> str:
     return re.sub(ending, "", text)
 
 
-def as_integer(text: str) -> int | None:
-    """The integer that a text is, or None if it is anything else."""
+def numeral_bases(text: str) -> list[tuple[str, str]]:
+    """The digits of each numeral with a base that is not ten, and the base: `123_5`."""
+    found = ((one[1].lstrip("0"), one[2] or one[3]) for one in _BASED.finditer(text))
+    return sorted(one for one in found if one[1] != "10")
+
+
+def in_other_case(reference: str, candidate: str) -> bool:
+    """Whether formulas have the same variables, some of them in the other case: `2x`, `2X`.
+
+    `e` and `i` are constants in either case.
+    """
+    if is_literal(reference) or not _CALCULATED.search(reference):
+        return False
+    wanted, given = (
+        set(re.findall("[A-DF-HJ-Za-df-hj-z]", _COMMAND.sub(" ", text)))
+        for text in (reference, candidate)
+    )
+    folded = [{letter.casefold() for letter in letters} for letters in (wanted, given)]
+    return wanted != given and folded[0] == folded[1]
+
+
+def same_number(first: str, second: str, tolerance: float) -> bool | None:
+    """Whether two written numbers are equal; None if either is anything else.
+
+    A decimal is equal to what differs from it by a millionth at most, relatively and absolutely;
+    integers and fractions are compared exactly. No number is rounded before.
+    """
     # Python refuses to convert thousands of digits, and takes quadratic time for fewer.
-    short = len(text) <= MAX_ANSWER_CHARS
-    return int(text) if short and _INTEGER.fullmatch(text) else None
+    if max(len(first), len(second)) > MAX_ANSWER_CHARS:
+        return None
+    one, other = _value(first), _value(second)
+    if one is None or other is None:
+        return None
+    allowed = Fraction(tolerance)
+    if "." in first + second:
+        allowed = max(allowed, _MILLIONTH * min(1, max(abs(one), abs(other))))
+    return abs(one - other) <= allowed
+
+
+def _value(text: str) -> Fraction | None:
+    found = _PLAIN_NUMBER.fullmatch(_ANY_SPACING.sub("", text))
+    if found is None:
+        return None
+    sign, decimal, power, ten, *fraction = found.groups()
+    top, bottom = [part for part in fraction if part] or ["0", "1"]
+    size = Fraction(decimal or (1 if ten else top)) * Fraction(10) ** int(power or ten or 0)
+    if not Fraction(bottom):
+        return None
+    return (-size if sign == "-" else size) / Fraction(bottom)
 
 
 def in_shape_of(reference: str, candidate: str) -> str:
@@ -221,6 +277,7 @@ _NAMES = {
     "litre": "l L liter liters litre litres",
     "cent": "cent cents",
     "dollar": "dollar dollars",
+    "euro": "euro euros",
     "degree": r"degree degrees ^\circ ^{\circ}",
     "radian": "rad rads radian radians",
     "percent": r"percent % \%",
@@ -292,6 +349,12 @@ _NUMBER = (
     rf"|(?:{_DECIMAL}(?:\\cdot|\\times|\*))?10\^(?:\{{[+-]?\d{{1,3}}\}}|\d)|{_DECIMAL})"
 )
 _TEXT = r"\\(?:text|textnormal|textrm|textbf|mathrm|mbox|rm)"
+_PLAIN_NUMBER = re.compile(
+    r"([+-]?)(?:(\d+(?:\.\d*)?|\.\d+)(?:(?:\\cdot|\\times|\*)10\^\{?([+-]?\d{1,3})\}?)?"
+    r"|10\^\{?([+-]?\d{1,3})\}?"
+    r"|\\[dtc]?frac\{([+-]?\d+)\}\{([+-]?\d+)\}|\\[dtc]?frac(\d)(\d)|(\d+)/(\d+))"
+)
+_MILLIONTH = Fraction(1, 10**6)
 _MARK = rf"(?:\\?%|\^\{{?\\circ\}}?|{_TEXT}\{{[A-Za-z.%]*\}})*"
 _LITERAL = re.compile(rf"(?:{_SYMBOL}=)?[+-]?{_NUMBER}{_MARK}")
 _NAMED = re.compile(rf"{_SYMBOL}=(?=.)")
@@ -306,7 +369,7 @@ _UNEVALUATED = re.compile(
 _HUGE_POWER = re.compile(r"\^\s*\{?\s*[+-]?\d{5}|\d\s*\^\s*\{[^{}^]*\d\s*\^|\d{6}\s*!")
 _TUPLE_NAME = re.compile(rf"\(\s*{_SYMBOL}(?:\s*,\s*{_SYMBOL})+\s*\)\s*=")
 _SEPARATOR = re.compile(r"[,;:|]|\\\\|\\\{|\\mid|\\(?:text|mathrm)\{[^{}]*\}|\b(?:and|or)\b")
-_RELATION = re.compile(r"\\(?:[lg]eq?(?:slant)?|lt|gt)(?![A-Za-z])|[<>]")
+_RELATION = re.compile(r"\\(?:[lg]eq?(?:slant)?|neq?|lt|gt)(?![A-Za-z])|[<>]")
 _COMMAND = re.compile(r"\\(?:text|mathrm|mathbf|rm)\{[^{}]*\}|\\[A-Za-z]+")
 _EXPONENT = re.compile(r"\^(?:\{[+-]?(\d+)\}|(\d))")
 _UNIT_POWER = re.compile(rf"{_TEXT}\{{[^{{}}]*\}}\^(?:\{{\d\}}|\d)")

@@ -13,13 +13,15 @@ from pettingllms.callers import FairShare, current_caller
 from pettingllms.sandbox import Limits, Sandbox, Status
 from pettingllms_envs.math.notation import (
     MAX_ANSWER_CHARS,
-    as_integer,
     depth,
     drops_duplicates,
+    in_other_case,
     in_shape_of,
     is_repeating,
     normalised,
+    numeral_bases,
     objection,
+    same_number,
     split_unit,
     unit_named,
     without_unit,
@@ -83,8 +85,9 @@ class _Passing(Exception):
 class Verifier:
     """Compares answers by mathematical equivalence.
 
-    Integers, equal texts, other units and answers that are not written out are judged here, in
-    time linear in the text; all else by math-verify in the sandbox, each in a fresh process.
+    Numbers, equal texts, other units, bases and variables, and answers that are not written out are
+    judged here, in time linear in the text; all else by math-verify in the sandbox, each in a fresh
+    process.
     A comparison has a quarter of the time limit first; one that needs more then has the whole, if
     its caller does not owe more than that. What comparisons take is owed by their callers, an
     environment or else a thread, until four times as long has passed. Verdicts are remembered,
@@ -143,9 +146,14 @@ class Verifier:
         if form == "fraction" and is_repeating(answer):
             return Verdict(Outcome.WRONG, "a repeating decimal, where a fraction is asked for")
         # Units are compared here and removed: math-verify does not convert or compare them.
-        wanted, own_unit = split_unit(normalised(reference), is_quantity=bool(unit))
+        texts = normalised(reference), normalised(answer)
+        # One that has a unit makes a quantity of the other: `3 m` is none of `3 cm`, and `3m` is 3
+        # times m elsewhere.
+        units = [split_unit(text, is_quantity=bool(unit))[1] for text in texts]
+        is_quantity = unit_named(unit) is not None or any(units)
+        wanted, own_unit = split_unit(texts[0], is_quantity=is_quantity)
+        given, given_unit = split_unit(texts[1], is_quantity=is_quantity)
         expected_unit = unit_named(unit) or own_unit
-        given, given_unit = split_unit(normalised(answer), is_quantity=expected_unit is not None)
         if expected_unit and given_unit and given_unit != expected_unit:
             return Verdict(Outcome.WRONG, f"in another unit: {given_unit.name}")
         wanted = without_unit(wanted, unit)
@@ -224,11 +232,15 @@ def _judged_here(wanted: str, given: str, tolerance: float) -> Verdict | None:
         return Verdict(Outcome.UNPARSABLE, "empty")
     if wanted == given:
         return Verdict(Outcome.CORRECT)
-    # Most answers are integers; exact arithmetic here saves a round trip through a process.
-    numbers = as_integer(wanted), as_integer(given)
-    if numbers[0] is not None and numbers[1] is not None:
-        is_near = abs(numbers[0] - numbers[1]) <= tolerance
-        return Verdict(Outcome.CORRECT if is_near else Outcome.WRONG)
+    # What math-verify would drop or round is compared before: it reads `12_8` as 12 and `X` as `x`.
+    if numeral_bases(wanted) != numeral_bases(given):
+        return Verdict(Outcome.WRONG, "in another base, or with other digits")
+    if in_other_case(wanted, given):
+        return Verdict(Outcome.WRONG, "variables in the other case")
+    # Most answers are numbers; exact arithmetic here saves a round trip through a process.
+    is_same = same_number(wanted, given, tolerance)
+    if is_same is not None:
+        return Verdict(Outcome.CORRECT if is_same else Outcome.WRONG)
     if max(depth(wanted), depth(given)) > MAX_DEPTH:
         return Verdict(Outcome.UNPARSABLE, f"brackets nested deeper than {MAX_DEPTH}")
     # Before the verifier: refusing `2^{10}` here also means never evaluating it.

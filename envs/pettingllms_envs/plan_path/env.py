@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.errors import LevelFormatError
-from pettingllms.parsing import answer_part, bare_answer, read_calls
+from pettingllms.parsing import ListReader, read_phrase
 from pettingllms.prompts import PromptField
 from pettingllms.types import ParseError
 from pettingllms_envs import grid
@@ -42,6 +42,7 @@ from pettingllms_envs.plan_path.rules import (
     walk,
 )
 from pettingllms_envs.planning.env import (
+    MOVE_READER,
     CallWords,
     PlanningEnv,
     PlanningState,
@@ -51,8 +52,6 @@ from pettingllms_envs.planning.env import (
     field,
     moves_json,
     page,
-    read_moves,
-    read_printed_moves,
     why_unchanged,
 )
 from pettingllms_envs.terrain import (
@@ -220,8 +219,11 @@ def draw_image(level: Level, position: int) -> npt.NDArray[np.uint8]:
     return grid.board_picture(compact_board(level, position).split("\n"), _SHAPES)
 
 
-_NUMBER = re.compile(r"-?[0-9]{1,4}")
-_BARE = re.compile(rf"({_NUMBER.pattern})(?:\s*+,\s*+|\s++)({_NUMBER.pattern})")
+_CALL = re.compile(
+    r"(?:(?:i )?call )?(?:(path|distance|neighbours)\s*\(\s*(?:row\s*=\s*)?)?(-?[0-9]{1,4})"
+    r"(?:\s*,\s*|\s+)(?:col\s*=\s*)?(-?[0-9]{1,4})\s*(\)?)",
+    re.IGNORECASE | re.ASCII,
+)
 
 
 class HelperCall(NamedTuple):
@@ -237,22 +239,14 @@ class HelperCall(NamedTuple):
 
 def read_call(text: str) -> HelperCall | ParseError:
     """Read the call of an answer; two bare numbers alone mean `path` of that cell."""
-    part = answer_part(text)
-    if isinstance(part, ParseError):
-        return part
-    bare = _BARE.fullmatch(bare_answer(part))
-    if bare is not None:
-        return HelperCall("path", int(bare[1]), int(bare[2]))
-    calls = read_calls(part, tuple(_FUNCTIONS))
-    if isinstance(calls, ParseError):
-        return calls
-    if len(calls) > 1:
-        return ParseError("more than one call")
-    name, arguments = calls[0]
-    cell = [one for one in arguments if isinstance(one, str) and _NUMBER.fullmatch(one)]
-    if len(cell) != 2 or len(arguments) != 2:
-        return ParseError(f"a call of {name} without a row and a column")
-    return HelperCall(name, int(cell[0]), int(cell[1]))
+    return read_phrase(text, _call_in, needs_mark=False)
+
+
+def _call_in(said: str) -> HelperCall | ParseError:
+    found = _CALL.fullmatch(said)
+    if found is None or bool(found[1]) != bool(found[4]):
+        return ParseError(f"no call of {', '.join(_FUNCTIONS)}")
+    return HelperCall((found[1] or "path").lower(), int(found[2]), int(found[3]))
 
 
 def answer(level: Level, position: int, call: HelperCall, max_moves: int) -> ToolWork:
@@ -569,12 +563,8 @@ class PlanPathEnv(PlanningEnv):
         return canonical_form(level).decode()
 
     @staticmethod
-    def _read(level: Level, text: str) -> str | ParseError:
-        return read_moves(text)
-
-    @staticmethod
-    def _read_printed(level: Level, printed: str) -> str | ParseError:
-        return read_printed_moves(printed)
+    def _reader(level: Level) -> ListReader[str]:
+        return MOVE_READER
 
     @staticmethod
     def _write_terse(level: Level, moves: str) -> str:

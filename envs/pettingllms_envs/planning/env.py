@@ -9,23 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from textwrap import fill
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.pages import EnvT, sections_of
 from pettingllms.pages import page as page_of
-from pettingllms.parsing import (
-    Item,
-    Part,
-    answer_part,
-    bare_answer,
-    one_line,
-    printed_part,
-    read_list,
-    usual_answer,
-)
+from pettingllms.parsing import Item, ListReader, one_line
 from pettingllms.prompts import (
     HISTORY,
     PromptField,
@@ -95,7 +86,7 @@ class ToolWork(NamedTuple):
     """What a tool agent's calls or program gave."""
 
     answer: Any
-    """The moves that it found, as `PlanningEnv._read` returns them; or a `ParseError`."""
+    """The moves that it found, as `PlanningEnv._reader` reads them; or a `ParseError`."""
     call: str = ""
     """What it asked for or wrote, bounded."""
     result: str = ""
@@ -127,9 +118,6 @@ def bounded(text: str, num_chars: int) -> str:
 
 # ---- lists of the moves U, D, L, R, as answers of two games
 
-USUAL_CHARS = 120
-"""Longest text, or answer in the usual form, that is remembered with its moves, in characters."""
-
 _WORDS = {"up": "U", "down": "D", "left": "L", "right": "R"}
 _MOVE = r"(?:[UDLR]++|(?i:up|down|left|right|[udlr]))"
 _USUAL = re.compile(rf'\["[{MOVES}]"(?>(?:, ?"[{MOVES}]")*)\]')
@@ -139,50 +127,13 @@ _NO_LETTER = re.compile(rf"[^{MOVES}]+")
 _MOVE_WORD = re.compile(r"[A-Za-z]+")
 
 
-def read_moves(text: str) -> str | ParseError:
-    """Read the moves of an answer; see `pettingllms.parsing` for where the answer stands.
-
-    Moves are the letters U D L R or the words up, down, left, right in any case, quoted or not;
-    capital letters may be joined (`UUR`). Brackets may be missing where nothing but moves follows
-    the mark on its line (`#### U, R`), or where the text holds nothing else. Moves of inner lists
-    are executed in the order in which they are written.
-
-    Returns:
-        The moves as letters U D L R (empty for an empty list). Takes time linear in the length of
-        the text, and never raises.
-    """
-    return _short_answer(text) if len(text) <= USUAL_CHARS else _read(text)
-
-
-def _read(text: str) -> str | ParseError:
-    if text and not text.strip(MOVES):
-        return text
-    usual = usual_answer(text, USUAL_CHARS)
-    if usual is not None and (moves := _usual_moves(usual)) is not None:
-        return moves
-    part = answer_part(text)
-    return part if isinstance(part, ParseError) else _moves_of(part)
-
-
-# Trained policies write few different short texts, and branches of a group often the same.
-_short_answer = lru_cache(maxsize=4096)(_read)
-
-
-def read_printed_moves(text: str) -> str | ParseError:
-    """Read the moves that a program printed: the last list, or a text of moves and nothing else."""
-    return _moves_of(printed_part(text))
-
-
-def _moves_of(part: Part) -> str | ParseError:
-    bare = bare_answer(part)
-    if _BARE.fullmatch(bare):
-        return _letters(_MOVE_WORD.findall(bare))
-    items = read_list(part)
-    return items if isinstance(items, ParseError) else moves_of_items(items)
+def _bare_moves(said: str) -> str | ParseError:
+    is_bare = _BARE.fullmatch(said)
+    return _letters(_MOVE_WORD.findall(said)) if is_bare else ParseError("no moves")
 
 
 def moves_of_items(items: list[Item]) -> str | ParseError:
-    """The moves of a list, and of the lists in it, as letters."""
+    """The moves of a list, and of the lists in it, as letters, in the order of writing."""
     words: list[str] = []
     rest = items[::-1]
     while rest:
@@ -200,10 +151,18 @@ def _letters(words: list[str]) -> str:
     return "".join(_WORDS.get(word.lower()) or word.upper() for word in words)
 
 
-@lru_cache(maxsize=4096)
 def _usual_moves(answer: str) -> str | None:
-    """The moves of a JSON list of moves; None for any other text."""
+    if not answer.strip(MOVES):
+        return answer
     return _NO_LETTER.sub("", answer) if _USUAL.fullmatch(answer) else None
+
+
+MOVE_READER = ListReader(moves_of_items, _usual_moves, _bare_moves)
+"""Reads moves as letters U D L R, empty for an empty list.
+
+They are written as these letters or the words up, down, left, right in any case, quoted or not;
+capital letters may be joined (`UUR`). Brackets may be missing around nothing but moves.
+"""
 
 
 def moves_json(moves: str) -> str:
@@ -214,8 +173,13 @@ def moves_json(moves: str) -> str:
 # ---- lists of moves that are pairs, as answers of two games
 
 
-class PairReader(Generic[MoveT]):
-    """Reads lists of moves, each a pair, from answers and from what programs print.
+def pair_reader(
+    terse: str,
+    usual: str,
+    make: Callable[[str, str], MoveT],
+    read_move: Callable[[Item], MoveT | ParseError],
+) -> ListReader[tuple[MoveT, ...]]:
+    """A reader of lists of moves, each a pair.
 
     Args:
         terse: Matches texts of nothing but moves, two characters each: `B-CA`.
@@ -223,58 +187,28 @@ class PairReader(Generic[MoveT]):
         make: A move from its two parts.
         read_move: A move from an item of a list, however it is written; or why it is none.
     """
+    whole = re.sub(r"\((?!\?)", "(?:", usual)
+    all_terse, one = re.compile(terse), re.compile(usual)
+    all_usual = re.compile(rf"\[{whole}(?>(?:, ?{whole})*)\]")
 
-    def __init__(
-        self,
-        terse: str,
-        usual: str,
-        make: Callable[[str, str], MoveT],
-        read_move: Callable[[Item], MoveT | ParseError],
-    ) -> None:
-        whole = re.sub(r"\((?!\?)", "(?:", usual)
-        self._terse = re.compile(terse)
-        self._usual_move = re.compile(usual)
-        self._usual = re.compile(rf"\[{whole}(?>(?:, ?{whole})*)\]")
-        self._make, self._read_move = make, read_move
-        # Trained policies write few different short texts, and branches of a group often the same.
-        self._short_answer = lru_cache(maxsize=4096)(self._read)
+    def of_usual(text: str) -> tuple[MoveT, ...] | None:
+        if all_terse.fullmatch(text):
+            return tuple(map(make, text[::2], text[1::2]))
+        found = all_usual.fullmatch(text)
+        return tuple([make(*parts) for parts in one.findall(text)]) if found else None
 
-    def read(self, text: str) -> tuple[MoveT, ...] | ParseError:
-        """The moves of an answer: a list of pairs, or bare pairs of characters."""
-        return (self._short_answer if len(text) <= USUAL_CHARS else self._read)(text)
-
-    def read_printed(self, text: str) -> tuple[MoveT, ...] | ParseError:
-        """The moves that a program printed."""
-        return self._moves_of(printed_part(text))
-
-    def _read(self, text: str) -> tuple[MoveT, ...] | ParseError:
-        if self._terse.fullmatch(text):
-            return self._pairs(text)
-        usual = usual_answer(text, USUAL_CHARS)
-        if usual is not None and self._usual.fullmatch(usual):
-            return tuple([self._make(*parts) for parts in self._usual_move.findall(usual)])
-        part = answer_part(text)
-        if isinstance(part, ParseError):
-            return part
-        bare = bare_answer(part)
-        return self._pairs(bare) if self._terse.fullmatch(bare) else self._moves_of(part)
-
-    def _pairs(self, text: str) -> tuple[MoveT, ...]:
-        return tuple(map(self._make, text[::2], text[1::2]))
-
-    def _moves_of(self, part: Part) -> tuple[MoveT, ...] | ParseError:
-        items = read_list(part)
-        if isinstance(items, ParseError):
-            return items
+    def of_items(items: list[Item]) -> tuple[MoveT, ...] | ParseError:
         if len(items) == 2 and all(isinstance(item, str) for item in items):
             items = [items]  # one move without the outer brackets
         moves: list[MoveT] = []
         for item in items:
-            move = self._read_move(item)
+            move = read_move(item)
             if isinstance(move, ParseError):
                 return move
             moves.append(move)
         return tuple(moves)
+
+    return ListReader(of_items, of_usual)
 
 
 # ---- what agents read
@@ -536,7 +470,7 @@ class PlanningEnv(TextEnv[PlanningState]):
     _levels: tuple[Any, ...] = ()
 
     # What a game gives: functions of their arguments. Levels and positions are immutable values.
-    # An *answer* is what `_read` returns for a readable text; *moves* are what `Trial.kept`,
+    # An *answer* is what `_reader` reads in a readable text; *moves* are what `Trial.kept`,
     # `_plan` and `_write` have in common. In most games both are the same tuple or text.
 
     words: ClassVar[Words]
@@ -577,13 +511,8 @@ class PlanningEnv(TextEnv[PlanningState]):
 
     @staticmethod
     @abstractmethod
-    def _read(level: Any, text: str, /) -> Any:
-        """The answer of a planner or proposer, or a `ParseError`. Never raises."""
-
-    @staticmethod
-    @abstractmethod
-    def _read_printed(level: Any, printed: str, /) -> Any:
-        """The answer that a program printed, or a `ParseError`. Never raises."""
+    def _reader(level: Any, /) -> ListReader[Any]:
+        """What reads the answers of planners, proposers and programs."""
 
     @classmethod
     @abstractmethod
@@ -603,12 +532,12 @@ class PlanningEnv(TextEnv[PlanningState]):
     @staticmethod
     @abstractmethod
     def _write(moves: Any, /) -> str:
-        """Moves as JSON, as prompts show them and `_read` reads them."""
+        """Moves as JSON, as prompts show them and `_reader` reads them."""
 
     @staticmethod
     @abstractmethod
     def _write_terse(level: Any, moves: Any, /) -> str:
-        """The shortest text that `_read` reads as these moves."""
+        """The shortest text that `_reader` reads as these moves."""
 
     @staticmethod
     @abstractmethod
@@ -730,7 +659,7 @@ class PlanningEnv(TextEnv[PlanningState]):
 
     def _parse(self, state: PlanningState, agent: str, text: str) -> Any:
         if agent != "tool_0":
-            return self._read(state.level, text)
+            return self._reader(state.level).read(text)
         if self.tool == "python":
             return read_program(text)
         return self._read_call(state.level, text)
@@ -810,7 +739,7 @@ class PlanningEnv(TextEnv[PlanningState]):
             return self._answer_call(state, action)
         level = state.level
         run = run_program(action, self._program_input(level, state.position) + "\n")
-        answer = run.answer(lambda printed: self._read_printed(level, printed))
+        answer = run.answer(self._reader(level).read_printed)
         lack = answer.reason if isinstance(answer, ParseError) else ""
         return ToolWork(answer, show_program(action), run.report, lack)
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, cast
 
 from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
+from pettingllms.parsing import ListReader
 from pettingllms.prompts import PromptField
-from pettingllms.types import ParseError
 from pettingllms_envs.planning.env import (
     DUTIES_APART,
     LIMITS,
@@ -229,12 +229,8 @@ class QueensEnv(ExactEnv):
         return canonical_form(level).decode()
 
     @staticmethod
-    def _read(level: Level, answer: str) -> tuple[Move, ...] | ParseError:
-        return text.read_moves(answer)
-
-    @staticmethod
-    def _read_printed(level: Level, printed: str) -> tuple[Move, ...] | ParseError:
-        return text.read_printed(printed)
+    def _reader(level: Level) -> ListReader[tuple[Move, ...]]:
+        return text.READER
 
     def __init__(
         self,

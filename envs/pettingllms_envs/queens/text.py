@@ -14,7 +14,7 @@ from pettingllms.parsing import Item, one_line
 from pettingllms.types import ParseError
 from pettingllms_envs.grid import first_line, labelled, parse_rows
 from pettingllms_envs.level_files import read_blocks
-from pettingllms_envs.planning.env import PairReader
+from pettingllms_envs.planning.env import pair_reader
 from pettingllms_envs.queens.rules import (
     KINDS,
     MAX_GOALS,
@@ -186,5 +186,4 @@ def _made(row: str, col: str) -> Move:
     return Move(int(row), int(col))
 
 
-_READER = PairReader(r"(?:[0-9]{2})+", r"\[([0-9]{1,4}), ?([0-9]{1,4})\]", _made, _move)
-read_moves, read_printed = _READER.read, _READER.read_printed
+READER = pair_reader(r"(?:[0-9]{2})+", r"\[([0-9]{1,4}), ?([0-9]{1,4})\]", _made, _move)

@@ -38,6 +38,7 @@ MAX_FILLS = 20
 _COLUMNS = "abcdefghijklmnopqrst"
 _CORNER = rf"([{_COLUMNS}])([0-9]{{1,2}})"
 _CORNERS = rf"{_CORNER}(?:\s*(?:-|to|:|\s)?\s*{_CORNER})?"
+_IN_BRACKETS = re.compile(r"[(\[]([^()\[\]]*)[)\]]")
 _FILL = re.compile(rf"(?:(?:fill|paint)\s+)?({CLEAR}|[a-z0-9])\s*:?\s*{_CORNERS}")
 _BETWEEN = re.compile(r"\s*(?:[;,.]|and)?\s*")
 _DESCRIBED = re.compile(rf"([a-z]+(?: [a-z]+)?|[0-9])\s*{_CORNERS}(?![a-z0-9])")
@@ -66,7 +67,7 @@ def read_message(text: str, is_marked: bool) -> str | ParseError:
     def fits(said: str) -> str | ParseError:
         return _allowed(said) or ParseError("an empty message")
 
-    return read_phrase(text, fits, needs_mark=is_marked)
+    return read_phrase(text, fits, needs_mark=is_marked, is_free=True)
 
 
 def read_build(text: str, level: Level, is_marked: bool) -> Build | ParseError:
@@ -77,6 +78,10 @@ def read_build(text: str, level: Level, is_marked: bool) -> Build | ParseError:
 
     def fits(said: str) -> Build | ParseError:
         before, mark, question = said.partition("?")
+        if "\n" in question.strip():
+            return ParseError("a question of several lines")
+        # `Q (b3, d5)`: in brackets a comma is within a rectangle.
+        before = _IN_BRACKETS.sub(lambda corners: corners[1].replace(",", " "), before)
         fills = _fills_in(before.strip().lower(), level, is_marked)
         if isinstance(fills, ParseError):
             return fills

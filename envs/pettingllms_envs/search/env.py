@@ -194,9 +194,19 @@ _LIMITS = {
 }
 
 
+_IDLE = re.compile(
+    r"(?:i|we)(?: do not| am not| are not| can ?not"
+    r"|['\u2019](?:m|re) not| don['\u2019]?t| can['\u2019]?t)"
+    r"(?: really)? (?:know|sure|tell|say|find|answer)\b.*|unknown|none|nothing|no idea|not sure",
+    re.IGNORECASE,
+)
+
+
 def _query_in(said: str) -> str | ParseError:
-    if len(said) > MAX_CHARS:
-        return ParseError(f"more than {MAX_CHARS} characters")
+    if len(said) > MAX_CHARS or "\n" in said:
+        return ParseError(f"several lines, or more than {MAX_CHARS} characters")
+    if _IDLE.fullmatch(said):
+        return ParseError("neither a query nor an answer")
     query = one_line(said, MAX_CHARS)
     return query if words(query) else ParseError("no word")
 
@@ -394,7 +404,7 @@ class SearchEnv(TextEnv[SearchState]):
         # Whatever a text says would be a query, so that it must be marked as one.
         needs_mark = bool(self._marks[role_of(agent)])
         if agent == "searcher_0":
-            return read_phrase(text, _query_in, needs_mark=needs_mark)
+            return read_phrase(text, _query_in, needs_mark=needs_mark, is_free=True)
         return read_phrase(text, lambda said: _answer_in(said, state.task), needs_mark=needs_mark)
 
     def _act(self, state: SearchState, agent: str, action: str | ParseError) -> Transition:

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 from pettingllms.arguments import check_flag, check_whole
 from pettingllms.difficulty import Difficulty
+from pettingllms.parsing import ListReader
 from pettingllms.prompts import PromptField
-from pettingllms.types import ParseError
 from pettingllms_envs.grid import cells_of
 from pettingllms_envs.planning.env import (
+    MOVE_READER,
     POLICIES,
     PlanningEnv,
     PlanningState,
@@ -21,8 +22,6 @@ from pettingllms_envs.planning.env import (
     field,
     moves_json,
     page,
-    read_moves,
-    read_printed_moves,
     why_unchanged,
 )
 from pettingllms_envs.sokoban import text
@@ -330,12 +329,8 @@ class SokobanEnv(PlanningEnv):
         return canonical_form(level).decode()
 
     @staticmethod
-    def _read(level: Level, text: str) -> str | ParseError:
-        return read_moves(text)
-
-    @staticmethod
-    def _read_printed(level: Level, printed: str) -> str | ParseError:
-        return read_printed_moves(printed)
+    def _reader(level: Level) -> ListReader[str]:
+        return MOVE_READER
 
     @staticmethod
     def _write_terse(level: Level, moves: str) -> str:

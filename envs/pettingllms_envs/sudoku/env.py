@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 from pettingllms.arguments import check_choice, check_flag, plain
 from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
+from pettingllms.parsing import ListReader
 from pettingllms.prompts import PromptField, history_text
 from pettingllms.seeding import check_split
-from pettingllms.types import ParseError
 from pettingllms_envs.planning.env import (
     PlanningEnv,
     PlanningState,
@@ -377,12 +377,8 @@ class SudokuEnv(PlanningEnv):
         return canonical(puzzle.size, puzzle.clues, puzzle.rules).hex()
 
     @staticmethod
-    def _read(puzzle: Puzzle, answer: str) -> FillAnswer | ParseError:
-        return text.read_answer(answer, puzzle.size)
-
-    @staticmethod
-    def _read_printed(puzzle: Puzzle, printed: str) -> FillAnswer | ParseError:
-        return text.read_printed_answer(printed, puzzle.size)
+    def _reader(puzzle: Puzzle) -> ListReader[FillAnswer]:
+        return text.reader(puzzle.size)
 
     @staticmethod
     def _write_terse(puzzle: Puzzle, fills: Sequence[Fill]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from pettingllms.errors import LevelFormatError
-from pettingllms.parsing import Item, Part, answer_part, printed_part, read_list, usual_answer
+from pettingllms.parsing import Item, ListReader
 from pettingllms.types import ParseError
 from pettingllms_envs.sudoku.drawn import boxes_of, read_rules, rules_lines, solutions
 from pettingllms_envs.sudoku.generator import Puzzle
@@ -19,9 +19,6 @@ SYMBOLS = "0123456789ABCDEFG"
 
 USUAL_CHARS = 2000
 """Longest answer in the usual form that is remembered with its fills, in characters."""
-
-SHORT_CHARS = 120
-"""Longest text that is remembered with its fills, in characters."""
 
 _FILL = r"\[\d{1,2}, ?\d{1,2}, ?\d{1,2}\]"
 _USUAL = re.compile(rf"\[{_FILL}(?>(?:, ?{_FILL})*)\]", re.ASCII)
@@ -36,49 +33,28 @@ SHOWN_CHARS = 6000
 """Maximum characters of proposed fills in a prompt: more than 2 n * n fills of any grid need."""
 
 
-def read_answer(text: str, size: int) -> FillAnswer | ParseError:
-    """Read fills or a grid from an answer; see `pettingllms.parsing` for where it stands.
+@lru_cache
+def reader(size: int) -> ListReader[FillAnswer]:
+    """Reads fills or a grid of a puzzle of a size.
 
     It is a list of `[row, column, value]`, one such triple, several of them without brackets around
     them, a list of n rows of n numbers, or an empty list. Commas may be missing. A text of nothing
-    but digits, `123,412`, is fills up to n = 9. More than 2 n * n fills are no answer. Takes time
-    linear in the text.
+    but digits, `123,412`, is fills up to n = 9. More than 2 n * n fills are no answer.
     """
-    return (_short_answer if len(text) <= SHORT_CHARS else _read)(text, size)
 
+    def of_usual(text: str) -> FillAnswer | None:
+        if size <= MAX_TERSE_SIZE and _TERSE.fullmatch(text):
+            text = ",".join(text.replace(",", ""))
+        elif not _USUAL.fullmatch(text):
+            return None
+        numbers = map(int, _DIGITS.findall(text))
+        fills = tuple(zip(numbers, numbers, numbers, strict=True))
+        return FillAnswer(fills) if len(fills) <= 2 * size * size else None
 
-def _read(text: str, size: int) -> FillAnswer | ParseError:
-    if size <= MAX_TERSE_SIZE and _TERSE.fullmatch(text):
-        return answer_of_items([list(fill) for fill in text.split(",")], size)
-    usual = usual_answer(text, USUAL_CHARS)
-    if usual is not None and (answer := _usual_fills(usual, size)) is not None:
-        return answer
-    part = answer_part(text)
-    return part if isinstance(part, ParseError) else _answer_of(part, size)
+    def of_items(items: list[Item]) -> FillAnswer | ParseError:
+        return answer_of_items(items, size)
 
-
-# The planner often writes what was proposed, and branches of a group often the same.
-_short_answer = lru_cache(maxsize=4096)(_read)
-
-
-@lru_cache(maxsize=1024)
-def _usual_fills(text: str, size: int) -> FillAnswer | None:
-    """The fills of a JSON list of fills, None for any other text."""
-    if not _USUAL.fullmatch(text):
-        return None
-    numbers = map(int, _DIGITS.findall(text))
-    fills = tuple(zip(numbers, numbers, numbers, strict=True))
-    return FillAnswer(fills) if len(fills) <= 2 * size * size else None
-
-
-def read_printed_answer(text: str, size: int) -> FillAnswer | ParseError:
-    """Read fills or a grid from what a program printed; the last list counts."""
-    return _answer_of(printed_part(text), size)
-
-
-def _answer_of(part: Part, size: int) -> FillAnswer | ParseError:
-    items = read_list(part)
-    return items if isinstance(items, ParseError) else answer_of_items(items, size)
+    return ListReader(of_items, of_usual, max_usual=USUAL_CHARS)
 
 
 def answer_of_items(items: list[Item], size: int) -> FillAnswer | ParseError:

@@ -25,14 +25,13 @@ from pettingllms_envs.blocksworld.rules import (
     wrong_supports,
 )
 from pettingllms_envs.blocksworld.text import (
+    READER,
     level_text,
     moves_compact,
     moves_json,
     parse_level,
     parse_levels,
     program_input,
-    read_moves,
-    read_printed,
     supports_compact,
 )
 from pettingllms_envs.blocksworld.weights import BLOCKS
@@ -190,10 +189,10 @@ def test_files_hold_one_level_per_line():
 def test_moves_are_read_back(pairs):
     moves = tuple(block + onto for block, onto in pairs)
     for text in (f"#### {moves_json(moves)}", f"so {moves_json(moves)}", moves_json(moves)):
-        assert read_moves(text) == moves
-    assert read_printed(f"plan:\n{moves_json(moves)}\n") == moves
+        assert READER.read(text) == moves
+    assert READER.read_printed(f"plan:\n{moves_json(moves)}\n") == moves
     if moves:
-        assert read_moves(moves_compact(moves)) == moves
+        assert READER.read(moves_compact(moves)) == moves
 
 
 @pytest.mark.parametrize(
@@ -206,12 +205,12 @@ def test_moves_are_read_back(pairs):
     ],
 )
 def test_other_ways_to_write_moves(text, expected):
-    assert read_moves(text) == expected
+    assert READER.read(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "B", "#### [[B]]", '#### [["B","floor"]]', "#### [[X, A]]"])
 def test_what_is_no_list_of_moves(text):
-    assert isinstance(read_moves(text), ParseError)
+    assert isinstance(READER.read(text), ParseError)
 
 
 def test_supports_name_what_blocks_stand_on_now_and_in_the_goal():

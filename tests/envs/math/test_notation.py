@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_envs.math.notation import (
-    as_integer,
     depth,
     drops_duplicates,
     in_shape_of,
     last_printed,
     normalised,
+    same_number,
     split_unit,
     unit_named,
     without_unit,
@@ -30,7 +30,7 @@ def test_notations_are_brought_into_one_form(text, wanted):
 @given(st.text(max_size=200))
 def test_any_text_can_be_normalised_in_any_shape(text):
     in_shape_of("(1,2)", without_unit(normalised(text), "cm"))
-    as_integer(text)
+    same_number(text, text, 0.0)
     last_printed(text)
 
 
@@ -61,8 +61,18 @@ def test_a_symbol_is_no_unit(text):
 
 @given(st.integers(-(10**30), 10**30))
 def test_whole_numbers_survive(number):
-    assert as_integer(normalised(str(number))) == number
-    assert as_integer(normalised(f"{number:,}")) == number
+    for written in (str(number), f"{number:,}", rf"\frac{{{2 * number}}}{{2}}", f"{number}.0"):
+        assert same_number(normalised(written), str(number), 0.0)
+        assert not same_number(normalised(written), str(number + 1), 0.0)
+
+
+@given(st.integers(1, 10**9), st.integers(0, 400), st.integers(1, 99))
+def test_precision_is_relative(digits, places, more):
+    """However small a decimal is, a millionth of it counts, and not two."""
+    number = f"0.{'0' * places}{digits:010}"
+    assert same_number(number, f"{number}{0:04}{more:02}", 0.0)
+    assert not same_number(number, f"0.{'0' * places}{digits + 1 + digits // 500_000:010}", 0.0)
+    assert not same_number(number, "0", 0.0)
 
 
 @pytest.mark.parametrize(("text", "unit", "wanted"), CASES["without_unit"])

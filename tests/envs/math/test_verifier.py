@@ -10,6 +10,7 @@ import pytest
 
 from pettingllms.callers import ACTING, new_caller
 from pettingllms.errors import InvalidArgument
+from pettingllms.parsing import read_boxed
 from pettingllms.sandbox import Status
 from pettingllms_envs.datasets import load_math_problems
 from pettingllms_envs.math import Outcome, Verifier
@@ -30,9 +31,9 @@ def verifier():
     ("kind", "reference", "answer"), [(kind, *pair) for kind in CASES for pair in CASES[kind]]
 )
 def test_verdicts(verifier, kind, reference, answer):
-    """Equal in other words, written out, left to calculate, or another answer."""
-    verdict = verifier.judge(reference, answer)
-    is_right = kind in ("equal", "written")
+    """Equal in other words, written out, to be calculated, another answer, or in boxes."""
+    verdict = verifier.judge(reference, read_boxed(answer) if "boxed" in kind else answer)
+    is_right = kind in ("equal", "written", "boxed right")
     assert verdict.outcome is (Outcome.CORRECT if is_right else Outcome.WRONG), verdict
     if kind == "equal":
         assert verifier.equivalence(answer, reference).is_correct

@@ -27,6 +27,7 @@ from pettingllms_envs.queens.rules import (
     solutions,
 )
 from pettingllms_envs.queens.text import (
+    READER,
     board_text,
     kind_text,
     labelled_board,
@@ -34,8 +35,6 @@ from pettingllms_envs.queens.text import (
     moves_terse,
     parse_level,
     parse_levels,
-    read_moves,
-    read_printed,
 )
 
 LEVEL = "Q...\n...F\nQ...\n..Q."
@@ -169,15 +168,15 @@ def test_boards_are_drawn_with_numbers():
 def test_moves_are_read_back(pairs):
     moves = tuple(Move(*pair) for pair in pairs)
     for text in (f"#### {moves_json(moves)}", f"so {moves_json(moves)}", moves_json(moves)):
-        assert read_moves(text) == moves
-    assert read_printed(f"plan:\n{moves_json(moves)}\n") == moves
+        assert READER.read(text) == moves
+    assert READER.read_printed(f"plan:\n{moves_json(moves)}\n") == moves
     if moves:
-        assert read_moves(moves_terse(parse_level(LEVEL), moves)) == moves
+        assert READER.read(moves_terse(parse_level(LEVEL), moves)) == moves
 
 
 @pytest.mark.parametrize("text", ["", "1", "#### [[1]]", "#### [[a, b]]", "#### [[1,2,3]]"])
 def test_what_is_no_list_of_moves(text):
-    assert isinstance(read_moves(text), ParseError)
+    assert isinstance(READER.read(text), ParseError)
 
 
 def walked(level, columns):

@@ -12,16 +12,19 @@ from pettingllms.types import ParseError
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.text import (
     FillAnswer,
-    _short_answer,
     fills_json,
     fills_terse,
     puzzle_text,
-    read_answer,
     read_puzzle,
     read_puzzles,
+    reader,
 )
 
 GRID = "[[1,2,3,4],[3,4,1,2],[2,1,4,3],[4,3,2,1]]"
+
+
+def read_answer(text, size):
+    return reader(size).read(text)
 
 
 @pytest.mark.parametrize(
@@ -99,9 +102,10 @@ def test_answers_in_the_usual_form_are_read_as_all_others(before, fills, behind,
     rows = comma.join(f"[{row},{col}, {value}]" for row, col, value in fills)
     text = f"{before}#### [{rows}]{behind}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pettingllms_envs.sudoku.text.usual_answer", lambda text, most: None)
+        patch.setattr("pettingllms.parsing.usual_answer", lambda text, most: None)
+        reader.cache_clear()
         expected = read_answer(text, 4)
-    _short_answer.cache_clear()
+    reader.cache_clear()
     assert read_answer(text, 4) == expected
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
 from pettingllms.arguments import check_whole
-from pettingllms.parsing import answer_part, read_list
+from pettingllms.parsing import read_list
 from pettingllms.seeding import check_split, split_of
 from pettingllms.testing import CHECKS, CheckStatus
 from pettingllms.testing.conformance import finding_of
@@ -36,7 +36,7 @@ class CorridorEnv(TextEnv):
     scripted_policies = ("oracle", "random")
     prompt_fields = {"where": "the corridor", "advice": "the scout's advice", "turn": "the turn"}
     default_prompts = {
-        "scout": PromptTemplate('Advise the walker, as #### ["L"].', "Turn {turn}. {where}"),
+        "scout": PromptTemplate('Advise the walker, as:\n#### ["L"]', "Turn {turn}. {where}"),
         "walker": PromptTemplate("Walk.", "Turn {turn}. {where} The scout says: {advice}"),
     }
 
@@ -61,8 +61,7 @@ class CorridorEnv(TextEnv):
         return {"where": where, "advice": state.advice or "nothing", "turn": turn}
 
     def _parse(self, state, agent, text):
-        part = answer_part(text)
-        items = part if isinstance(part, ParseError) else read_list(part)
+        items = read_list(text, lambda items: items)
         if isinstance(items, ParseError) or any(item not in ("L", "R") for item in items):
             return ParseError("no list of the moves L, R")
         return "".join(items[:8])
