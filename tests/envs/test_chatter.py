@@ -128,14 +128,13 @@ def table(counts):
     for one in counts.values():
         total.update(one)
     rows = [
-        "| answers | texts | executed wrongly | unambiguous | refused of these |",
-        "|---|---|---|---|---|",
+        "| answers | texts | executed wrongly | unambiguous but refused |",
+        "|---|---|---|---|",
     ]
     for kind, one in [*counts.items(), ("all", total)]:
-        share = one["refused"] / one["clear"]
-        rows.append(
-            f"| {kind} | {one['texts']:,} | {one['wrong']} | {one['clear']:,} | {share:.1%} |"
-        )
+        # Rounded up to whole percents: another level must not change the page.
+        share = -(-100 * one["refused"] // one["clear"])
+        rows.append(f"| {kind} | {one['texts']:,} | {one['wrong']} | {share} % |")
     return "\n".join(rows)
 
 

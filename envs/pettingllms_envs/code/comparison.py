@@ -20,14 +20,18 @@ _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _CONTAINERS = (list, tuple, dict)
 
 
-def outputs_match(actual: str, expected: str, *, exact: bool = False) -> bool:
+def outputs_match(
+    actual: str, expected: str, *, exact: bool = False, any_case: bool = False
+) -> bool:
     """Whether a printed text is the expected one.
 
     By default the texts are compared token by token; spaces and line ends only separate tokens.
     Tokens must be equal, except that a decimal number may differ from an expected number by the
     relative or absolute `TOLERANCE`; integers are compared exactly, however long. With `exact` only
-    line-end style and the very last line end are free.
+    line-end style and the very last line end are free; with `any_case` the case of letters is, too.
     """
+    if any_case:
+        actual, expected = actual.casefold(), expected.casefold()
     # Editors add or drop the last line end; nobody means it.
     if exact:
         return _plain(actual) == _plain(expected)
@@ -51,7 +55,9 @@ def _tokens_match(actual: str, expected: str) -> bool:
 
 
 def _near(actual: float, expected: float) -> bool:
-    return math.isclose(actual, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    # Beyond the range of floats all numbers would be near.
+    is_near = math.isclose(actual, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    return is_near and math.isfinite(expected)
 
 
 def values_match(actual: Any, expected: Any) -> bool:

@@ -283,7 +283,7 @@ class CodeEnv(TextEnv[CodeState]):
             found = tuple(
                 Mismatch(state.turn, test.input, test.output, run.reported)
                 for run, test in zip(runs, tests, strict=True)
-                if not self._judge.matches(problem, run, test.output)
+                if not self._judge.matches(problem, run, test)
             )
             agreed = not found
             state = with_mismatches(state, found, self._history)

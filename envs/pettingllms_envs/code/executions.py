@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,27 @@ SHORT_LIMIT_S = 1.0
 """Time limit of a program that is known to be wrong: of each run after a failed golden test."""
 
 TOO_SLOW = (Status.TIMEOUT, Status.CPU_LIMIT)
+
+PRELUDE = "; ".join(
+    [
+        "import collections, functools, heapq, itertools, math, re, string, sys, typing",
+        *(f"from {name} import *" for name in ("typing", "collections", "itertools", "functools")),
+        *(f"from {name} import *" for name in ("heapq", "bisect", "math", "builtins")),
+    ]
+)
+"""What graders of function problems put before a program: starter code names `List`, say, and not
+the module that it is from."""
+_FUTURE = re.compile(r"^from __future__ import .*\n?", re.MULTILINE)
+_FILES = ("input.txt", "correct_output.txt", "solution_output.txt")
+# Files that exist in memory only, because there are no others in the sandbox.
+_CHECKING = f"""\
+import builtins, io, json, sys
+sys.argv = ["checker.py", *{_FILES}]
+_files, _open = dict(zip(sys.argv[1:], json.load(sys.stdin))), open
+def _open_file(name, *args, **options):
+    return io.StringIO(_files[name]) if str(name) in _files else _open(name, *args, **options)
+builtins.open = io.open = _open_file
+"""
 
 _OUTPUT_BYTES = 1 << 17
 _NO_VALUE = f"no value was returned that JSON can express within {MAX_JSON_DEPTH} levels"
@@ -52,6 +74,25 @@ class Execution(NamedTuple):
 
 
 NOT_RUN = Execution(Status.TIMEOUT, "", f"not run: {MAX_SLOW_RUNS} other inputs took too long")
+
+
+def checking(problem: CodeProblem) -> str:
+    """What runs a problem's checker on a JSON list of input, expected output and output."""
+    return _behind(_CHECKING, problem.checker)
+
+
+def _behind(prelude: str, program: str) -> str:
+    # Imports from the future come first, or not at all.
+    return "".join([*_FUTURE.findall(program), prelude, "\n", _FUTURE.sub("", program)])
+
+
+def is_positive(printed: str) -> bool:
+    """Whether a checker's last word is a number of 1 or more."""
+    words = printed.split()
+    try:
+        return bool(words) and float(words[-1]) >= 1
+    except ValueError:
+        return False
 
 
 def in_short_time(problem: CodeProblem) -> CodeProblem:
@@ -107,6 +148,7 @@ def _execute_portion(
         return [_checked(result, result.stdout) for result in results]
     arguments = [json_or_none(text) for text in inputs]
     usable = [args for args in arguments if isinstance(args, list)]
+    program = _behind(PRELUDE, program)
     calls = iter(sandbox.run_calls(program, function_name, usable, limits) if usable else ())
     runs: list[Execution] = []
     for args in arguments:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import sys
 import threading
 from collections import Counter, OrderedDict
@@ -23,11 +24,14 @@ from pettingllms_envs.code.executions import (
     NOT_RUN,
     TOO_SLOW,
     Execution,
+    checking,
     execute,
     in_short_time,
+    is_positive,
 )
 from pettingllms_envs.code.known_bad import BadProgram, find_bad_programs, thoughtless_tests
 from pettingllms_envs.datasets import CodeProblem, CodeTest
+from pettingllms_envs.datasets.loading import accepts_any_case
 
 T = TypeVar("T")
 
@@ -162,8 +166,9 @@ class Judge:
             SandboxError: The sandbox itself failed.
         """
         # Golden tests may be megabytes and are no model's text: Python keeps the hash of each.
-        parts = (program, problem.function_name, problem.time_limit_s, len(tests), hash(tests))
-        key = key_of("passes", *parts)
+        parts = (problem.function_name, problem.time_limit_s, problem.checker, len(tests))
+        any_case = accepts_any_case(problem.statement)
+        key = key_of("passes", program, *parts, any_case, hash(tests))
 
         def find() -> tuple[bool, ...]:
             verdicts = self._verdicts(problem, program, tests, MAX_SLOW_RUNS)
@@ -187,7 +192,7 @@ class Judge:
 
         def is_right(run: Execution) -> bool:
             # Called run by run, so that `execute` can shorten the limit after the first failure.
-            verdicts.append(self.matches(problem, run, tests[len(verdicts)].output))
+            verdicts.append(self.matches(problem, run, tests[len(verdicts)]))
             return verdicts[-1]
 
         # Output far longer than any expected one is wrong anyway; the bound keeps it small.
@@ -196,18 +201,37 @@ class Judge:
         self._execute(problem, program, inputs, is_right, max_slow, _OUTPUT_FACTOR * size)
         return verdicts
 
-    def matches(self, problem: CodeProblem, run: Execution, expected: str) -> bool:
-        """Whether a run ended well with the expected output."""
-        return run.is_ok and self.agrees(problem, run.output, expected)
+    def matches(self, problem: CodeProblem, run: Execution, test: CodeTest) -> bool:
+        """Whether a run ended well with a right output for a test."""
+        return run.is_ok and self.agrees(problem, run.output, test)
 
-    def agrees(self, problem: CodeProblem, actual: str, expected: str) -> bool:
-        """Whether an output is the expected one."""
+    def agrees(self, problem: CodeProblem, actual: str, test: CodeTest) -> bool:
+        """Whether an output is that of a test, or is right by the problem's own checker.
+
+        Raises:
+            SandboxError: The sandbox itself failed.
+        """
+        expected = test.output
         if problem.function_name is None:
-            return outputs_match(actual, expected, exact=self._exact)
+            any_case = accepts_any_case(problem.statement)
+            is_same = outputs_match(actual, expected, exact=self._exact, any_case=any_case)
+            return is_same or bool(problem.checker and self._is_checked(problem, actual, test))
         wanted = json_or_none(expected)
         if wanted is None:  # null, or no JSON at all, which nothing matches
             return actual.strip() == expected.strip() == "null"
         return values_match(json_or_none(actual), wanted)
+
+    def _is_checked(self, problem: CodeProblem, actual: str, test: CodeTest) -> bool:
+        # A checker is text of a data set: it runs where the programs run, and one that fails on an
+        # output has not found it right.
+        stdin = json.dumps([test.input, test.output, actual])
+        key = key_of("checked", problem.checker, stdin)
+
+        def find() -> bool:
+            run = self._execute(problem._replace(function_name=None), checking(problem), [stdin])[0]
+            return run.is_ok and is_positive(run.output)
+
+        return self._recalled(key, find)
 
     def bad_programs(self, problem: CodeProblem) -> tuple[BadProgram, ...]:
         """The known-bad programs of a problem, searched for once; see `find_bad_programs`.
@@ -246,7 +270,7 @@ class Judge:
             or (
                 not is_call
                 and input_extends(test.input, example.input)
-                and self.agrees(problem, test.output, example.output)
+                and self.agrees(problem, test.output, example)
             )
             for example in problem.public_tests
         )
@@ -269,7 +293,7 @@ class Judge:
             test
             for test in tests
             if (output := trusted[test.input]) is not None
-            and self.agrees(problem, test.output, output)
+            and self.agrees(problem, test.output, test._replace(output=output))
         )
 
     def exposes(self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]) -> bool:
@@ -284,7 +308,7 @@ class Judge:
         quick = in_short_time(problem)
         runs = self.run(quick, program, [test.input for test in tests])
         return any(
-            run.status not in TOO_SLOW and not self.matches(problem, run, test.output)
+            run.status not in TOO_SLOW and not self.matches(problem, run, test)
             for run, test in zip(runs, tests, strict=True)
         )
 

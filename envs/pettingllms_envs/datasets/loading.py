@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -133,7 +134,11 @@ def _converted(rows: Iterable[Row | RowError], schema: Schema) -> Loaded[CodePro
             # Ids decide the split: a second one could be in training and test at once.
             if problem.id in seen:
                 raise RowError("the id of an earlier row")
-            if isinstance(problem, CodeProblem) and accepts_several(problem.statement):
+            if (
+                isinstance(problem, CodeProblem)
+                and not problem.checker
+                and accepts_several(problem.statement)
+            ):
                 raise RowError(SEVERAL_ANSWERS)
         except RowError as error:
             skipped.setdefault(str(error), []).append(number)
@@ -263,26 +268,41 @@ _NOUN = (
 )
 _KIND = r"(?:valid|correct|possible|suitable|appropriate|acceptable|optimal|winning|such|right)"
 _PRINT = r"(?:print|output|return|report|write|give|display|submit|provide)"
-_MANY = r"(?:multiple|several|many|more than one|different|various|two or more)"
+_MANY = r"(?:multiple|several|many|more than one|different|various|two or more|not (?:\w+ )?unique)"
+_ANY = r"(?:any|either|one of|an arbitrary|whichever|whatever)"
+_BE = r"(?:is|are|will be|would be|may be|can be)"
+_IS_RIGHT = rf"\b{_BE} (?:also )?(?:accept|allowed|fine|considered|correct)"
 _PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        # If there are several answers, you can print any.
-        rf"\b{_MANY}\b.*\b{_PRINT}(?:ed)? (?:any|either)\b",
-        rf"\b{_PRINT}(?:ed)? any\b.*\bif (?:there )?.*\b{_MANY}\b",
-        rf"\b{_MANY}\b.*\bany (?:one )?(?:of them )?(?:is|are|will be|would be) ",
-        # Any of them is acceptable; any valid answer is accepted; he is satisfied by any of them.
+        # If there are several answers, you can print any; choose any of them.
+        rf"\b{_MANY}\b.*\b(?:{_PRINT}(?:ed)?|produce) {_ANY}\b",
+        rf"\b{_MANY}\b.*, (?:you (?:can|may) )?(?:find|choose|construct|take) {_ANY}\b",
+        rf"\b{_PRINT}(?:ed)? {_ANY}\b.*\bif (?:there )?.*\b{_MANY}\b",
+        rf"\b{_MANY}\b.*\bany (?:one )?(?:of them )?{_BE} |\bany of them (?:may|can) be {_PRINT}",
+        rf"\b{_MANY}\b.*(?:one of them (?:needs|has|is enough)|\ball of them {_IS_RIGHT})",
+        # Any of them is acceptable; any valid answer is accepted; any will do.
         r"\bany (?:one )?of (?:them|these|those|the \w+)\b.*\b(?:accept|allow|correct|fine|valid)",
-        rf"\bany (?:{_KIND} )*{_NOUN} (?:is|are|will be|would be) (?:also )?"
-        r"(?:accept|allowed|correct|fine|considered)",
+        rf"\b(?:any|multiple) (?:{_KIND} )*{_NOUN}\b.{{0,60}}{_IS_RIGHT}",
         r"\b(?:satisfied (?:with|by)|accept(?:s|ed)?|allowed|fine) any\b",
-        # Print any valid answer; output any of them; find any suitable array.
-        rf"(?<!not )(?<!cannot )(?<!n't )\b{_PRINT} any "
-        rf"(?:(?:one )?of (?:them|these|those)|(?:{_KIND} )+\w+)\b",
+        r"\bany (?:of them )?will do\b",
+        # You may output any; print any valid answer; output one such pair; find any suitable array.
+        rf"(?:^|\b(?:can|may|could|to) ){_PRINT} (?:any|an arbitrary)(?: {_NOUN})?(?=[.,;!]|$)",
+        rf"(?<!not )(?<!cannot )(?<!n't )\b{_PRINT} any (?:(?:one )?of (?:them|these|those)"
+        rf"|of the {_KIND}|(?:{_KIND} )+\w+)\b",
+        rf"\b{_PRINT} one (?:of them\b|of the {_KIND} |such )|(?:^|, )find one such ",
         rf"(?:^|, |\band )find any (?:of them|(?:{_KIND} )+{_NOUN})\b",
+        rf"\bnot matter which\b.*\b{_PRINT}|\bspecial (?:judge|checker)\b",
         # The numbers can be printed in any order.
-        rf"\b(?:{_PRINT}(?:ed|ing|s)?|outputted|listed)\b.*\bin (?:any|an arbitrary) order\b",
+        rf"\b(?:{_PRINT}(?:ed|ing|s)?|outputted|listed)\b.*\bin (?:any|(?:an )?arbitrary) order\b"
+        r"|\bany order (?:for|of) (?:the )?output",
     )
+)
+_ANY_CASE = re.compile(
+    r"\b(?:print|output|return|write|answer|letters?|characters?)\b[^.\n]{0,80}"
+    r"\b(?:in|with) (?:any|either|arbitrary) (?:letter |upper or lower )?(?:case|register)\b"
+    r"|\b(?:output|answer|verdict|checker|judge)\b[^.\n]{0,60}\bcase[- ]insensitive",
+    re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n\s*\n")
 _MAX_SENTENCE_CHARS = 400
@@ -291,8 +311,7 @@ _MAX_SENTENCE_CHARS = 400
 def accepts_several(statement: str) -> bool:
     """Whether a statement says that any of several outputs will do.
 
-    Found by a text search, which can be wrong either way: about one statement in seven of contest
-    problems matches, few of them for another reason.
+    Found by a text search, which can be wrong either way.
     """
     flat = " ".join(statement.replace("\n\n", ". ").split())
     return any(
@@ -300,3 +319,9 @@ def accepts_several(statement: str) -> bool:
         for sentence in _SENTENCE.split(flat)
         for pattern in _PATTERNS
     )
+
+
+@lru_cache(maxsize=1024)
+def accepts_any_case(statement: str) -> bool:
+    """Whether a statement says that letters of the output may be large or small."""
+    return _ANY_CASE.search(" ".join(statement.split())) is not None

@@ -39,6 +39,9 @@ class CodeProblem(NamedTuple):
     """Wall-clock seconds that one test may take."""
     difficulty: str = ""
     """The source's own word for it."""
+    checker: str = ""
+    """A Python program that judges outputs, where several are right. Its arguments name files with
+    the input, the expected output and the output; it prints 1 (or more) if that one is right."""
 
 
 class MathProblem(NamedTuple):

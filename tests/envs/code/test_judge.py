@@ -63,6 +63,63 @@ def test_every_test_of_a_program_runs_only_once(counting, double):
     assert sum(count for _, count in calls) == 4
 
 
+CHECKER = """
+from __future__ import annotations
+import sys
+from pathlib import Path
+given, wanted, answer = (open(path).read().split() for path in sys.argv[1:])
+first, second = map(int, answer)
+print(100 if first + second == int(given[0]) else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "is_right"),
+    [
+        ("print(1, int(input()) - 1)", True),
+        ("print(int(input()), 0)", True),
+        ("print(1, 1)", False),
+        ("print('?')", False),
+        ("print(1)", False),
+    ],
+)
+def test_a_checker_of_the_data_decides_where_several_outputs_are_right(judge, program, is_right):
+    problem = CodeProblem("sum", "Print any pair.", (CodeTest("7", "3 4"),), checker=CHECKER)
+    assert judge.passes(problem, program, problem.tests) == (is_right,)
+
+
+@pytest.mark.parametrize(
+    ("checker", "is_right"), [("1/0", False), ("print()", False), ("print('1')", True)]
+)
+def test_a_checker_that_fails_has_found_nothing_right(judge, checker, is_right):
+    problem = CodeProblem("any", "Print any.", (CodeTest("7", "3 4"),), checker=checker)
+    assert judge.passes(problem, "print(3, 4)", problem.tests) == (True,), "the expected output"
+    assert judge.passes(problem, "print(4, 3)", problem.tests) == (is_right,)
+
+
+def test_letters_may_have_any_case_where_the_statement_says_so(judge):
+    test, program = CodeTest("", "YES"), "print('yEs')"
+    for statement, is_right in (
+        ("Print YES. You can print each letter in any case.", True),
+        ("Print YES.", False),
+    ):
+        problem = CodeProblem("yes", statement, (test,))
+        assert judge.passes(problem, program, problem.tests) == (is_right,)
+
+
+def test_numbers_of_thousands_of_digits_are_printed_and_compared(judge):
+    problem = CodeProblem("power", "Print it.", (CodeTest("", str(10**2000) * 3 + "1"),))
+    program = "print((10**6003 - 1) // 9 * 0 + int('{}'))"
+    for number, is_right in ((problem.tests[0].output, True), (str(10**2000) * 3 + "2", False)):
+        assert judge.passes(problem, program.format(number), problem.tests) == (is_right,)
+
+
+@pytest.mark.parametrize("future", ["", "from __future__ import annotations\n"])
+def test_starter_code_needs_no_imports(judge, add, future):
+    lines = ["def add(a: List[int], b: Optional[int]) -> int:", "    return pow(a + b, 1)"]
+    assert judge.passes(add, future + "\n".join(lines), add.tests) == (True,) * 3
+
+
 MANY = CodeProblem(
     id="many",
     statement="Print the number.",
