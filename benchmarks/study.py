@@ -3,6 +3,7 @@
     python benchmarks/study.py selection     # learning rates of the exact layer, on own seeds
     python benchmarks/study.py exact         # half an hour
     python benchmarks/study.py tiny          # about 10 hours
+    python benchmarks/study.py abstract      # planning, mathematics, code; --task math: one
 
 Rows, ways and seeds are in `benchmarks/credit_study/rows.toml`. A layer's cells are computed one
 after another, in one thread. What differs from the commit must be committed first: every cell names
@@ -170,6 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("layer", choices=LAYERS)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the result files")
     parser.add_argument("--only", default="", help="cells whose key contains this text")
+    parser.add_argument("--task", default="", help="cells of one task of the layer abstract")
     parser.add_argument("--anew", action="store_true", help="drop the cells that are there")
     parser.add_argument("--recheck", type=int, default=0, metavar="N", help="known cells, again")
     options = parser.parse_args(arguments)
@@ -183,7 +185,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.layer == "exact":
         chosen = Study(paths["selection"], "selection", commit, begins_anew=False).cells
     cells = cells_of(read_table(), options.layer, chosen)
-    cells = [cell for cell in cells if options.only in cell.key]
+    part = f"abstract|{options.task}|" if options.task else ""
+    cells = [cell for cell in cells if options.only in cell.key and cell.key.startswith(part)]
     with tempfile.TemporaryDirectory(prefix="credit-study-") as shared:
         if options.recheck:
             return bool(recheck(study, cells, options.recheck, Path(shared)))

@@ -121,18 +121,39 @@ def tiny(table: Table) -> Iterator[Cell]:
         given = {"task": task, "reward": row["reward"], "limit_s": section["limit_s"]}
         for seed in row.get("seeds", table["seeds"]):
             for plays in row.get("plays", ()):
-                arguments = {**given, "seed": seed, "plays": plays}
+                arguments = {**given, **_way(table, levels, row, "at_grpo")}
+                arguments |= {"seed": seed, "plays": plays}
                 yield Cell(f"tiny|{row['name']}|{plays}|{seed}", "figure", arguments)
             # Rows of Figure 1 compare who is trained, and have one way.
             for way in () if "plays" in row else ways_of(section, row):
-                arguments = {
-                    **given,
-                    "seed": seed,
-                    "algorithm": table["ways"][way]["algorithm"],
-                    "num_levels": levels[row["reward"]][way],
-                    "bonus": row.get("bonus", ""),
-                }
+                arguments = {**given, **_way(table, levels, row, way)}
+                arguments |= {"seed": seed, "bonus": row.get("bonus", "")}
                 yield Cell(f"tiny|{row['name']}|{way}|{seed}", "training", arguments)
+
+
+def _way(table: Table, levels: Table, row: Table, way: str) -> dict[str, Any]:
+    number = levels[row["reward"]][way]
+    return {"algorithm": table["ways"][way]["algorithm"], "num_levels": number}
+
+
+def abstract(table: Table) -> Iterator[Cell]:
+    """The cells of the paper's abstract: who plays, and how it is trained; seed by seed."""
+    section = table["abstract"]
+    for name, task in section["tasks"].items():
+        for seed in section["seeds"]:
+            plays = {one: (one, section["way"]) for one in task["plays"]}
+            plays |= {f"team, {way}": ("team", way) for way in section["other_ways"]}
+            for label, (who, way) in plays.items():
+                arguments = {
+                    "plays": who,
+                    "task": {**task, "keys": {**section["keys"], **task["keys"]}},
+                    "algorithm": table["ways"][way]["algorithm"],
+                    "num_levels": task["num_levels"],
+                    "reward": "shaped",
+                    "seed": seed,
+                    "limit_s": section["limit_s"],
+                }
+                yield Cell(f"abstract|{name}|{label}|{seed}", "figure", arguments)
 
 
 def cells_of(table: Table, layer: str, chosen: Cells) -> Sequence[Cell]:
@@ -145,10 +166,10 @@ def cells_of(table: Table, layer: str, chosen: Cells) -> Sequence[Cell]:
     """
     if layer == "exact":
         return [*exact(table, chosen)]
-    return [*{"selection": selection, "tiny": tiny}[layer](table)]
+    return [*{"selection": selection, "tiny": tiny, "abstract": abstract}[layer](table)]
 
 
-LAYERS = ("selection", "exact", "tiny")
+LAYERS = ("selection", "exact", "tiny", "abstract")
 
 
 def compute(cell: Cell, shared: Path) -> dict[str, Any]:

@@ -311,20 +311,27 @@ def flags_of(
     }
 
 
-ALONE = {"planner": "single", "tool": "single-tool"}
-"""Role -> the team in which it plays alone."""
-
-
 def figure_cell(
-    plays: str, task: Mapping[str, Any], reward: str, seed: int, limit_s: int, shared: Path
+    plays: str,
+    task: Mapping[str, Any],
+    algorithm: Mapping[str, Any],
+    num_levels: int,
+    reward: str,
+    seed: int,
+    limit_s: int,
+    shared: Path,
 ) -> dict[str, Any]:
-    """Train by AT-GRPO until the task's sampled tokens are used up; evaluate on held-out levels.
+    """Train until the task's sampled tokens are used up; evaluate on held-out levels.
 
     Args:
-        plays: `"single"`: the planner alone, with a warm start of its own; `"team"`: both roles,
+        plays: `"single"`: one role alone, with a warm start of its own; `"team"`: both roles,
             with a policy each; `"shared"`: with one policy; `"apart"`: each role alone, from the
             team's warm start, with the task's tokens each.
-        task: Run file of the team, tokens, further keys.
+        task: Run file of the team, tokens, further keys. `alone`: role -> the team in which it
+            plays alone; the first one plays `"single"`. `demonstrators`: of roles that need others
+            there than in the team.
+        algorithm: The way: section of a run file.
+        num_levels: Levels of a train step.
         reward: Argument of the environment.
         seed: Of the run; the held-out levels are always the same.
         limit_s: Limit of the processor time of a training.
@@ -338,23 +345,39 @@ def figure_cell(
     Raises:
         RuntimeError: A run failed, or did not use up its tokens within the limit.
     """
-    algorithm = {"name": "at_grpo", "branch_choice": "greedy"}
-    flags = flags_of(task, algorithm, 48, reward, "", seed)
+    flags = flags_of(task, algorithm, num_levels, reward, "", seed)
     with tempfile.TemporaryDirectory(prefix="credit-study-") as name:
         folder = Path(name)
         if plays == "apart":
             return _apart(folder, task, flags, limit_s, shared)
-        path = ROOT / task["config"]
-        if plays == "single":
-            path = _alone(folder, task, "planner", {})
-        elif plays == "shared":
-            # A run file of its own: its vocabulary is that of both roles.
-            path = path.with_name(f"{path.stem}_shared.toml")
+        path = run_file(folder, task, plays)
         begun = begin_with(shared, [path], flags)
         found = trained(path, begun, folder / "run", task["tokens"], limit_s)
         if plays == "team":
             found |= _swapped(folder / "run")
     return found
+
+
+def run_file(folder: Path, task: Mapping[str, Any], plays: str) -> Path:
+    """The run file of one role alone, of the team, or of the team with one policy.
+
+    Args:
+        folder: In which it is written, if it is not there already.
+        task: See `figure_cell`.
+        plays: `"single"`, `"team"` or `"shared"`.
+    """
+    path = ROOT / task["config"]
+    if plays == "single":
+        return _alone(folder, task, next(iter(task["alone"])), {})
+    # Tiny models have one of its own: their vocabulary is that of both roles.
+    shared = path.with_name(f"{path.stem}_shared.toml")
+    if plays == "team" or shared.is_file():
+        return path if plays == "team" else shared
+    config = tomllib.loads(path.read_text(encoding="utf-8"))
+    config["roles"] = dict.fromkeys(config["roles"], "team")
+    path = folder / shared.name
+    path.write_text(tomli_w.dumps(config), encoding="utf-8")
+    return path
 
 
 def _swapped(directory: Path) -> dict[str, float]:
@@ -369,13 +392,13 @@ def _apart(
     team = warm_start(shared, [ROOT / task["config"]], flags)
     begun = weights_of(team)
     found: dict[str, Any] = {}
-    for role in ALONE:
+    for role in task["alone"]:
         path = _alone(folder, task, role, {"policies": {role: {"model": str(begun[role])}}})
         alone = {**flags, "warm_start.num_steps": 0}
         found[role] = trained(path, alone, folder / role, task["tokens"], limit_s)
     teams = {
-        "before": {role: f"hf:{begun[role]}" for role in ALONE},
-        "after": {role: f"run:{folder / role}?policy={role}" for role in ALONE},
+        "before": {role: f"hf:{begun[role]}" for role in task["alone"]},
+        "after": {role: f"run:{folder / role}?policy={role}" for role in task["alone"]},
     }
     return {**found, "joined": played(team, folder / "joined", teams)}
 
@@ -384,9 +407,11 @@ def _alone(folder: Path, task: Mapping[str, Any], role: str, changes: Mapping[st
     """Write the run file in which a role of the team plays alone; return its path."""
     config = tomllib.loads((ROOT / task["config"]).read_text(encoding="utf-8"))
     kwargs, warm_start = config["env"]["kwargs"], config["warm_start"]
-    kwargs["team"], kwargs["prompts"] = ALONE[role], {role: kwargs["prompts"][role]}
-    warm_start["demonstrators"] = {role: warm_start["demonstrators"][role]}
-    config["policies"] = {role: config["policies"][config["roles"][role]]}
+    kwargs["team"], kwargs["prompts"] = task["alone"][role], {role: kwargs["prompts"][role]}
+    shown = {**warm_start["demonstrators"], **task.get("demonstrators", {})}
+    warm_start["demonstrators"] = {role: shown[role]}
+    if "policies" in config:
+        config["policies"] = {role: config["policies"][config["roles"][role]]}
     config["roles"] = {role: role}
     path = folder / f"{role}.toml"
     path.write_text(tomli_w.dumps({**config, **changes}), encoding="utf-8")

@@ -108,6 +108,28 @@ def test_the_run_file_of_every_training_cell_loads():
             assert config.algorithm.name == given["algorithm"]["name"]
 
 
+def test_the_cells_of_the_abstract_have_run_files(tmp_path):
+    cells = [*rows.abstract(TABLE)]
+    assert len({cell.key for cell in cells}) == len(cells) == 5 * (5 + 5 + 4)
+    for cell in cells:
+        given = cell.arguments
+        if given["plays"] == "apart" or given["seed"] != 10:
+            continue
+        flags = trained.flags_of(
+            given["task"], given["algorithm"], given["num_levels"], given["reward"], "", 10
+        )
+        file = trained.run_file(tmp_path, given["task"], given["plays"])
+        config = load_config([file], trained.flag_lines(flags))
+        assert len(config.roles) == (1 if given["plays"] == "single" else 2)
+        assert len(config.models) == (2 if given["plays"] == "team" else 1)
+        assert set(config.warm_start.demonstrators) == set(config.roles)
+        assert config.algorithm.name == given["algorithm"]["name"]
+        assert config.num_threads == 1
+        assert (
+            given["task"]["tokens"] == TABLE["abstract"]["tasks"][cell.key.split("|")[1]]["tokens"]
+        )
+
+
 def test_a_working_tree_that_differs_from_its_commit_is_refused(tmp_path):
     def git(*words):
         identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")

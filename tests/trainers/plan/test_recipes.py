@@ -21,7 +21,7 @@ PAPER = recipe_path("paper/paper").parent
 TINY = [
     path
     for path in sorted(PAPER.parent.glob("*.toml"))
-    if path.stem not in ("plan_path_shared", "plan_path_smollm2")
+    if not path.stem.endswith(("_shared", "_smollm2"))
 ]
 TASKS = ("sokoban", "sudoku", "plan_path", "code", "math", "math_ensemble")
 MODELS = ("qwen3_1.7b", "qwen3_8b")
