@@ -120,20 +120,20 @@ def tiny(table: Table) -> Iterator[Cell]:
         task["keys"] = {**section["keys"], **task.get("keys", {})}
         given = {"task": task, "reward": row["reward"], "limit_s": section["limit_s"]}
         for seed in row.get("seeds", table["seeds"]):
-            for plays in row.get("plays", ()):
-                arguments = {**given, **_way(table, levels, row, "at_grpo")}
-                arguments |= {"seed": seed, "plays": plays}
-                yield Cell(f"tiny|{row['name']}|{plays}|{seed}", "figure", arguments)
             # Rows of Figure 1 compare who is trained, and have one way.
-            for way in () if "plays" in row else ways_of(section, row):
-                arguments = {**given, **_way(table, levels, row, way)}
-                arguments |= {"seed": seed, "bonus": row.get("bonus", "")}
-                yield Cell(f"tiny|{row['name']}|{way}|{seed}", "training", arguments)
-
-
-def _way(table: Table, levels: Table, row: Table, way: str) -> dict[str, Any]:
-    number = levels[row["reward"]][way]
-    return {"algorithm": table["ways"][way]["algorithm"], "num_levels": number}
+            plays = {one: (one, "at_grpo") for one in row.get("plays", ())}
+            for label, (who, way) in (
+                plays or {way: ("", way) for way in ways_of(section, row)}
+            ).items():
+                arguments = {
+                    **given,
+                    "plays": who,
+                    "seed": seed,
+                    "algorithm": table["ways"][way]["algorithm"],
+                    "num_levels": levels[row["reward"]][way],
+                    "bonus": row.get("bonus", ""),
+                }
+                yield Cell(f"tiny|{row['name']}|{label}|{seed}", "training", arguments)
 
 
 def abstract(table: Table) -> Iterator[Cell]:
@@ -150,10 +150,11 @@ def abstract(table: Table) -> Iterator[Cell]:
                     "algorithm": table["ways"][way]["algorithm"],
                     "num_levels": task["num_levels"],
                     "reward": "shaped",
+                    "bonus": "",
                     "seed": seed,
                     "limit_s": section["limit_s"],
                 }
-                yield Cell(f"abstract|{name}|{label}|{seed}", "figure", arguments)
+                yield Cell(f"abstract|{name}|{label}|{seed}", "training", arguments)
 
 
 def cells_of(table: Table, layer: str, chosen: Cells) -> Sequence[Cell]:
@@ -185,7 +186,6 @@ def compute(cell: Cell, shared: Path) -> dict[str, Any]:
     kinds = {
         **enumerated.KINDS,
         "training": partial(trained.training_cell, shared=shared),
-        "figure": partial(trained.figure_cell, shared=shared),
     }
     found = kinds[cell.kind](**cell.arguments)
     return json.loads(json.dumps(found))

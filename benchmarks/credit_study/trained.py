@@ -223,43 +223,6 @@ _MANY_STEPS = 100_000
 _RATE = 1e-3
 
 
-def training_cell(
-    task: Mapping[str, Any],
-    algorithm: Mapping[str, Any],
-    num_levels: int,
-    reward: str,
-    bonus: str,
-    seed: int,
-    limit_s: int,
-    shared: Path,
-) -> dict[str, Any]:
-    """Train until the task's sampled tokens are used up; return held-out success along the way.
-
-    Args:
-        task: Run file, tokens, rate, further keys; `every`: train steps between evaluations.
-        algorithm: The way: section of a run file.
-        num_levels: Levels of a train step.
-        reward: Argument of the environment.
-        bonus: A function of `distractors` that is paid beside it; "": none.
-        seed: Of the run; the held-out levels are always the same.
-        limit_s: Limit of processor time, seconds.
-        shared: Folder of the study's warm starts.
-
-    Returns:
-        `curve`: (sampled tokens, share of held-out levels solved by sampling, levels), the last one
-        after the task's tokens; `scripted`: shares of the scripted rules; `tokens`: all that were
-        sampled.
-
-    Raises:
-        RuntimeError: The run failed, or did not use up its tokens within the limit.
-    """
-    with tempfile.TemporaryDirectory(prefix="credit-study-") as folder:
-        flags = flags_of(task, algorithm, num_levels, reward, bonus, seed)
-        path = ROOT / task["config"]
-        begun = begin_with(shared, [path], flags)
-        return trained(path, begun, Path(folder) / "run", task["tokens"], limit_s)
-
-
 def trained(
     file: Path, flags: Mapping[str, Any], directory: Path, tokens: int, limit_s: int
 ) -> dict[str, Any]:
@@ -311,41 +274,45 @@ def flags_of(
     }
 
 
-def figure_cell(
+def training_cell(
     plays: str,
     task: Mapping[str, Any],
     algorithm: Mapping[str, Any],
     num_levels: int,
     reward: str,
+    bonus: str,
     seed: int,
     limit_s: int,
     shared: Path,
 ) -> dict[str, Any]:
-    """Train until the task's sampled tokens are used up; evaluate on held-out levels.
+    """Train until the task's sampled tokens are used up; return held-out success along the way.
 
     Args:
-        plays: `"single"`: one role alone, with a warm start of its own; `"team"`: both roles,
-            with a policy each; `"shared"`: with one policy; `"apart"`: each role alone, from the
-            team's warm start, with the task's tokens each.
-        task: Run file of the team, tokens, further keys. `alone`: role -> the team in which it
-            plays alone; the first one plays `"single"`. `demonstrators`: of roles that need others
-            there than in the team.
+        plays: `""`: the run file as it is; `"single"`: one role alone, with a warm start of its
+            own; `"team"`: both roles, with a policy each; `"shared"`: with one policy; `"apart"`:
+            each role alone, from the team's warm start, with the task's tokens each.
+        task: Run file, tokens, rate, further keys; `every`: train steps between evaluations.
+            `alone`: role -> the team in which it plays alone; the first one plays `"single"`.
+            `demonstrators`: of roles that need others there than in the team.
         algorithm: The way: section of a run file.
         num_levels: Levels of a train step.
         reward: Argument of the environment.
+        bonus: A function of `distractors` that is paid beside it; "": none.
         seed: Of the run; the held-out levels are always the same.
-        limit_s: Limit of the processor time of a training.
+        limit_s: Limit of the processor time of a training, seconds.
         shared: Folder of the study's warm starts.
 
     Returns:
-        As `training_cell`. A team of two policies has `swapped` besides: its success with policies
-        exchanged. `"apart"` has the same for each role instead, and `joined`: the success of both
-        as a team `after` training, and that of the same team `before`.
+        `curve`: (sampled tokens, share of held-out levels solved by sampling, levels), the last one
+        after the task's tokens; `scripted`: shares of the scripted rules; `tokens`: all that were
+        sampled. `"team"` has `swapped` besides: its success with policies exchanged. `"apart"` has
+        the same for each role instead, and `joined`: the success of both as a team `after`
+        training, and that of the same team `before`.
 
     Raises:
         RuntimeError: A run failed, or did not use up its tokens within the limit.
     """
-    flags = flags_of(task, algorithm, num_levels, reward, "", seed)
+    flags = flags_of(task, algorithm, num_levels, reward, bonus, seed)
     with tempfile.TemporaryDirectory(prefix="credit-study-") as name:
         folder = Path(name)
         if plays == "apart":
@@ -363,16 +330,16 @@ def run_file(folder: Path, task: Mapping[str, Any], plays: str) -> Path:
 
     Args:
         folder: In which it is written, if it is not there already.
-        task: See `figure_cell`.
-        plays: `"single"`, `"team"` or `"shared"`.
+        task: See `training_cell`.
+        plays: `""`, `"single"`, `"team"` or `"shared"`.
     """
     path = ROOT / task["config"]
     if plays == "single":
         return _alone(folder, task, next(iter(task["alone"])), {})
     # Tiny models have one of its own: their vocabulary is that of both roles.
     shared = path.with_name(f"{path.stem}_shared.toml")
-    if plays == "team" or shared.is_file():
-        return path if plays == "team" else shared
+    if plays != "shared" or shared.is_file():
+        return shared if plays == "shared" else path
     config = tomllib.loads(path.read_text(encoding="utf-8"))
     config["roles"] = dict.fromkeys(config["roles"], "team")
     path = folder / shared.name

@@ -97,37 +97,22 @@ def test_a_trial_learns_and_is_the_same_again():
     assert enumerated.trial_cell(**{**cell.arguments, "exact": small}) == found
 
 
-def test_the_run_file_of_every_training_cell_loads():
-    for key, cell in tiny_cells().items():
-        if cell.kind == "training" and key.endswith("|10"):
-            given = {k: v for k, v in cell.arguments.items() if k != "limit_s"}
-            files = [ROOT / given["task"]["config"]]
-            config = load_config(files, trained.flag_lines(trained.flags_of(**given)))
-            assert config.seed == 10
-            assert bool(config.rewards) == bool(given["bonus"])
-            assert config.algorithm.name == given["algorithm"]["name"]
-
-
-def test_the_cells_of_the_abstract_have_run_files(tmp_path):
+def test_the_run_file_of_every_training_cell_loads(tmp_path):
     cells = [*rows.abstract(TABLE)]
     assert len({cell.key for cell in cells}) == len(cells) == 5 * (5 + 5 + 4)
-    for cell in cells:
-        given = cell.arguments
-        if given["plays"] == "apart" or given["seed"] != 10:
+    for cell in (*rows.tiny(TABLE), *cells):
+        given = {k: v for k, v in cell.arguments.items() if k != "limit_s"}
+        plays = given.pop("plays")
+        if plays == "apart" or given["seed"] != 10:
             continue
-        flags = trained.flags_of(
-            given["task"], given["algorithm"], given["num_levels"], given["reward"], "", 10
-        )
-        file = trained.run_file(tmp_path, given["task"], given["plays"])
-        config = load_config([file], trained.flag_lines(flags))
-        assert len(config.roles) == (1 if given["plays"] == "single" else 2)
-        assert len(config.models) == (2 if given["plays"] == "team" else 1)
-        assert set(config.warm_start.demonstrators) == set(config.roles)
+        file = trained.run_file(tmp_path, given["task"], plays)
+        config = load_config([file], trained.flag_lines(trained.flags_of(**given)))
+        assert config.seed == 10
+        assert bool(config.rewards) == bool(given["bonus"])
         assert config.algorithm.name == given["algorithm"]["name"]
-        assert config.num_threads == 1
-        assert (
-            given["task"]["tokens"] == TABLE["abstract"]["tasks"][cell.key.split("|")[1]]["tokens"]
-        )
+        assert len(config.roles) == (1 if plays == "single" else 2)
+        assert len(config.models) == (1 if plays in ("single", "shared") else 2)
+        assert set(config.warm_start.demonstrators) == set(config.roles)
 
 
 def test_a_working_tree_that_differs_from_its_commit_is_refused(tmp_path):
@@ -210,9 +195,9 @@ def test_training_cells_stop_at_equal_tokens(tmp_path):
 
 @pytest.mark.nightly
 def test_figure_cells_train_roles_together_and_apart(tmp_path):
-    found = trained.figure_cell(**small("tiny|figure|team|10"), shared=tmp_path)
+    found = trained.training_cell(**small("tiny|figure|team|10"), shared=tmp_path)
     assert 0 <= found["swapped"] <= 1
-    apart = trained.figure_cell(**small("tiny|figure|apart|10"), shared=tmp_path)
+    apart = trained.training_cell(**small("tiny|figure|apart|10"), shared=tmp_path)
     for role in ("tool", "planner"):
         assert apart[role]["curve"][-1][0] >= 200
     assert set(apart["joined"]) == {"before", "after"}
@@ -221,7 +206,7 @@ def test_figure_cells_train_roles_together_and_apart(tmp_path):
 def run_of(**changes):
     """Return files and flags of the run of a cell, or of one like it."""
     given = small("tiny|plan_path_hard, outcome|lockstep|10", num_levels=2) | changes
-    del given["limit_s"]
+    del given["limit_s"], given["plays"]
     return [ROOT / given["task"]["config"]], trained.flags_of(**given)
 
 
