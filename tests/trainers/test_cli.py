@@ -235,6 +235,15 @@ def test_a_run_says_that_it_learns_nothing_and_stops_if_it_is_to(run, tmp_path):
     assert re.search(cause, warning)
 
 
+@pytest.mark.parametrize(("num_steps", "expected"), [(2, 0), (3, 1)])
+def test_a_run_that_never_updates_a_policy_fails(run, num_steps, expected):
+    flags = ("--rollout.max-completion-tokens=1", "--warm-start.num-steps=0")
+    code, out, _ = run(*flags, "--env.kwargs.reward=outcome", num_steps=num_steps)
+    assert code == expected
+    told = "nothing was learnt: no train step has updated a policy\n"
+    assert out.endswith(told) == bool(expected)
+
+
 def test_a_role_without_a_policy(small_run_file, tmp_path, capsys):
     path = small_run_file()
     text = path.read_text().replace('\ntool = "t"', '\ntester = "t"')

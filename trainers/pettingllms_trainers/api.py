@@ -88,7 +88,7 @@ def train(
     else:
         code = work()
     # Not a value: a script that goes on with half a run should have to ask for that.
-    if code:
+    if code > 1:
         raise KeyboardInterrupt(f"stopped; continue with resume=True ({config.output_dir})")
     return Run(config.output_dir, trust=True)  # what it names was typed, or trusted
 

@@ -523,13 +523,28 @@ class Recorder:
     def finish(self, pool: PolicyPool, final_variants: Mapping[str, Any]) -> dict[str, Any]:
         """Write policies, report and learning curve; return the report."""
         evaluations = read_lines(self._files.evaluations, "step", "variants")
-        report = build_report(evaluations, final_variants) | {"warnings": self.warnings()}
+        report = build_report(evaluations, final_variants) | {
+            "num_optimizer_steps": self._num_optimizer_steps(),
+            "warnings": self.warnings(),
+        }
         self.policies(pool)
         write_whole(self._files.report, json.dumps(report, indent=2) + "\n")
         title = ", ".join(short_name(env.id) for env in self._config.env)
         # Last: it imports matplotlib, and all that cannot be made again is written by now.
         learning_curve(evaluations, title).savefig(self._files.curve, dpi=150)
         return report
+
+
+    def _num_optimizer_steps(self) -> int:
+        """Of all policies in the whole run, the steps before it was resumed included."""
+        return int(
+            sum(
+                value
+                for line in read_lines(self._files.metrics)
+                for name, value in line.items()
+                if name.startswith("update/") and name.endswith("/num_optimizer_steps")
+            )
+        )
 
 
 class SilentRecorder(Recorder):
