@@ -534,7 +534,6 @@ class Recorder:
         learning_curve(evaluations, title).savefig(self._files.curve, dpi=150)
         return report
 
-
     def _num_optimizer_steps(self) -> int:
         """Of all policies in the whole run, the steps before it was resumed included."""
         return int(
