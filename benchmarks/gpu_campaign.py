@@ -173,7 +173,7 @@ def do_part(results: Results, jobs: list[Job], deadline: float, run: Run) -> int
             try:
                 found = run(job, left_s if job.fills_part else job.expected_s)
                 is_left = job.fills_part and not found["is_complete"]
-                # A part of a run that goes on is no attempt.
+                # A part of a run that goes on is not an attempt.
                 attempt["num_attempts"] -= is_left
                 found |= {"status": "left" if is_left else "done"}
             except (OSError, RuntimeError, ValueError, subprocess.TimeoutExpired) as error:

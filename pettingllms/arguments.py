@@ -1,7 +1,7 @@
 """Checks of arguments: every unusable value raises a clear error.
 
 Each check raises `InvalidArgument` when the value cannot be used, also for values of a wrong kind:
-`True` is no number, and `6.0` is no integer. NumPy's numbers are numbers; checks of numbers
+`True` is not a number, and `6.0` is not an integer. NumPy's numbers are numbers; checks of numbers
 return the Python number, so that what is computed from it cannot overflow and is JSON data.
 """
 

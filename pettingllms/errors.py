@@ -22,7 +22,7 @@ PettingLLMsError
 │
 ├── PolicyFailure (RuntimeError)          pettingllms.policies: no answer was received
 │   └── PolicyUnavailable                 and no later one can (wrong key, no such model or server)
-├── RunFolderError (ValueError)           pettingllms.evaluation: a folder is no run
+├── RunFolderError (ValueError)           pettingllms.evaluation: a folder is not a run
 └── EvaluationStopped (RuntimeError)      pettingllms.evaluation: too many episodes failed
 ```
 """

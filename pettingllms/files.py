@@ -30,7 +30,7 @@ PARTIAL = ".partial"
 """Suffix of what is being written; a crash may leave such names behind."""
 LOCK = ".lock"
 """Name of the file by which a process holds a folder; see `owned`."""
-# A lock that is removed at this moment is no refusal: another attempt finds the folder free.
+# A lock that is removed at this moment is not a refusal: another attempt finds the folder free.
 _PATIENCE_S = 0.5
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 _logger = logging.getLogger(__name__)

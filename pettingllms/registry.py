@@ -105,7 +105,7 @@ def spec(id: Name) -> EnvSpec:
         UnknownEnvironment: If nothing of that id is installed; suggests the nearest id.
         EnvironmentNotLoadable: If the id is announced in a way that cannot be used, for example by
             two packages.
-        InvalidArgument: If the id is no text, or an ill-formed source.
+        InvalidArgument: If the id is not a text, or an ill-formed source.
     """
     if isinstance(id, FoundName):
         would = "import and run code from that place"

@@ -3,7 +3,7 @@
 Environments and workflows that no package announces are named by their place:
 
 ```
-sokoban_v0                  an installed environment: its id, which is no source
+sokoban_v0                  an installed environment: its id, which is not a source
 package.module:Class        of an installed module, or of one in the working directory
 game.py:Class               of a file; relative paths begin in the working directory
 game.py                     the only environment that the file defines
@@ -158,7 +158,7 @@ class EnvSpec:
         factory = load_source(self.entry_point, what, is_installed=bool(self.package))
         if not callable(factory):
             raise EnvironmentNotLoadable(
-                f"{what} cannot be loaded: {factory!r} is no class or function; a workflow is "
+                f"{what} cannot be loaded: {factory!r} is not a class or function; a workflow is "
                 "named workflow:module:name"
             )
         return factory

@@ -429,7 +429,7 @@ def test_a_run_folder_names_neither_code_nor_servers(place, capsys, door, key):
     ],
 )
 def test_what_is_typed_or_trusted_springs_the_trap(place, arguments):
-    assert pettingllms(arguments(place)) == 2, "it is no environment"
+    assert pettingllms(arguments(place)) == 2, "it is not an environment"
     assert place.sprung.exists()
 
 
@@ -483,7 +483,7 @@ LOADERS = {
     "envs/pettingllms_envs/math/tasks.py": "modules of reasoning-gym",
     "envs/pettingllms_envs/datasets/loading.py": "two libraries that it names itself",
 }
-"""Modules in which a name that is no literal becomes code, and whose name it is."""
+"""Modules in which a name that is not a literal becomes code, and whose name it is."""
 IMPORTING = ("import_module", "spec_from_file_location", "run_path", "run_module", "EntryPoint")
 RUNNING = ("exec", "eval", "compile", "__import__")
 

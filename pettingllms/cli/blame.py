@@ -215,8 +215,8 @@ def open_source(source: str, values: Mapping[str, Any]) -> Source:
 
     Raises:
         UsageError: If options do not fit the source.
-        RunFolderError: If a folder is no run, or is damaged.
-        TranscriptError: If a file is no transcript.
+        RunFolderError: If a folder is not a run, or is damaged.
+        TranscriptError: If a file is not a transcript.
         UnknownEnvironment: If it is none of them.
     """
     path = Path(source)

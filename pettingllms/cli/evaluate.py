@@ -179,7 +179,7 @@ def _chosen(
     context: click.Context, values: Mapping[str, Any], name: str, of_run: Mapping[str, int]
 ) -> int:
     """The value of a flag, or that of the training run where the flag is not given."""
-    # A default is no wish: only what was typed overrides the run.
+    # A default is not a wish: only what was typed overrides the run.
     is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     return values[name] if is_given else of_run.get(name, values[name])
 

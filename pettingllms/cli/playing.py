@@ -53,7 +53,7 @@ def _played(
     folder: RunFolder, settings: PolicySettings, max_failures: int, command: str, write: Write
 ) -> Report:
     progress = Progress(folder.plan.num_episodes)
-    # What stops a run is no error of the command: all that was played is kept and reported.
+    # What stops a run is not an error of the command: all that was played is kept and reported.
     status, reason = 0, None
     try:
         with progress_bar(progress) as on_progress:
@@ -108,7 +108,7 @@ def _say(text: str, style: str = "") -> None:
     stderr().print(text, style=style, markup=False, highlight=False)
 
 
-# Where standard error is no terminal, such as in the log of a job.
+# Where standard error is not a terminal, such as in the log of a job.
 SECONDS_BETWEEN_LINES = 30.0
 
 Show = Callable[[Progress], None]

@@ -154,7 +154,7 @@ def view_command(
     folder of recorded episodes. Of several runs, or a folder of runs, a page that compares them is
     written too: curves over each other, and what differs in their configurations.
     """
-    # A folder that is no run itself stands for the runs in it.
+    # A folder that is not a run itself stands for the runs in it.
     paths = [path for run in runs for path in (runs_below(run) or [run])]
     if is_live:
         return _serve(paths, port, replays, is_opened=is_opened)

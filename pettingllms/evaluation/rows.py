@@ -47,7 +47,7 @@ def rows_of(path: str | Path, view: str = "rollouts", *, trust: bool = False) ->
     Raises:
         UntrustedName: If the folder names a source, and is not trusted.
         InvalidArgument: If there is no such view.
-        RunFolderError: If the folder is no run, or a line is damaged.
+        RunFolderError: If the folder is not a run, or a line is damaged.
         ReplayDivergence: If an episode does not come out as recorded.
     """
     if view not in VIEWS:

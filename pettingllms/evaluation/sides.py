@@ -93,7 +93,7 @@ def open_side(name: str) -> Side:
             run (greedy unless named; the last evaluation, or that after train step STEP).
 
     Raises:
-        RunFolderError: If it is no run, or is damaged.
+        RunFolderError: If it is not a run, or is damaged.
         InvalidArgument: If it has no such variant or step, or nothing was played.
     """
     path, variant, step = name_parts(name)

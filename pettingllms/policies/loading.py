@@ -77,7 +77,7 @@ def stays_here(name: str) -> bool:
     if kind == "openai":
         return False
     # Options follow a question mark, the first or the last one, as a kind has it.
-    # A folder on this machine cannot send anything out; a name that is no folder may be fetched.
+    # A folder on this machine cannot send anything out; a name that is not a folder may be fetched.
     folders = {argument.partition("?")[0], argument.rpartition("?")[0] or argument}
     return kind not in installed(POLICIES).usable or all(map(os.path.isdir, folders))
 

@@ -42,7 +42,7 @@ class Sandbox:
 
     Args:
         isolation: "auto" takes the strongest tier that this machine offers; a tier's name demands
-            it. "unsafe" is no jail and needs PETTINGLLMS_ALLOW_UNSAFE_SANDBOX=1 as well.
+            it. "unsafe" is not a jail and needs PETTINGLLMS_ALLOW_UNSAFE_SANDBOX=1 as well.
         flavour: "lean" has the standard library; "science" also numpy, mpmath and sympy;
             "math_verify" the library of that name with sympy.
         workers: Programs that run at the same time, in [1, 1024]; None: one per processor,

@@ -92,7 +92,7 @@ class Servers:
         """What the pool's servers say about themselves, and what they do not cover."""
         pool = self.pool()
         is_jail = self._tier in JAILS
-        not_covered = list(NOT_COVERED) if is_jail else ["everything: it is no jail"]
+        not_covered = list(NOT_COVERED) if is_jail else ["everything: it is not a jail"]
         if is_jail and not pool.facts["hides_files"]:
             not_covered.append(FILES_NOT_HIDDEN)
         if is_jail and not processors.is_seen():

@@ -1,4 +1,4 @@
-"""The tier that is no jail: a plain process with resource limits, for machines without one."""
+"""The tier that is not a jail: a plain process with resource limits, for machines without one."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class UnsafePool:
     def __init__(self, workers: int) -> None:
         if os.environ.get(SWITCH) != "1":
             raise SandboxError(
-                f"isolation='unsafe' is no jail and is refused unless {SWITCH}=1 is set. A program "
-                "could then read and delete your files, use the network, and outlive its run."
+                f"isolation='unsafe' is not a jail and is refused unless {SWITCH}=1 is set. A "
+                "program could then read and delete your files, use the network, and outlive its "
+                "run."
             )
         warnings.warn(
             "isolation='unsafe': model-written code can read and write your files, reach the "

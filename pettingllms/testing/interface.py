@@ -62,7 +62,7 @@ def check_parallel(subject: Subject) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
-    """Silence PettingZoo's tests: they warn that texts are no numbers, and print."""
+    """Silence PettingZoo's tests: they warn that texts are not numbers, and print."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore", UserWarning)
         yield

@@ -39,13 +39,13 @@ class LiveServer:
         max_replays: As for `write_view`.
 
     Raises:
-        ViewerError: A path is no run, or the port is taken.
+        ViewerError: A path is not a run, or the port is taken.
     """
 
     def __init__(self, runs: Sequence[Path], *, port: int = 0, max_replays: int = 200) -> None:
         pages = _pages(runs, max_replays)
         for page in pages.values():
-            page.latest()  # what is no run is refused before anything is served
+            page.latest()  # what is not a run is refused before anything is served
         try:
             self._server = ThreadingHTTPServer((HOST, port), partial(_PageHandler, pages))
         except OSError as error:

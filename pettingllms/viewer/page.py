@@ -98,7 +98,7 @@ def write_view(run: str | Path, target: str | Path, *, max_replays: int = 200) -
             prompts do not show, and where siblings led; at least 0.
 
     Raises:
-        ViewerError: The path is no run, or the page cannot be written.
+        ViewerError: The path is not a run, or the page cannot be written.
     """
     opened, path = open_run(Path(run)), Path(target)
     num_episodes = _written(path, partial(fill_view, run=opened, max_replays=max_replays))
@@ -109,7 +109,7 @@ def write_overview(runs: Sequence[Path], target: str | Path) -> ViewSummary:
     """Write one HTML page that compares several runs and links to the page `view.html` of each.
 
     Raises:
-        ViewerError: A path is no run, or the page cannot be written.
+        ViewerError: A path is not a run, or the page cannot be written.
     """
     path = Path(target)
     # Bytes: a folder's name need not be text, nor free of what means something in an address.

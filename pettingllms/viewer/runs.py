@@ -48,16 +48,16 @@ def open_run(path: Path) -> OpenedRun:
     elif path.is_file() and _is_transcript(path):
         return _transcripts(path, [path])
     raise ViewerError(
-        f"{path} is no run: there is neither config.toml (of pettingllms-train), nor run.json (of "
-        "pettingllms eval), nor blame.json (of pettingllms blame), nor a transcript (*.jsonl of "
-        "RecordTranscripts). Name the folder that one of them wrote."
+        f"{path} is not a run: there is neither config.toml (of pettingllms-train), nor run.json "
+        "(of pettingllms eval), nor blame.json (of pettingllms blame), nor a transcript (*.jsonl "
+        "of RecordTranscripts). Name the folder that one of them wrote."
         if path.exists()
         else f"{path} does not exist. Name the folder of a run."
     )
 
 
 def runs_below(path: Path) -> list[Path]:
-    """The folders of training runs and evaluations in a folder that is no run itself."""
+    """The folders of training runs and evaluations in a folder that is not a run itself."""
     if not path.is_dir() or _is_run(path):
         return []
     return [folder for folder in sorted(path.iterdir()) if folder.is_dir() and _is_run(folder)]
@@ -329,7 +329,7 @@ def damaged(path: Path, what: str, error: Exception) -> ViewerError:
 
 
 class ViewerError(PettingLLMsError, ValueError):
-    """A path is no run, a run has nothing to show, or the page cannot be written."""
+    """A path is not a run, a run has nothing to show, or the page cannot be written."""
 
 
 _COLUMNS = (

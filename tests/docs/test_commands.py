@@ -61,6 +61,6 @@ def check_training(words):
         load_config(recipes or ["recipe:plan_path"], [one for one in flags if one != "--help"])
     except ConfigError as error:
         told = str(error)
-    # A part alone is no run, and a placeholder no file: what is not known fails in any case.
+    # A part alone is not a run, and a placeholder no file: what is not known fails in any case.
     is_whole = files and recipes == files and "/" not in recipes[0]
     assert not (told if is_whole else re.search("unknown key|no recipe|to no flag", told)), told

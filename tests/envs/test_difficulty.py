@@ -103,7 +103,7 @@ def test_simple_policies_solve_no_more_of_harder_levels(env_id, num_levels):
 
 @pytest.mark.parametrize("env_id", GAMES)
 def test_the_fixed_program_solves_what_a_program_for_all_levels_can(env_id):
-    """It is no straw man: it solves every level whose rules are not drawn."""
+    """It is not a straw man: it solves every level whose rules are not drawn."""
     for level in ("easy", "hard", "expert"):
         env = pettingllms.make(env_id, difficulty=level, checks=False)
         assert solved(env, lambda _: program_action, range(2)) == 2

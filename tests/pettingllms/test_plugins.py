@@ -79,7 +79,7 @@ def test_an_id_that_two_packages_announce_is_refused_with_both_named(install):
         ("stranger_e:Walk", "raise RuntimeError('on strike')", "RuntimeError: on strike"),
         ("stranger_e:Walk", "class :", "SyntaxError"),
         ("stranger_e:Missing", STRANGER, "AttributeError"),
-        ("stranger_e:NUMBER", STRANGER, "3 is no class or function"),
+        ("stranger_e:NUMBER", STRANGER, "3 is not a class or function"),
         ("stranger_e:dictionary", STRANGER, "returned a dict"),
         ("stranger_e", STRANGER, "module:attribute"),
     ],

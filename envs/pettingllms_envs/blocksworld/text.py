@@ -159,7 +159,7 @@ def _move(item: Item) -> str | ParseError:
         if len(block) == len(onto) == 1 and block in BLOCKS and onto in BLOCKS + TABLE:
             return block + onto
     shown = one_line(str(item), 40)
-    return ParseError(f"{shown} is no move [block, block] or [block, table]")
+    return ParseError(f"{shown} is not a move [block, block] or [block, table]")
 
 
 def _made(block: str, onto: str) -> str:

@@ -108,7 +108,7 @@ class DiningEnv(TextEnv[DiningState]):
 
     The rules, the turn, which philosopher the reader is and how much the reader has to eat; of
     everybody in sight the meals eaten, the fork held, the choice of the turn before and the latest
-    message. `prompt_fields` lists the placeholders of prompts; those of an own need are private.
+    message. `prompt_fields` lists the placeholders of prompts; those of the need are private.
 
     ## Action
 

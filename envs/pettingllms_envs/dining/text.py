@@ -357,11 +357,11 @@ def _is_turn_of(seat: int, turn: int, seats: int) -> bool:
 def talk(
     table: Table, turn: int, eaten: Sequence[int], seat: int, heard: Mapping[int, str]
 ) -> tuple[str, str]:
-    """Choice and message of a philosopher who says the own need and waits for the others'.
+    """Choice and message of a philosopher who states their need and waits for the others'.
 
     Once all have said theirs, all know the same table and follow the same shortest schedule. Who
     does not hear from everybody plays alternate after the first words. Of the table's `hunger` only
-    the own one is read; `heard` has the latest message of everybody in sight, oneself included.
+    their own one is read; `heard` has the latest message of everybody in sight, oneself included.
     """
     # Only the agreed words are read: what else was said could be about another turn.
     said = {other: _NEED.fullmatch(text) for other, text in heard.items()}

@@ -142,8 +142,8 @@ class FireworksEnv(TextEnv[FireworksState]):
     ## Task
 
     Cards have a colour and a rank; each colour's stack is built from rank 1 upwards. Players hold
-    their cards so that only the others see them: one learns about the own cards from hints, which
-    are limited. The task is solved when the stacks have as many cards as the target asks for.
+    their cards so that only the others see them, and learn about their own from hints, which are
+    limited. The task is solved when the stacks have as many cards as the target asks for.
 
     Every deal is certified: there is a sequence of actions that reaches the target within the turns
     of an episode, the one that the oracle plays. The oracle sees all hands and the deck, so that
@@ -156,9 +156,9 @@ class FireworksEnv(TextEnv[FireworksState]):
     ## Observation
 
     The rules, stacks, discards, hints and fuses left, the hands of the others, what everybody may
-    know of the own hand, and what was done since the reader's last turn. The own cards and the
-    deck are in no prompt: prompts are made of a state without them. `prompt_fields` lists the
-    placeholders of prompts.
+    know of the reader's hand, and what was done since the reader's last turn. The reader's cards
+    and the deck are in no prompt: prompts are made of a state without them. `prompt_fields` lists
+    the placeholders of prompts.
 
     ## Action
 
@@ -282,7 +282,7 @@ class FireworksEnv(TextEnv[FireworksState]):
         return generate(rng, self._request)
 
     def _fields(self, state: FireworksState, agent: str, turn: int) -> Mapping[str, object]:
-        # Prompts are made of what the reader sees: no placeholder can tell of the own hand.
+        # Prompts are made of what the reader sees: no placeholder can tell of the hidden hand.
         view = hidden_from(state, seat_of(agent))
         return PromptFields(self._placeholders, view, agent, turn)
 

@@ -242,7 +242,7 @@ def generate(rng: random.Random, request: Request) -> FireworksState:
     while attempts < ATTEMPTS:
         rng.shuffle(deck)
         start = deal(request.rules, tuple(deck))
-        # Cheap, and before the game is played: deals of other splits are no attempts.
+        # Cheap, and before the game is played: deals of other splits are not attempts.
         if request.split is not None and split_of(dealt_form(start)) != request.split:
             continue
         attempts += 1

@@ -162,9 +162,9 @@ def _unknown(rules: Rules, card: Card) -> Held:
 
 
 def hidden_from(state: FireworksState, player: int) -> FireworksState:
-    """What a player sees: the own cards are `HIDDEN`, and there is no deck."""
+    """What a player sees: the player's own cards are `HIDDEN`, and there is no deck."""
     hands = list(state.hands)
-    # What hints have told of the own cards stays: that is all that a player knows of them.
+    # What hints have told of these cards stays: that is all that a player knows of them.
     hands[player] = tuple(held._replace(card=HIDDEN) for held in hands[player])
     return state._replace(deck=(), hands=tuple(hands))
 
@@ -279,7 +279,7 @@ def _passed_on(state: FireworksState, event: Event) -> FireworksState:
         last_turns = players
     return state._replace(
         player=(state.player + 1) % players,
-        # Only what a player can have missed: the actions since the own last turn.
+        # Only what a player can have missed: the actions since their last turn.
         events=(*state.events, event)[1 - players :],
         last_turns=last_turns,
     )

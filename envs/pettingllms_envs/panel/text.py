@@ -91,7 +91,7 @@ def read_expert(
             return Statement(stated[1] or request, int(stated[2]))
         shown = one_line(said, 40) or "an empty text"
         linked = " or x = y + 7" * has_links
-        return ParseError(f"{shown} is no statement such as x = 7{linked}")
+        return ParseError(f"{shown} is not a statement such as x = 7{linked}")
 
     return read_phrase(text, fits, needs_mark=is_marked)
 

@@ -103,10 +103,10 @@ def parse_level(text: str) -> Level:
     """Read a level, strictly.
 
     Raises:
-        LevelFormatError: If kinds of pieces or their lines are ill-formed, it is no square of 4 to
-            16 rows, a row does not hold exactly one piece, no piece is fixed, no solution has the
-            fixed pieces, or more than can be listed have them, or the board is solved. Names line
-            and column.
+        LevelFormatError: If kinds of pieces or their lines are ill-formed, it is not a square of 4
+            to 16 rows, a row does not hold exactly one piece, no piece is fixed, no solution has
+            the fixed pieces, or more than can be listed have them, or the board is solved. Names
+            line and column.
     """
     lines = text.split("\n")
     heads = {at: line for at, line in enumerate(lines) if " " in line.strip()}
@@ -179,7 +179,7 @@ def _move(item: Item) -> Move | ParseError:
     numbers = [one for one in item if isinstance(one, str) and _NUMBER.fullmatch(one)]
     if isinstance(item, list) and len(item) == len(numbers) == 2:
         return Move(int(numbers[0]), int(numbers[1]))
-    return ParseError(f"{one_line(str(item), 40)} is no move [row, column]")
+    return ParseError(f"{one_line(str(item), 40)} is not a move [row, column]")
 
 
 def _made(row: str, col: str) -> Move:

@@ -341,7 +341,7 @@ class RelayEnv(TextEnv[RelayState]):
     def _done(
         self, before: RelayState, after: RelayState, local: float, **facts: int
     ) -> Transition:
-        # Compared as a whole: a board that is nearly right is no success, however much it paid.
+        # Compared as a whole: a board that is nearly right is not a success, however much it paid.
         is_built = after.board == after.level.target
         team = potential(after) - potential(before) + SUCCESS * is_built
         info = {

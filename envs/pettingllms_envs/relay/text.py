@@ -103,7 +103,9 @@ def _fills_in(said: str, level: Level, is_marked: bool) -> tuple[Fill, ...] | Pa
         found = _FILL.match(said, at)
         if found is None or len(fills) == MAX_FILLS:
             shown = one_line(said[at:], 40)
-            return ParseError(f"{shown} is no rectangle such as Q b3 d5, or more than {MAX_FILLS}")
+            return ParseError(
+                f"{shown} is not a rectangle such as Q b3 d5, or more than {MAX_FILLS}"
+            )
         fill = _fill(symbols.get(found[1]), found.groups()[1:], len(level.target))
         if fill is None:
             return ParseError(f"{one_line(found[0], 40)} is not on the board, or no letter of it")

@@ -217,7 +217,7 @@ def _answer_in(said: str, task: SearchTask) -> str | ParseError:
     query = _query_in(said)
     if isinstance(query, ParseError) or can_be_answer(query, task):
         return query
-    return ParseError(f"{one_line(said, 40)} is no name of the documents; say only the answer")
+    return ParseError(f"{one_line(said, 40)} is not a name of the documents; say only the answer")
 
 
 def _drawn(hops: int) -> dict[str, Any]:

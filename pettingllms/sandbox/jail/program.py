@@ -184,5 +184,5 @@ def execute(code: CodeType, *, calls_function: bool) -> NoReturn:
     if not _has_threads():
         # Open files of the program are flushed when they go; daemon threads would miss their names.
         main.__dict__.clear()
-    _flush()  # a stream class of the program's own may miss its globals now; that is no failure
+    _flush()  # a stream class of the program's own may miss its globals now; that is not a failure
     _exit(status)

@@ -87,7 +87,7 @@ def test_writing_and_clearing_pays_nothing():
 
 
 def test_given_values_cannot_be_overwritten():
-    """A valid grid that ignores the clues is no solution (the paper's code accepts it)."""
+    """A valid grid that ignores the clues is not a solution (the paper's code accepts it)."""
     env = SudokuEnv(team="single", split=None)
     for seed in range(20):
         env.reset(seed=seed)

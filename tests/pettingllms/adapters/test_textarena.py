@@ -50,7 +50,7 @@ def test_a_game_is_played_and_paid(make_game):
     assert env.rewards == {"player_0": 1.0, "player_1": -1.0}
     assert all(env.terminations.values())
     assert env.infos["player_0"]["reason"] == "Player 0 has won!"
-    assert not env.infos["player_0"]["success"], "a game with a loser is no success"
+    assert not env.infos["player_0"]["success"], "a game with a loser is not a success"
 
 
 def test_the_same_player_tries_again_after_an_illegal_move(make_game):

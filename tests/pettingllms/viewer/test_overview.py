@@ -104,7 +104,7 @@ def test_command_writes_every_page(two, capsys):
 
 def test_what_is_no_run_is_refused(two, capsys):
     (two / "third").mkdir()
-    with pytest.raises(ViewerError, match="is no run"):
+    with pytest.raises(ViewerError, match="is not a run"):
         write_overview([two / "third"], two / "runs.html")
     assert [path.name for path in runs_below(two)] == ["first", "second"]
     assert runs_below(two / "first") == []

@@ -235,9 +235,9 @@ def test_what_is_no_run_is_refused(tmp_path, recorded, evaluation):
 
     refused(tmp_path / "nothing", "does not exist")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "is no run: there is neither config.toml")
+    refused(tmp_path / "empty", "is not a run: there is neither config.toml")
     (tmp_path / "text.jsonl").write_text("hello\n")
-    refused(tmp_path / "text.jsonl", "is no run")
+    refused(tmp_path / "text.jsonl", "is not a run")
     (tmp_path / "empty" / "config.toml").write_text("[env")
     refused(tmp_path / "empty", "config.toml cannot be read as the configuration")
     (tmp_path / "empty" / "config.toml").write_text("[env]\n")

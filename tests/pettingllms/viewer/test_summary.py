@@ -20,7 +20,7 @@ def run(training, write):
     bad = write.candidate("down", -0.5, -0.7)
     good = write.candidate("up", 0.5, 0.9)
     best = write.candidate("left", 1.0, 1.3, success=True)
-    broken = write.candidate("??", -0.1, -0.7, parse_error="17 is no move, '??' neither")
+    broken = write.candidate("??", -0.1, -0.7, parse_error="17 is not a move, '??' neither")
     longest = write.candidate("?" * 9, -0.1, -0.7, parse_error="cut", finish_reason="length")
     untrained = write.candidate("down", -0.5)
     solved = {"success": True, "returns": {"tool_0": 1.0}}
@@ -118,7 +118,7 @@ def test_failures_with_causes_counts_and_places(summary):
     names = ("held-out, after warm start", "in training", "held-out, after training")
     assert tuple(table["columns"]) == names
     rows = {(row["of"], row["cause"]): row for row in table["rows"]}
-    alike = rows["tool", "unreadable: N is no move, '…' neither"]
+    alike = rows["tool", "unreadable: N is not a move, '…' neither"]
     assert (alike["counts"], alike["totals"]) == ([0, 4, 0], [9, 11, 1])
     assert alike["place"] == [3, 0, 0]
     limit = rows["tool", "truncated at the token limit"]

@@ -7,7 +7,7 @@ A micro-batch holds its tokens once as model input (packed or as padded rows) an
 
 The logits of a token predict the next one. So a target's logits are those of the token before it.
 For the first target of every completion that is the prompt's last token, which is why packing may
-compute a prompt once; and the last token of a completion is no input.
+compute a prompt once; and the last token of a completion is not an input.
 
 Legend: N input tokens, M target tokens, R rows, L row length.
 """
@@ -63,7 +63,7 @@ class PackedTokens:
     """All prompts one after the other, then all completions; no padding.
 
     A completion sees its prompt and itself; its positions continue from the end of its prompt. The
-    last token of a completion predicts nothing that was sampled, so it is no input.
+    last token of a completion predicts nothing that was sampled, so it is not an input.
     """
 
     token_ids: Tensor
@@ -264,7 +264,7 @@ class WeightedGroup:
     def num_tokens(self, is_packed: bool) -> int:
         """The number of input tokens."""
         num_prompts = 1 if is_packed else len(self.group.completions)
-        # The last token of a completion predicts nothing that was sampled: it is no input.
+        # The last token of a completion predicts nothing that was sampled: it is not an input.
         own = sum(len(completion.token_ids) - 1 for completion in self.group.completions)
         return num_prompts * len(self.group.prompt_ids) + own
 

@@ -89,7 +89,7 @@ def _table(report: Mapping[str, Any], between: str) -> Table:
         f"(manifest {report['manifest']}), 95 % Wilson intervals",
         title_justify="left",
     )
-    # The first evaluation may be lost; then a later one is no state before training.
+    # The first evaluation may be lost; then a later one is not a state before training.
     first = report["before"]["step"]
     columns = {
         f"after train step {first}" if first else "before training": "before",

@@ -219,7 +219,7 @@ def run_python(*arguments, fails=False, **variables):
 
 
 def figures(directory):
-    """Return what a run has measured and is no timing, by step and name."""
+    """Return what a run has measured and is not a timing, by step and name."""
     return {
         (line["step"], name): value
         for line in read_lines(directory / "metrics.jsonl")
