@@ -91,7 +91,8 @@ Examples:
 @options.max_failures_option("Replays of an episode", BlameSettings().max_failures)
 @options.path("--out", help="Where blame.json and view.html go.  [default: runs/blame-ID-TIME]")
 @options.format_option("result is", "json")
-def blame_command(source: str, **values: Any) -> int:
+@click.pass_context
+def blame_command(context: click.Context, source: str, **values: Any) -> int:
     """Say which answer of which role lost an episode, by playing on from every answer.
 
     SOURCE is a run (an evaluation or a training run, of which recorded episodes that failed are
@@ -101,6 +102,8 @@ def blame_command(source: str, **values: Any) -> int:
     special_functions()  # raises now, not at the end of a long run
     settings = options.policy_settings(values)
     found = open_source(source, values)
+    if not Path(source).is_dir() or is_training_run(source):
+        options.refuse_given(context, source, "level", "sample", "variant")
     env: TextEnv[Any] = make(found.team.env_id, checks=False, **found.team.env_kwargs)
     roles = roles_of(env)
     team = _with_options(found.team, roles, values)

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from pettingllms.cli import options
 from pettingllms.cli.console import print_result, stderr
@@ -179,17 +178,11 @@ def _chosen(
     context: click.Context, values: Mapping[str, Any], name: str, of_run: Mapping[str, int]
 ) -> int:
     """The value of a flag, or that of the training run where the flag is not given."""
-    # A default is not a wish: only what was typed overrides the run.
-    is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    return values[name] if is_given else of_run.get(name, values[name])
+    return values[name] if options.given(context, name) else of_run.get(name, values[name])
 
 
 def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
-    given = [
-        option
-        for name, option in _PLAN_OPTIONS.items()
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
+    given = [option for name, option in _PLAN_OPTIONS.items() if options.given(context, name)]
     if values["env_id"] is not None:
         given.insert(0, "ID")
     if given:

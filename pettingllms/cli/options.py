@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from pettingllms.errors import InvalidArgument, suggestion
@@ -32,6 +33,21 @@ _SAMPLING = tuple(field.name for field in fields(Sampling))
 def repeated(*names: str, metavar: str, help: str) -> Callable[[Command], Command]:
     """An option that may be given several times."""
     return click.option(*names, multiple=True, metavar=metavar, help=help)
+
+
+def given(context: click.Context, name: str) -> bool:
+    """Whether an option was typed: a default is not a wish."""
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def refuse_given(context: click.Context, what: str, *names: str) -> None:
+    """Refuse options that do not apply.
+
+    Raises:
+        UsageError: One of them was typed.
+    """
+    if found := [f"--{name}" for name in names if given(context, name)]:
+        raise click.UsageError(f"{what} has no {', '.join(found)}; leave it out")
 
 
 def number(

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.panel import Panel
 
 from pettingllms.cli.console import stderr, stdout
-from pettingllms.cli.options import flag, trust_option
+from pettingllms.cli.options import flag, refuse_given, trust_option
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import MAIN
@@ -26,16 +26,20 @@ from pettingllms.viewer import LiveServer, ViewSummary, runs_below, write_overvi
 
 @click.command("replay")
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, path_type=Path))
-@click.option("--level", type=int, help="Of a run: level.  [default: the first recorded]")
 @click.option(
-    "--step", type=int, help="Of a training run: train step.  [default: the first recorded]"
+    "--level",
+    type=int,
+    help="Of a run: level.  [default: of a training run the first that failed, else 0]",
 )
+@click.option("--step", type=int, help="Of a training run: train step.  [default: the newest]")
 @click.option("--sample", type=int, default=0, show_default=True, help="Of an evaluation: play.")
 @click.option("--variant", default=MAIN, show_default=True, help="Of an evaluation: line-up.")
 @flag("--prompts", help="Show what the agents read, too.")
 @flag("--quiet", help="Verify only.")
 @trust_option
+@click.pass_context
 def replay_command(
+    context: click.Context,
     path: Path,
     level: int | None,
     step: int | None,
@@ -51,13 +55,16 @@ def replay_command(
     followed path of a recorded rollout tree is played. Ends with 1 if the replay diverges.
     """
     if is_training_run(path):
+        refuse_given(context, "a training run", "sample", "variant")
         transcript = replay_rollout(TrainingRun.open(path, trust=trust), step, level)
     else:
-        transcript = (
-            _episode(RunFolder.open(path, trust=trust), (variant, level or 0, sample))
-            if path.is_dir()
-            else Transcript.load(path, trust=trust)
-        )
+        if path.is_dir():
+            refuse_given(context, "an evaluation", "step")
+            key = (variant, level or 0, sample)
+            transcript = _episode(RunFolder.open(path, trust=trust), key)
+        else:
+            refuse_given(context, "a transcript", "level", "step", "sample", "variant")
+            transcript = Transcript.load(path, trust=trust)
         # Before anything is shown: a recording that diverges is not to be believed.
         transcript.replay()
     console = stdout()

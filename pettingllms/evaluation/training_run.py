@@ -243,8 +243,9 @@ def replay_rollout(run: TrainingRun, step: int | None, episode: int | None) -> T
 
     Args:
         run: The run.
-        step: Train step; None for the first one of which such a tree is recorded.
-        episode: Number of the tree within its train step; None for the first one recorded.
+        step: Train step; None: any.
+        episode: Number of the tree within its train step; None: any. Of several trees that fit the
+            first in the order of `failed_rollouts` counts, failed ones before others.
 
     Returns:
         The episode as it was played again.
@@ -255,19 +256,27 @@ def replay_rollout(run: TrainingRun, step: int | None, episode: int | None) -> T
         ReplayDivergence: If the game does not come out as recorded.
     """
     lines = _lines(run)
-    found = [key for key in lines if step in (None, key[0]) and episode in (None, key[1])]
+    found = [
+        line
+        for line in lines
+        if step in (None, line["step"]) and episode in (None, line["episode"])
+    ]
     if not found:
-        known = ", ".join(f"{a}:{b}" for a, b in lines) or "none (logging.rollouts_every)"
+        recorded = dict.fromkeys(f"{line['step']}:{line['episode']}" for line in lines)
+        known = ", ".join(recorded) or "none (logging.rollouts_every)"
         wanted = ", ".join(
             f"{name} {'any' if value is None else value}"
             for name, value in (("step", step), ("level", episode))
         )
         raise InvalidArgument("rollout", wanted, f"recorded STEP:LEVEL: {known}")
-    return _checked(run, lines[min(found)])
+    return _checked(run, min(found, key=lambda line: not _has_failed(line)))
 
 
 def failed_rollouts(run: TrainingRun) -> Iterator[tuple[str, Transcript]]:
     """Yield name and transcript of the trees whose followed path was played and did not succeed.
+
+    The newest come first, since they were played by the policies as they are; of one train step
+    held-out episodes, which are played without exploration, come before those of training.
 
     Args:
         run: The run; of one of several environments, the trees of that one.
@@ -276,16 +285,26 @@ def failed_rollouts(run: TrainingRun) -> Iterator[tuple[str, Transcript]]:
         RunFolderError: If a line is damaged.
         ReplayDivergence: If a game does not come out as recorded.
     """
-    for (step, episode), line in sorted(_lines(run).items()):
-        is_of_run = _environment(run, line) == run.env_id
-        if is_of_run and line.get("outcome") and not line["outcome"]["success"]:
-            yield f"step {step}, level {episode}", _checked(run, line)
+    for line in _lines(run):
+        if _environment(run, line) == run.env_id and _has_failed(line):
+            held_out = "held out, " if line["set"] == "held_out" else ""
+            yield f"{held_out}step {line['step']}, level {line['episode']}", _checked(run, line)
 
 
-def _lines(run: TrainingRun) -> dict[tuple[int, int], dict[str, Any]]:
-    """(train step, episode) -> tree of the trees that were trained on."""
+def _has_failed(line: Mapping[str, Any]) -> bool:
+    outcome = line.get("outcome")
+    return bool(outcome) and not outcome["success"]
+
+
+def _lines(run: TrainingRun) -> list[dict[str, Any]]:
+    """The recorded trees in the order of `failed_rollouts`."""
     trees = read_lines(run.path / "rollouts.jsonl", "step", "episode", "set")
-    return {(line["step"], line["episode"]): line for line in trees if line["set"] == "training"}
+
+    def place(line: Mapping[str, Any]) -> tuple[int, bool, int]:
+        return -line["step"], line["set"] == "training", line["episode"]
+
+    # A run that was resumed may have written a tree twice: the later one counts.
+    return sorted({place(line): line for line in trees}.values(), key=place)
 
 
 def _checked(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:

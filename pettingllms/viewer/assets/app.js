@@ -119,7 +119,7 @@ class App {
   async refresh(isFiltered) {
     const { state, store } = this;
     if (isFiltered || !this.drawn.has("list")) this.filter();
-    if (state.e === null) state.e = this.positions[0] ?? null;
+    if (state.e === null) state.e = firstShown(store.index, this.positions, state.sort);
     else if (!this.positions.includes(state.e)) Object.assign(state, { e: this.positions[0] ?? null, n: 0, k: null, c: null });
     document.body.dataset.view = state.view;
     document.body.dataset.tab = state.tab;

@@ -45,6 +45,19 @@ function selected(store, state, found) {
   return positions;
 }
 
+// The position that is shown first: of a training run the newest episode, held-out before training,
+// failed before solved, since the first steps show policies that are no longer there.
+function firstShown({ labels, keys, endings }, positions, sort) {
+  const steps = keys[labels.indexOf("step")];
+  if (!steps || sort !== "order") return positions[0] ?? null;
+  const rank = (i) => [steps[i], keys[0][i] === "held_out", endings[i] !== "solved", -i].map(Number);
+  const isBefore = (one, other) => {
+    const at = one.findIndex((value, place) => value !== other[place]);
+    return at >= 0 && one[at] > other[at];
+  };
+  return positions.reduce((best, i) => best === null || isBefore(rank(i), rank(best)) ? i : best, null);
+}
+
 class EpisodeList {
   constructor(store, onOpen) {
     this.store = store;

@@ -44,6 +44,8 @@ def three(training, write):
 def test_shows_tree_rewards_branch_board_and_prompt(browser, page, three):
     browser.open(page(three), "#tab=episodes")
     assert browser.count("#list .row") == 3
+    assert browser.js("location.hash").endswith("e=2"), "the newest that failed"
+    browser.open(page(three), "#tab=episodes&e=0")
     assert browser.count(".tree .dot") == 3 + 2 + 3
     assert browser.count(".tree .dot.taken") == 3
     assert browser.count(".tree .edge") == 2 + 3
@@ -220,7 +222,7 @@ def test_filters_by_hand(browser, page, three):
     )
     browser.until("document.querySelectorAll('.row').length === 2")
     assert browser.text("#count") == "2 of 3 episodes"
-    assert browser.js("location.hash") == "#tab=episodes&e=1&ending=unsolved"
+    assert browser.js("location.hash") == "#tab=episodes&e=2&ending=unsolved"
     browser.press("x")
     browser.until("document.querySelectorAll('.row').length === 3")
     browser.js("document.querySelector('[name=find]').focus()")
@@ -235,7 +237,7 @@ def test_a_role_filter_shows_the_decisions_of_the_role(browser, page, three):
 
 
 def test_keyboard(browser, page, three):
-    browser.open(page(three), "#tab=episodes")
+    browser.open(page(three), "#tab=episodes&e=0")
 
     def place():
         return browser.js(
