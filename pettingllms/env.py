@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import html
+import inspect
 import pickle
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Self, cast
+from typing import Any, ClassVar, Generic, Self, TypedDict, cast
 
 from pettingzoo import AECEnv
 
@@ -201,6 +203,34 @@ MAX_TURNS = 1_000_000
 _BEGUN = "\n\nA right answer begins as follows. Write all of it.\n{}"
 
 
+class ShellArguments(TypedDict, total=False):
+    """The arguments that every environment takes and hands on to `TextEnv`."""
+
+    alpha: float
+    reward: str
+    observation_mode: str
+    prompts: Mapping[str, Any] | None
+    render_mode: str | None
+
+
+def spelled_out(constructor: Callable[..., None], bases: Sequence[type]) -> inspect.Signature:
+    """The signature of a constructor, with the arguments of `**shell: Unpack[ShellArguments]`.
+
+    Their defaults are those of the nearest of the bases that takes them by name. The annotation is
+    a text, as in all modules that import `annotations` from `__future__`.
+    """
+    _, *own = inspect.signature(constructor).parameters.values()
+    kind = re.fullmatch(r"Unpack\[(\w+)\]", str(own[-1].annotation)) if own else None
+    if kind is None:
+        return inspect.Signature(own)
+    names = constructor.__globals__[kind[1]].__optional_keys__ - {one.name for one in own}
+    known: dict[str, inspect.Parameter] = {}
+    for base in bases:
+        found = inspect.signature(base.__init__).parameters
+        known |= {name: found[name] for name in found if name in names - known.keys()}
+    return inspect.Signature([*own[:-1], *known.values()])
+
+
 class TextEnv(BranchingEnv[StateT], Generic[StateT]):
     """A turn-based text game of a team of agents, in the PettingZoo AEC API.
 
@@ -255,6 +285,12 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
     """Share of a level's solution after which episodes begin, in [0, 1); see `pettingllms.make`."""
     solves_in_one_turn: ClassVar[bool] = False
     """Whether later turns of a solution only repeat its first one, as of an answer to confirm."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Spell out shared arguments for all who ask for the signature of the class."""
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__signature__ = spelled_out(cls.__init__, cls.__mro__[1:])
 
     def __init__(
         self,

@@ -1,7 +1,11 @@
-"""What pages say alike is added, and what a docstring says itself stays."""
+"""What pages say alike is added, what a docstring says itself stays; so it is with signatures."""
 
-from typing import ClassVar
+from __future__ import annotations
 
+import inspect
+from typing import ClassVar, Unpack
+
+from pettingllms.env import ShellArguments, TextEnv
 from pettingllms.pages import ITEM, SECTIONS, page, sections_of
 
 
@@ -55,3 +59,30 @@ def test_a_page_is_completed_and_says_nothing_twice():
     assert 'scripted_action(agent, "oracle", rng)' in found["Example"]
     assert found["Version history"].strip() == "- v0: first version."
     assert found["Source"].strip() == "Ours."
+
+
+class Common(ShellArguments, total=False):
+    depth: int
+
+
+class Shared(TextEnv):
+    def __init__(self, *, depth: int = 2, alpha: float = 0.5, **shell: Unpack[ShellArguments]):
+        pass
+
+
+class Handing(Shared):
+    def __init__(self, *, size: int, **shell: Unpack[Common]):
+        pass
+
+
+class Own(Handing):
+    def __init__(self, *, size: int = 3):
+        pass
+
+
+def test_arguments_that_are_handed_on_are_in_the_signature_of_the_class():
+    found = {name: p.default for name, p in inspect.signature(Handing).parameters.items()}
+    assert list(found)[:3] == ["size", "depth", "alpha"]
+    assert found.keys() == Common.__optional_keys__ | {"size"}
+    assert (found["depth"], found["alpha"], found["reward"]) == (2, 0.5, "shaped")
+    assert list(inspect.signature(Own).parameters) == ["size"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_choice, check_flag, check_kind, check_whole
 from pettingllms.difficulty import Difficulty
-from pettingllms.env import TextEnv
+from pettingllms.env import ShellArguments, TextEnv
 from pettingllms.pages import page
 from pettingllms.parsing import lines_of
 from pettingllms.prompts import PromptTemplate, resolve_prompts
@@ -173,11 +173,7 @@ class CodeEnv(TextEnv[CodeState]):
         max_turns: int = 4,
         history: int = 4,
         sandbox: Sandbox | None = None,
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **shell: Unpack[ShellArguments],
     ) -> None:
         check_choice("team", team, TEAMS)
         check_whole("tests_per_turn", tests_per_turn, 1, MAX_TESTS_PER_TURN)
@@ -187,14 +183,11 @@ class CodeEnv(TextEnv[CodeState]):
         stages = TEAMS[team]
         templates = team_prompts(is_alone=team == "single")
         roles = {role_of(agent): templates[role_of(agent)] for agent in stages[0]}
+        shell["prompts"] = resolve_prompts(roles, shell.get("prompts"), FIELDS)
         super().__init__(
             stages=stages,
             max_turns=max_turns,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            prompts=resolve_prompts(roles, prompts, FIELDS),
-            render_mode=render_mode,
+            **shell,
         )
         self._problems = problem_table(source, split, schema, labels, max_tests)
         self._is_alone = team == "single"

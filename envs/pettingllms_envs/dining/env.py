@@ -5,18 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
-from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.pages import page
 from pettingllms.prompts import (
     PromptFields,
     PromptTemplate,
     meanings,
-    resolve_prompts,
 )
 from pettingllms.types import ParseError, Transition, to_jsonable
 from pettingllms_envs.dining.rules import (
@@ -215,29 +214,21 @@ class DiningEnv(TextEnv[DiningState]):
         sight: int = MAX_SIGHT,
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **shell: Unpack[ShellArguments],
     ) -> None:
         max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
         self._request = Request(philosophers, meals, min_turns, max_turns, sight, split).checked()
         super().__init__(
             stages=[[f"philosopher_{seat}" for seat in range(self._request.philosophers)]],
             max_turns=max_turns,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            prompts=resolve_prompts(self.default_prompts, prompts, self.prompt_fields),
-            render_mode=render_mode,
+            **shell,
         )
         self._costs, self._price = costs(max_turns, 1), -_MESSAGE / max_turns
         # Prompts say how far words go, since passing them on is part of the task.
         near = f"those who sit up to {sight} places away read it"
         listeners = "everybody reads it" if sight >= philosophers // 2 else near
         # Prompts say what counts: an agent cannot mind a cost that it has never read.
-        costs_text = _costs_text(self._costs, self._price, reward)
+        costs_text = _costs_text(self._costs, self._price, self.reward)
         limits = (philosophers, meals, max_turns, MAX_MESSAGE, listeners, costs_text)
         shown = dict(zip(LIMITS, limits, strict=True))
         # Of the argument, and not of the state: what is out of sight is not in any placeholder.

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
-from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
 from pettingllms.pages import page
 from pettingllms.prompts import (
     PromptField,
     PromptFields,
     PromptTemplate,
     meanings,
-    resolve_prompts,
 )
 from pettingllms.types import ParseError, Transition, to_jsonable
 from pettingllms_envs.fireworks.policies import Request, action_of, canonical_form, generate
@@ -251,11 +250,7 @@ class FireworksEnv(TextEnv[FireworksState]):
         target: int = 5,
         max_turns: int = 8,
         split: str | None = "train",
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **shell: Unpack[ShellArguments],
     ) -> None:
         max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
         given = Rules(players, colours, ranks, hand, hints, fuses, target)
@@ -264,14 +259,12 @@ class FireworksEnv(TextEnv[FireworksState]):
         super().__init__(
             stages=[[f"player_{seat}"] for seat in range(rules.players)],
             max_turns=max_turns,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            prompts=resolve_prompts(self.default_prompts, prompts, self.prompt_fields),
-            render_mode=render_mode,
+            **shell,
         )
         self._costs = costs(max_turns, 1)
-        costs_text = fault_text(self._costs, "an impossible action", "a target reached", reward)
+        costs_text = fault_text(
+            self._costs, "an impossible action", "a target reached", self.reward
+        )
         shown = {**rules._asdict(), "colours": colours_text(rules)}
         shown |= {"max_turns": max_turns, "costs": costs_text}
         self._placeholders = _FIELDS | constant_fields(_LIMITS, shown)

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 from pettingllms.arguments import check_kind, check_whole
 from pettingllms.difficulty import Difficulty
-from pettingllms.env import TextEnv
+from pettingllms.env import ShellArguments, TextEnv
 from pettingllms.errors import InvalidArgument, SandboxError
 from pettingllms.parsing import lines_of, one_line
+from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox
 from pettingllms.types import ParseError, role_of, to_jsonable
 from pettingllms_envs.datasets import MathProblem
@@ -19,7 +20,7 @@ from pettingllms_envs.math.notation import MAX_ANSWER_CHARS, last_printed
 from pettingllms_envs.math.problems import BUILTIN, checked_range, problem_source
 from pettingllms_envs.math.rules import Attempt, Equivalent, MathState
 from pettingllms_envs.math.scripted import WORKED, worked_answer
-from pettingllms_envs.math.tasks import same_text, tasks_of
+from pettingllms_envs.math.tasks import is_task, same_text, tasks_of
 from pettingllms_envs.math.text import (
     FIELDS,
     Solution,
@@ -28,6 +29,7 @@ from pettingllms_envs.math.text import (
     fields,
     read_boxed,
     read_program,
+    task_prompts,
 )
 from pettingllms_envs.math.verifier import Outcome, Verdict, Verifier, default_verifier
 
@@ -41,11 +43,25 @@ TOOL_LIMITS = Limits(wall_s=10.0, cpu_s=8.0, output_bytes=1 << 16)
 """What a tool's program may use."""
 
 
+class AnswerArguments(ShellArguments, total=False):
+    """The arguments that both environments take and hand on to `AnswerEnv`."""
+
+    source: str | Path | Sequence[MathProblem]
+    split: str | None
+    schema: str | None
+    difficulty_range: tuple[int, int]
+    families: Sequence[str] | None
+    history: int
+    sandbox: Sandbox | None
+    verifier: Verifier | None
+
+
 class AnswerEnv(TextEnv[MathState]):
     """Base of the environments in which agents answer a mathematical question.
 
     Args:
         stages: As in `TextEnv`.
+        templates: Role -> prompt for questions that are no tasks.
         max_turns: Turns of an episode.
         source: Where the problems come from; see `problem_source`.
         split: Split of the source.
@@ -77,21 +93,25 @@ class AnswerEnv(TextEnv[MathState]):
         self,
         *,
         stages: Sequence[Sequence[str]],
+        templates: Mapping[str, PromptTemplate],
         max_turns: int,
-        source: str | Path | Sequence[MathProblem],
-        split: str | None,
-        schema: str | None,
-        difficulty_range: tuple[int, int],
-        families: Sequence[str] | None,
-        history: int,
-        sandbox: Sandbox | None,
-        verifier: Verifier | None,
+        source: str | Path | Sequence[MathProblem] = "builtin",
+        split: str | None = "train",
+        schema: str | None = None,
+        difficulty_range: tuple[int, int] = (1, 5),
+        families: Sequence[str] | None = None,
+        history: int = 3,
+        sandbox: Sandbox | None = None,
+        verifier: Verifier | None = None,
+        prompts: Mapping[str, Any] | None = None,
         **shell: Any,
     ) -> None:
         check_whole("history", history, 1)
         check_kind("sandbox", sandbox, Sandbox | None, "None or a pettingllms.sandbox.Sandbox")
         check_kind("verifier", verifier, Verifier | None, "None or a Verifier")
-        super().__init__(stages=stages, max_turns=max_turns, **shell)
+        shown = task_prompts(templates) if is_task(source) else templates
+        prompts = resolve_prompts(shown, prompts, self.prompt_fields)
+        super().__init__(stages=stages, max_turns=max_turns, prompts=prompts, **shell)
         bounds = checked_range(difficulty_range)
         self._tasks = tasks_of(source, split, bounds)
         # Tasks have scorers of their own: they need no verifier, and not its library.

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_whole
 from pettingllms.errors import InvalidArgument
 from pettingllms.pages import page
-from pettingllms.prompts import PromptTemplate, resolve_prompts
-from pettingllms.sandbox import Sandbox
+from pettingllms.prompts import PromptTemplate
 from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs import datasets
-from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.math.base import AnswerEnv
+from pettingllms_envs.math.base import AnswerArguments, AnswerEnv
 from pettingllms_envs.math.rules import (
     MathState,
     handed_in,
@@ -26,9 +23,7 @@ from pettingllms_envs.math.rules import (
     with_attempt,
 )
 from pettingllms_envs.math.scripted import formula_of, write_answer, write_program
-from pettingllms_envs.math.tasks import is_task
-from pettingllms_envs.math.text import Solution, ensemble_prompts, task_prompts
-from pettingllms_envs.math.verifier import Verifier
+from pettingllms_envs.math.text import Solution, ensemble_prompts
 
 JUDGE = "judge_0"
 MAX_CANDIDATES = 64
@@ -141,20 +136,8 @@ class MathEnsembleEnv(AnswerEnv):
         *,
         reasoners: int = 3,
         tools: int = 2,
-        source: str | Path | Sequence[MathProblem] = "builtin",
-        split: str | None = "train",
-        schema: str | None = None,
-        difficulty_range: tuple[int, int] = (1, 5),
-        families: Sequence[str] | None = None,
         max_turns: int = 1,
-        history: int = 3,
-        sandbox: Sandbox | None = None,
-        verifier: Verifier | None = None,
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **answers: Unpack[AnswerArguments],
     ) -> None:
         check_whole("reasoners", reasoners, 0, MAX_CANDIDATES)
         check_whole("tools", tools, 0, MAX_CANDIDATES)
@@ -165,24 +148,11 @@ class MathEnsembleEnv(AnswerEnv):
         candidates += [f"tool_{i}" for i in range(tools)]
         roles = dict.fromkeys(map(role_of, (*candidates, JUDGE)))
         templates = {role: self.default_prompts[role] for role in roles}
-        if is_task(source):
-            templates = task_prompts(templates)
         super().__init__(
             stages=(tuple(candidates), (JUDGE,)),
             max_turns=max_turns,
-            source=source,
-            split=split,
-            schema=schema,
-            difficulty_range=difficulty_range,
-            families=families,
-            history=history,
-            sandbox=sandbox,
-            verifier=verifier,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            prompts=resolve_prompts(templates, prompts, self.prompt_fields),
-            render_mode=render_mode,
+            templates=templates,
+            **answers,
         )
 
     def _act(self, state: MathState, agent: str, action: Solution | ParseError) -> Transition:

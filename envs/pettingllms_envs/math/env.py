@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_choice
 from pettingllms.pages import page
-from pettingllms.prompts import PromptTemplate, resolve_prompts
-from pettingllms.sandbox import Sandbox
+from pettingllms.prompts import PromptTemplate
 from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs import datasets
-from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.math.base import AnswerEnv
+from pettingllms_envs.math.base import AnswerArguments, AnswerEnv
 from pettingllms_envs.math.rules import (
     MathState,
     all_agree,
@@ -31,9 +28,7 @@ from pettingllms_envs.math.scripted import (
     write_answer,
     write_program,
 )
-from pettingllms_envs.math.tasks import is_task
-from pettingllms_envs.math.text import FIELDS, Solution, task_prompts, team_prompts
-from pettingllms_envs.math.verifier import Verifier
+from pettingllms_envs.math.text import Solution, team_prompts
 
 TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "reasoner-tool": (("tool_0", "reasoner_0"),),
@@ -158,20 +153,8 @@ class MathEnv(AnswerEnv):
         self,
         *,
         team: str = "reasoner-tool",
-        source: str | Path | Sequence[MathProblem] = "builtin",
-        split: str | None = "train",
-        schema: str | None = None,
-        difficulty_range: tuple[int, int] = (1, 5),
-        families: Sequence[str] | None = None,
         max_turns: int = 4,
-        history: int = 3,
-        sandbox: Sandbox | None = None,
-        verifier: Verifier | None = None,
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **answers: Unpack[AnswerArguments],
     ) -> None:
         check_choice("team", team, TEAMS)
         stages = TEAMS[team]
@@ -180,24 +163,11 @@ class MathEnv(AnswerEnv):
         self._is_alone = len(agents) == 1
         roles = map(role_of, agents)
         templates = team_prompts(self._is_alone, sees_tool=len(stages) > 1)
-        if is_task(source):
-            templates = task_prompts(templates)
         super().__init__(
             stages=stages,
             max_turns=max_turns,
-            source=source,
-            split=split,
-            schema=schema,
-            difficulty_range=difficulty_range,
-            families=families,
-            history=history,
-            sandbox=sandbox,
-            verifier=verifier,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            prompts=resolve_prompts({role: templates[role] for role in roles}, prompts, FIELDS),
-            render_mode=render_mode,
+            templates={role: templates[role] for role in roles},
+            **answers,
         )
 
     def _act(self, state: MathState, agent: str, action: Solution | ParseError) -> Transition:

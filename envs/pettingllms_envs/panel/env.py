@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
-from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
 from pettingllms.errors import UnreachableRequest
 from pettingllms.pages import page
 from pettingllms.prompts import (
@@ -264,11 +264,7 @@ class PanelEnv(TextEnv[PanelState]):
         links: int = 0,
         max_turns: int = 3,
         split: str | None = "train",
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **shell: Unpack[ShellArguments],
     ) -> None:
         max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
         self._request = Request(experts, known, needed, split, links).checked()
@@ -279,20 +275,17 @@ class PanelEnv(TextEnv[PanelState]):
                 f"needed={needed} quantities take {actions} actions with links={links}, and there "
                 f"are {self._num_actions}: max_turns={max_turns} times {len(agents)} agents"
             )
+        if links:
+            given = shell.get("prompts")
+            shell["prompts"] = resolve_prompts(_prompts(_LINKED), given, self.prompt_fields)
         super().__init__(
             stages=[[agent] for agent in agents],
             max_turns=max_turns,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            prompts=resolve_prompts(
-                _prompts(_LINKED) if links else self.default_prompts, prompts, self.prompt_fields
-            ),
-            render_mode=render_mode,
+            **shell,
         )
         self._costs = costs(self._num_actions, 1)
         fault = "a false statement, or asking an expert who cannot know"
-        self._costs_text = fault_text(self._costs, fault, "a right answer", reward)
+        self._costs_text = fault_text(self._costs, fault, "a right answer", self.reward)
         self.board = f"experts={experts} known={known} needed={needed}"
         self._marks = {r: "#### " * asks_for_mark(prompt) for r, prompt in self.prompts.items()}
 

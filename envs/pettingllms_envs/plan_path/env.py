@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.difficulty import Difficulty
@@ -44,6 +44,7 @@ from pettingllms_envs.plan_path.rules import (
 from pettingllms_envs.planning.env import (
     MOVE_READER,
     CallWords,
+    GameArguments,
     PlanningEnv,
     PlanningState,
     ToolWork,
@@ -586,33 +587,21 @@ class PlanPathEnv(PlanningEnv):
         rules: int = 0,
         min_moves: int | None = None,
         max_moves: int | None = None,
-        max_turns: int = 4,
         moves_per_turn: int = 10,
-        team: str = "tool-planner",
         tool: str = "python",
         view: str = "board",
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **shell: Unpack[GameArguments],
     ) -> None:
         check_choice("view", view, VIEWS)
         size = check_whole("size", size, MIN_SIZE, MAX_SIZE)
         super().__init__(
             words=words(view),
             fields=fields(view),
-            team=team,
             tool=tool,
-            max_turns=max_turns,
             moves_per_turn=moves_per_turn,
-            prompts=prompts,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            render_mode=render_mode,
+            **shell,
         )
         self.view = view
         shape = (size if rows is None else rows, size if cols is None else cols)

@@ -12,7 +12,7 @@ from textwrap import fill
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 from pettingllms.arguments import check_choice, check_whole
-from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.pages import EnvT, sections_of
 from pettingllms.pages import page as page_of
@@ -439,6 +439,14 @@ def _constant(name: str, value: object) -> PromptField[PlanningState]:
 
 # ---- the shell
 
+
+class GameArguments(ShellArguments, total=False):
+    """The arguments that every game takes and hands on to `PlanningEnv`."""
+
+    team: str
+    max_turns: int
+
+
 _PROPOSED = ToolWork(None)
 """The work of a proposer, which uses no tool."""
 
@@ -564,6 +572,7 @@ class PlanningEnv(TextEnv[PlanningState]):
 
     def __init_subclass__(cls) -> None:
         """Derive the prompts of default arguments, and what placeholders mean, from its words."""
+        super().__init_subclass__()
         if "words" in vars(cls):
             limits = limits_of(cls.words, *cls.default_limits, "shaped")
             cls.default_prompts = default_prompts(cls.words, *cls.default_limits)
@@ -574,13 +583,13 @@ class PlanningEnv(TextEnv[PlanningState]):
         *,
         words: Words,
         fields: Mapping[str, PromptField[PlanningState]],
-        team: str,
-        tool: str = "python",
-        max_turns: int,
         moves_per_turn: int,
+        team: str = "tool-planner",
+        tool: str = "python",
+        max_turns: int = 4,
         stop_when_lost: bool = False,
-        reward: str,
-        prompts: Mapping[str, Any] | None,
+        reward: str = "shaped",
+        prompts: Mapping[str, Any] | None = None,
         **common: Any,
     ) -> None:
         check_choice("team", team, TEAMS)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Unpack, cast
 
 from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
@@ -15,6 +15,7 @@ from pettingllms_envs.planning.env import (
     DUTIES_APART,
     LIMITS,
     ExactEnv,
+    GameArguments,
     PlanningState,
     Words,
     field,
@@ -240,28 +241,16 @@ class QueensEnv(ExactEnv):
         pieces: int = 0,
         min_moves: int | None = None,
         max_moves: int | None = None,
-        max_turns: int = 4,
         moves_per_turn: int = 10,
-        team: str = "tool-planner",
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **shell: Unpack[GameArguments],
     ) -> None:
         super().__init__(
             words=DRAWN if pieces else WORDS,
             fields=FIELDS,
-            team=team,
-            max_turns=max_turns,
             moves_per_turn=moves_per_turn,
-            prompts=prompts,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            render_mode=render_mode,
+            **shell,
         )
         low, high = self._range_of_moves(min_moves, max_moves, MIN_MOVES)
         self._request = Request(size, fixed, low, high, split, pieces).checked()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
-from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
 from pettingllms.pages import page
 from pettingllms.prompts import (
     PromptField,
     PromptFields,
     PromptTemplate,
     meanings,
-    resolve_prompts,
 )
 from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs.relay.rules import (
@@ -277,21 +276,13 @@ class RelayEnv(TextEnv[RelayState]):
         max_chars: int = 40,
         max_turns: int = 3,
         split: str | None = "train",
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **shell: Unpack[ShellArguments],
     ) -> None:
         max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
         super().__init__(
             stages=(("witness_0",), ("builder_0",)),
             max_turns=max_turns,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            prompts=resolve_prompts(self.default_prompts, prompts, self.prompt_fields),
-            render_mode=render_mode,
+            **shell,
         )
         self._is_marked = {r: asks_for_mark(prompt) for r, prompt in self.prompts.items()}
         is_terse = not self._is_marked["witness"]
@@ -301,7 +292,7 @@ class RelayEnv(TextEnv[RelayState]):
         self._board_bits = board_bits(size, symbols)
         self._costs = costs(max_turns, 1)
         fault = "a message that is cut, or painting that changes nothing"
-        costs_text = fault_text(self._costs, fault, "a reproduced board", reward)
+        costs_text = fault_text(self._costs, fault, "a reproduced board", self.reward)
         limits = (size, max_chars, max_turns, costs_text)
         shown = dict(zip(_LIMITS, limits, strict=True))
         self._placeholders = _FIELDS | constant_fields(_LIMITS, shown)

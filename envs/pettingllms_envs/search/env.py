@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_whole
 from pettingllms.difficulty import Difficulty
-from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
 from pettingllms.errors import UnreachableRequest
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
@@ -20,7 +20,6 @@ from pettingllms.prompts import (
     PromptFields,
     PromptTemplate,
     meanings,
-    resolve_prompts,
 )
 from pettingllms.seeding import split_of
 from pettingllms.types import ParseError, Transition, role_of, to_jsonable
@@ -347,26 +346,18 @@ class SearchEnv(TextEnv[SearchState]):
         max_turns: int = 4,
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **shell: Unpack[ShellArguments],
     ) -> None:
         max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
         self._request = Request(hops, documents, results, style, split).checked()
         super().__init__(
             stages=(("searcher_0",), ("answerer_0",)),
             max_turns=max_turns,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            prompts=resolve_prompts(self.default_prompts, prompts, self.prompt_fields),
-            render_mode=render_mode,
+            **shell,
         )
         self._costs = costs(max_turns, 1)
         fault = "a search that finds nothing new"
-        costs_text = fault_text(self._costs, fault, "a right answer", reward)
+        costs_text = fault_text(self._costs, fault, "a right answer", self.reward)
         limits = (NOTE * (style == "drawn"), str(results), str(max_turns), costs_text)
         self._limits = dict(zip(_LIMITS, limits, strict=True))
         self.board = f"hops={hops} documents={documents} results={results} style={style}"

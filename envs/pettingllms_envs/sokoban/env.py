@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_flag, check_whole
 from pettingllms.difficulty import Difficulty
@@ -15,6 +15,7 @@ from pettingllms_envs.grid import cells_of
 from pettingllms_envs.planning.env import (
     MOVE_READER,
     POLICIES,
+    GameArguments,
     PlanningEnv,
     PlanningState,
     Trial,
@@ -355,32 +356,20 @@ class SokobanEnv(PlanningEnv):
         rules: int = 0,
         min_moves: int | None = None,
         max_moves: int | None = None,
-        max_turns: int = 4,
         moves_per_turn: int = 20,
         stop_when_lost: bool = True,
-        team: str = "tool-planner",
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **shell: Unpack[GameArguments],
     ) -> None:
         size = check_whole("size", size, MIN_SIZE, MAX_SIZE)
         stop_when_lost = check_flag("stop_when_lost", stop_when_lost)
         super().__init__(
             words=words(stop_when_lost),
             fields=FIELDS,
-            team=team,
-            max_turns=max_turns,
             moves_per_turn=moves_per_turn,
             stop_when_lost=stop_when_lost,
-            prompts=prompts,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            render_mode=render_mode,
+            **shell,
         )
         height, width = size if rows is None else rows, size if cols is None else cols
         budget = self.max_turns * self.moves_per_turn

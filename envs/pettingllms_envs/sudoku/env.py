@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from math import isqrt
 from operator import getitem, itemgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_choice, check_flag, plain
 from pettingllms.difficulty import Difficulty
@@ -17,6 +17,7 @@ from pettingllms.parsing import ListReader
 from pettingllms.prompts import PromptField, history_text
 from pettingllms.seeding import check_split
 from pettingllms_envs.planning.env import (
+    GameArguments,
     PlanningEnv,
     PlanningState,
     Trial,
@@ -395,15 +396,9 @@ class SudokuEnv(PlanningEnv):
         rules: int = 0,
         clues: int | None = None,
         singles_only: bool = True,
-        max_turns: int = 4,
-        team: str = "tool-planner",
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
-        alpha: float = 1.0,
-        reward: str = "shaped",
-        observation_mode: str = "full",
-        prompts: Mapping[str, Any] | None = None,
-        render_mode: str | None = None,
+        **shell: Unpack[GameArguments],
     ) -> None:
         size = plain(size)
         check_choice("size", size, DEFAULT_CLUES)
@@ -415,14 +410,8 @@ class SudokuEnv(PlanningEnv):
         super().__init__(
             words=words(size, is_drawn=num_rules > 0),
             fields=FIELDS,
-            team=team,
-            max_turns=max_turns,
             moves_per_turn=size * size,  # refused fills that cost as much as an empty answer
-            prompts=prompts,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            render_mode=render_mode,
+            **shell,
         )
         self.size = size
         self._request = Request(size, num_clues, singles_only, split, num_rules)
