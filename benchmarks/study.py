@@ -3,6 +3,7 @@
     python benchmarks/study.py selection     # learning rates of the exact layer, on own seeds
     python benchmarks/study.py exact         # half an hour
     python benchmarks/study.py tiny          # about 10 hours
+    python benchmarks/study.py ensemble_tiny # Figure 5b; ensemble_smollm2: with a pretrained model
     python benchmarks/study.py abstract      # planning, mathematics, code; --task math: one
 
 Rows, ways and seeds are in `benchmarks/credit_study/rows.toml`. A layer's cells are computed one

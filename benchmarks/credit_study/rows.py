@@ -157,6 +157,13 @@ def abstract(table: Table) -> Iterator[Cell]:
                 yield Cell(f"abstract|{name}|{label}|{seed}", "training", arguments)
 
 
+def ensemble(table: Table, model: str) -> Iterator[Cell]:
+    """The cells of Figure 5b, seed by seed: a layer that is stopped has whole comparisons."""
+    for seed in table["ensemble"]["seeds"]:
+        for size in table["ensemble"]["sizes"]:
+            yield Cell(f"{size}|{seed}", "ensemble", {"model": model, "size": size, "seed": seed})
+
+
 def cells_of(table: Table, layer: str, chosen: Cells) -> Sequence[Cell]:
     """All cells of a layer, in the order in which they are computed.
 
@@ -167,10 +174,12 @@ def cells_of(table: Table, layer: str, chosen: Cells) -> Sequence[Cell]:
     """
     if layer == "exact":
         return [*exact(table, chosen)]
-    return [*{"selection": selection, "tiny": tiny, "abstract": abstract}[layer](table)]
+    layers = {"selection": selection, "tiny": tiny, "abstract": abstract}
+    of_model = partial(ensemble, model=layer.removeprefix("ensemble_"))
+    return [*layers.get(layer, of_model)(table)]
 
 
-LAYERS = ("selection", "exact", "tiny", "abstract")
+LAYERS = ("selection", "exact", "tiny", "abstract", "ensemble_tiny", "ensemble_smollm2")
 
 
 def compute(cell: Cell, shared: Path) -> dict[str, Any]:
@@ -181,11 +190,12 @@ def compute(cell: Cell, shared: Path) -> dict[str, Any]:
         shared: Folder for what cells share; the same one for all cells of a layer.
     """
     # Imported late: listing cells needs neither.
-    from credit_study import enumerated, trained  # numpy and the trainer
+    from credit_study import ensembles, enumerated, trained  # numpy and the trainer
 
     kinds = {
         **enumerated.KINDS,
         "training": partial(trained.training_cell, shared=shared),
+        "ensemble": ensembles.ensemble_cell,
     }
     found = kinds[cell.kind](**cell.arguments)
     return json.loads(json.dumps(found))

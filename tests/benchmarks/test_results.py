@@ -163,7 +163,7 @@ def test_measured_levels_are_those_of_today_and_harder_ones_are_not_solved_more(
 
 
 def test_more_members_help_an_ensemble_and_its_trained_judge_is_the_bottleneck():
-    cells = result("ensemble_sizes_tiny")["cells"]
+    cells = result("credit_ensemble_tiny")["cells"]
     seeds = sorted({key.partition("|")[2] for key in cells})
     assert len(seeds) >= 3
     for size in ("4+4", "8+8"):

@@ -64,7 +64,7 @@ def _script(words):
     if "--config" in given:
         _training([given["--config"]])
     if Path(script).name == "study.py":
-        layer, text = options[0], given["--only"]
+        layer, text = options[0], given.get("--only", "")
         assert any(text in key for key in _keys(layer)), text
 
 
