@@ -151,6 +151,7 @@ def plan(
         legal = rules.legal_moves(stacks, level.weights)
         if policy == "greedy":
             done = [move for move in legal if _settles(level, stacks, move)]
+            # Nothing settles while a block is in the way, and any move may free one.
             legal = done or legal
         moves.append(rng.choice(legal))
         stacks = cast("Stacks", _after(level, stacks, moves[-1]))

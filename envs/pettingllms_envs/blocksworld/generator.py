@@ -60,6 +60,7 @@ def random_stacks(rng: random.Random, blocks: int) -> Stacks:
     """Stacks of blocks, each put at random on a stack or on the table."""
     stacks: list[str] = []
     for block in rng.sample(BLOCKS[:blocks], blocks):
+        # The table is one place among the stacks, so that high and low stacks both come up.
         place = rng.randrange(len(stacks) + 1)
         if place == len(stacks):
             stacks.append(block)
@@ -93,6 +94,7 @@ def generate(rng: random.Random, request: Request) -> Level:
 
 
 def _drawn(rng: random.Random, request: Request) -> Iterator[Level]:
+    # Without end, so that the loop behind it is for levels without weights alone.
     if request.weights:
         for weights, start, goal in draws(rng, request.blocks):
             yield Level(start, goal, 0, weights)

@@ -71,6 +71,7 @@ def legal_moves(stacks: Stacks, weights: Weights | None = None) -> list[str]:
     """All legal moves, in alphabetical order."""
     if weights is not None:
         return sorted(move for move, _ in weights.moves(stacks))
+    # In alphabetical order, so that equal seeds draw equal moves however stacks are stored.
     tops = [stack[-1] for stack in stacks]
     onto_others = [a + b for a in tops for b in tops if a != b]
     return sorted(onto_others + [stack[-1] + TABLE for stack in stacks if len(stack) > 1])
@@ -131,6 +132,7 @@ def shortest_plan(
     in general, and takes milliseconds for the blocks that levels have at most.
     """
     bound = moves_needed if weights is None else wrong_supports
+    # Numbers between estimate and stacks, so that stacks are never compared.
     tie = count()
     needed = {start: bound(start, goal)}
     queue = [(needed[start], next(tie), start)]
@@ -195,11 +197,13 @@ def _code(start: Stacks, goal: Stacks, weights: Weights | None) -> str:
     block along these relations in a fixed order numbers all blocks connected to it without using
     their names; the smallest code over all first blocks identifies the connected part.
     """
+    # Four relations: above and below, at the start and in the goal.
     relations: list[dict[str, str]] = []
     for stacks in (start, goal):
         pairs = [pair for stack in stacks for pair in pairwise(stack)]
         relations += [dict(pairs), {high: low for low, high in pairs}]
     codes: dict[frozenset[str], str] = {}
+    # Every block of a part is tried as its first, since none of them is special.
     for first in "".join(start):
         order = [first]
         for block in order:
@@ -208,6 +212,7 @@ def _code(start: Stacks, goal: Stacks, weights: Weights | None) -> str:
                     order.append(near)
         number = {block: _DIGITS[at] for at, block in enumerate(order)}
         links = "".join(number.get(r.get(one, ""), "-") for one in order for r in relations)
+        # Parts that no relation connects may be named apart, so each has its own code.
         part, code = frozenset(order), links
         if weights is not None:
             code += " ".join(map(weights.pair, order))

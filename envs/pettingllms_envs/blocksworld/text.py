@@ -117,6 +117,7 @@ def _parse_line(line: str, number: int) -> Level:
         raise LevelFormatError("there is not exactly one ->", number, allowed=_FORMAT)
     start, goal = (table(side.split()) for side in sides)
     blocks = sorted("".join(start))
+    # Names without gaps: agents and canonical forms take the first letters for granted.
     if len(blocks) < 2 or blocks != list(BLOCKS[: len(blocks)]) or sorted("".join(goal)) != blocks:
         allowed = f"each of the first letters of {BLOCKS} once on both sides, at least 2"
         raise LevelFormatError("blocks are missing, unknown or repeated", number, allowed=allowed)
@@ -125,6 +126,7 @@ def _parse_line(line: str, number: int) -> Level:
     weights = _parse_weights(tail, blocks, number) if colon else None
     if weights is not None and not (weights.hold(start) and weights.hold(goal)):
         raise LevelFormatError("start or goal breaks the rules", number, allowed=_WITH_WEIGHTS)
+    # Without weights there always is a plan; with them a search may have to give up.
     plan = shortest_plan(start, goal, weights, MAX_SEARCHED if weights else None)
     if plan is None:
         problem = f"no plan among the first {MAX_SEARCHED:,} stacks"

@@ -36,6 +36,7 @@ class Weights(NamedTuple):
     def spare(self, stack: str) -> int:
         """What a stack carries on top of its blocks; below 0 if it breaks."""
         above, spare = 0, self.load[BLOCKS.index(stack[-1])]
+        # From the top down, with the weight above known: one pass finds the weakest block.
         for block in reversed(stack):
             at = BLOCKS.index(block)
             spare = min(spare, self.load[at] - above)
@@ -54,12 +55,14 @@ class Weights(NamedTuple):
             others = [*stacks[:number], *stacks[number + 1 :]]
             room = [*spare[:number], *spare[number + 1 :]]
             heavy = 0
+            # Lifts grow downwards, so that the first one that is too heavy ends the search.
             for at in range(len(stack) - 1, -1, -1):
                 heavy += self.weight[BLOCKS.index(stack[at])]
                 if heavy > self.lift:
                     break
                 below, lifted = stack[:at], stack[at:]
                 left = [below] if below else []
+                # A stack that is lifted whole would only come back to the table.
                 if below and len(stacks) < self.places:
                     found.append((lifted[0] + TABLE, tuple(sorted([*others, below, lifted]))))
                 for n, target in enumerate(others):
@@ -86,6 +89,7 @@ def draws(rng: random.Random, blocks: int) -> Iterator[tuple[Weights, Stacks, St
         built = _built(rng, weights)
         if built is not None:
             goal = start = _walked(rng, weights, built)
+            # Rules and a start are dear to draw, and goals are cheap: several share them.
             for _ in range(GOALS):
                 goal = _walked(rng, weights, goal)
                 yield weights, start, goal
@@ -111,6 +115,7 @@ def _built(rng: random.Random, weights: Weights) -> Stacks | None:
 
 
 def _walked(rng: random.Random, weights: Weights, stacks: Stacks) -> Stacks:
+    # A goal that moves lead to can be reached; one drawn freely seldom can.
     for _ in range(WALK):
         stacks = rng.choice(weights.moves(stacks) or [("", stacks)])[1]
     return stacks

@@ -148,6 +148,7 @@ def centred_rows(level: Level, position: int) -> list[str]:
     """
     height, width = level.rows + 1, level.cols + 1
     row, col = divmod(position % level.area, width)
+    # The extra column of walls is part of the torus: it shows where the board ends.
     left = (col - width // 2) % width
     lines = [line + WALL for line in compact_board(level, position).split("\n")]
     lines.append(WALL * width)
@@ -271,6 +272,7 @@ def _path(maze: Maze, position: int, call: HelperCall, max_moves: int) -> ToolWo
         return _without_moves(call, "none: that cell cannot be reached")
     if not moves:
         return _without_moves(call, "none: the player stands on that cell")
+    # No more than can be executed: the rest would be a proposal that nobody may keep.
     first = moves[:max_moves]
     cut = f" (the first {max_moves} of {len(moves)} moves)" if len(moves) > max_moves else ""
     return ToolWork(first, str(call), moves_json(first) + cut)

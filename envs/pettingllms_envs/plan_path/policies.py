@@ -65,6 +65,7 @@ def target_cell(
         return rng.choice(cells_of(maze.free & ~(1 << position % level.area)))
     moves = greedy_walk(maze, position, num_moves, rng)
     visited = [walk(maze, position, moves[:end]).position for end in range(1, len(moves) + 1)]
+    # A call for the cell under the player is refused, so any other cell is better.
     others = [cell for cell in visited if cell != position] or [position]
     return min((cell % level.area for cell in others), key=lambda cell: manhattan(level, cell))
 
@@ -96,6 +97,7 @@ def greedy_walk(maze: Maze, position: int, num_moves: int, rng: random.Random) -
         if position % maze.level.area == maze.level.goal or not legal:
             break
         ranked = [(manhattan(maze.level, maze.step(position, move)), move) for move in legal]
+        # Ties are broken by chance, or the order of U, D, L, R would be a plan of its own.
         nearest = min(ranked)[0]
         move = rng.choice([move for rank, move in ranked if rank == nearest])
         moves += move

@@ -126,6 +126,7 @@ class Maze:
 
         An episode visits few cells of a board, so they are looked up one by one.
         """
+        # A dictionary beside the tables: one look-up where a cached method would hash the level.
         known = self._outlooks.get(cell)
         if known is None:
             level, distance = self.level, self.distance(cell)
@@ -160,6 +161,7 @@ class RuledMaze(Maze):
 
     def distance(self, cell: int) -> int:
         """The moves left, `UNREACHABLE` where there is no way or no episode comes."""
+        # Only when asked: levels of a file are read by the thousand and played a few at a time.
         if self._left is None:
             level, area = self.level, self._area
             self._left = distances_left(level.start, self.after, lambda at: at % area == level.goal)
@@ -209,6 +211,7 @@ def walk(maze: Maze, position: int, moves: str) -> Walk:
     if maze.level.rules:
         return _walk_by_rules(maze, position, moves)
     for move in moves:
+        # What follows the goal is left alone: it is neither executed nor illegal.
         if position == goal:
             break
         target = position + delta[move]
@@ -237,6 +240,7 @@ def _walk_by_rules(maze: Maze, position: int, moves: str) -> Walk:
 
 def shortest_path(maze: Maze, source: int, target: int) -> str | None:
     """The moves of a shortest path from a position to a cell, or None; see `shortest_walk`."""
+    # Ice and doors make moves depend on more than the cell: a search over positions is needed.
     if isinstance(maze, RuledMaze):
         area = maze.level.area
         ways = ways_from(source, maze.after)
@@ -264,6 +268,7 @@ def canonical_form(level: Level) -> bytes:
         marks = {level.start: "P", level.goal: "G"}
         marked = "".join(marks.get(cell, symbol) for cell, symbol in enumerate(cells))
         return canonical_terrain(marked.split("\n")).encode()
+    # The lower cell first, whichever it is: the level and its way back are cut alike.
     first, second = sorted((level.start, level.goal))
     marked = f"{cells[:first]}*{cells[first + 1 : second]}*{cells[second + 1 :]}"
     return canonical(marked.split("\n")).encode()

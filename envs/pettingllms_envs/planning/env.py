@@ -320,6 +320,7 @@ def limits_of(words: Words, max_turns: int, moves_per_turn: int, reward: str) ->
     In the game's own words they are filled in once; replaced prompts may name them too.
     """
     sentence = costs_text(costs(max_turns, moves_per_turn), words.illegal, reward)
+    # Sentences on costs are the same in all prompts: they are made once, not per observation.
     limits: dict[str, object] = {"max_turns": max_turns, "costs": sentence}
     return {**limits, "moves_per_turn": moves_per_turn} if words.counts_moves else limits
 
@@ -617,6 +618,7 @@ class PlanningEnv(TextEnv[PlanningState]):
     def _read_levels(self, levels: str | Path | Sequence[str] | None) -> None:
         """Read what `levels=` names, and draw levels from it instead of generating them."""
         if levels is not None:
+            # All of them now: an error in a file is the caller's at once, not some episode's.
             found = read_levels(levels, self._read_level_file, self._read_level)
             self._levels = tuple(self._fitting("levels", level) for level in found)
 
@@ -731,6 +733,7 @@ class PlanningEnv(TextEnv[PlanningState]):
 
     def _use_tool(self, state: PlanningState, action: Any) -> Transition:
         """Run what the tool agent asks for: a proposal, or made if the agent is alone."""
+        # Alone, the tool agent stands in the planner's place, and its moves are done.
         work = self._work(state, action)
         if self._tool_decides:
             done = self._decide(state, work.answer)

@@ -117,6 +117,7 @@ def plan(
         rows = rules.wrong_rows(columns, goal)
         return tuple(Move(row, goal[row]) for row in rows[:num_moves])
     moves: list[Move] = []
+    # Where it is solved nothing is left to do, and a further move could only break it.
     while len(moves) < num_moves and rules.attacks(level, columns):
         legal = rules.legal_moves(level, columns)
         if policy == "greedy":

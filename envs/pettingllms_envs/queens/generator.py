@@ -86,6 +86,7 @@ def generate(rng: random.Random, request: Request) -> Level:
             continue
         kept = set(rng.sample(range(size), request.fixed))
         board = board._replace(fixed=tuple(row in kept for row in range(size)))
+        # What is not listed whole gives no minimum: such a board could not be certified.
         if len(goals(board)) > MAX_GOALS:
             continue
         # Drawn pieces take long to place: their boards are tried with several starts.
@@ -97,6 +98,7 @@ def generate(rng: random.Random, request: Request) -> Level:
             level = board._replace(start=start, shortest=distance(board, start))
             if not request.min_moves <= level.shortest <= request.max_moves:
                 continue
+            # Splits go by content: the same board never comes with another seed in another split.
             if request.split is None or split_of(canonical_form(level)) == request.split:
                 return level
     raise UnreachableRequest(
@@ -110,15 +112,18 @@ def _solved(rng: random.Random, request: Request) -> Level | None:
     """A board on which no piece attacks another; None if chance did not find one soon."""
     size = request.size
     none = (False,) * size
+    # Few enough solutions to choose among all of them, each as likely as the others.
     if not request.pieces and size <= MAX_LISTED:
         return Level(rng.choice(solutions(size)), none, 0)
     kinds = tuple(_kind(rng) for _ in range(request.pieces))
     letters = KINDS[: request.pieces]
     others = rng.choices(letters + "Q", k=size - len(letters))
     level = Level((0,) * size, none, 0, kinds, "".join(rng.sample([*letters, *others], size)))
+    # An empty text stands for queens alone, so that equal boards are equal levels.
     if not kinds:
         level = level._replace(pieces="")
     columns = _random_solution(rng, level)
+    # Two letters that attack alike would be one kind under two names.
     alike = len(set(reaches(level))) < len(kinds) + ("Q" in level.pieces)
     return None if columns is None or alike else level._replace(start=columns)
 
@@ -127,6 +132,7 @@ def _kind(rng: random.Random) -> Kind:
     """A kind of piece: a line or two, and a leap that no queen makes."""
     lines = rng.sample([(0, 1), (1, 1)], rng.choice((1, 1, 2)))
     leap = rng.choice(LEAPS)
+    # 0 is a queen's unlimited reach; the others are new to a program that knows queens.
     reached = ((*step, rng.choice((0, 2, 3, 4))) for step in lines)
     return (*reached, (*leap, rng.choice((1, 1, 2, 0))))
 
@@ -134,6 +140,7 @@ def _kind(rng: random.Random) -> Kind:
 def _random_solution(rng: random.Random, level: Level) -> Columns | None:
     """A random placement without attacks; None where chance ends in a blind alley."""
     bits, size = attacked(level), len(level.start)
+    # The row with the fewest free columns first: blind alleys show before much is placed.
     columns, allowed = [-1] * size, [(1 << size) - 1] * size
     while (row := min(_open(columns), key=lambda one: allowed[one].bit_count(), default=-1)) >= 0:
         free = [col for col in range(size) if allowed[row] >> col & 1]

@@ -81,6 +81,7 @@ def attacked(level: Level) -> list[list[list[int]]]:
 
 @lru_cache(maxsize=1024)
 def _attacked(kinds: tuple[Kind, ...], pieces: str, size: int) -> list[list[list[int]]]:
+    # Made once for all boards of the same pieces: searches and scores only look bits up.
     of = reaches(Level((0,) * size, (), 0, kinds, pieces))
     bits = [[[0] * size for _ in range(size)] for _ in range(size)]
     for low, high in combinations(range(size), 2):
@@ -106,9 +107,11 @@ def goals(level: Level) -> tuple[Columns, ...]:
         if not open_rows:
             found.append(tuple(columns))
             return
+        # The narrowest row first keeps the tree small; sorting below hides the order from callers.
         row = min(open_rows, key=lambda one: allowed[one].bit_count())
         rest = [one for one in open_rows if one != row]
         for col in range(size):
+            # One more than the limit is enough to know that there are too many.
             if allowed[row] >> col & 1 and len(found) <= MAX_GOALS:
                 columns[row] = col
                 out = zip(allowed, bits[row][col], strict=True)
@@ -139,6 +142,7 @@ def nearest_goal(level: Level, columns: Columns) -> Columns:
     minimum number of moves to a solution is therefore the number of rows in which it differs, and
     the minimum over all solutions is exact.
     """
+    # `map(ne, ...)` counts rows in C: this runs for every board that a policy looks at.
     return min(goals(level), key=lambda goal: sum(map(ne, columns, goal)))
 
 
@@ -186,6 +190,7 @@ def canonical_form(level: Level) -> bytes:
     """
     size = len(level.start)
     last, queens = size - 1, reach(QUEEN, size)
+    # A kind with the reach of a queen is one, whatever its letter is.
     names = ["" if one == queens else str(sorted(one)) for one in reaches(level)]
     rows = tuple(zip(level.start, level.fixed, names, strict=True))
     mirrored = tuple((last - col, is_fixed, name) for col, is_fixed, name in rows)

@@ -68,6 +68,7 @@ def kind_text(kind: Kind) -> str:
 def labelled_board(level: Level, columns: Columns) -> str:
     """The board with row and column numbers, symbols divided by spaces."""
     size = len(columns)
+    # Lines are looked up, not drawn: a prompt of a new board costs one join.
     boards = [_labelled_lines(size, symbol) for symbol in _symbols(level)]
     lines = [
         board[col][row + 1] for row, (board, col) in enumerate(zip(boards, columns, strict=True))
@@ -108,6 +109,8 @@ def parse_level(text: str) -> Level:
             the fixed pieces, or more than can be listed have them, or the board is solved. Names
             line and column.
     """
+    # Only lines about kinds have a space inside. Blank ones take their place, so that errors
+    # name the right line.
     lines = text.split("\n")
     heads = {at: line for at, line in enumerate(lines) if " " in line.strip()}
     kinds = [
