@@ -1,18 +1,27 @@
 """The documentation site builds without a warning, is complete, and fetches nothing."""
 
 import ast
+import http.server
 import importlib.util
 import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 import pytest
 
 import pettingllms
+
+# The helper is shared with the viewer's tests and the pictures of the documents.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from browser import CHROMIUM, Browser
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("mkdocs", "material", "mkdocstrings")
@@ -102,6 +111,67 @@ def test_every_key_and_every_command_is_described(site):
     commands = (site / "commands.html").read_text(encoding="utf-8")
     for name in ("list", "info", "play", "eval", "compare", "replay", "data", "new", "doctor"):
         assert f"pettingllms {name}" in commands
+
+
+QUESTIONS = {
+    "sokoban reward": "what-reward-does-sokoban-pay",
+    "Qwen3-8B": "how-do-i-train-qwen3-8b",
+    "resume": "how-do-i-resume-a-run",
+    "custom reward": "how-do-i-write-a-custom-reward",
+    "my dataset": "how-do-i-train-on-my-dataset",
+    "LangGraph": "can-i-train-my-langgraph-team",
+    "notebook": "does-it-work-in-a-notebook",
+    "Weights & Biases": "how-do-i-log-to-weights-biases",
+    "several environments": "can-one-run-train-on-several-environments",
+    "train one role": "how-do-i-train-one-role-only",
+    "two GPUs, one per role": "how-do-i-use-two-gpus-one-for-each-policy",
+    "push a model to the Hub": "how-do-i-push-a-model-to-the-hub",
+    "limit context": "how-do-i-limit-the-context",
+    "learning rate": "which-learning-rate-should-i-take",
+    "export": "how-do-i-export-a-trained-policy",
+    "system prompt": "how-do-i-change-a-system-prompt",
+    "early stopping, best checkpoint": "is-there-early-stopping-and-the-best-checkpoint",
+    "Ctrl-C": "what-does-ctrl-c-do",
+    "Windows and macOS": "does-it-run-on-windows-and-macos",
+}
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *words):
+        pass
+
+
+@pytest.fixture
+def ask(site, tmp_path):
+    """What the site's search, in a real browser, offers for a question: its first two links."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium on this machine (Debian: apt-get install chromium)")
+    browser = Browser(tmp_path)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=site))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    links = "[...document.querySelectorAll('.md-search-result__link')]"
+
+    def asked(question):
+        address = f"http://127.0.0.1:{server.server_port}/index.html?q={quote(question)}"
+        browser.call("Page.navigate", url=address)
+        browser.until(f"{links}.length > 1")
+        return browser.js(f"{links}.slice(0, 2).map((a) => a.href)")
+
+    yield asked
+    browser.close()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.slow
+def test_the_search_answers_what_is_asked_most(ask):
+    missed = {}
+    for question, heading in QUESTIONS.items():
+        found = ask(question)
+        if not any(urlsplit(link).fragment == heading for link in found):
+            missed[question] = found
+    assert not missed
 
 
 def test_run_files_of_the_guide_load(tmp_path):
