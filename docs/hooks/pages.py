@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import page_parts
@@ -17,6 +18,7 @@ from config_reference import config_reference
 from environment_pages import built_in_ids, environment_page, environment_table, pictures
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from tree_picture import tree_picture
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -40,6 +42,9 @@ PARTS: dict[str, Callable[[], str]] = {
 
 _MARK = re.compile(r"^<!-- generate:(\w+) -->$", re.MULTILINE)
 _INDEX = "environments/index.md"
+_TITLE = re.compile(r"^# (.*)$", re.MULTILINE)
+_WRITTEN: dict[str, str] = {}
+"""Page -> its Markdown, generated parts included."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -62,9 +67,21 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Replace the marks of a page by what they name."""
-    return _MARK.sub(lambda match: PARTS[match[1]](), markdown)
+    text = _MARK.sub(lambda match: PARTS[match[1]](), markdown)
+    _WRITTEN[page.file.src_uri] = text
+    return text
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write each page as Markdown beside it, and `llms.txt`, which lists them for programs."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for name, text in _WRITTEN.items():
+        (Path(config.site_dir) / name).write_text(text, encoding="utf-8")
+        title = _TITLE.search(text)
+        lines.append(f"- [{title[1] if title else name}]({name})")
+    (Path(config.site_dir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _page_path(env_id: str) -> str:
