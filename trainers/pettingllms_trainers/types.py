@@ -342,7 +342,8 @@ class UpdateStats:
     against trainer, unless recomputed."""
     engine_gap_mean: float = 0.0
     """Mean distance of the engine's log-probabilities of sampled tokens from the trainer's before
-    the update, in nats; 0 where they are not recomputed."""
+    the update, in nats; 0 where they are not recomputed; of the first groups where there is one
+    optimizer step, which has those of its own forward pass."""
     engine_gap_max: float = 0.0
     """Largest such distance."""
     clip_fraction: Annotated[float, Measured("tokens", lambda terms: terms.is_clipped)] = 0.0

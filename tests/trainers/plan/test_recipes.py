@@ -14,6 +14,8 @@ from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config, read_recipe, recipe_names, recipe_path
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.view import warnings_of
+from pettingllms_trainers.rollout.candidates import RolloutSpec
+from pettingllms_trainers.rollout.demonstrations import play_scripted_episode
 from pettingllms_trainers.rollout.environments import make_environments
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -103,6 +105,25 @@ def test_a_recipe_fits_the_gpus_for_which_it_is_planned(name, tmp_path, capsys):
     config = load_config(named)
     workers = len(config.models) * config.ray.workers_per_policy if config.ray.enabled else 1
     assert number in ([workers] if launcher == [] else range(2, 9))
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt_chars", "most"), [("math_smollm2", 200, 0.3), ("code_smollm2", 700, 1.0)]
+)
+def test_demonstrations_of_a_pretrained_recipe_can_be_read_and_are_short(name, prompt_chars, most):
+    """What teaches the form of an answer leaves what is right about it to be learnt."""
+    config = load_config(f"recipe:{name}")
+    (env,) = make_environments(config)
+    demonstrators, solved = config.warm_start.demonstrators, 0
+    for index in range(20):
+        spec = RolloutSpec(index, index, index)
+        episode = play_scripted_episode(env.training[0], spec, demonstrators)
+        solved += episode.success
+        for decision in episode.decisions:
+            assert decision.parse_error is None
+            assert len(decision.text) < 4 * config.rollout.max_completion_tokens
+            assert sum(len(message["content"]) for message in decision.messages) < prompt_chars
+    assert 0 < solved <= 20 * most
 
 
 def test_turns_of_the_tasks():

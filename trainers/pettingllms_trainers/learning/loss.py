@@ -395,30 +395,34 @@ def mismatch(
     return _checked(torch.tensor(trainer), torch.tensor(engine), limit)
 
 
-def with_mismatch_check(
-    loss: MicroLoss, limit: float, gaps: list[tuple[float, float, int]] | None = None
-) -> MicroLoss:
+def with_mismatch_check(loss: MicroLoss, limit: float) -> MicroLoss:
     """A loss that first makes sure that the engine had the weights of the trainer.
 
-    For the first optimizer step of an update, whose forward pass computes the log-probabilities of
-    the trainer anyway.
+    For the first optimizer step of an update whose ratios are to the engine's log-probabilities:
+    its forward pass computes those of the trainer anyway.
 
     Args:
         loss: What it returns.
         limit: As for `mismatch`, whose error it raises.
-        gaps: None where ratios are to the engine's log-probabilities. Else they are to those of
-            this forward pass, and every micro-batch adds mean and maximum distance and its number
-            of tokens.
     """
 
     def checked(statistics: TokenStatistics, targets: Targets) -> Tensor:
-        gap = _checked(statistics.logprobs, targets.logprobs, limit)
-        if gaps is not None:
-            gaps.append((*gap, len(targets.logprobs)))
-            targets = replace(targets, old_logprobs=statistics.logprobs.detach())
+        _checked(statistics.logprobs, targets.logprobs, limit)
         return loss(statistics, targets)
 
     return checked
+
+
+def with_own_denominators(loss: MicroLoss) -> MicroLoss:
+    """A loss whose ratios are to the log-probabilities of its own forward pass: 1, with gradient.
+
+    For the only optimizer step of an update, which no step has moved away from what sampled.
+    """
+
+    def own(statistics: TokenStatistics, targets: Targets) -> Tensor:
+        return loss(statistics, replace(targets, old_logprobs=statistics.logprobs.detach()))
+
+    return own
 
 
 def _checked(trainer: Tensor, engine: Tensor, limit: float) -> tuple[float, float]:

@@ -50,6 +50,7 @@ from pettingllms_trainers.learning.loss import (
     role_figures,
     update_figures,
     with_mismatch_check,
+    with_own_denominators,
 )
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
@@ -272,15 +273,13 @@ class Updater:
             )
             is_single = len([*mini_batches(parted(None), settings.optimizer, (0, 0))]) == 1
             old = self._old_logprobs(groups, is_single)
-            gaps: list[tuple[float, float, int]] | None = [] if old and is_single else None
-            parts = parted(None if is_single else old)
             gap = (0.0, 0.0)
-            if old and not is_single:
-                gap = mismatch(groups, old, settings.max_logprob_gap)
-            trained, steps = self._optimizer_steps(parts, rate, step, gaps)
+            if old:
+                gap = mismatch(groups[: len(old)], old, settings.max_logprob_gap)
+            parts = parted(None if is_single else old)
+            has_own = is_single and old is not None
+            trained, steps = self._optimizer_steps(parts, rate, step, has_own=has_own)
             stats = self._statistics(trained, steps)
-            if gaps is not None:
-                gap = self._merged(gaps)
             moved = self._update_kl(groups, old)
         return self._controller.end(
             replace(
@@ -295,7 +294,7 @@ class Updater:
     def _old_logprobs(
         self, groups: Sequence[TrainingGroup], is_single: bool
     ) -> list[Scores] | None:
-        """Denominators of the ratios; None: those of the engine, which nobody computes again.
+        """Denominators of the ratios; None: those of the engine, which are good enough.
 
         In float32 the engine's log-probabilities are those of the trainer. In bfloat16 both round,
         at different places, and ratios that should be 1 are clipped by chance. One group shows it.
@@ -317,11 +316,6 @@ class Updater:
                 return found
         return self.learner.score(probe if is_single else groups)
 
-    def _merged(self, gaps: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
-        """Mean and maximum distance of the engine, over the micro-batches of all ranks."""
-        means, most, counts = zip(*self._ranks.gather(list(gaps)), strict=True)
-        return float(np.average(means, weights=counts)), max(most)
-
     def _reference_logprobs(self, groups: Sequence[TrainingGroup]) -> list[Scores] | None:
         if self._controller.reference is None:
             return None
@@ -329,11 +323,7 @@ class Updater:
             return self.learner.score(groups)
 
     def _optimizer_steps(
-        self,
-        parts: Sequence[WeightedGroup],
-        rate: float,
-        step: int,
-        gaps: list[tuple[float, float, int]] | None,
+        self, parts: Sequence[WeightedGroup], rate: float, step: int, *, has_own: bool
     ) -> tuple[list[WeightedGroup], list[_OptimizerStep]]:
         """Take a step on each mini-batch; give the parts that were used, and what steps left.
 
@@ -346,7 +336,7 @@ class Updater:
         for indices in mini_batches(parts, settings.optimizer, (settings.seed, step)):
             used.update(indices)
             mini_batch = self._mini_batch([parts[index] for index in indices])
-            steps.append(self._step(mini_batch, rate, gaps, is_first=not steps))
+            steps.append(self._step(mini_batch, rate, is_first=not steps, has_own=has_own))
             if settings.loss.target_kl:
                 # Of all ranks, or they would stop at different steps and wait for each other.
                 last = StepDiagnostics.merged(self._ranks.gather([steps[-1].diagnostics]))
@@ -355,18 +345,15 @@ class Updater:
         return [parts[index] for index in sorted(used)], steps
 
     def _step(
-        self,
-        mini_batch: Sequence[WeightedGroup],
-        rate: float,
-        gaps: list[tuple[float, float, int]] | None,
-        *,
-        is_first: bool,
+        self, mini_batch: Sequence[WeightedGroup], rate: float, *, is_first: bool, has_own: bool
     ) -> _OptimizerStep:
         settings, diagnostics, roles = self._settings, Diagnostics(), None
         loss = self._policy_loss(diagnostics)
-        if is_first and mini_batch[0].old_logprobs is None:
+        if has_own:
+            loss = with_own_denominators(loss)
+        elif is_first and mini_batch[0].old_logprobs is None:
             # Where nothing is recomputed, the first forward pass shows the mismatch.
-            loss = with_mismatch_check(loss, settings.max_logprob_gap, gaps)
+            loss = with_mismatch_check(loss, settings.max_logprob_gap)
         if settings.compares_roles:
             roles = RoleGradients(self.learner.weights.trained.values(), self._ranks)
         _, norm = self.learner.step(mini_batch, loss, rate, roles)
