@@ -67,7 +67,7 @@ def waiting(tmp_path):
 
 def ended(command, cwd):
     return subprocess.run(
-        [*map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+        [*map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=600, check=False
     )
 
 

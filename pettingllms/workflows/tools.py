@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from pettingllms.errors import MissingDependency
+from pettingllms.parsing import after_thinking
 
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 CALL_BEGIN = '<tool_call>\n{{"name": {name}, "arguments": '
@@ -83,8 +84,9 @@ def _call_text(name: str, arguments: Any) -> str:
 def read_reply(text: str, tools: Collection[str]) -> Reply:
     """What a text says and calls.
 
-    A text with a call that is ill-formed, or of a function that was not offered, is all content:
-    what a model writes is never an error.
+    A call in a thought is a thought: only what follows the thinking calls anything. A text with a
+    call that is ill-formed, or of a function that was not offered, is all content: what a model
+    writes is never an error.
 
     Args:
         text: What the agent wrote.
@@ -92,19 +94,35 @@ def read_reply(text: str, tools: Collection[str]) -> Reply:
     """
     if not tools:
         return Reply(text)
-    calls = [_call(match, tools) for match in _CALL.findall(text)]
+    at = _end_of_thinking(text)
+    calls = [_call(match, tools) for match in _CALL.findall(text[at:])]
     # All or nothing: half of what an agent wanted done may be worse than none of it.
     if not calls or None in calls:
         return Reply(text)
-    content = _CALL.sub("", text).strip()
+    content = (text[:at] + _CALL.sub("", text[at:])).strip()
     return Reply(content or None, tuple(call for call in calls if call is not None))
 
 
-def _call(text: str, tools: Collection[str]) -> ToolCall | None:
+def _end_of_thinking(text: str) -> int:
+    """Where the thinking of an answer ends: 0 if it has none, all of it if it never ends."""
+    if _parsed(text) is not None:
+        return 0
+    # The tag in an argument of a call, or in a string of an answer in JSON, is text.
+    masked = _CALL.sub(lambda call: "_" * len(call[0]) if _parsed(call[1]) else call[0], text)
+    rest = after_thinking(masked)
+    return len(text) - len(rest) if isinstance(rest, str) else len(text)
+
+
+def _parsed(text: str) -> Any:
+    """The data of a JSON text; None for any other."""
     try:
-        data = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _call(text: str, tools: Collection[str]) -> ToolCall | None:
+    data = _parsed(text)
     if not isinstance(data, Mapping):
         return None
     call = cast("Mapping[str, Any]", data)
@@ -115,7 +133,6 @@ def _call(text: str, tools: Collection[str]) -> ToolCall | None:
     return ToolCall(str(name), json.dumps(arguments))
 
 
-_THOUGHT_END = "</think>"
 _MAX_REASON = 200
 _MAX_WHITESPACE = 8
 """Characters in a row; without a limit small models fill their answers with them."""
@@ -209,8 +226,7 @@ def _call_tag(name: str, schema: str) -> dict[str, Any]:
 
 
 def _said(text: str) -> str:
-    # The last one counts: a model may quote it while it thinks.
-    return text.rpartition(_THOUGHT_END)[2].strip()
+    return text[_end_of_thinking(text) :].strip()
 
 
 def check_schema(schema: Any) -> str:

@@ -37,7 +37,7 @@ def test_parquet_is_read_or_asks_for_the_extra(tmp_path):
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError:
-        with pytest.raises(MissingDependency, match=r"pettingllms\[data\]"):
+        with pytest.raises(MissingDependency, match=r"pip install .datasets>="):
             list(read_rows(path))
         return
     parquet.write_table(arrow.Table.from_pylist(ROWS), path)
@@ -103,5 +103,5 @@ def test_hub_data_sets_go_through_datasets(monkeypatch):
 
 def test_hub_data_sets_without_datasets_ask_for_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingDependency, match=r"pettingllms\[data\]"):
+    with pytest.raises(MissingDependency, match=r"pip install .datasets>="):
         list(read_rows("owner/name", "train"))

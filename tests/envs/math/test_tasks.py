@@ -32,7 +32,7 @@ def episode(env, policy, seed=0):
 
 def test_the_extra_is_named_where_the_package_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    with pytest.raises(MissingDependency, match=r"pettingllms\[tasks\]"):
+    with pytest.raises(MissingDependency, match=r"pip install .reasoning-gym<"):
         pettingllms.make("reasoning_gym:gcd")
 
 

@@ -43,9 +43,9 @@ def test_adapters_that_call_a_library_need_it(without_libraries):
         make_rllib_env("plan_path_v0")
     with pytest.raises(MissingDependency, match=r'pip install "ray\[rllib\]>=[^"]*" "torch>='):
         register_env("plan_path_v0")
-    with pytest.raises(MissingDependency, match=r"pettingllms\[tianshou\]"):
+    with pytest.raises(MissingDependency, match=r"pip install .tianshou>="):
         make_tianshou_env("plan_path_v0")
-    with pytest.raises(MissingDependency, match=r"pettingllms\[textarena\]"):
+    with pytest.raises(MissingDependency, match=r"pip install .textarena>="):
         TextArenaEnv("TicTacToe-v0")
 
 

@@ -54,7 +54,7 @@ def cli(command):
 
     def cli(*arguments, stdin="", **environment):
         done = subprocess.run(
-            **command(*arguments, **environment), input=stdin, capture_output=True, timeout=120
+            **command(*arguments, **environment), input=stdin, capture_output=True, timeout=600
         )
         assert "Traceback" not in done.stderr, done.stderr
         return done

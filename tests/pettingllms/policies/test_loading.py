@@ -70,14 +70,14 @@ def test_unknown_kinds_are_refused_with_the_known_ones(installed):
 def test_hf_without_the_trainer_says_what_to_install(monkeypatch):
     nothing = plugins.Plugins({}, {})
     monkeypatch.setattr("pettingllms.plugins.installed", lambda group: nothing)
-    with pytest.raises(MissingDependency, match=r"pettingllms-trainers.*pettingllms\[train\]"):
+    with pytest.raises(MissingDependency, match=r"pettingllms-trainers.*pip install ./trainers"):
         load_policy("hf:some/path")
 
 
 def test_openai_without_the_client_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "openai", None)
     monkeypatch.delitem(sys.modules, "pettingllms.policies.endpoint", raising=False)
-    with pytest.raises(MissingDependency, match=r"pettingllms\[cli\]"):
+    with pytest.raises(MissingDependency, match=r"pip install .*openai>="):
         load_policy("openai:m@http://localhost/v1")
 
 

@@ -270,8 +270,28 @@ def test_calls_that_cannot_be_made_are_content(call):
     assert read_reply(text, ("add",)) == Reply(text)
 
 
+ADDED = call_text("add", a="</think>")
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (f"<think>I could {ADDED} but no.</think>Nothing.", None),
+        (f"I could {ADDED} but no.</think>Nothing.", None),
+        (f"<think>I never {ADDED}", None),
+        (f"<think>{ADDED}</think>\n{ADDED}", f"<think>{ADDED}</think>"),
+        (f"<think>no <tool_call></think>{ADDED.replace('<', '')}", None),
+        (ADDED, ""),
+    ],
+)
+def test_a_call_in_a_thought_calls_nothing(text, content):
+    calls = (ToolCall("add", '{"a": "</think>"}'),)
+    expected = Reply(text) if content is None else Reply(content or None, calls)
+    assert read_reply(text, ("add",)) == expected
+
+
 def test_messages_need_a_package(monkeypatch, opened):
     importlib.import_module("pettingllms.workflows.endpoint")
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(WorkflowFailure, match=r"pettingllms\[cli\]"):
+    with pytest.raises(WorkflowFailure, match=r"pip install .*openai>="):
         opened(lambda task, client: client.async_openai())

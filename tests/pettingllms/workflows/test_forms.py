@@ -70,7 +70,12 @@ def chosen(mode, *tools):
             [FITS, f"<think>{{1 + 2}}</think>\n{FITS}"],
             MISFITS,
         ),
-        ({"response_format": {"type": "json_object"}}, "", ['{"a": []}'], ["[]"]),
+        (
+            {"response_format": {"type": "json_object"}},
+            "",
+            ['{"a": []}', '{"a": "</think>"}'],
+            ["[]", f"<think>{FITS}"],
+        ),
         ({"response_format": FORMAT, "stop": ["END"]}, "", [f"{FITS} END of it"], []),
         (
             {"tools": TOOLS, "tool_choice": "required"},
