@@ -165,14 +165,21 @@ def make_single(
 
     Args:
         env_id: Id of the environment, such as `"plan_path_v0"`.
-        agent: The agent to be played. Left out: the one agent of `team="single"`.
+        agent: The agent to be played. Left out: the one agent of `team="single"`; in an environment
+            of teams alone the first, beside team-mates who follow its first scripted policy.
         partners: Agent or role -> how the others are played.
         **kwargs: Arguments of the environment.
     """
     has_teams = "team" in inspect.signature(spec(env_id).load()).parameters
     if agent is None and has_teams:
         kwargs.setdefault("team", "single")
-    return SingleAgentView(make(env_id, checks=False, **kwargs), agent, partners)
+    env, given = make(env_id, checks=False, **kwargs), dict(partners or {})
+    if agent is None and not has_teams and env.scripted_policies:
+        # Gymnasium's tools make an id without arguments.
+        agent, *others = env.possible_agents
+        unnamed = [other for other in others if not {other, role_of(other)} & given.keys()]
+        given |= dict.fromkeys(unnamed, env.scripted_policies[0])
+    return SingleAgentView(env, agent, given)
 
 
 def make_vector(

@@ -6,7 +6,12 @@ from gymnasium.utils.env_checker import check_env as check_gymnasium_env
 
 import pettingllms
 from pettingllms import Transition
-from pettingllms.adapters.gymnasium import SingleAgentView, make_single, make_vector
+from pettingllms.adapters.gymnasium import (
+    SingleAgentView,
+    gymnasium_id,
+    make_single,
+    make_vector,
+)
 from pettingllms.errors import InvalidArgument, OrderError
 
 
@@ -52,8 +57,11 @@ def test_bad_numbers_are_told():
         make_vector("plan_path_v0", 0)
 
 
-def test_gymnasiums_own_test_passes():
-    check_gymnasium_env(make_single("plan_path_v0", size=6), skip_render_check=True)
+@pytest.mark.parametrize(
+    "env_id", [name for name in pettingllms.registered_ids() if pettingllms.spec(name).package]
+)
+def test_every_id_is_made_without_arguments_and_passes_gymnasiums_own_test(env_id):
+    check_gymnasium_env(gymnasium.make(gymnasium_id(env_id)).unwrapped, skip_render_check=True)
 
 
 @pytest.mark.parametrize("agent", ["tool_0", "planner_0"])
