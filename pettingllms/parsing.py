@@ -284,15 +284,6 @@ def _aside(text: str, at: int) -> re.Match[str] | None:
     return _ASIDE.match(text, decoration.end()) if decoration else None
 
 
-def _is_below(part: Part, start: int, end: int) -> bool:
-    """Whether an answer below the mark's line may be part of an explanation.
-
-    It is not if it has its lines to itself.
-    """
-    is_alone = _END_OF_LINE.match(part.text, end) or _aside(part.text, end)
-    return part.is_marked and "\n" in part.text[:start] and not is_alone
-
-
 def _lists_in(part: Part) -> tuple[list[Item], int] | ParseError:
     """The items of the list with which a part begins, and where it ends."""
     text = part.text
@@ -306,7 +297,9 @@ def _lists_in(part: Part) -> tuple[list[Item], int] | ParseError:
     end = scanned[1]
     if not part.is_marked and not _DECORATION.fullmatch(text, end):
         return ParseError(f"no {MARK}, and words or lists behind a list")
-    if _is_below(part, found.start(), end):
+    # A list below the mark's line may be part of an explanation, unless it has its lines to itself.
+    is_alone = _END_OF_LINE.match(text, end) or _aside(text, end)
+    if part.is_marked and "\n" in text[: found.start()] and not is_alone:
         return ParseError(f"words behind a list that is not on the line of {MARK}")
     return scanned
 

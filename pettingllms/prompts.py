@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import string
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pettingllms.arguments import check_kind
@@ -25,6 +27,12 @@ class PromptTemplate(NamedTuple):
     """The present situation; the user message of a chat."""
     update: str = ""
     """What is new since the agent's last turn (delta mode); empty: same as `user`."""
+
+
+def templates_in(package: str) -> dict[str, PromptTemplate]:
+    """Role -> template, as the `prompts.toml` of a package has them."""
+    text = resources.files(package).joinpath("prompts.toml").read_text("utf-8")
+    return {role: PromptTemplate(**parts) for role, parts in tomllib.loads(text).items()}
 
 
 @dataclass(frozen=True, slots=True)

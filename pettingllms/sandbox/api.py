@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import reprlib
@@ -131,20 +130,6 @@ class Sandbox:
         requests = (self._request(code, stdin, limits) for stdin in stdins)
         return [result for result, _ in self._stream(requests)]
 
-    async def arun(
-        self, code: str, stdin: str | bytes = "", limits: Limits | None = None
-    ) -> ExecutionResult:
-        """`run` for asyncio. A cancelled call that has not begun does not run."""
-        ((result, _),) = await self._gather([self._request(code, stdin, limits)])
-        return result
-
-    async def arun_many(
-        self, code: str, stdins: Iterable[str | bytes], limits: Limits | None = None
-    ) -> list[ExecutionResult]:
-        """`run_many` for asyncio."""
-        requests = (self._request(code, stdin, limits) for stdin in stdins)
-        return [result for result, _ in await self._gather(requests)]
-
     def run_calls(
         self,
         code: str,
@@ -172,17 +157,6 @@ class Sandbox:
         """
         requests = self._call_requests(code, function_name, args_list, limits)
         return [_call_result(*finished) for finished in self._stream(requests)]
-
-    async def arun_calls(
-        self,
-        code: str,
-        function_name: str,
-        args_list: Iterable[Sequence[Any]],
-        limits: Limits | None = None,
-    ) -> list[CallResult]:
-        """`run_calls` for asyncio."""
-        requests = self._call_requests(code, function_name, args_list, limits)
-        return [_call_result(*finished) for finished in await self._gather(requests)]
 
     # ---- what there is
 
@@ -225,27 +199,6 @@ class Sandbox:
         finally:
             for future in under_way:
                 future.cancel()
-
-    async def _gather(self, requests: Iterable[ExecutionRequest]) -> list[Finished]:
-        """As `_stream`, for asyncio."""
-        if not self._servers.are_running:
-            # Starting servers takes a while, and the event loop must not block.
-            await asyncio.get_running_loop().run_in_executor(None, self._servers.pool)
-        pool = self._servers.pool()
-        window = pool.window
-        under_way: deque[asyncio.Future[Finished]] = deque()
-        finished: list[Finished] = []
-        try:
-            for request in requests:
-                if len(under_way) >= window:
-                    finished.append(await under_way.popleft())
-                under_way.append(asyncio.wrap_future(pool.submit(request)))
-            while under_way:
-                finished.append(await under_way.popleft())
-        finally:
-            for future in under_way:
-                future.cancel()
-        return finished
 
 
 def _encode(text: str | bytes) -> bytes:

@@ -56,11 +56,6 @@ class Servers:
         self._is_closed = False
         _all_servers.add(self)
 
-    @property
-    def are_running(self) -> bool:
-        """Whether a request need not wait for servers to start."""
-        return self._pool is not None
-
     def pool(self) -> Pool | UnsafePool:
         """The pool, opened now if it was not.
 

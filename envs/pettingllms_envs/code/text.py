@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from importlib import resources
 
 from pettingllms import parsing
 from pettingllms.parsing import after_thinking, code_blocks
@@ -99,8 +101,8 @@ def fields(
     return {
         "problem": _problem_text(problem),
         "program_form": _program_form(problem),
-        "test_form": _CALL_FORM if problem.function_name else _STDIN_FORM,
-        "check": _check(has_examples=bool(problem.public_tests)) if is_alone else "",
+        "test_form": _WORDS["call_form" if problem.function_name else "stdin_form"],
+        "check": _WORDS["check" if problem.public_tests else "no_check"] if is_alone else "",
         "tests_per_turn": tests_per_turn,
         "turn": state.turn + 1,
         "max_turns": max_turns,
@@ -120,27 +122,6 @@ def _program_form(problem: CodeProblem) -> str:
     if name is None:
         return "The program reads standard input and prints the answer to standard output."
     return f"The program defines the function {name} (or the class of the starter code)."
-
-
-_STDIN_FORM = (
-    "The input block is the complete standard input, the output block the complete correct output."
-)
-_CALL_FORM = (
-    "The input block is a JSON list of the function's arguments, the output block the JSON of the "
-    "value it must return."
-)
-
-
-def _check(has_examples: bool) -> str:
-    if has_examples:
-        return (
-            "It is run on the examples of the problem. If it passes, it is handed in; otherwise "
-            "you see the mismatch and get another turn."
-        )
-    return (
-        "There are no examples to run it on, so you see no verdict: write exactly the same program "
-        "again to hand it in."
-    )
 
 
 def _situation(
@@ -182,43 +163,18 @@ def _mismatch_text(mismatch: Mismatch, is_alone: bool) -> str:
     )
 
 
-_TASK = "Problem:\n{problem}\n\n{program_form}\n\nTurn {turn} of {max_turns}.{history}\n\n"
-_NEWS = "Turn {turn} of {max_turns}.\n\n{news}\n\n"
-_CODER = (
-    "You are a programmer. Write one complete Python 3 program, standard library only, that solves "
-    "the problem, in a ```python block. "
-)
-_TEAM_CODER = _CODER + (
-    "At the same time a tester, who does not see what you write in this turn, writes a test. If "
-    "your program passes it, the program is handed in. Otherwise both of you see the mismatch and "
-    "get another turn; the tester may be wrong too. Hidden tests decide in the end."
-)
-_SINGLE_CODER = _CODER + (
-    "{check} After the last turn the latest program is handed in. Hidden tests decide in the end."
-)
-_TESTER = (
-    "You are a tester. A programmer solves the problem at the same time. You do not see what the "
-    "programmer writes in this turn, only the program of the last turn, if there is one. Write a "
-    "test that a wrong program would fail and a right one passes: a valid input that is tricky but "
-    "small enough for you to be sure of the output. Do not repeat an example. Work out the correct "
-    "output step by step, then write each test like this:\n\n"
-    "```input\n(the input)\n```\n```output\n(the correct output)\n```\n\n"
-    "If program and tests agree, the program is handed in. Otherwise both of you see the mismatch "
-    "and get another turn; then check again whether your output was right."
+_WORDS: Mapping[str, str] = tomllib.loads(
+    resources.files("pettingllms_envs.code").joinpath("prompts.toml").read_text("utf-8")
 )
 
 
 def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:
     """The prompts of the coder, alone or with a tester, and of the tester."""
-    ask_program = "Write the program."
-    ask_test = "{test_form} Write at most {tests_per_turn} test(s); the last ones count."
+    task, news, asked = _WORDS["task"], _WORDS["news"], _WORDS["ask_test"]
+    coder = _WORDS["coder"] + _WORDS["single_coder" if is_alone else "team_coder"]
     return {
-        "coder": PromptTemplate(
-            _SINGLE_CODER if is_alone else _TEAM_CODER,
-            _TASK + ask_program,
-            _NEWS + "Write the whole program again, corrected where it is wrong.",
-        ),
-        "tester": PromptTemplate(_TESTER, _TASK + ask_test, _NEWS + ask_test),
+        "coder": PromptTemplate(coder, task + _WORDS["ask_program"], news + _WORDS["ask_again"]),
+        "tester": PromptTemplate(_WORDS["tester"], task + asked, news + asked),
     }
 
 

@@ -10,6 +10,7 @@ import gzip
 import importlib
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -261,49 +262,20 @@ def _library(module: str, purpose: str, package: str) -> Any:
 # A statement that says that several outputs are right needs a checker of its own: the golden tests
 # of public data sets hold one output per input even so, and right programs fail them. The search
 # is by the usual sentences of contests, one sentence at a time, so that its work is linear.
-_NOUN = (
-    r"(?:answers?|solutions?|outputs?|ways?|options?|variants?|sequences?|arrays?|strings?|numbers?"
-    r"|pairs?|permutations?|partitions?|paths?|moves?|representations?|possibilit(?:y|ies)|plans?"
-    r"|arrangements?|subsets?|schedules?|assignments?|matri(?:x|ces)|orders?|sets?|trees?|one)"
+_STATEMENTS: Mapping[str, Any] = tomllib.loads(
+    resources.files("pettingllms_envs.datasets").joinpath("statements.toml").read_text("utf-8")
 )
-_KIND = r"(?:valid|correct|possible|suitable|appropriate|acceptable|optimal|winning|such|right)"
-_PRINT = r"(?:print|output|return|report|write|give|display|submit|provide)"
-_MANY = r"(?:multiple|several|many|more than one|different|various|two or more|not (?:\w+ )?unique)"
-_ANY = r"(?:any|either|one of|an arbitrary|whichever|whatever)"
-_BE = r"(?:is|are|will be|would be|may be|can be)"
-_IS_RIGHT = rf"\b{_BE} (?:also )?(?:accept|allowed|fine|considered|correct)"
-_PATTERNS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        # If there are several answers, you can print any; choose any of them.
-        rf"\b{_MANY}\b.*\b(?:{_PRINT}(?:ed)?|produce) {_ANY}\b",
-        rf"\b{_MANY}\b.*, (?:you (?:can|may) )?(?:find|choose|construct|take) {_ANY}\b",
-        rf"\b{_PRINT}(?:ed)? {_ANY}\b.*\bif (?:there )?.*\b{_MANY}\b",
-        rf"\b{_MANY}\b.*\bany (?:one )?(?:of them )?{_BE} |\bany of them (?:may|can) be {_PRINT}",
-        rf"\b{_MANY}\b.*(?:one of them (?:needs|has|is enough)|\ball of them {_IS_RIGHT})",
-        # Any of them is acceptable; any valid answer is accepted; any will do.
-        r"\bany (?:one )?of (?:them|these|those|the \w+)\b.*\b(?:accept|allow|correct|fine|valid)",
-        rf"\b(?:any|multiple) (?:{_KIND} )*{_NOUN}\b.{{0,60}}{_IS_RIGHT}",
-        r"\b(?:satisfied (?:with|by)|accept(?:s|ed)?|allowed|fine) any\b",
-        r"\bany (?:of them )?will do\b",
-        # You may output any; print any valid answer; output one such pair; find any suitable array.
-        rf"(?:^|\b(?:can|may|could|to) ){_PRINT} (?:any|an arbitrary)(?: {_NOUN})?(?=[.,;!]|$)",
-        rf"(?<!not )(?<!cannot )(?<!n't )\b{_PRINT} any (?:(?:one )?of (?:them|these|those)"
-        rf"|of the {_KIND}|(?:{_KIND} )+\w+)\b",
-        rf"\b{_PRINT} one (?:of them\b|of the {_KIND} |such )|(?:^|, )find one such ",
-        rf"(?:^|, |\band )find any (?:of them|(?:{_KIND} )+{_NOUN})\b",
-        rf"\bnot matter which\b.*\b{_PRINT}|\bspecial (?:judge|checker)\b",
-        # The numbers can be printed in any order.
-        rf"\b(?:{_PRINT}(?:ed|ing|s)?|outputted|listed)\b.*\bin (?:any|(?:an )?arbitrary) order\b"
-        r"|\bany order (?:for|of) (?:the )?output",
-    )
-)
-_ANY_CASE = re.compile(
-    r"\b(?:print|output|return|write|answer|letters?|characters?)\b[^.\n]{0,80}"
-    r"\b(?:in|with) (?:any|either|arbitrary) (?:letter |upper or lower )?(?:case|register)\b"
-    r"|\b(?:output|answer|verdict|checker|judge)\b[^.\n]{0,60}\bcase[- ]insensitive",
-    re.IGNORECASE,
-)
+
+
+def _patterns(kind: str) -> tuple[re.Pattern[str], ...]:
+    words = [(f"<{name}>", pattern) for name, pattern in _STATEMENTS["words"].items()]
+    patterns: list[str] = _STATEMENTS["patterns"][kind]
+    for name, word in reversed(words):  # a word may be made of those before it
+        patterns = [pattern.replace(name, word) for pattern in patterns]
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
+
+
+_SEVERAL, _ANY_CASE = _patterns("several"), _patterns("any_case")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n\s*\n")
 _MAX_SENTENCE_CHARS = 400
 
@@ -317,11 +289,12 @@ def accepts_several(statement: str) -> bool:
     return any(
         pattern.search(sentence[:_MAX_SENTENCE_CHARS])
         for sentence in _SENTENCE.split(flat)
-        for pattern in _PATTERNS
+        for pattern in _SEVERAL
     )
 
 
 @lru_cache(maxsize=1024)
 def accepts_any_case(statement: str) -> bool:
     """Whether a statement says that letters of the output may be large or small."""
-    return _ANY_CASE.search(" ".join(statement.split())) is not None
+    flat = " ".join(statement.split())
+    return any(pattern.search(flat) for pattern in _ANY_CASE)

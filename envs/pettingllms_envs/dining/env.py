@@ -16,6 +16,7 @@ from pettingllms.prompts import (
     PromptFields,
     PromptTemplate,
     meanings,
+    templates_in,
 )
 from pettingllms.types import ParseError, Transition, to_jsonable
 from pettingllms_envs.dining.rules import (
@@ -34,7 +35,6 @@ from pettingllms_envs.dining.rules import (
 from pettingllms_envs.dining.text import (
     LIMITS,
     MAX_MESSAGE,
-    PROMPT,
     DiningState,
     Move,
     Utterance,
@@ -200,7 +200,9 @@ class DiningEnv(TextEnv[DiningState]):
         },
         toys={"easy": 6},
     )
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {"philosopher": PROMPT}
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = templates_in(
+        "pettingllms_envs.dining"
+    )
     prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(placeholders(MAX_SIGHT)), **LIMITS}
     private_fields: ClassVar[tuple[str, ...]] = ("need", "need_compact")
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pettingllms.errors import LevelFormatError
 from pettingllms.parsing import one_line, read_phrase
-from pettingllms.prompts import PromptField, PromptTemplate
+from pettingllms.prompts import PromptField
 from pettingllms.types import ParseError
 from pettingllms_envs.dining.rules import (
     CHOICES,
@@ -235,34 +235,6 @@ class DiningState(NamedTuple):
         """Meals that each has eaten, of those that count."""
         pairs = zip(self.level.start.hunger, self.table.hunger, strict=True)
         return tuple(need - left for need, left in pairs)
-
-
-PROMPT = PromptTemplate(
-    """\
-{philosophers} philosophers sit around a table, numbered from 0 to the right. Between each two of \
-them lies one fork: fork i is on the left of philosopher i, and on the right of the one before. \
-Each needs a number of meals that nobody else knows, from 0 to {meals}; all have to eat theirs \
-within {max_turns} turns.
-Each turn all choose at the same time, without knowing what the others choose: left (take the left \
-fork), right (take the right fork), release (put down what you hold) or wait. Only forks that are \
-free at the start of the turn can be taken; one for which two reach goes to neither. At the end of \
-the turn whoever holds both forks eats one meal. Forks that are put down, by release or after a \
-meal, are free from the next turn on. Once everybody holds one fork at the end of a turn, the task \
-has failed: that is a deadlock, and it is too late to release.
-With your choice you may say something, at most {max_message} characters; {listeners} from the \
-next turn on.
-{costs}
-You may think first. The last line of your answer is #### and your choice, and then, if you want \
-to say something, say and your words, for example:
-#### left
-or
-#### wait say I need 2""",
-    """\
-Turn {turn} of {max_turns}.{last}
-{table}
-You are philosopher {seat}. Your left fork is fork {left}, your right fork is fork {right}. You \
-alone know that {need}.""",
-)
 
 
 def _need(state: DiningState, seat: int) -> str:

@@ -7,8 +7,11 @@ and a formula that leaves the work to the verifier is not an answer.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
+from collections.abc import Mapping
 from fractions import Fraction
+from importlib import resources
 from typing import NamedTuple
 
 from pettingllms.parsing import boxed_answer
@@ -17,31 +20,15 @@ MAX_ANSWER_CHARS = 1000
 """A longer answer is not read at all."""
 
 _MATHS = re.compile(r"(?<!\\)(?:\$|\\[()\[\]])|\A`|`\Z")
-_SIGNS = str.maketrans(
-    {
-        "\u2212": "-",
-        "\u2013": "-",
-        "\u00d7": r"\times ",
-        "\u00b7": r"\cdot ",
-        "\u03c0": r"\pi ",
-        "\u221e": r"\infty ",
-        "\u00b0": r"^{\circ}",
-        "\u00b2": "^2",
-        "\u00b3": "^3",
-        "\u20ac": r"\text{ euros}",
-        "\u2205": r"\emptyset ",
-        "\u2260": r"\neq ",
-        "\u2264": r"\le ",
-        "\u2265": r"\ge ",
-        "\u222a": r"\cup ",
-        "\u00a0": " ",
-    }
+_TABLES: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    resources.files("pettingllms_envs.math").joinpath("notation.toml").read_text("utf-8")
 )
+_LATEX = _TABLES["signs"]
+_SIGN_OF_TABLE = re.compile("|".join(map(re.escape, _LATEX)))
 _ROOT = re.compile(r"\u221a\s*(\w+|\([^()]*\))")
 _PYTHON_FRACTION = re.compile(r"Fraction\(\s*(-?\d+)\s*,\s*(\d+)\s*\)")
 _SCIENTIFIC = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})(?!\w)")
 _NAMED_SUBSCRIPT = re.compile(r"_\{\s*\\(?:max|min|text\{\w+\}|mathrm\{\w+\})\s*\}")
-_OPERATORS = (("**", "^"), ("<=", r"\le "), (">=", r"\ge "), ("!=", r"\neq "))
 _UPRIGHT = re.compile(r"\\mathrm\s*(?:\{([eidx])\}|\s([eidx])(?![A-Za-z]))")
 _PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
 _THIN_IN_NUMBER = re.compile(r"(?<=\d)(?:,\\! *|\\[,;: ]|~| )(?=\d{3}(?!\d))")
@@ -80,16 +67,15 @@ def normalised(text: str) -> str:
     # First of all: the comma of `\,` separates nothing, and `\!` is no space at all.
     text = _THIN_IN_NUMBER.sub("", text).replace(r"\!", "")
     text = _UPRIGHT.sub(r"\1", _bare(_SPACING.sub(" ", text)))
-    text = _ROOT.sub(r"\\sqrt{\1}", text).translate(_SIGNS)
+    text = _ROOT.sub(r"\\sqrt{\1}", text)
+    text = _SIGN_OF_TABLE.sub(lambda sign: _LATEX[sign[0]], text)
     text = _PYTHON_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _SCIENTIFIC.sub(lambda m: rf"{m[1]} \cdot 10^{{{int(m[2])}}}", text)
     text = _REPEATING.sub(_as_fraction, _MEMBER.sub("", text))
-    text = _NAMED_SUBSCRIPT.sub("", text).replace(r"\varnothing", r"\emptyset")
+    text = _NAMED_SUBSCRIPT.sub("", text)
     text = _DOLLARS.sub(r"\1\\text{ dollars}", text)
     text = _MIXED.sub(_as_one_fraction, text)
     text = _PI.sub(r"\\pi ", text)
-    for python, latex in _OPERATORS:
-        text = text.replace(python, latex)
     grouped = _GROUPED.fullmatch(text)
     return grouped[1] + re.sub(r"\D", "", grouped[2]) + grouped[3] if grouped else text
 
@@ -252,37 +238,7 @@ def last_printed(stdout: str) -> str | None:
     return lines[-1] if lines else None
 
 
-_NAMES = {
-    "second": "s sec secs second seconds",
-    "minute": "min mins minute minutes",
-    "hour": "h hr hrs hour hours",
-    "day": "day days",
-    "week": "week weeks",
-    "month": "month months",
-    "year": "yr yrs year years",
-    "millimetre": "mm millimeter millimeters millimetre millimetres",
-    "centimetre": "cm centimeter centimeters centimetre centimetres",
-    "metre": "m meter meters metre metres",
-    "kilometre": "km kilometer kilometers kilometre kilometres",
-    "inch": "inch inches",
-    "foot": "ft foot feet",
-    "yard": "yd yard yards",
-    "mile": "mi mile miles",
-    "milligram": "mg milligram milligrams",
-    "gram": "g gram grams",
-    "kilogram": "kg kilogram kilograms",
-    "pound": "lb lbs pound pounds",
-    "ounce": "oz ounce ounces",
-    "millilitre": "ml mL milliliter milliliters millilitre millilitres",
-    "litre": "l L liter liters litre litres",
-    "cent": "cent cents",
-    "dollar": "dollar dollars",
-    "euro": "euro euros",
-    "degree": r"degree degrees ^\circ ^{\circ}",
-    "radian": "rad rads radian radians",
-    "percent": r"percent % \%",
-}
-_UNITS = {spelling: name for name, words in _NAMES.items() for spelling in words.split()}
+_UNITS = {spelling: name for name, words in _TABLES["units"].items() for spelling in words.split()}
 _POWERS = {"square": 2, "sq": 2, "cubic": 3}
 
 _GAP = r"(?:\\[,;:! ]|~|\s)*"

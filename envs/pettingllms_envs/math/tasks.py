@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import tomllib
 import warnings
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from importlib import import_module
+from importlib import import_module, resources
 from typing import Any, NamedTuple
 
 from pettingllms.errors import (
@@ -25,25 +26,11 @@ PREFIX = "reasoning_gym:"
 """Begins the sources of this module: `reasoning_gym:NAME`."""
 NUM_ITEMS = 1_000_000
 """Questions of a task and a difficulty, over all splits."""
-_RUNS, _UNKNOWN = "its scorer runs texts as Python", "it gives no answer of its own"
-_TOO_FAR = "its hard levels cannot be made, or are too long to read or to answer"
-_SLOW = "a question takes seconds to make"
-REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("binary_matrix", "bitwise_arithmetic", "countdown", "n_queens"), _RUNS),
-    **dict.fromkeys(("intermediate_integration", "number_sorting", "puzzle24"), _RUNS),
-    **dict.fromkeys(("polynomial_multiplication", "simple_integration", "spiral_matrix"), _RUNS),
-    **dict.fromkeys(("codeio", "string_insertion"), _RUNS),
-    **dict.fromkeys(("boxnet", "graph_color", "propositional_logic"), _UNKNOWN),
-    **dict.fromkeys(("rubiks_cube", "rush_hour"), _UNKNOWN),
-    **dict.fromkeys(("caesar_cipher", "circuit_logic", "game_of_life", "group_anagrams"), _TOO_FAR),
-    **dict.fromkeys(("knight_swap", "manipulate_matrix", "modulo_grid"), _TOO_FAR),
-    **dict.fromkeys(("needle_haystack", "palindrome_partitioning", "rotate_matrix"), _TOO_FAR),
-    **dict.fromkeys(("survo", "tower_of_hanoi", "word_ladder"), _TOO_FAR),
-    **dict.fromkeys(("jugs", "number_sequence", "sokoban", "zebra_puzzles"), _SLOW),
-    "game_of_life_halting": "its scorer calls wrong answers right",
-    "tsumego": "it fails to make some of its questions",
-}
-"""Task -> why it is not played. Model text is never run, not even by the scorers of others."""
+_REASONS: Mapping[str, list[str]] = tomllib.loads(
+    resources.files("pettingllms_envs.math").joinpath("refused_tasks.toml").read_text("utf-8")
+)
+REFUSED: Mapping[str, str] = {name: why for why, names in _REASONS.items() for name in names}
+"""Task -> why it is not played."""
 
 _MAX_DRAWS = 500
 

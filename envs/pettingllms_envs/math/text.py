@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from typing import NamedTuple
 
 from pettingllms import parsing
@@ -93,7 +95,7 @@ def fields(state: MathState, max_turns: int) -> dict[str, object]:
         "question": state.problem.question,
         "turn": state.turn + 1,
         "max_turns": max_turns,
-        "history": _HISTORY.format(history) if history else "",
+        "history": _WORDS["history"].format(history) if history else "",
         "news": news,
         "answers_compact": answers_compact(state.past[-1]) if state.past else "",
         "candidates": attempts_text(state.current),
@@ -101,39 +103,8 @@ def fields(state: MathState, max_turns: int) -> dict[str, object]:
     }
 
 
-_HISTORY = "\n\nEarlier turns:\n\n{}\n\nCheck what was tried and answer again."
-_FORMAT = (
-    "Write the final answer in simplest exact form: a whole number, a fraction, or a LaTeX "
-    "expression; several answers separated by commas; points as (x,y); intervals as [a,b)."
-)
-_TASK_FORMAT = "Write the final answer in exactly the form that the problem asks for."
-_USER = "Problem:\n{question}\n\nTurn {turn} of {max_turns}.{history}\n\nSolve the problem."
-_UPDATE = (
-    "Turn {{turn}} of {{max_turns}}. {}:\n\n{{news}}\n\nCheck what was tried and answer again."
-)
-_UPDATE_TEAM = _UPDATE.format("The last turn, in which no answer was settled")
-_UPDATE_ALONE = _UPDATE.format("Your last turn")
-_UPDATE_PANEL = _UPDATE.format("The last turn of all mathematicians and the judge")
-_TEAM = (
-    "You and a team-mate solve the same problem in two ways{order}. When both answers mean "
-    "the same, they are handed in. Otherwise both of you see what was tried and get another turn; "
-    "{last} at the end."
-)
-_ALONE = (
-    "You have several turns. When you give the same answer as your last readable one, it is handed "
-    "in; after the last turn your last readable answer is."
-)
-_LAST = "the reasoner's answer counts"
-_AT_ONCE = ", without seeing each other's answer of the running turn"
-_IN_ORDER = "; the reasoner sees what the program of the turn printed"
-_REASON = (
-    "You are a careful mathematician. Reason step by step and finish with \\boxed{{answer}}. "
-    + _FORMAT
-)
-_PROGRAM = (
-    "You are a mathematician who solves problems by programs. Write exactly one Python program in "
-    "a ```python block. It runs without input, files and network, and the last line that it prints "
-    "must be the final answer and nothing else. " + _FORMAT
+_WORDS: Mapping[str, str] = tomllib.loads(
+    resources.files("pettingllms_envs.math").joinpath("prompts.toml").read_text("utf-8")
 )
 
 
@@ -141,7 +112,7 @@ def task_prompts(templates: Mapping[str, PromptTemplate]) -> dict[str, PromptTem
     """The prompts for mathematical questions, for tasks that say what an answer looks like."""
     # Made from the prompts for mathematics, so that teams are told the same rules.
     words = {
-        _FORMAT: _TASK_FORMAT,
+        _WORDS["format"]: _WORDS["task_format"],
         "careful mathematician": "careful reasoner",
         "You are a mathematician who": "You are a programmer who",
         "the last line that it prints must": "all that it prints must",
@@ -158,36 +129,36 @@ def task_prompts(templates: Mapping[str, PromptTemplate]) -> dict[str, PromptTem
 
 def team_prompts(is_alone: bool, sees_tool: bool) -> dict[str, PromptTemplate]:
     """The prompts of reasoner and tool, working together or alone; whether the tool acts first."""
-    order = _IN_ORDER if sees_tool else _AT_ONCE
-    setting = _ALONE if is_alone else _TEAM.format(last=_LAST, order=order)
-    shown = "\n\nIn this turn:\n\n{candidates}" if sees_tool else ""
-    update = _UPDATE_ALONE if is_alone else _UPDATE_TEAM
+    order = _WORDS["in_order" if sees_tool else "at_once"]
+    setting = _WORDS["alone"] if is_alone else _WORDS["team"].format(order=order)
+    shown = _WORDS["seen"] if sees_tool else ""
+    user, update = _WORDS["user"], _update("update_alone" if is_alone else "update_team")
     return {
-        "tool": PromptTemplate(f"{_PROGRAM}\n\n{setting}", _USER, update),
-        "reasoner": PromptTemplate(f"{_REASON}\n\n{setting}", _USER + shown, update + shown),
+        "tool": PromptTemplate(f"{_asked('program')}\n\n{setting}", user, update),
+        "reasoner": PromptTemplate(
+            f"{_asked('reason')}\n\n{setting}", user + shown, update + shown
+        ),
     }
-
-
-_PANEL = (
-    "Several mathematicians work on the same problem without seeing each other; afterwards a judge "
-    "reads all of their answers and decides."
-)
-_JUDGE = (
-    "You are the judge of several attempts at one problem, some of them by reasoning, some by "
-    "programs. Any of them may be wrong, also the most frequent answer. Check them against the "
-    "problem, then give the answer that you find right as \\boxed{{answer}}. " + _FORMAT
-)
 
 
 def ensemble_prompts() -> dict[str, PromptTemplate]:
     """The prompts of the ensemble's roles."""
-    judge = "Problem:\n{question}\n\nThe attempts:\n\n{candidates}\n\nWhat is the right answer?"
-    again = "Turn {turn} of {max_turns}. The new attempts:\n\n{candidates}\n\nDecide."
-    return {
-        "reasoner": PromptTemplate(f"{_REASON}\n\n{_PANEL}", _USER, _UPDATE_PANEL),
-        "tool": PromptTemplate(f"{_PROGRAM}\n\n{_PANEL}", _USER, _UPDATE_PANEL),
-        "judge": PromptTemplate(_JUDGE, judge, again),
+    asked = {"reasoner": _asked("reason"), "tool": _asked("program")}
+    others = (_WORDS["user"], _update("update_panel"))
+    panel = {
+        role: PromptTemplate(f"{text}\n\n{_WORDS['panel']}", *others)
+        for role, text in asked.items()
     }
+    judge = PromptTemplate(_asked("judge"), _WORDS["judge_user"], _WORDS["judge_update"])
+    return {**panel, "judge": judge}
+
+
+def _asked(name: str) -> str:
+    return _WORDS[name] + _WORDS["format"]
+
+
+def _update(name: str) -> str:
+    return _WORDS["update"].replace("{what}", _WORDS[name])
 
 
 def board(state: MathState) -> str:

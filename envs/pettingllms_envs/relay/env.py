@@ -15,6 +15,7 @@ from pettingllms.prompts import (
     PromptFields,
     PromptTemplate,
     meanings,
+    templates_in,
 )
 from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs.relay.rules import (
@@ -46,47 +47,6 @@ from pettingllms_envs.relay.text import (
 )
 from pettingllms_envs.reward import SUCCESS, costs, fault_text, shaped
 from pettingllms_envs.team_table import asks_for_mark, constant_fields
-
-_WITNESS = PromptTemplate(
-    """\
-You are a witness. You see a target board of {size} by {size} cells and the board of a builder, \
-who does not see the target and has to reproduce it within {max_turns} turns. Describe it: each \
-turn you send one message of at most {max_chars} characters, small letters, digits, spaces and \
-.,;:- alone; what exceeds that is cut off. Then the builder paints rectangles, one over the other, \
-and may ask you something.
-Columns have letters and rows numbers: b3 is column b, row 3. You and the builder know the same \
-symbols by different letters, so name their colour or shape.
-{costs}
-You may think first. The last line of your answer is #### and the message, for example:
-#### gold key b3 d5; empty a1""",
-    """\
-Turn {turn} of {max_turns}. On your boards . is empty, {legend}.
-The target:
-{target}
-The builder's board, {num_wrong} cells wrong:
-{board}
-Said so far:
-{messages}""",
-)
-_BUILDER = PromptTemplate(
-    """\
-You are a builder. A witness sees a target board of {size} by {size} cells and yours, and \
-describes the target in short messages; you have to reproduce it within {max_turns} turns. Each \
-turn you paint rectangles, one over the other, each with the letter of a symbol, or empty, and two \
-corners, or a single cell. You may ask the witness something.
-Columns have letters and rows numbers: b3 is column b, row 3. You and the witness know the same \
-symbols by different letters, and by the same colours and shapes.
-{costs}
-You may think first. The last line of your answer is #### and the rectangles, with ; between them, \
-and at the end ? and a question if you have one, for example:
-#### Q b3 d5; empty a1 ? what is in row 2""",
-    """\
-Turn {turn} of {max_turns}. On your board . is empty, {legend}.
-Your board:
-{board}
-Said so far:
-{messages}""",
-)
 
 
 def _is_builder(agent: str) -> bool:
@@ -260,10 +220,7 @@ class RelayEnv(TextEnv[RelayState]):
             "extreme": {"size": 20, "symbols": 6, "figures": 9, "max_chars": 48, "max_turns": 3},
         }
     )
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
-        "witness": _WITNESS,
-        "builder": _BUILDER,
-    }
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = templates_in("pettingllms_envs.relay")
     prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(_FIELDS), **_LIMITS}
     private_fields: ClassVar[tuple[str, ...]] = ("target",)
 

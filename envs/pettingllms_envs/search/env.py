@@ -20,6 +20,7 @@ from pettingllms.prompts import (
     PromptFields,
     PromptTemplate,
     meanings,
+    templates_in,
 )
 from pettingllms.seeding import split_of
 from pettingllms.types import ParseError, Transition, role_of, to_jsonable
@@ -109,37 +110,6 @@ def missing(state: SearchState) -> int:
 def potential(state: SearchState) -> float:
     """The potential: one step for each document that is needed, and one for the answer."""
     return shaped(missing(state) + 1, len(set(state.task.supporting)) + 1)
-
-
-_SEARCHER = PromptTemplate(
-    """\
-Answer a question in a team of two: each turn you, the searcher, search a small set of documents. \
-Then the answerer, who reads the question and all documents found so far, answers or asks for more.
-{note}A search ranks the documents by the words that they share with your query, and finds the \
-best {results}. There are {max_turns} turns. {costs}
-You may think first. The last line of your answer is #### and your query, for example:
-#### founder Orvan Mills""",
-    """\
-Turn {turn} of {max_turns}.{last_search}
-Question: {question}
-Documents found so far:
-{found}""",
-)
-_ANSWERER = PromptTemplate(
-    """\
-Answer a question in a team of two: each turn the searcher searches a small set of documents. Then \
-you, the answerer, read the question and all documents found so far, and answer with a name, or \
-ask for another search with the word more. There are {max_turns} turns; the first answer is final, \
-and no answer in time is worse than a wrong one.
-{note}{costs}
-You may think first. The last line of your answer is #### and your answer, for example:
-#### Orvan Mills""",
-    """\
-Turn {turn} of {max_turns}.{last_search}
-Question: {question}
-Documents found so far:
-{found}""",
-)
 
 
 @lru_cache(maxsize=4096)
@@ -330,10 +300,9 @@ class SearchEnv(TextEnv[SearchState]):
         lambda k: _drawn(k + 1),
         last=7,
     )
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
-        "searcher": _SEARCHER,
-        "answerer": _ANSWERER,
-    }
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = templates_in(
+        "pettingllms_envs.search"
+    )
     prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(_FIELDS), **_LIMITS}
 
     def __init__(

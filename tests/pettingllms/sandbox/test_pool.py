@@ -1,6 +1,5 @@
 """Servers die, are replaced, are shared between threads, loops and processes, and go in the end."""
 
-import asyncio
 import json
 import multiprocessing
 import os
@@ -203,46 +202,6 @@ def test_two_programs_run_at_once(sandbox):
         running = threads.submit(sandbox.run_many, "import time\ntime.sleep(1)", ["", ""])
         wait_until(lambda: len(_busy(sandbox, pids)) == 2)
         assert [result.status for result in running.result()] == [Status.OK] * 2
-
-
-class TestAsyncio:
-    def test_many_at_once(self, sandbox):
-        async def main():
-            ran = await asyncio.gather(*(sandbox.arun(DOUBLE, str(n)) for n in range(60)))
-            many = await sandbox.arun_many(DOUBLE, [str(n) for n in range(60)])
-            calls = await sandbox.arun_calls("def f(x): return -x", "f", [(1,), (2,)])
-            return ran, many, calls
-
-        *both, calls = asyncio.run(main())
-        for results in both:
-            assert [int(result.stdout) for result in results] == [2 * n for n in range(60)]
-        assert [call.value for call in calls] == [-1, -2]
-
-    def test_the_loop_goes_on(self, sandbox):
-        async def main():
-            ticks = 0
-            run = asyncio.ensure_future(sandbox.arun("import time\ntime.sleep(0.5)"))
-            while not run.done():
-                await asyncio.sleep(0.01)
-                ticks += 1
-            return ticks
-
-        assert asyncio.run(main()) > 5
-
-    def test_cancelled_calls(self, sandbox):
-        async def main():
-            slow = [
-                asyncio.ensure_future(sandbox.arun("import time\ntime.sleep(2)")) for _ in range(30)
-            ]
-            await asyncio.sleep(0.1)
-            for call in slow:
-                call.cancel()
-            await asyncio.gather(*slow, return_exceptions=True)
-            return await sandbox.arun(DOUBLE, "21")
-
-        start = time.monotonic()
-        assert asyncio.run(main()).stdout == "42\n"
-        assert time.monotonic() - start < 20, "cancelled calls were run"
 
 
 class TestEnd:
