@@ -13,8 +13,8 @@ not fit the grammar is a `ParseError` with a reason; it is never read as somethi
    quotes, a code fence, `\boxed{`) and a label may stand before it: `moves:`, `the answer is`, or a
    line of its own. Signs and struck text (`~~no~~`) are as if they were not there.
 4. **Without a mark**, the text must leave no choice: it holds one answer, and ends with it.
-5. **A remark** may follow. It holds no other answer, unless that is set aside: by `because`,
-   `since`, `not`, `rather than`, `instead of` or brackets, behind the answer on its line.
+5. **A remark** may follow. It does not take the answer back, and holds no other one, unless that is
+   set aside: by `because`, `not`, `instead of` and the like, or by brackets behind the answer.
 6. **Lists** hold words and numbers, quoted or not, divided by commas or spaces, and lists or
    tuples of these. Lists that follow one another (`[1,2,3],[4,1,2]`) are one list of lists.
 7. **Words** are the answer's line without what wraps it, and the lines below that go on with it.
@@ -93,16 +93,25 @@ _NEGATED = re.compile(
     re.IGNORECASE,
 )
 _ASIDE = re.compile(
-    r"\((?=[^()\n]*\)[^\w\n]*(?:\n|\Z))|\b(?:because|since|not|rather than|instead of)\b",
+    r"\((?=[^()\n]*\)[^\w\n]*(?:\n|\Z))|\b(?:because|since|not|rather than|instead of)\b"
+    r"|\bas (?=(?:it|this|that|the|they|there|i|we)\b)",
     re.IGNORECASE,
 )
-_PAUSE = re.compile(r"[.!]\s|\s-+\s")
+_PAUSE = re.compile(r"[.!]\s|\s-+\s|[,:] (?=(?:it|this|that|which)\b)", re.IGNORECASE)
 _BACK = re.compile(
-    r"\b(?:or|and|then|but|no|wait(?=\s*[,.!-])|actually|instead|so|sorry|correction|hmm|better)\b",
+    r"\b(?:or|and|then|but|no|wait(?=\s*[,.!-])|actually|instead|so|sorry|correction|hmm|better|oops"
+    r"|rather|thoughts?|reconsider\w*|mind|mistake|revised?|should|alternatively|maybe|perhaps)\b",
+    re.IGNORECASE,
+)
+_HALF = re.compile(r"\W*(?:or|and|then)\b", re.IGNORECASE)
+_REVOKED = re.compile(
+    r"\W*+(?:(?:no|nope|oops|wait|sorry)(?=\s*[,.!:;-])|(?:(?:this|that|it|which) )?"
+    r"(?:(?:is|was|would|will|does|looks|seems) )?(?:be )?(?:clearly |probably |also )?"
+    r"(?:wrong|incorrect|illegal|invalid|a mistake|not (?:correct|work|good)|fails?|loses?)\b)",
     re.IGNORECASE,
 )
 
-_DISPUTED = ParseError("another answer behind the answer")
+_DISPUTED = ParseError("words behind the answer that take it back, or another answer")
 
 
 class Part(NamedTuple):
@@ -250,6 +259,9 @@ def read_list(
         found = fits(scanned[0])
         if isinstance(found, ParseError):
             return found
+        label = part.text[: part.text.find("[")] if part.is_marked and words is not None else ""
+        if words is not None and any(other != found for other in _said_within(label, words)):
+            return _DISPUTED
         return _undisputed(found, part.text[scanned[1] :], others)
 
     def others(remark: str) -> Iterator[ValueT]:
@@ -269,7 +281,9 @@ def read_list(
 def _undisputed(
     found: ValueT, remark: str, others: Callable[[str], Iterable[ValueT]]
 ) -> ValueT | ParseError:
-    """An answer, unless the remark behind it holds another one that is not set aside."""
+    """An answer, unless the remark behind it takes it back or has another one not set aside."""
+    if _REVOKED.match(remark):
+        return _DISPUTED
     if aside := _aside(remark, 0):
         line, _, below = remark[aside.end() :].partition("\n")
         remark = remark[aside.end() :] if _BACK.search(line) else below
@@ -620,7 +634,7 @@ _CONNECTED = re.compile(
 )
 _HEADING = re.compile(rf"[\s*_#]*{_NOUN}[\s*_:]*", re.IGNORECASE)
 _OTHER_LABEL = re.compile(
-    rf"(?:(?!{_NEGATED.pattern}|and\b)(?:[A-Za-z]|[^\x00-\x7f\s]){{2,20}}[ *_]*){{1,6}}"
+    rf"(?:(?!{_NEGATED.pattern}|and\b)[^\x00-@[-`{{-\x7f\s\u2192]{{2,20}}+[ *_]*+){{1,6}}"
     r"(?::|->|\u2192)",
     re.IGNORECASE,
 )
@@ -788,12 +802,14 @@ def _readings(line: str) -> Iterator[tuple[str, str | None]]:
         if label and not found:
             continue
         reading = _unwrapped(plain[found.end() :]) if found else plain
-        yield reading, None
+        # A label that is an answer itself is another one: `left -> right`.
+        yield reading, found[0] if found and label is _OTHER_LABEL else None
         for end in (_ASIDE, _PAUSE):
             cut = end.search(reading, 1)
             behind = reading[cut.end() :] if cut else ""
-            # What goes on with `or` is half of an answer.
-            if cut and not _BACK.match(behind.lstrip()):
+            # What goes on with `or` is half of an answer, and `left (wrong)` is none.
+            is_own = cut is not None and not cut[0][-1:].isalpha()
+            if cut and not _HALF.match(behind) and not (is_own and _REVOKED.match(behind)):
                 is_said = end is _PAUSE or _BACK.search(behind)
                 yield _unwrapped(reading[: cut.start()].rstrip(" ([")), behind if is_said else ""
 

@@ -132,9 +132,10 @@ def table(counts):
         "|---|---|---|---|",
     ]
     for kind, one in [*counts.items(), ("all", total)]:
-        # Rounded up to whole percents: another level must not change the page.
-        share = -(-100 * one["refused"] // one["clear"])
-        rows.append(f"| {kind} | {one['texts']:,} | {one['wrong']} | {share} % |")
+        # In steps of five percents, so that another level does not change the page.
+        share = -(-20 * one["refused"] // one["clear"]) * 5
+        refused = f"at most {share} %" if share else "none"
+        rows.append(f"| {kind} | {one['texts']:,} | {one['wrong']} | {refused} |")
     return "\n".join(rows)
 
 

@@ -67,7 +67,8 @@ class CodeEnv(TextEnv[CodeState]):
     Coder: the last ```python block is the program. Tester: the last ```input blocks, each followed
     by an ```output block, are the tests; for a function the JSON list of its arguments and the
     JSON of its value. Printed texts are compared token by token, decimal numbers to 1e-6; where an
-    integer is expected, the value must be exactly that number.
+    integer is expected, the value must be exactly that number. The case of letters is free where
+    the statement says so, and a checker of the data set judges other outputs than the expected one.
 
     Cost of one action at most: a program runs once per golden test, but not again when 2 runs have
     exceeded the time limit (so at most 5 do), and with a limit of 1 s after its first failed test.

@@ -64,14 +64,15 @@ class MathEnv(AnswerEnv):
     ## Action
 
     Tool: the last ```python block is run in the sandbox without input; the last line that it
-    prints is the answer. Reasoner: the last `\boxed{...}` is the answer. An open interval is not a
-    closed one, `45\text{ hours}` is not 45 minutes, and answers that are asked for twice count
-    twice.
+    prints is the answer. Reasoner: the last `\boxed{...}` is the answer, or the list of several
+    with only commas, `and` or names between. An open interval is not a closed one, 3 m are not
+    3 cm, `123_5` is not `123_6`, and answers that are asked for twice count twice. Decimals are
+    right to a millionth, absolutely and relatively.
 
     What one action can cost: a program runs once (8 s of processor time, 10 s on the clock, 64 KiB
     of output). An answer of more than 1000 characters is not read. It is compared with the
     reference once and with the other answer of the turn twice; a comparison takes at most 2 s of
-    processor time (the default of `Verifier`). Integers, other units, and answers that are
+    processor time (the default of `Verifier`). Numbers, other units, and answers that are
     not written out are judged without it. Verdicts are remembered, failures too.
 
     ## Reward

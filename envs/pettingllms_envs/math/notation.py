@@ -50,7 +50,7 @@ _BRACKETS = re.compile(r"[()\[\]{}]")
 _PYTHON_LIST = re.compile(r"\[([^\[\]();]*)\]")
 _AND = re.compile(r"\\text\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b")
 _DOLLARS = re.compile(r"\\\$\s*(\d[\d.,]*)(?![\d.,]*\s*\\\$)")
-_MIXED = re.compile(r"(?<![\w.}])(\d+) +(\d+)/(\d+)(?![\w.])")
+_MIXED = re.compile(r"(?<![\w.}])(\d+) +(\d+)/(\d+)(?![\w.]|\s*\d)")
 _BASED = re.compile(r"(?<![\w.])(\d[0-9A-Za-z]*)_(?:\{(\w+|\\text\{\w+\})\}|(\d))")
 _CALCULATED = re.compile(r"[\d+*/^=]")
 
@@ -114,7 +114,8 @@ def _as_fraction(found: re.Match[str]) -> str:
 
 def _as_one_fraction(found: re.Match[str]) -> str:
     whole, top, bottom = map(int, found.groups())
-    return rf"\frac{{{whole * bottom + top}}}{{{bottom}}}"
+    # `11 7/6` is no mixed number, and neither is anything over nothing.
+    return rf"\frac{{{whole * bottom + top}}}{{{bottom}}}" if top < bottom else found[0]
 
 
 def depth(text: str) -> int:

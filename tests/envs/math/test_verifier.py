@@ -41,8 +41,8 @@ def test_verdicts(verifier, kind, reference, answer):
 
 def test_the_public_cases_of_math_verify(verifier):
     """Pairs from the tests of math-verify 0.9.0, without those in which an answer is to be found
-    in running text or among several boxes: the games read the last box. What it calls equal and we
-    refuse is marked with the reason."""
+    in running text: the games read boxes, and `boxed` in the cases above says how. What it calls
+    equal and we refuse is marked with the reason."""
     wrong = []
     for line in PUBLIC_PAIRS.read_text("utf-8").splitlines():
         expected, reference, answer = line.split("\t")
