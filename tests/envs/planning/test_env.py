@@ -16,6 +16,8 @@ from pettingllms.errors import (
 )
 from pettingllms.testing import HOSTILE_TEXTS, play, transcript_of
 from pettingllms.testing.play import mixed_actor, scripted_actor
+from pettingllms_envs.sokoban.rules import outlook_of
+from pettingllms_envs.sudoku.rules import potential
 from pettingllms_envs.team_table import TEAMS
 
 GAMES = ["blocksworld_v0", "queens_v0"]
@@ -54,18 +56,43 @@ def test_golden_transcripts(golden, env_id, team, observation_mode):
     golden(f"{env_id.removesuffix('_v0')}_{team}{suffix}", transcript_of(env, 3, player))
 
 
-@pytest.mark.parametrize("env_id", GAMES)
+def exact(state, info):
+    left, shortest = info["distance"], info["shortest"]
+    return 0.1 * (1 - left / shortest) if left <= shortest else 0.01 * (shortest / left - 1)
+
+
+# Arguments, the potential of a state, and the range of a team part.
+PROGRESS = {
+    "blocksworld_v0": ({"moves_per_turn": 2, "max_moves": 8}, exact, 0.01),
+    "queens_v0": ({"moves_per_turn": 2, "max_moves": 8}, exact, 0.01),
+    "sokoban_v0": (
+        {"boxes": 2, "max_moves": 40},
+        lambda state, info: outlook_of(state.level, state.position).potential,
+        0.01,
+    ),
+    "sudoku_v0": ({}, lambda state, info: potential(state.position), 0.1),
+}
+
+
+@pytest.mark.parametrize("env_id", PROGRESS)
 @pytest.mark.parametrize("team", TEAMS)
 def test_team_parts_add_up_to_the_progress(env_id, team):
-    env = pettingllms.make(env_id, checks=False, team=team, moves_per_turn=2, max_moves=8)
+    kwargs, worth, loss = PROGRESS[env_id]
+    env = pettingllms.make(env_id, checks=False, team=team, max_turns=6, **kwargs)
     for seed in range(12):
         env.reset(seed=seed)
-        steps = play(env, mixed_actor(random.Random(seed)))
-        team_parts = sum(step["info"]["reward_parts"]["team"] for step in steps)
-        left, shortest = steps[-1]["info"]["distance"], steps[-1]["info"]["shortest"]
-        if steps[-1]["agent"] == "planner_0":
-            away = 0.1 * (1 - left / shortest) if left <= shortest else 0.01 * (shortest / left - 1)
-            assert team_parts == pytest.approx(away + steps[-1]["info"]["success"])
+        total, player = 0.0, mixed_actor(random.Random(seed))
+        while not any((*env.terminations.values(), *env.truncations.values())):
+            before, turn, agent = env.state(), env.turn, env.agent_selection
+            env.step(player(env, agent))
+            info, state = env.infos[agent], env.state()
+            total += info["reward_parts"]["team"]
+            assert -0.1 - loss <= info["reward_parts"]["team"] <= 1.1 + loss
+            assert -0.05 / 6 - 1e-9 <= info["reward_parts"]["local"] <= 0
+            if env.turn > turn:
+                assert total == pytest.approx(worth(state, info) + info["success"])
+            else:
+                assert state.position == before.position
 
 
 @pytest.mark.parametrize("env_id", GAMES)
@@ -129,9 +156,9 @@ def test_lost_levels_end_the_episode_if_asked(stop_when_lost):
     env.reset(seed=0)
     env.step('#### ["L","U"]')
     info = env.infos["planner_0"]
-    assert info["lost"]
-    assert not info["success"]
+    assert (info["lost"], info["pushes_left"], info["success"]) == (True, -1, False)
     assert env.terminations["planner_0"] is stop_when_lost
+    assert ("loses the level and ends" in env.observe("planner_0")) is stop_when_lost
     assert env.rewards["planner_0"] == pytest.approx(-0.01)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms.errors import UnreachableRequest
-from pettingllms_envs.grid import cells_of, shortest_walk
+from pettingllms_envs.grid import cells_of
 from pettingllms_envs.sokoban.rules import Level, Placement, layers_of_states, warehouse_of
 from pettingllms_envs.sokoban.text import board_text, level_text, read_level
 
@@ -182,37 +182,6 @@ def test_layers_backwards_are_exact(text):
         player = rng.choice(cells_of(players))
         text_here = board_text(level, Placement(player, boxes))
         assert Board(text_here).shortest() == depth
-
-
-@settings(max_examples=100)
-@given(st.integers(0, 10**9))
-def test_walks_are_shortest(seed):
-    rng = random.Random(seed)
-    text = random_text(rng, 6, 7, 1)
-    if text is None:
-        return
-    level = raw_level(text)
-    free, stride = level.floor & ~level.boxes, level.stride
-    target = rng.choice(cells_of(free))
-    walk = shortest_walk(free, level.player, target, stride)
-    board = Board(text.replace(".", " ").replace("*", "#").replace("$", "#").replace("+", "@"))
-    distances, queue = {board.start[0]: 0}, deque([board.start[0]])
-    while queue:
-        cell = queue.popleft()
-        for move in WAYS:
-            following, _ = board.after((cell, frozenset()), move)
-            if following not in distances:
-                distances[following] = distances[cell] + 1
-                queue.append(following)
-    goal = divmod(target, stride)
-    if walk is None:
-        assert goal not in distances
-    else:
-        assert len(walk) == distances[goal]
-        cell = board.start[0]
-        for move in walk:
-            cell, _ = board.after((cell, frozenset()), move)
-        assert cell == goal
 
 
 DEAD = {
