@@ -24,6 +24,7 @@ from pettingllms.arguments import (
     plain,
 )
 from pettingllms.callers import ACTING, new_caller
+from pettingllms.ends import End, end_of_game
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
 from pettingllms.hooks import GameHooks, StateT
 from pettingllms.prompts import PreparedTemplate, resolve_prompts
@@ -59,6 +60,7 @@ _DYNAMIC = (
     "turn",
     "episode_seed",
     "_begun",
+    "end",
 )
 
 
@@ -78,6 +80,8 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
     """Turns played so far."""
     episode_seed: int | None = None
     """Seed of the running episode; None before the first `reset`."""
+    end: End | None = None
+    """Why the episode is over; None while it is not."""
 
     _order: tuple[str, ...]
     """The agents in playing order."""
@@ -366,7 +370,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         self.terminations = dict.fromkeys(order, False)
         self.truncations = dict.fromkeys(order, False)
         self.infos = {agent: _first_info(self.difficulty) for agent in order}
-        self._begun = {}
+        self._begun, self.end = {}, None
         if self.solved_share:
             self._begin_part_way()
 
@@ -426,10 +430,11 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         if self._pays_outcome:
             team, local = float(success), 0.0
         team *= self.alpha
+        parse_error = parsed.reason if isinstance(parsed, ParseError) else None
         info = {
             **facts,
             "reward_parts": {"team": team, "local": local},
-            "parse_error": parsed.reason if isinstance(parsed, ParseError) else None,
+            "parse_error": parse_error,
             "success": success,
             "turn": self.turn,
         }
@@ -459,8 +464,27 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         # A success in the last turn is a success: termination wins over truncation.
         if terminated:
             self._terminate(success)
+            self.end = end_of_game(getattr(action, "finish_reason", "stop"), parse_error)
         elif self.turn == self.max_turns:
-            self.truncations = dict.fromkeys(order, True)
+            self.truncate(End.TURNS)
+
+    def truncate(self, end: End, cause: str | None = None) -> None:
+        """End the episode for a reason that is not the game's: nobody acts any more.
+
+        All agents are truncated, as PettingZoo means it. Nothing is earned by that, and the state
+        stays as it is.
+
+        Args:
+            end: The reason.
+            cause: Why the selected agent's action could not be played; None: it did not act.
+        """
+        if cause is not None:
+            agent, turn = self.agent_selection, self.turn
+            first = {**_first_info(self.difficulty), "turn": turn, "cause": cause}
+            self.infos = {**self.infos, agent: first}
+            self.rewards = dict.fromkeys(self._order, 0.0)
+            self._cumulative_rewards = {**self._cumulative_rewards, agent: 0.0}
+        self.truncations, self.end = dict.fromkeys(self._order, True), end
 
     def _terminate(self, success: bool) -> None:
         """End the episode; every agent learns how, also those that did not act last."""

@@ -18,7 +18,6 @@ PettingLLMsError
 │   └── ReplayDivergence                  a recorded episode did not replay to the same states
 ├── ConformanceError (AssertionError)     `check_env` found a broken promise
 ├── SandboxError (RuntimeError)           the sandbox itself failed (never the program in it)
-├── BranchFailure (RuntimeError)          one branch of an environment cannot be continued
 │
 ├── PolicyFailure (RuntimeError)          pettingllms.policies: no answer was received
 │   └── PolicyUnavailable                 and no later one can (wrong key, no such model or server)
@@ -33,6 +32,8 @@ import difflib
 import re
 from collections.abc import Iterable
 from importlib import metadata
+
+from pettingllms.ends import End
 
 
 class PettingLLMsError(Exception):
@@ -190,9 +191,7 @@ class ConformanceError(PettingLLMsError, AssertionError):
 class SandboxError(PettingLLMsError, RuntimeError):
     """The sandbox itself failed or cannot offer the requested isolation."""
 
-
-class BranchFailure(PettingLLMsError, RuntimeError):
-    """An environment cannot carry out an action; other branches of the episode can continue."""
+    end = End.SANDBOX
 
 
 def _rebuild(

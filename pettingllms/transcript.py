@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from pettingllms.ends import End
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, OrderError, ReplayDivergence, TranscriptError
 from pettingllms.files import write_whole
@@ -25,7 +26,7 @@ from pettingllms.wrappers import ChecksWrapper
 FORMAT = "pettingllms-transcript"
 VERSION = 1
 
-_STEP_KEYS = ("agent", "observation", "action", "rewards", "success", "ended", "state_hash")
+_STEP_KEYS = ("agent", "observation", "action", "rewards", "success", "end", "state_hash")
 
 
 @dataclass
@@ -129,7 +130,7 @@ class Transcript:
             _compare(index, "agent", recorded["agent"], agent)
             observation = str(env.observe(agent))
             action = action_of(recorded)
-            env.step(action)
+            play_recorded(env, action, recorded)
             replayed = _step_record(env, agent, observation, action)
             for key in _STEP_KEYS:
                 _compare(index, key, recorded[key], replayed[key])
@@ -182,17 +183,43 @@ class RecordTranscripts(ChecksWrapper[Any]):
         if observation is None:
             observation = str(self.env.observe(agent))
         super().step(action)
-        if action is not None and self.transcript is not None:
-            record = _step_record(self.env, agent, observation, action)
-            self.transcript.steps.append(record)
-            if record["ended"] and self.folder is not None:
-                self.transcript.save(self._free_path(self.folder, self.transcript))
+        if action is not None:
+            self._record(agent, observation, action)
+
+    def truncate(
+        self, end: End, cause: str | None = None, action: str = "", observation: str | None = None
+    ) -> None:
+        """End the episode for a reason that is not the game's, and record it.
+
+        Args:
+            end: See `TextEnv.truncate`.
+            cause: See `TextEnv.truncate`.
+            action: The action that could not be played.
+            observation: See `step`.
+        """
+        agent = self.env.agent_selection
+        read = str(self.env.observe(agent)) if observation is None else observation
+        self.env.truncate(end, cause)
+        steps = self.transcript.steps if self.transcript is not None else []
+        if cause is not None:
+            self._record(agent, read, action)
+        elif steps:
+            steps[-1]["end"] = end
+            self._save()
+
+    def _record(self, agent: str, observation: str, action: str) -> None:
+        if self.transcript is not None:
+            self.transcript.steps.append(_step_record(self.env, agent, observation, action))
+            self._save()
+
+    def _save(self) -> None:
+        if self.env.end is not None and self.folder is not None and self.transcript is not None:
+            self.transcript.save(self._free_path(self.folder, self.transcript))
 
     def fork(self) -> RecordTranscripts:
         """An independent recorder in the same state, with the transcript so far."""
         self._require("fork")
         twin = RecordTranscripts(self.env.fork(), self.folder)
-        twin._has_reset = twin._has_updated = True
         known = self.transcript
         if known is not None:
             twin.transcript = Transcript(
@@ -217,6 +244,27 @@ def action_of(step: Mapping[str, Any]) -> str:
     return Action(step["action"], step["finish_reason"], TokenCounts(*step.get("tokens", ())))
 
 
+def play_recorded(
+    env: TextEnv[Any] | RecordTranscripts, action: str, recorded: Mapping[str, Any]
+) -> None:
+    """Play a recorded action again, and end the episode where something else than the game did.
+
+    Args:
+        env: Before the step.
+        action: The action.
+        recorded: Has `end` where the episode ended, and `cause` where the action was not played.
+    """
+    end, cause = recorded.get("end"), recorded.get("cause")
+    if cause is None:
+        env.step(action)
+    if end is None or (env.env if isinstance(env, RecordTranscripts) else env).end is not None:
+        return
+    if isinstance(env, RecordTranscripts):
+        env.truncate(End(end), cause, action)
+    else:
+        env.truncate(End(end), cause)
+
+
 def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         items = cast(Mapping[Any, Any], value).items()
@@ -238,7 +286,6 @@ def _json_value(value: Any) -> Any:
 
 def _step_record(env: TextEnv[Any], agent: str, observation: str, action: str) -> dict[str, Any]:
     info = env.infos[agent]
-    ended = env.terminations[agent] or env.truncations[agent]
     return {
         "agent": agent,
         "observation": observation,
@@ -249,7 +296,8 @@ def _step_record(env: TextEnv[Any], agent: str, observation: str, action: str) -
         "parse_error": info["parse_error"],
         "success": info["success"],
         "turn": info["turn"],
-        "ended": ended,
+        "end": env.end,
+        **({"cause": info["cause"]} if "cause" in info else {}),
         "state_hash": env.state_hash(),
     }
 

@@ -28,11 +28,12 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
     def __init__(self, env: TextEnv[StateT]) -> None:
         super().__init__(env)
         self.env: TextEnv[StateT] = env
+        # Flags that PettingZoo's base class checks: an episode may be under way.
+        self._has_reset = self._has_updated = env.episode_seed is not None
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Start a new episode; see `TextEnv.reset`."""
         self.env.reset(seed=seed, options=options)
-        # The base class, PettingZoo's `OrderEnforcingWrapper`, checks these flags.
         self._has_reset = self._has_updated = True
 
     def step(self, action: str | None) -> None:
@@ -86,9 +87,7 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
     def fork(self) -> ChecksWrapper[StateT]:
         """An independent, equally wrapped environment in the same state."""
         self._require("fork")
-        twin: ChecksWrapper[StateT] = type(self)(self.env.fork())
-        twin._has_reset, twin._has_updated = self._has_reset, True
-        return twin
+        return type(self)(self.env.fork())
 
     def snapshot(self) -> Snapshot:
         """The whole dynamic state; see `TextEnv.snapshot`."""

@@ -58,7 +58,13 @@ ENVIRONMENTS = {
 POLICIES = ("openai:m@URL", "openai:m", "openai:trap.py", "hf:stranger/model")
 HEADER = {"set": "training", "step": 1, "episode": 0, "env_seed": 0, "initial_state_hash": "x"}
 OUTCOME = {"success": False, "terminated": True, "truncated": False, "num_turns": 1, "returns": {}}
-TREE = HEADER | {"status": "ok", "cause": None, "outcome": OUTCOME, "decisions": [], "given_up": []}
+TREE = HEADER | {
+    "end": "answered",
+    "cause": None,
+    "outcome": OUTCOME,
+    "decisions": [],
+    "given_up": [],
+}
 ROLES = ("tool", "planner")
 RUN = {
     "num_steps": 2,

@@ -20,7 +20,7 @@ from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run, replay_rollout
 from pettingllms.registry import make
 from pettingllms.tables import visible
-from pettingllms.transcript import Transcript, action_of
+from pettingllms.transcript import Transcript, action_of, play_recorded
 from pettingllms.viewer import LiveServer, ViewSummary, runs_below, write_overview, write_view
 
 
@@ -98,7 +98,7 @@ def _show(console: Console, transcript: Transcript, prompts: bool) -> None:
     console.print(Panel(visible(str(env.render())), title="start", title_align="left"))
     for step in transcript.steps:
         # With how the completion ended and what it cost: games may price that.
-        env.step(action_of(step))
+        play_recorded(env, action_of(step), step)
         _show_step(console, step, str(env.render()), prompts)
 
 
@@ -109,10 +109,13 @@ def _show_step(console: Console, step: dict[str, Any], board: str, prompts: bool
     parts.append(visible(step["action"]))
     if step["parse_error"]:
         parts.append(visible(f"not understood: {step['parse_error']}", "yellow"))
+    if step.get("cause"):
+        parts.append(visible(f"not played: {step['cause']}", "yellow"))
     rewards = ", ".join(f"{agent} {reward:+.3f}" for agent, reward in step["rewards"].items())
     parts += [visible(f"\nrewards: {rewards}", "dim"), visible(board)]
-    if step["success"]:
-        parts.append(visible("solved", "bold green"))
+    if step["end"]:
+        end = ("solved", "bold green") if step["success"] else (f"over: {step['end']}", "bold")
+        parts.append(visible(*end))
     title = visible(f"turn {step['turn'] + 1}: {step['agent']}")
     console.print(Panel(Group(*parts), title=title, title_align="left"))
 

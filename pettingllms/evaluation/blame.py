@@ -65,7 +65,7 @@ from pettingllms.evaluation.statistics import (
 )
 from pettingllms.policies import Completion, Policy, Prompt, Sampling, Usage
 from pettingllms.seeding import derive_seed
-from pettingllms.transcript import Transcript
+from pettingllms.transcript import RecordTranscripts, Transcript
 
 # Players of which shares are computed: there are two to this power coalitions.
 MAX_PLAYERS = 6
@@ -336,7 +336,7 @@ async def _play_on(replay: Replay, replayed: Replayed) -> None:
         return await one_answer(seat.policy, prompt, seat.sampling)
 
     seed_of, chats = partial(derive_seed, replay.seed), dict(replay.moment.chats)
-    async for _, _, usage in play_on(env, chats, seed_of, ask, lambda _, action: env.step(action)):
+    async for _, _, usage in play_on(RecordTranscripts(env), chats, seed_of, ask):
         replayed.usage += usage
         earned += fmean(env.rewards.values())
     end = ReplayEnd(bool(env.infos[env.agent_selection]["success"]), earned)

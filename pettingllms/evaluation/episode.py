@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any, cast
 
+from pettingllms.ends import end_of_error
 from pettingllms.env import TextEnv, role_of
 from pettingllms.evaluation.plan import EpisodeSpec, policy_of
 from pettingllms.policies import (
@@ -42,17 +44,20 @@ class RoleResult:
     """Actions that could not be read."""
     cut: int = 0
     """Completions that ended at the limit of tokens (finish reason `length`)."""
+    hidden: int = 0
+    """Completions without a text, all of whose tokens went into hidden reasoning."""
     usage: Usage = field(default_factory=Usage)
     """What its answers cost."""
     models: list[str] = field(default_factory=list[str])
     """Models that servers say have answered, each once."""
 
-    def add(self, reward: float, is_error: bool, finish_reason: str, usage: Usage) -> None:
+    def add(self, reward: float, is_error: bool, completion: Completion, usage: Usage) -> None:
         """Count one action."""
         self.num_actions += 1
         self.reward += reward
         self.parse_errors += is_error
-        self.cut += finish_reason == "length"
+        self.cut += completion.finish_reason == "length"
+        self.hidden += bool(completion.reasoning and not completion.text.strip())
         self.usage += usage
 
 
@@ -70,8 +75,8 @@ class EpisodeResult:
     initial_state_hash: str
     """Hash of the initial state: equal levels have equal hashes."""
     success: bool
-    terminated: bool
-    truncated: bool
+    end: str
+    """Why it is over; see `End`."""
     num_turns: int
     """Turns that were begun."""
     returns: Mapping[str, float]
@@ -151,7 +156,7 @@ async def play_episode(
         log: Keeps the answers.
 
     Raises:
-        PolicyFailure: A prompt could not be answered.
+        PolicyFailure: A prompt could not be answered, for want of the infrastructure.
     """
     # A fork: many episodes are played at the same time.
     recorder = RecordTranscripts(env.fork())
@@ -170,29 +175,24 @@ async def play_episode(
         wanted = sampling.get(role_of(prompt.agent)) or Sampling()
         return await log.answer(spec[:3], number, policy, prompt, wanted)
 
-    def step(prompt: Prompt, action: Action) -> None:
-        # A transcript keeps what is new to the agent; the rest of its chat stands in earlier steps.
-        messages = prompt.messages[len(chats.get(prompt.agent, ())) :]
-        recorder.step(action, as_observation(messages))
-
     seed_of = partial(derive_seed, spec.seed, "sample")
-    async for agent, completion, usage in play_on(raw, chats, seed_of, ask, step):
+    async for agent, completion, usage in play_on(recorder, chats, seed_of, ask):
         is_error = raw.infos[agent]["parse_error"] is not None
         role = roles[role_of(agent)]
-        role.add(raw.rewards[agent], is_error, completion.finish_reason, usage)
+        role.add(raw.rewards[agent], is_error, completion, usage)
         if completion.model and completion.model not in role.models:
             role.models.append(completion.model)
         written.append(completion)
-    agent = raw.agent_selection
+    agent, end = raw.agent_selection, raw.end
+    assert end is not None, "it was played to its end"
     pairs = zip(transcript.steps, written, strict=True)
     return EpisodeResult(
         **spec._asdict(),
         initial_state_hash=transcript.state_hash,
         level_hash=level_hash,
         success=bool(raw.infos[agent]["success"]),
-        terminated=raw.terminations[agent],
-        truncated=raw.truncations[agent],
-        num_turns=1 + transcript.steps[-1]["turn"],
+        end=end,
+        num_turns=1 + transcript.steps[-1]["turn"] if transcript.steps else 0,
         returns=transcript.returns(),
         roles=roles,
         wall_s=round(time.perf_counter() - start, 6),
@@ -211,32 +211,57 @@ Ask = Callable[[int, Prompt], Awaitable[tuple[Completion, Usage]]]
 
 
 async def play_on(
-    env: TextEnv[Any],
-    chats: Chats,
-    seed_of: Callable[[int], int],
-    ask: Ask,
-    step: Callable[[Prompt, Action], None],
+    recorder: RecordTranscripts, chats: Chats, seed_of: Callable[[int], int], ask: Ask
 ) -> AsyncIterator[tuple[str, Completion, Usage]]:
     """Play an episode from its present moment to its end; every evaluation plays so.
 
+    An answer that makes the environment fail, and a prompt that cannot be answered within the
+    limits of its policy, end the episode: leaving it out would flatter whoever wrote it.
+
     Args:
-        env: The environment; `step` plays in it.
+        recorder: The environment.
         chats: What was said so far; it goes on.
         seed_of: Number of an action, from 0 -> what is drawn for it.
         ask: Who answers.
-        step: Plays an answer.
 
     Yields:
         After every step: agent, its answer, and what that cost.
+
+    Raises:
+        PolicyFailure: A prompt could not be answered, for want of the infrastructure.
     """
-    number = 0
+    env, number = recorder.env, 0
     while not has_ended(env):
         prompt = prompt_of(env, chats, seed_of(number))
-        completion, usage = await ask(number, prompt)
-        step(prompt, acted(completion, usage))
+        try:
+            completion, usage = await ask(number, prompt)
+        except PolicyFailure as error:
+            if error.end.kind != "limit":
+                raise
+            recorder.truncate(error.end)
+            return
+        # A transcript keeps what is new to the agent; the rest of its chat stands in earlier steps.
+        read = as_observation(prompt.messages[len(chats.get(prompt.agent, ())) :])
+        _step(recorder, acted(completion, usage), read)
         remember(chats, prompt, completion.text)
         yield prompt.agent, completion, usage
         number += 1
+
+
+def _step(recorder: RecordTranscripts, action: Action, observation: str) -> None:
+    """Play an answer; if that makes the environment fail, the episode ends with it."""
+    try:
+        recorder.step(action, observation)
+    except Exception as error:
+        end = end_of_error(error)
+        if end.kind == "infrastructure":
+            raise
+        # The traceback of an environment is needed to mend it.
+        _LOGGER.info("an answer made the environment fail", exc_info=error)
+        recorder.truncate(end, f"{type(error).__name__}: {error}", action, observation)
+
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def has_ended(env: TextEnv[Any]) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from statistics import fmean
 from typing import Any
 
+from pettingllms.ends import End
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.episode import Bill, EpisodeResult
 from pettingllms.evaluation.plan import (
@@ -51,6 +52,8 @@ class RoleReport:
     """Share of its actions that could not be read."""
     cut: float
     """Share of its completions that ended at the limit of tokens."""
+    hidden: float
+    """Share of them without a text, all of whose tokens went into hidden reasoning."""
     usage: Usage
     """What its answers in finished episodes cost."""
     cost_usd: float | None
@@ -82,8 +85,8 @@ class VariantReport:
     """Share of solved episodes; plays of equal levels count as dependent."""
     pass_at_k: Mapping[int, Interval]
     """k -> unbiased pass@k, for k = 1, 2, 4, ... up to the plays of every level."""
-    num_truncated: int
-    """Episodes that ran out of turns."""
+    ends: Mapping[str, int]
+    """Why episodes ended (see `End`) -> how many of them, the commonest first."""
     num_turns: Interval
     """Turns of an episode."""
     returns: Mapping[str, Interval]
@@ -172,12 +175,32 @@ def variant_rows(variant: VariantReport) -> list[tuple[str, str]]:
         *[(f"pass@{k}", share(value)) for k, value in variant.pass_at_k.items() if k > 1],
         ("episodes", f"{episodes} ({levels})"),
         *([("warning", repeated)] if repeated else []),
-        ("out of turns", str(variant.num_truncated)),
+        ("ended", ", ".join(f"{end} {num}" for end, num in variant.ends.items())),
+        *_warnings(variant),
         ("turns", mean(variant.num_turns)),
         *[(f"return of {agent}", mean(value)) for agent, value in variant.returns.items()],
         ("manifest", variant.manifest),
     ]
     return [*rows, *_bill_rows(variant)]
+
+
+def _warnings(variant: VariantReport) -> Iterator[tuple[str, str]]:
+    """Yield what figures do not say by themselves."""
+    cut = sum(variant.ends.get(end, 0) for end in (End.CODE, End.CONTEXT, End.TIME))
+    if cut > _MANY_CUT * variant.num_episodes:
+        yield "warning", f"{cut} episodes were cut off: an answer made code fail, or met a limit"
+    for name, role in variant.roles.items():
+        if role.hidden > _MANY_CUT:
+            share = f"{role.hidden:.0%}".replace("%", " %")
+            yield "warning", f"{share} of the answers of {name} {_HIDDEN}"
+
+
+_MANY_CUT = 0.05
+"""Share from which it is said."""
+_HIDDEN = (
+    "are empty: all of their text is hidden reasoning (reasoning_content). Raise "
+    "max_completion_tokens, switch thinking off, or start the server without its reasoning parser"
+)
 
 
 def _bill_rows(variant: VariantReport) -> list[tuple[str, str]]:
@@ -302,7 +325,7 @@ def summarise_variant(
         num_success=sum(solved),
         success=clustered_share(solved, played),
         pass_at_k=_pass_at_k(solved, played),
-        num_truncated=sum(result.truncated for result in ordered),
+        ends=dict(Counter(str(result.end) for result in ordered).most_common()),
         num_turns=level_mean(levels, lambda play: play.num_turns),
         returns={
             agent: level_mean(levels, partial(_return, agent)) for agent in ordered[0].returns
@@ -387,6 +410,7 @@ def _role(
         if num_actions
         else Interval(0.0, 0.0, 1.0),
         cut=sum(part.cut for part in flat) / max(1, num_actions),
+        hidden=sum(part.hidden for part in flat) / max(1, num_actions),
         usage=usage,
         cost_usd=_dollars(usage, price),
         spent=spent,

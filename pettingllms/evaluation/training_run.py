@@ -25,7 +25,7 @@ from pettingllms.files import read_lines
 from pettingllms.policies import Sampling
 from pettingllms.registry import SOLVED_SHARE, make
 from pettingllms.sources import short_name
-from pettingllms.transcript import RecordTranscripts, Transcript
+from pettingllms.transcript import RecordTranscripts, Transcript, play_recorded
 from pettingllms.trust import FoundName, Name
 from pettingllms.types import Action, TokenCounts
 
@@ -346,7 +346,8 @@ def tree_moments(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[RecordTr
         # As recorded: games may price tokens, and counting again would need the model's
         # tokenizer.
         counts = TokenCounts(decision["num_prompt_tokens"], followed["num_tokens"])
-        recorder.step(Action(followed["text"], followed["finish_reason"], counts))
+        action = Action(followed["text"], followed["finish_reason"], counts)
+        play_recorded(recorder, action, followed)
         played = {**env.infos[agent], "reward": env.rewards[agent]}
         # What training scaled or judged is recorded beside what the environment gave.
         recorded = {**followed, "reward": followed.get("env_reward", followed["reward"])}

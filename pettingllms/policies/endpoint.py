@@ -13,6 +13,7 @@ import openai
 from aiolimiter import AsyncLimiter
 from openai.types.chat import ChatCompletion, ChatCompletionMessage
 
+from pettingllms.ends import End
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.exchange import AnswerRefused, WholeClient
@@ -42,6 +43,12 @@ _DEFAULT_COMPLETION_TOKENS = 1024
 _MAX_COUNT = 10**9
 _NOT_ANSWERED = ("content_filter", "error")
 """Reasons of servers to end a completion that are not the model's doing."""
+_TOO_LONG = re.compile(
+    r"context_length|context length|context size|context window|exceed_context_size"
+    r"|maximum model length|prompt is too long",
+    re.IGNORECASE,
+)
+"""How OpenAI, vLLM, SGLang, llama.cpp and others say that a prompt is longer than the context."""
 _CHECK_TIMEOUT_S = 20.0
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0
@@ -218,6 +225,8 @@ class EndpointPolicy:
                     spent += error.usage
                     if num_retries == self.settings.max_retries:
                         raise _spent(PolicyFailure(f"{self} {error}"), spent) from error
+                except openai.APITimeoutError as error:
+                    raise _spent(await self._timed_out(), spent) from error
                 except openai.NotFoundError as error:
                     raise _spent(await self._not_found(error), spent) from error
                 except openai.APIError as error:
@@ -250,12 +259,6 @@ class EndpointPolicy:
     def _explained(self, error: openai.APIError) -> PolicyFailure:
         """What the failure of a request means for the user, after the retries of the client."""
         tries = f"after {self.settings.max_retries + 1} tries"
-        if isinstance(error, openai.APITimeoutError):
-            return PolicyFailure(
-                f"{self} did not answer within {self.settings.timeout_s:g} s ({tries}). Allow more "
-                "time (--timeout-s), ask less at a time (--concurrency), or limit the tokens of a "
-                "completion (--sampling max_completion_tokens=N)."
-            )
         if isinstance(error, openai.APIConnectionError):
             return self._without_answer(error.__cause__ or error, tries)
         if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
@@ -278,7 +281,25 @@ class EndpointPolicy:
                 f"{self} sends requests on to {error.response.headers['Location']!r}, and neither "
                 "a key nor a prompt follows. Name that address if it is the right one."
             )
-        return PolicyFailure(f"{self} refused a request ({_said(error)}).")
+        end = End.CONTEXT if _TOO_LONG.search(_said(error)) else End.SERVER
+        return PolicyFailure(f"{self} refused a request ({_said(error)}).", end)
+
+    async def _timed_out(self) -> PolicyFailure:
+        """A time-out: of the answer, or of a server that answers nothing at all any more."""
+        try:
+            await self._once.models.list()
+            is_alive = True
+        except (openai.APIConnectionError, openai.InternalServerError):
+            is_alive = False
+        except (openai.APIError, RecursionError, ValueError):
+            is_alive = True
+        return PolicyFailure(
+            f"{self} did not answer within {self.settings.timeout_s:g} s (after "
+            f"{self.settings.max_retries + 1} tries). Allow more time (--timeout-s), ask less at a "
+            "time (--concurrency), or limit the tokens of a completion (--sampling "
+            "max_completion_tokens=N).",
+            End.TIME if is_alive else End.SERVER,
+        )
 
     def _without_answer(self, cause: BaseException, tries: str) -> PolicyFailure:
         told = f"({type(cause).__name__}: {cause})"
@@ -287,7 +308,7 @@ class EndpointPolicy:
         # A server that has answered before may answer again.
         if self._has_answered:
             told = f"{self} dropped the connection {tries} {told}. Its log should say why."
-            return PolicyFailure(told)
+            return PolicyFailure(told, End.CONNECTION)
         told = f"{self} cannot be reached {told}. Is the server running, and is the address right?"
         return PolicyUnavailable(told)
 

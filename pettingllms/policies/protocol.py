@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 from pettingllms.arguments import check_number, check_texts, check_whole
+from pettingllms.ends import End
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, PettingLLMsError
 from pettingllms.types import UNBOUND, Action, Constraints, TokenCounts
@@ -193,10 +194,19 @@ class PolicySettings:
 
 
 class PolicyFailure(PettingLLMsError, RuntimeError):
-    """A prompt could not be answered, after all retries."""
+    """A prompt could not be answered, after all retries.
+
+    Args:
+        message: Why.
+        end: How the episode ends with it.
+    """
 
     usage = Usage()
     """What was spent on it: answers that could not be read cost tokens, too."""
+
+    def __init__(self, message: str, end: End = End.SERVER) -> None:
+        super().__init__(message)
+        self.end = end
 
 
 class PolicyUnavailable(PolicyFailure):

@@ -15,6 +15,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import PettingLLMsError, UntrustedName
 from pettingllms.registry import make
 from pettingllms.sources import WORKFLOW_PREFIX
+from pettingllms.transcript import play_recorded
 from pettingllms.types import ParseError
 from pettingllms.viewer.episodes import Decision, Setting, ShownEpisode
 from pettingllms.viewer.runs import OpenedRun
@@ -32,7 +33,7 @@ def shows_board(text: str) -> bool:
 
 
 class Boards:
-    """Adds boards, parsed actions and outcomes to episodes.
+    """Adds boards and parsed actions to episodes.
 
     Programs that models wrote are not run again: only environments whose text of a state shows a
     board are played, of their episodes those in which no followed completion has a fenced block,
@@ -149,18 +150,13 @@ def _led(env: TextEnv[Any], decision: Decision, candidate: dict[str, Any]) -> di
     """Where a candidate leads, None if not where it was recorded to; steps the env."""
     agent, text = decision["agent"], candidate["text"]
     action = env.parse(agent, text)
-    env.step(text)
+    play_recorded(env, text, candidate)
     # What is scaled or judged in training is recorded beside what the environment gave.
     recorded = candidate["figures"].get("env_reward", candidate["reward"])
     if not _is_equal(env.rewards[agent], recorded):
         return None
-    outcome = "solved" if env.infos[agent]["success"] else None
-    if outcome is None and env.terminations[agent]:
-        outcome = "terminated"
-    if outcome is None and env.truncations[agent]:
-        outcome = "truncated"
     shown = None if isinstance(action, ParseError) else _shown(action)
-    return {"board": str(env.render()), "outcome": outcome, "action": shown}
+    return {"board": str(env.render()), "action": shown}
 
 
 def _shown(action: object) -> str:

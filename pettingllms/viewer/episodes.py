@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
+from pettingllms.ends import End
 from pettingllms.files import checked_line
 from pettingllms.trust import FoundName
 from pettingllms.types import role_of
@@ -43,7 +44,7 @@ class ShownEpisode:
     """Hash of the initial state."""
     success: bool
     ending: str
-    """`solved`, `terminated`, `truncated`, `failed` (the rollout) or `unfinished`."""
+    """`solved`, `unfinished`, `failed` (the infrastructure), or another `End`."""
     cause: str | None = None
     """Why the rollout failed; None when it did not."""
     num_turns: int
@@ -122,7 +123,7 @@ def tree_episode(env_id: FoundName, line: Mapping[str, Any]) -> ShownEpisode:
         seed=_whole(line["env_seed"]),
         state_hash=_text(line["initial_state_hash"]),
         success=outcome is not None and bool(outcome["success"]),
-        ending="failed" if outcome is None or line["status"] != "ok" else _ending(outcome),
+        ending=ending_of(outcome is not None and outcome["success"], line["end"]),
         cause=None if line["cause"] is None else _text(line["cause"]),
         num_turns=len({d["turn"] for d in decisions})
         if outcome is None
@@ -149,7 +150,7 @@ def evaluation_episode(
         seed=_whole(line["level_seed"]),
         state_hash=_text(line["initial_state_hash"]),
         success=bool(line["success"]),
-        ending=_ending(line),
+        ending=ending_of(line["success"], line["end"]),
         num_turns=_whole(line["num_turns"]),
         returns=_mapping(line["returns"]),
         decisions=steps_decisions(line["steps"], variants.get(variant, {})),
@@ -175,6 +176,8 @@ def _step_decision(step: Mapping[str, Any], policies: Mapping[str, str]) -> Deci
         "local": parts["local"],
         "parse_error": step["parse_error"],
         "success": bool(step["success"]),
+        "end": step["end"],
+        "cause": step.get("cause"),
         "advantage": None,
         "figures": {},
         **{name: _text(step[name]) for name in ("reasoning", "model") if step.get(name)},
@@ -190,7 +193,10 @@ def _step_decision(step: Mapping[str, Any], policies: Mapping[str, str]) -> Deci
     }
 
 
-_CANDIDATE = ("num_tokens", "finish_reason", "reward", "team", "local", "parse_error", "success")
+_CANDIDATE = (
+    "num_tokens", "finish_reason", "reward", "team", "local", "parse_error", "success", "end",
+    "cause",
+)  # fmt: skip
 _DECISION = ("agent", "turn", "policy", "observation", "chosen", "candidates")
 
 
@@ -233,12 +239,20 @@ def _figures(recorded: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, f
     }
 
 
-def _ending(outcome: Mapping[str, Any]) -> str:
-    if outcome["success"]:
-        return "solved"
-    if outcome["terminated"]:
-        return "terminated"
-    return "truncated" if outcome["truncated"] else "unfinished"
+def ending_of(is_solved: object, end: Any) -> str:
+    """How an episode ended, in one word.
+
+    Args:
+        is_solved: Whether it is solved.
+        end: Why it is over, see `End`; None while it is not.
+
+    Raises:
+        ValueError: There is no such end.
+    """
+    if is_solved or end is None:
+        return "solved" if is_solved else "unfinished"
+    found = End(end)
+    return "failed" if found.kind == "infrastructure" else found
 
 
 def _text(value: Any) -> str:

@@ -18,6 +18,7 @@ from pettingllms.viewer.episodes import (
     LineFile,
     Setting,
     ShownEpisode,
+    ending_of,
     evaluation_episode,
     parse_json,
     steps_decisions,
@@ -199,15 +200,14 @@ def _transcript_episode(
     name: str, file: str, transcript: Transcript, policies: Mapping[str, str]
 ) -> ShownEpisode:
     steps = transcript.steps
-    last = steps[-1] if steps else {"success": False, "ended": False, "turn": -1}
-    ending = "solved" if last["success"] else "terminated" if last["ended"] else "unfinished"
+    last: Mapping[str, Any] = steps[-1] if steps else {"success": False, "end": None, "turn": -1}
     return ShownEpisode(
         key=(name,),
         setting=Setting(FoundName(str(transcript.id), file), transcript.kwargs, transcript.options),
         seed=transcript.seed,
         state_hash=transcript.state_hash,
         success=bool(last["success"]),
-        ending=ending,
+        ending=ending_of(last["success"], last["end"]),
         num_turns=last["turn"] + 1,
         returns=transcript.returns(),
         decisions=steps_decisions(steps, policies),

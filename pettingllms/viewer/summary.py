@@ -211,8 +211,13 @@ _MAX_CAUSE = 100
 # Causes that differ in numbers or quotes alone are one row of the table.
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 _ENDINGS = {
-    "terminated": "ended unsolved",
-    "truncated": "out of turns",
+    "answered": "ended unsolved",
+    "unreadable": "ended with an unreadable answer",
+    "tokens": "ended at the token limit",
+    "turns": "out of turns",
+    "code": "an answer made code fail",
+    "context": "outgrew the context",
+    "time": "out of time",
     "unfinished": "not finished",
 }
 _EPISODES = "episodes"
@@ -300,6 +305,9 @@ def failures_of(episode: ShownEpisode) -> Iterator[_Seen]:
         for k, candidate in enumerate(decision["candidates"]):
             if candidate["finish_reason"] == "length":
                 yield _Seen(_Failure(role, _TOKEN_LIMIT), n, k)
+            elif candidate["cause"] is not None:
+                cause = f"made code fail: {_alike(str(candidate['cause']))}"
+                yield _Seen(_Failure(role, cause), n, k)
             elif candidate["parse_error"] is not None:
                 cause = f"unreadable: {_alike(str(candidate['parse_error']))}"
                 yield _Seen(_Failure(role, cause), n, k)

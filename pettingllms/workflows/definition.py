@@ -24,18 +24,19 @@ from pettingllms.arguments import (
     check_whole,
     plain,
 )
+from pettingllms.ends import End
 from pettingllms.errors import (
-    BranchFailure,
     EnvironmentNotLoadable,
     InvalidArgument,
     MissingDependency,
+    PettingLLMsError,
 )
 from pettingllms.seeding import SPLITS
 from pettingllms.sources import load_source
 from pettingllms.types import is_agent, order_of, role_of
 
 
-class WorkflowFailure(BranchFailure):
+class WorkflowFailure(PettingLLMsError, RuntimeError):
     """A workflow raised, made no request, or returned what its reward function cannot score.
 
     What the workflow raised is its ``__cause__``.
@@ -48,9 +49,13 @@ class WorkflowDiverged(WorkflowFailure):
     Its requests must depend on the task, on ``client.seed`` and on the answers only.
     """
 
+    end = End.ENVIRONMENT
+
 
 class WorkflowTimeout(WorkflowFailure):
     """A workflow neither asked nor ended within its time limit."""
+
+    end = End.TIME
 
 
 @dataclass(frozen=True, kw_only=True)

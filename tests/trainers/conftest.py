@@ -11,15 +11,14 @@ import pytest
 
 import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
-from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
+from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool, check_request
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.player import play_episodes
-from pettingllms_trainers.types import SamplingSettings, TokenCompletion
+from pettingllms_trainers.types import RequestLimits, SamplingSettings, TokenCompletion
 
 
 @pytest.fixture(autouse=True)
@@ -58,9 +57,9 @@ class EchoEnv(TextEnv):
         for role in ("caller", "echo")
     }
 
-    def __init__(self, max_turns=3, split="train", crash_on="", **kwargs):
+    def __init__(self, max_turns=3, split="train", crash_on="", crash=ZeroDivisionError, **kwargs):
         super().__init__(stages=(("caller_0",), ("echo_0",)), max_turns=max_turns, **kwargs)
-        self.split, self.crash_on = split, crash_on
+        self.split, self.crash_on, self.crash = split, crash_on, crash
 
     def _generate(self, rng, options):
         return EchoState(rng.randrange(10**6) * 2 + (self.split == "test"))
@@ -73,7 +72,7 @@ class EchoEnv(TextEnv):
 
     def _act(self, state, agent, action):
         if self.crash_on and str(action) == self.crash_on:
-            raise ZeroDivisionError("the toy crashed")
+            raise self.crash("the toy crashed")
         if isinstance(action, ParseError):
             return Transition(state, local=-1.0)
         if agent == "caller_0":
@@ -98,11 +97,10 @@ class ScriptedEngine:
     def __init__(self, script):
         self.script = script
         self.calls = []
-        self.max_prompt_tokens = 10**6
+        self.limits = RequestLimits(max_batch_tokens=1 << 30, context_length=None, vocab_size=256)
 
     def check(self, request):
-        if len(request.prompt_ids) > self.max_prompt_tokens:
-            raise InvalidArgument("prompt_ids", len(request.prompt_ids), self.max_prompt_tokens)
+        check_request(request, self.limits)
 
     async def generate(self, requests):
         self.calls.append(list(requests))

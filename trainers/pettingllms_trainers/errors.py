@@ -10,7 +10,8 @@
         +-- CheckpointError(ValueError)         a checkpoint is damaged or of another run
         +-- GroupError(ValueError)              candidates that must not be compared
         +-- RolloutError(RuntimeError)          too many rollouts failed
-        +-- EnvironmentFailure(RuntimeError)    an environment crashed or was lost
+        +-- ContextExceeded(InvalidArgument)    a prompt is too long for its model
+        +-- EpisodeFailure(RuntimeError)        an episode cannot go on
         +-- BudgetSpent(RuntimeError)           judges have taken all that they may
         +-- WorkerLost(RuntimeError)            a process of a policy has ended
         +-- GenerationError(RuntimeError)       the model gives no usable distribution
@@ -21,7 +22,8 @@
 
 from __future__ import annotations
 
-from pettingllms.errors import PettingLLMsError, install_command
+from pettingllms.ends import End
+from pettingllms.errors import InvalidArgument, PettingLLMsError, install_command
 
 
 class TrainerError(PettingLLMsError):
@@ -65,8 +67,24 @@ class RolloutError(TrainerError, RuntimeError):
     """More rollouts failed than the run allows."""
 
 
-class EnvironmentFailure(TrainerError, RuntimeError):
-    """An environment crashed or was lost: its rollout cannot continue, others can."""
+class ContextExceeded(TrainerError, InvalidArgument):
+    """A prompt and the longest answer to it are longer than the context of the model."""
+
+    end = End.CONTEXT
+
+
+class EpisodeFailure(TrainerError, RuntimeError):
+    """An episode cannot go on; others can.
+
+    Args:
+        message: Why.
+        end: How it ends.
+        kind: What it has in common with messages that differ in details; none: the message itself.
+    """
+
+    def __init__(self, message: str, end: End = End.ENVIRONMENT, kind: str = "") -> None:
+        super().__init__(message)
+        self.end, self.kind = end, kind
 
 
 class BudgetSpent(TrainerError, RuntimeError):

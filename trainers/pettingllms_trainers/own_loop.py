@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any, cast
 from pettingzoo import AECEnv
 
 from pettingllms import TextEnv, role_of
+from pettingllms.ends import End
 from pettingllms.errors import InvalidArgument
 from pettingllms.loops import in_thread, is_in_loop
 from pettingllms.seeding import derive_seed
 from pettingllms.types import Action
 from pettingllms_trainers.config import Config, RolloutConfig
 from pettingllms_trainers.config.loading import RunFiles, config_of
-from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.errors import ConfigError, ContextExceeded
 from pettingllms_trainers.policies.pool import ModelPolicy
 from pettingllms_trainers.ranks import Ranks, num_launched
 from pettingllms_trainers.rollout.candidates import SampledCandidates, bounded, together
@@ -64,9 +65,12 @@ class Answers:
     prompt_ids: tuple[int, ...]
     """Tokens of the prompt."""
     completions: tuple[TokenCompletion, ...]
-    """[K] what was sampled; fewer only where an engine could not finish some."""
+    """[K] what was sampled; fewer only where an engine could not finish some, or `end` is set."""
     temperature: float
     """Of sampling."""
+    end: End | None = None
+    """`End.CONTEXT` where the prompt is too long for the model, so that there is no answer: the
+    episode is over (`TextEnv.truncate`), and what its reward is, is yours to say."""
 
     @property
     def actions(self) -> list[Action]:
@@ -131,6 +135,8 @@ class OpenPolicy:
     ) -> list[Answers]:
         """Answers to all prompts, from one call of the engine.
 
+        A prompt that is too long for the model has none, and costs the others nothing.
+
         Args:
             prompts: Chat messages, or environments: what their next agents read, with the settings
                 of their roles and the stop texts and limits that the environment wants.
@@ -139,7 +145,7 @@ class OpenPolicy:
             temperature: At least 0; 0: greedy, which cannot be trained on. None: that of the file.
 
         Raises:
-            InvalidArgument: A prompt is too long for the engine.
+            InvalidArgument: An argument is out of its range.
             GenerationError: The engine cannot continue.
         """
         asked = [self._asked(prompt, temperature) for prompt in prompts]
@@ -152,18 +158,25 @@ class OpenPolicy:
             )
             for index, (_, prompt_ids, sampling) in enumerate(asked)
         ]
-        found: list[list[TokenCompletion]] = []
+        found: list[list[TokenCompletion] | None] = []
+
+        async def answer(request: GenerateRequest) -> list[TokenCompletion] | None:
+            try:
+                return await self._policy.batcher.sample(request)
+            except ContextExceeded:
+                return None
 
         async def ask() -> None:
-            found.extend(await together(map(self._policy.batcher.sample, requests)))
+            found.extend(await together(map(answer, requests)))
 
         _in_own_loop(partial(self._runner.run, ask()))
         return [
             Answers(
                 role=role,
                 prompt_ids=prompt_ids,
-                completions=tuple(completions),
+                completions=tuple(completions or ()),
                 temperature=sampling.temperature,
+                end=End.CONTEXT if completions is None else None,
             )
             for (role, prompt_ids, sampling), completions in zip(asked, found, strict=True)
         ]

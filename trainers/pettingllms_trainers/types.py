@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic.fields import FieldInfo
+
+from pettingllms.ends import End
 
 FinishReason = Literal["stop", "length"]
 
@@ -114,6 +115,10 @@ class Candidate:
     """Reward as the environment gave it, where `reward` is scaled or judged; None: the same."""
     judged: Mapping[str, float] = field(default_factory=dict[str, float])
     """Scores beside the environment's reward, by name; see `rollout.judging.ExtraReward`."""
+    end: End | None = None
+    """Why the episode is over after this action; None while it is not."""
+    cause: str | None = None
+    """Why the environment could not carry the text out; None when it could."""
     advantage: float | None = None
     """Group-relative advantage; None before advantages are computed."""
 
@@ -162,14 +167,6 @@ class Decision:
     None outside training and for a fixed policy."""
 
 
-class RolloutStatus(StrEnum):
-    """How the rollout of an episode ended."""
-
-    OK = "ok"
-    GENERATION_FAILED = "generation_failed"
-    ENV_FAILED = "env_failed"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TreeOutcome:
     """State of the episode where the chosen path ends."""
@@ -179,7 +176,7 @@ class TreeOutcome:
     terminated: bool
     """The environment reached a terminal state."""
     truncated: bool
-    """The turn limit ended the episode."""
+    """A limit ended the episode, or an answer that made the environment fail."""
     returns: Mapping[str, float] = field(default_factory=dict[str, float])
     """Undiscounted sum of rewards on the chosen path, by agent."""
     num_turns: int = 0
@@ -199,11 +196,11 @@ class RolloutTree:
     decisions: tuple[Decision, ...]
     """Decisions in play order."""
     outcome: TreeOutcome | None
-    """End of the chosen path; None when the rollout failed."""
-    status: RolloutStatus = RolloutStatus.OK
-    """Whether the rollout can be used."""
+    """Where the chosen path ends; None when the rollout failed."""
+    end: End = End.ANSWERED
+    """Why the episode is over."""
     cause: str | None = None
-    """Why it failed; None when it did not."""
+    """What the infrastructure failed with; None when it did not."""
     env: str = ""
     """Name of the environment in a run of several."""
     stage: int = 0
@@ -216,6 +213,11 @@ class RolloutTree:
     num_given_up: int = 0
     """In lockstep: so many of its first decisions led to a state that was given up for the one that
     the prefix leads to. Returns and outcome are those of the prefix and of what came after."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the infrastructure has, so that nobody may be credited with what was played."""
+        return self.end.kind == "infrastructure"
 
 
 class TrainingCompletion(NamedTuple):

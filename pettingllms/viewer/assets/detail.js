@@ -144,8 +144,8 @@ class Detail {
     if (led.length < 2 || led.every(([, board]) => isSameBoard(board, before))) return null;
     return el("div", { class: "strip siblings", role: "group", "aria-label": "where each candidate led" }, led.map(([group, board]) => {
       const c = decision.candidates[group.k], count = group.members.length;
-      const name = `${group.k + 1}${count > 1 ? ` \u00d7${count}` : ""}: ${c.outcome ? ENDINGS[c.outcome][1] : signed(c.reward)}`;
-      return el("button", { type: "button", class: c.outcome || "", "aria-current": group.k === k ? "true" : null,
+      const name = `${group.k + 1}${count > 1 ? ` \u00d7${count}` : ""}: ${endOf(c) ? ENDINGS[endOf(c)][1] : signed(c.reward)}`;
+      return el("button", { type: "button", class: endOf(c) || "", "aria-current": group.k === k ? "true" : null,
         onclick: () => this.go({ n, k: group.k }) }, drawBoard(board, first, `board after candidate ${name}`), el("span", {}, name));
     }));
   }
@@ -174,10 +174,11 @@ class Detail {
     const many = decision.candidates.length > 1;
     const which = many ? `Completion ${k + 1} of ${decision.candidates.length}` : "Completion";
     const taken = decision.chosen === k ? el("span", { class: "badge taken" }, "taken") : el("span", { class: "badge" }, "not taken");
-    const ending = candidate.outcome ?? (candidate.success ? "solved" : null);
+    const ending = endOf(candidate);
     return [el("h4", {}, which, many ? taken : null, ending ? el("span", { class: "badge " + ending }, ENDINGS[ending][1]) : null),
       el("dl", { class: "facts" }, facts),
       candidate.parse_error === null ? null : el("p", { class: "error" }, "Could not be read: ", visible(String(candidate.parse_error))),
+      candidate.cause === null ? null : el("p", { class: "error" }, "Made code fail: ", visible(String(candidate.cause))),
       candidate.reasoning ? el("details", { class: "reasoning" }, el("summary", {},
         `Reasoning, ${plural(candidate.reasoning.length, "character", "characters")}`), plain(candidate.reasoning)) : null,
       el("div", { class: "completion" }, rich(candidate.text)),
@@ -276,8 +277,11 @@ function actionOf(candidate) {
   return line.length <= 160 ? line : blocks.length ? line.slice(0, 160) + " \u2026" : "\u2026 " + line.slice(-160);
 }
 
+// How the episode ended with a candidate; null where it went on.
+function endOf(candidate) { return candidate.success ? "solved" : candidate.end; }
+
 function flags(candidate) {
-  const ending = candidate.outcome ?? (candidate.success ? "solved" : null);
+  const ending = endOf(candidate);
   return [candidate.parse_error === null ? null : el("span", { class: "flag", title: "could not be read" }, "unreadable"),
     ending ? el("span", { class: "flag " + (ending === "solved" ? "good" : "") }, ENDINGS[ending][1]) : null];
 }

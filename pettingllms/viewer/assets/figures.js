@@ -119,7 +119,7 @@ function variantFigures(variant, figures) {
   const { success } = figures;
   const facts = [
     ["episodes", `${figures.num_episodes} of ${figures.num_expected}`], ["levels", String(figures.num_levels)],
-    ["turns", interval(figures.num_turns, short)], ["out of turns", String(figures.num_truncated)],
+    ["turns", interval(figures.num_turns, short)], ["ended", Object.entries(figures.ends || {}).map(([end, count]) => `${end} ${count}`).join(", ")],
     ...Object.entries(figures.pass_at_k || {}).map(([k, figure]) => [`pass@${k}`, interval(figure, percent)]),
     ...Object.entries(figures.returns || {}).map(([agent, figure]) => [`return of ${agent}`, interval(figure, short)]),
   ];

@@ -3,8 +3,13 @@
 const ROW_HEIGHT = 46;
 const ENDINGS = {
   solved: ["\u2713", "solved"],
-  terminated: ["\u2717", "ended unsolved"],
-  truncated: ["\u2013", "out of turns"],
+  answered: ["\u2717", "ended unsolved"],
+  unreadable: ["\u2717", "ended unreadable"],
+  tokens: ["\u2717", "ended at the token limit"],
+  turns: ["\u2013", "out of turns"],
+  code: ["\u2717", "made code fail"],
+  context: ["\u2013", "outgrew the context"],
+  time: ["\u2013", "out of time"],
   failed: ["!", "rollout failed"],
   unfinished: ["\u2026", "not finished"],
 };

@@ -38,7 +38,11 @@ def test_the_example_of_the_package_runs(monkeypatch, tmp_path, capsys):
 def test_success_is_a_wilson_interval(result):
     variant = summarise_variant([result(level, level < 7) for level in range(10)])
     assert variant.success == pytest.approx((0.7, *wilson_interval(0.7, 10)))
-    assert (variant.num_success, variant.num_truncated, variant.num_levels) == (7, 3, 10)
+    assert (variant.num_success, variant.ends, variant.num_levels) == (
+        7,
+        {"answered": 7, "turns": 3},
+        10,
+    )
     assert variant.pass_at_k == {1: variant.success}
     assert variant.manifest == manifest_of(f"state {level}" for level in range(10))
 

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 import pettingllms
+from pettingllms.ends import End
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation import (
     EvaluationPlan,
@@ -87,7 +88,7 @@ def test_the_oracle_solves_everything(begin):
     assert seen == list(range(13))
     results = list(folder.results())
     assert sorted(result.level for result in results) == list(range(12))
-    assert all(result.success and result.terminated for result in results)
+    assert all(result.success and result.end == "answered" for result in results)
     assert all(result.returns == {"teller_0": 1.5, "guesser_0": 1.0} for result in results)
     assert all(result.roles["teller"].reward == 0.5 for result in results)
 
@@ -117,7 +118,7 @@ def test_usage_unreadable_texts_and_returns_are_kept_per_role(begin, scripted):
         assert (teller.num_actions, teller.parse_errors, teller.reward) == (3, 3, -0.75)
         assert (guesser.num_actions, guesser.parse_errors, guesser.reward) == (3, 0, 0)
         assert teller.usage == Usage(3, 0, 30, 9)
-        assert (result.truncated, result.success, result.num_turns) == (True, False, 3)
+        assert (result.end, result.success, result.num_turns) == ("turns", False, 3)
 
 
 def test_every_episode_replays_exactly(begin):
@@ -180,23 +181,63 @@ def test_failed_episodes_are_left_out_counted_and_made_up_for(begin, scripted):
     assert len(list(again.results())) == 12
 
 
-def test_an_environment_that_raises_fails_its_episode_and_is_logged(
-    begin, monkeypatch, guess_env, caplog
+@pytest.mark.parametrize("error", [ZeroDivisionError, ConnectionError])
+def test_an_environment_that_raises_on_an_answer_ends_its_episode_unless_the_machine_fails(
+    begin, monkeypatch, guess_env, caplog, error
 ):
     act = guess_env._act
 
     def broken(self, state, agent, action):
         if state.secret % 2:
-            raise ZeroDivisionError("a bug of the environment")
+            raise error("a bug of the environment")
         return act(self, state, agent, action)
 
     monkeypatch.setattr(guess_env, "_act", broken)
     caplog.set_level(logging.INFO)
     folder = begin()
     progress = evaluate(folder)
-    num_failed = progress.failures["ZeroDivisionError: a bug of the environment"]
-    assert num_failed == 12 - progress.num_finished > 0
-    assert len([record for record in caplog.records if record.exc_info]) == 1, "told once"
+    num_failed = progress.failures[f"{error.__name__}: a bug of the environment"]
+    assert (num_failed > 0) == (error is ConnectionError)
+    assert num_failed == 12 - progress.num_finished
+    assert any(record.exc_info for record in caplog.records)
+    report = summarise(folder.plan, folder.results()).variants["main"]
+    if error is ZeroDivisionError:
+        assert report.num_success == report.ends["answered"] == 12 - report.ends["code"] < 12
+        steps = [r.steps[-1] for r in folder.results(with_steps=True) if r.end == "code"]
+        assert {step["cause"] for step in steps} == {"ZeroDivisionError: a bug of the environment"}
+        plan = folder.plan
+        for played in folder.results(with_steps=True):
+            played.transcript(plan.env_id, plan.env_kwargs, plan.options).replay()
+
+
+@pytest.mark.parametrize("end", [End.CONTEXT, End.TIME])
+def test_a_prompt_that_meets_a_limit_is_an_episode_that_is_not_solved(begin, scripted, end):
+    """Left out, a policy that grows long would look better than it is."""
+    scripted("mine", lambda prompt: PolicyFailure("too much", end))
+    folder = begin("oracle", "mine")
+    assert evaluate(folder, max_failures=0).is_complete
+    report = summarise(folder.plan, folder.results())
+    assert report.variants["main"].ends == {end: 12}
+    assert report.variants["main"].num_success == 0
+    assert any("12 episodes were cut off" in str(part) for part in report.parts()[3].rows)
+    for played in folder.results(with_steps=True):
+        assert played.steps[-1]["end"] == end
+        plan = folder.plan
+        played.transcript(plan.env_id, plan.env_kwargs, plan.options).replay()
+
+
+def test_answers_that_are_hidden_reasoning_are_named_as_the_cause(begin, scripted):
+    mine = scripted("mine", secret)
+
+    async def reason(prompts, n, sampling):
+        return [Answer((Completion("", "stop", "7777 it is"),), Usage(1, 0, 10, 3))]
+
+    mine.sample = reason
+    folder = begin("oracle", "mine")
+    evaluate(folder)
+    report = summarise(folder.plan, folder.results())
+    ((_, told),) = [row for row in report.parts()[3].rows if row[0] == "warning"]
+    assert told.startswith("100 % of the answers of guesser are empty: all of their text is hidden")
 
 
 def test_too_many_failures_stop_the_evaluation(begin, scripted):

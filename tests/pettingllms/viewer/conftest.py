@@ -36,7 +36,8 @@ def browser(_chromium):
 def candidate(text, reward=0.0, advantage=None, **other):
     """Return a candidate as the trainer writes it."""
     values = {"num_tokens": len(text), "finish_reason": "stop", "team": reward, "local": 0.0}
-    values |= {"parse_error": None, "success": False, "tokens": tokens(text), **other}
+    values |= {"parse_error": None, "success": False, "end": None, "cause": None}
+    values |= {"tokens": tokens(text), **other}
     return {"text": text, "reward": reward, "advantage": advantage, **values}
 
 
@@ -64,7 +65,7 @@ def tree(step, episode, decisions, success=False, returns=None, tree_set="traini
         "episode": episode,
         "env_seed": episode,
         "initial_state_hash": "0" * 32,
-        "status": "ok",
+        "end": "answered" if success else "turns",
         "cause": None,
         "outcome": outcome,
         "decisions": decisions,

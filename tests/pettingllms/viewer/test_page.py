@@ -28,7 +28,7 @@ def three(training, write):
             "planner_0", 1, [bad, broken, solved], 2, board.format(2).replace("P.", ".P")
         ),
     ]
-    failed = write.tree(2, 0, []) | {"status": "generation_failed", "cause": "<b>no</b> memory"}
+    failed = write.tree(2, 0, []) | {"end": "server", "cause": "<b>no</b> memory"}
     trees = [
         write.tree(1, 0, decisions, success=True, returns={"tool_0": 1.5, "planner_0": 2.5}),
         write.tree(1, 1, [write.decision("tool_0", 0, [broken], 0)], returns={"tool_0": -0.1}),
@@ -88,7 +88,7 @@ def test_a_decision_whose_candidates_all_failed(browser, page, training, write):
         write.decision("tool_0", 0, [write.candidate("x")]),
         write.decision("tool_0", 1, [], None),
     ]
-    failed = {"status": "generation_failed", "cause": "no <b>memory</b>", "outcome": None}
+    failed = {"end": "server", "cause": "no <b>memory</b>", "outcome": None}
     browser.open(page(training([write.tree(1, 0, decisions) | failed])), "#n=1")
     assert browser.text("#detail .notice") == "The rollout failed: no <b>memory</b>"
     assert "All candidates failed." in browser.text(".decision")

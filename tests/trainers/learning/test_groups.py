@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pettingllms.ends import End
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.algorithms.grpo import Grpo
@@ -31,7 +32,6 @@ from pettingllms_trainers.types import (
     Candidate,
     Decision,
     DecisionKey,
-    RolloutStatus,
     RolloutTree,
     SamplingSettings,
     TokenCompletion,
@@ -57,14 +57,14 @@ def decision(rewards, *, episode=0, index=0, agent="echo_0", turn=0, prompt=(1, 
     )
 
 
-def tree(*decisions, episode=0, env_seed=None, status=RolloutStatus.OK):
+def tree(*decisions, episode=0, env_seed=None, end=End.ANSWERED):
     return RolloutTree(
         episode=episode,
         env_seed=episode if env_seed is None else env_seed,
         initial_state_hash="",
         decisions=decisions,
         outcome=None,
-        status=status,
+        end=end,
     )
 
 
@@ -128,7 +128,7 @@ def test_copies_raise_and_never_enter_the_statistics():
 
 def test_failed_trees_are_never_trained_on():
     """Trap 12."""
-    failed = tree(decision([0, 1]), status=RolloutStatus.ENV_FAILED)
+    failed = tree(decision([0, 1]), end=End.SANDBOX)
     whole = tree(decision([0, 2], episode=1), episode=1)
     scored = score_decisions([failed, whole], AtGrpo())
     assert [found.key.episode for found in scored.decisions] == [1]

@@ -9,14 +9,15 @@ from dataclasses import replace
 import pytest
 
 import pettingllms
+from pettingllms.ends import End
 from pettingllms_trainers.algorithms.base import Alone
 from pettingllms_trainers.algorithms.continuation import Continuation
-from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.errors import EpisodeFailure, RolloutError
 from pettingllms_trainers.policies.pool import Batcher
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
-from pettingllms_trainers.rollout.episode import Branch, BranchingEpisode, LocalEpisodes
+from pettingllms_trainers.rollout.episode import Asked, Branch, BranchingEpisode, LocalEpisodes
 from pettingllms_trainers.rollout.player import play_episodes
-from pettingllms_trainers.types import GenerateRequest, RolloutStatus, SamplingSettings
+from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 PATIENCE_S = 30.0
 """After this long without what a test waits for, it fails instead of hanging."""
@@ -34,6 +35,12 @@ def request(seed):
 
 def test_an_episode_is_branched_and_followed(echo_env):
     env = echo_env(max_turns=1)
+
+    def asked(called):
+        twin = env.fork()
+        twin.step("x" if called is None else str(called))
+        return Asked("echo_0", tuple(twin.messages("echo_0")))
+
     episode = BranchingEpisode(env.fork())
     start = episode.start(7)
     env.reset(seed=7)
@@ -42,8 +49,8 @@ def test_an_episode_is_branched_and_followed(echo_env):
     assert (start.agent, start.turn, start.is_over) == ("caller_0", 0, False)
     assert start.rewards == {"caller_0": 0.0, "echo_0": 0.0}
     assert episode.branch(["20", "what"]) == (
-        Branch(2.0, 0.0, 2.0, None, False),
-        Branch(-1.0, 0.0, -1.0, "not a number", False),
+        Branch(2.0, 0.0, 2.0, None, False, asked=(asked(20),)),
+        Branch(-1.0, 0.0, -1.0, "not a number", False, asked=(asked(None),)),
     )
     middle = episode.follow(0)
     assert "called=20" in middle.messages[-1]["content"], "team-mates see what was played"
@@ -84,14 +91,15 @@ def test_what_goes_in_and_out_can_be_pickled(echo_env):
     episode = BranchingEpisode(echo_env())
     values = [episode.start(1), episode.branch(["3"]), episode.follow(0)]
     assert pickle.loads(pickle.dumps(values)) == values
-    failure = pickle.loads(pickle.dumps(EnvironmentFailure("KeyError: gone")))
-    assert (type(failure), str(failure)) == (EnvironmentFailure, "KeyError: gone")
+    failure = pickle.loads(pickle.dumps(EpisodeFailure("KeyError: gone", End.SANDBOX, "Key")))
+    assert (type(failure), str(failure)) == (EpisodeFailure, "KeyError: gone")
+    assert (failure.end, failure.kind) == (End.SANDBOX, "Key")
 
 
 def test_only_what_the_environment_raises_is_its_failure(echo_env):
-    episode = BranchingEpisode(echo_env(crash_on="13"))
+    episode = BranchingEpisode(echo_env(crash_on="13", crash=ConnectionError))
     episode.start(1)
-    with pytest.raises(EnvironmentFailure, match="ZeroDivisionError: the toy crashed"):
+    with pytest.raises(EpisodeFailure, match="ConnectionError: the toy crashed"):
         episode.branch(["1", "13"])
     with pytest.raises(IndexError):
         episode.follow(5)
@@ -108,7 +116,7 @@ def test_an_environment_that_cannot_be_forked_fails_its_episode(echo_env, monkey
     monkeypatch.setattr(type(env), "fork", fork)
     calls = (episodes.start(1), episodes.environment(episode), episodes.branch(episode, ["1"]))
     for call in calls:
-        with pytest.raises(EnvironmentFailure, match="OSError: no room"):
+        with pytest.raises(EpisodeFailure, match="OSError: no room"):
             asyncio.run(call)
 
 
@@ -145,11 +153,13 @@ def test_threads_change_no_tree(echo_env, scripted_pool, play):
     assert play(echo_env(), pool, env_threads=4, **arguments) == inline
 
 
-def test_episodes_of_a_lost_worker_fail_and_no_others(echo_env, scripted_pool):
+def test_episodes_of_a_lost_worker_are_played_again_and_no_others(echo_env, scripted_pool):
+    lost = {1, 5, 8}  # the last is the second try of the first
+
     class Lossy(LocalEpisodes):
         async def branch(self, episode, texts):
-            if episode % 4 == 1:
-                raise EnvironmentFailure("the worker was lost")
+            if episode in lost:
+                raise EpisodeFailure("the worker was lost")
             return await super().branch(episode, texts)
 
     pool, _ = scripted_pool(number)
@@ -157,9 +167,10 @@ def test_episodes_of_a_lost_worker_fail_and_no_others(echo_env, scripted_pool):
     specs = [RolloutSpec(index, index, index) for index in range(8)]
     episodes = Lossy(echo_env())
     trees = asyncio.run(play_episodes(episodes, pool, specs, settings, Alone(), FailureLog(0.5)))
-    failed = [tree.episode for tree in trees if tree.status is RolloutStatus.ENV_FAILED]
-    assert failed == [1, 5]
-    assert trees[1].cause == "the worker was lost"
+    assert not any(tree.has_failed for tree in trees), "they were played again"
+    lost |= set(range(1000))
+    with pytest.raises(RolloutError, match=r"8 of 8 rollouts failed.*the worker was lost"):
+        asyncio.run(play_episodes(episodes, pool, specs, settings, Alone(), FailureLog(0.5)))
     assert not episodes._episodes, "nothing is kept of episodes that are over"
 
 

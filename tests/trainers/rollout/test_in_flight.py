@@ -366,7 +366,7 @@ def test_a_run_that_is_prolonged_begins_with_its_newest_weights(world):
 def test_what_fails_in_rollouts_ends_the_step_and_an_update_that_fails_is_what_is_seen(
     world, echo_env
 ):
-    crashing = world(1, *SERVERS, env=echo_env(max_turns=1, crash_on="99"))
+    crashing = world(1, *SERVERS, env=echo_env(max_turns=1, crash_on="99", crash=ConnectionError))
     with pytest.raises(RolloutError, match="the toy crashed"):
         crashing.run()
     one = world(1, *SERVERS)

@@ -7,12 +7,13 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
+from pettingllms.ends import End
 from pettingllms.policies import Answer, Completion, PolicyFailure, Usage
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.config.sections import RewardConfig
-from pettingllms_trainers.errors import BudgetSpent, RolloutError
+from pettingllms_trainers.errors import BudgetSpent, EpisodeFailure, RolloutError
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.judging import (
@@ -67,8 +68,8 @@ class Spoken:
         self.prompts += prompts
         self.samplings.append(sampling)
         text = self.texts.pop(0)
-        if text is None:
-            raise PolicyFailure("the server is down")
+        if not isinstance(text, str) or isinstance(text, End):
+            raise PolicyFailure("no answer", text or End.SERVER)
         return [Answer((Completion(text, self.finish_reasons.pop(0)),), Usage(1, 0, 1000, 10))]
 
 
@@ -145,7 +146,7 @@ def test_a_judge_reads_prompt_answer_and_question_and_is_asked_again_with_anothe
             Exchange(PROMPT, "12"), 5
         )
     )
-    assert verdict == (1.0, "well:\nyes", pytest.approx(2 * (0.002 + 0.001)))
+    assert verdict[:3] == (1.0, "well:\nyes", pytest.approx(2 * (0.002 + 0.001)))
     (text,) = {prompt.messages[0]["content"] for prompt in policy.prompts}
     assert [text.index(part) for part in ("Say a number.", "12", "Is it even?")]
     assert [prompt.seed for prompt in policy.prompts] == [5, 6]
@@ -185,22 +186,32 @@ def test_equal_answers_are_scored_once_also_by_a_resumed_run(tmp_path):
     assert reward().ledger.spent.num_verdicts == 3
 
 
+def lost(messages, answer):
+    raise ConnectionError("gone")
+
+
 @pytest.mark.parametrize(
-    "scorer",
+    ("scorer", "end"),
     [
-        PolicyScorer(Spoken(None), ASK),
-        PolicyScorer(Spoken("hm", "hm"), ASK),
-        lambda messages, answer: 1 / 0,
-        lambda messages, answer: float("nan"),
+        (PolicyScorer(Spoken(None), ASK), End.SERVER),
+        (lost, End.CONNECTION),
+        (PolicyScorer(Spoken(End.CONTEXT), ASK), None),
+        (PolicyScorer(Spoken("hm", "hm"), ASK), None),
+        (lambda messages, answer: 1 / 0, None),
+        (lambda messages, answer: float("nan"), None),
     ],
 )
-def test_an_answer_that_cannot_be_judged_has_the_score_for_that_or_none(scorer):
-    ((found, why),) = scores(reward_of(ASK, scorer), *exchanges("a"))
-    assert found == []
-    assert why
-    config = ASK.model_copy(update={"on_failure": -2.0})
-    (found,) = scores(reward_of(config, lambda messages, answer: 1 / 0), *exchanges("a"))
-    assert found == ([-2.0], "")
+def test_an_answer_that_cannot_be_judged_has_the_score_for_that(tmp_path, scorer, end):
+    """A resumed run does not ask again; only where nobody could be asked is there no verdict."""
+    config, path = ASK.model_copy(update={"on_failure": -2.0}), tmp_path / "v.jsonl"
+    (found,) = scores(reward_of(config, scorer, path), *exchanges("a"))
+    resumed = reward_of(config, PolicyScorer(Spoken("yes"), config), path)
+    assert scores(resumed, *exchanges("a")) == ([[1.0]] if end else [[-2.0]])
+    if end is None:
+        assert found == [-2.0]
+    else:
+        assert (type(found), found.end) == (EpisodeFailure, end)
+        assert str(found).startswith("rewards.r has no score: ")
 
 
 def test_a_spent_budget_ends_the_run_and_a_larger_one_goes_on(tmp_path):
@@ -215,15 +226,15 @@ def test_a_spent_budget_ends_the_run_and_a_larger_one_goes_on(tmp_path):
         )
 
     for answer in "ab":
-        assert scores(reward(asked), *exchanges(answer)) == [([1.0], "")]
+        assert scores(reward(asked), *exchanges(answer)) == [[1.0]]
     (error,) = scores(reward(asked), *exchanges("c"))
     assert isinstance(error, BudgetSpent)
     assert "has taken 0.02 dollars (the next may cost 0.00" in str(error)
     assert "for 2 verdicts, and max_dollars = 0.022" in str(error)
-    assert scores(reward(asked), *exchanges("a")) == [([1.0], "")], "kept ones cost nothing"
+    assert scores(reward(asked), *exchanges("a")) == [[1.0]], "kept ones cost nothing"
     more = asked.model_copy(update={"max_dollars": 0.05})
     assert isinstance(scores(reward(more, num_shares=2), *exchanges("c"))[0], BudgetSpent)
-    assert scores(reward(more), *exchanges("c")) == [([1.0], "")]
+    assert scores(reward(more), *exchanges("c")) == [[1.0]]
 
 
 def test_answers_that_are_judged_at_once_stay_within_the_budget():
@@ -281,23 +292,18 @@ def test_scores_are_added_to_the_own_reward_of_who_acted(echo_env, scripted_pool
             assert returns == pytest.approx(added)
 
 
-def test_an_answer_that_is_not_judged_is_left_out_and_the_others_stay_in_place(
+def test_rollouts_whose_judge_is_down_fail_and_an_answer_that_breaks_it_does_not(
     echo_env, scripted_pool
 ):
-    def function(messages, answer):
-        return 1 / int(answer)  # of 0, 1, 2 or more: the first one fails
-
-    rewards = Rewards([reward_of(PLAIN, function)])
-    with pytest.raises(RolloutError, match=r"rewards\.r has no score: ZeroDivisionError"):
-        play(echo_env, scripted_pool, rewards, AtGrpo)
-    trees = play(echo_env, scripted_pool, rewards, AtGrpo, allowed=0.5)
-    lengths = {len(d.candidates) for tree in trees for d in tree.decisions}
-    assert lengths == {2, 3}
-    for tree in trees:
-        for decision, after in zip(tree.decisions, tree.decisions[1:], strict=False):
-            if decision.role == "caller":
-                called = decision.candidates[decision.chosen].completion.text
-                assert f"called={called} " in after.observation
+    down = Rewards([reward_of(PLAIN, lost)])
+    with pytest.raises(RolloutError, match=r"rewards\.r has no score: ConnectionError"):
+        play(echo_env, scripted_pool, down, AtGrpo)
+    # Of 0, 1, 2 or more: the first one fails.
+    rewards = Rewards([reward_of(PLAIN, lambda messages, answer: 1 / int(answer))])
+    trees = play(echo_env, scripted_pool, rewards, AtGrpo)
+    candidates = [one for tree in trees for d in tree.decisions for one in d.candidates]
+    assert {one.judged["r"] for one in candidates if one.completion.text == "0"} == {0.0}
+    assert len(candidates) == 3 * sum(len(tree.decisions) for tree in trees)
 
 
 def test_a_spent_budget_is_no_failure_of_episodes(echo_env, scripted_pool):
@@ -305,7 +311,7 @@ def test_a_spent_budget_is_no_failure_of_episodes(echo_env, scripted_pool):
     poor = PLAIN.model_copy(update={"max_seconds": 1e-9})
     rewards = Rewards([reward_of(poor, lambda m, text: 1.0)])
     with pytest.raises(BudgetSpent, match="max_seconds"):
-        play(echo_env, scripted_pool, rewards, AtGrpo, allowed=1.0)
+        play(echo_env, scripted_pool, rewards, AtGrpo, allowed=0.99)
 
 
 def test_noise_and_alignment_are_those_computed_by_hand(echo_env, scripted_pool):

@@ -17,12 +17,12 @@ from pettingllms_trainers.algorithms.lockstep import Evidence, Lockstep
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.algorithms.vine import Vine
 from pettingllms_trainers.config.algorithm import StepContext
-from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.errors import EpisodeFailure
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.player import play_episodes
-from pettingllms_trainers.types import RolloutStatus, SamplingSettings
+from pettingllms_trainers.types import SamplingSettings
 
 K = 4
 NUM_TURNS = 3
@@ -49,7 +49,7 @@ class Fragile(Watched):
     async def fork(self, episode, index=None):
         self.num_forks += 1
         if self.num_forks % 2:
-            raise EnvironmentFailure("the machine is gone")
+            raise EpisodeFailure("the machine is gone")
         return await super().fork(episode, index)
 
 
@@ -77,7 +77,7 @@ def simultaneous(echo_env):
     class Simultaneous(type(echo_env())):
         def __init__(self):
             TextEnv.__init__(self, stages=(("caller_0", "echo_0"),), max_turns=2)
-            self.split, self.crash_on = "train", ""
+            self.split, self.crash_on, self.crash = "train", "", None
 
     return Simultaneous()
 
@@ -198,15 +198,15 @@ def test_an_episode_that_fails_does_not_hold_up_the_others(echo_env, scripted_po
         return "50" if seed % 7 == 0 else str(seed % 40)
 
     levels, episodes = played(
-        echo_env(max_turns=NUM_TURNS, crash_on="50"),
+        echo_env(max_turns=NUM_TURNS, crash_on="50", crash=ConnectionError),
         scripted_pool(sometimes)[0],
         levels=range(12),
         allowed=0.99,
     )
-    mixed = [{tree.status for tree in level} for level in levels]
-    assert {RolloutStatus.OK, RolloutStatus.ENV_FAILED} in mixed
+    mixed = [{tree.has_failed for tree in level} for level in levels]
+    assert {False, True} in mixed
     for tree in (tree for level in levels for tree in level):
-        assert tree.status is RolloutStatus.OK or "crashed" in tree.cause
+        assert not tree.has_failed or "crashed" in tree.cause
     assert episodes.open == set()
     trees = [tree for level in levels for tree in level]
     assert score_decisions(trees, COMPARED).decisions
@@ -216,10 +216,10 @@ def test_an_episode_that_cannot_be_moved_fails_alone(echo_env, scripted_pool):
     levels, episodes = played(
         echo_env(max_turns=NUM_TURNS), scripted_pool(draw)[0], allowed=0.99, kind=Fragile
     )
-    failed = [t for level in levels for t in level if t.status is RolloutStatus.ENV_FAILED]
+    failed = [t for level in levels for t in level if t.has_failed]
     assert failed, "the toy's rewards differ, so that some are moved"
     assert {tree.cause for tree in failed} == {"the machine is gone"}
-    assert any(tree.status is RolloutStatus.OK for level in levels for tree in level)
+    assert any(not tree.has_failed for level in levels for tree in level)
     assert episodes.open == set()
 
 
@@ -433,18 +433,18 @@ def test_a_stem_that_fails_fails_its_forks_and_nothing_else(echo_env, scripted_p
         return "50" if seed % 11 == 0 and "echo" in prompt else str(seed % 40)
 
     levels, episodes = played(
-        echo_env(max_turns=NUM_TURNS, crash_on="50"),
+        echo_env(max_turns=NUM_TURNS, crash_on="50", crash=ConnectionError),
         scripted_pool(sometimes)[0],
         levels=range(12),
         algorithm=VINE,
         allowed=0.99,
     )
-    failed = [level for level in levels if level[0].status is RolloutStatus.ENV_FAILED]
+    failed = [level for level in levels if level[0].has_failed]
     assert 0 < len(failed) < len(levels)
     for stem, *forks in failed:
         assert "crashed" in stem.cause
         assert {fork.cause for fork in forks} == {"the episode to fork from has failed"}
-    assert any(level[0].status is RolloutStatus.OK for level in levels)
+    assert any(not level[0].has_failed for level in levels)
     assert episodes.open == set()
 
 

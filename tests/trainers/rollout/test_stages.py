@@ -9,7 +9,6 @@ from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.types import RolloutStatus
 
 AGENTS = ("caller_0", "caller_1", "echo_0")
 
@@ -93,7 +92,7 @@ def test_trees_are_those_of_agents_that_are_asked_one_after_another(
     assert {d.within_stage for tree in alone for d in tree.decisions} == {False}
     assert [d.within_stage for d in together[0].decisions][:4] == [True, True, False, False]
     assert [_without_stages(tree) for tree in together] == alone
-    assert all(tree.status is RolloutStatus.OK for tree in together)
+    assert all(not tree.has_failed for tree in together)
     lengths = {len(tree.decisions) for tree in together}
     assert (lengths == {12}) == (ends_at > 10**8), "some episodes end within a stage"
 

@@ -1,24 +1,32 @@
 """Sampling of rollouts: seeds, branch_choice, failures."""
 
 import asyncio
-import logging
+import itertools
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.algorithms.at_grpo import choose
+from pettingllms.ends import End
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo, choose
+from pettingllms_trainers.algorithms.continuation import Continuation
+from pettingllms_trainers.algorithms.lockstep import Lockstep
+from pettingllms_trainers.algorithms.reinforce import Reinforce
+from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
+from pettingllms_trainers.algorithms.vine import Vine
+from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import RolloutError
+from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.pool import Batcher
-from pettingllms_trainers.rollout.candidates import FailureLog, episode_specs
-from pettingllms_trainers.types import (
-    GenerateRequest,
-    RolloutStatus,
-    SamplingSettings,
-    TokenCompletion,
-)
+from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, episode_specs
+from pettingllms_trainers.rollout.episode import LocalEpisodes
+from pettingllms_trainers.rollout.judging import Rewards, ShapedEpisodes
+from pettingllms_trainers.rollout.player import play_episodes
+from pettingllms_trainers.rollout.sampler import fits
+from pettingllms_trainers.types import GenerateRequest, SamplingSettings, TokenCompletion
 
 
 def number(prompt, candidate, seed):
@@ -91,60 +99,130 @@ def test_softmax_follows_the_rewards():
     assert {choose([0.0, 1.0], "softmax", 0.001, rng) for _ in range(100)} == {1}
 
 
-def test_a_failed_generation_drops_the_candidate(echo_env, scripted_pool, play, caplog):
-    """Trap 12: nothing stands in for what was not generated."""
-    pool, _ = scripted_pool(lambda p, k, s: None if k == 1 and "echo" in p else str(k))
-    with caplog.at_level(logging.WARNING):
-        (tree,) = play(echo_env(), pool, allowed=0.5)
-    assert [len(decision.candidates) for decision in tree.decisions] == [3, 2, 3, 2, 3, 2]
-    assert [c.completion.text for c in tree.decisions[1].candidates] == ["0", "2"]
+def spoiled_completion(token_ids, logprobs):
+    return TokenCompletion(token_ids=token_ids, logprobs=logprobs, text="9", finish_reason="stop")
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [None, ((), ()), ((1, 2), (-1.0,)), ((1,), (float("nan"),))],
+)
+def test_what_an_engine_loses_is_asked_for_again(echo_env, scripted_pool, play, caplog, spoiled):
+    """Trap 12: nothing stands in for what was not generated, and nothing is left out."""
+    pool, engines = scripted_pool(number)
+    good, numbers = engines["shared"]._answer, itertools.count()
+
+    def answer(request):
+        found = good(request)
+        if next(numbers) == 3:
+            broken = () if spoiled is None else (spoiled_completion(*spoiled),)
+            found[1:2] = broken
+        return found
+
+    expected = play(echo_env(), pool)
+    engines["shared"]._answer = answer
+    assert play(echo_env(), pool) == expected
     assert [r.message for r in caplog.records] == [
-        "a rollout failed and is left out: the engine gave 2 usable of 3 completions"
+        "a rollout failed, and is played again: the engine gave 2 usable of 3 completions"
     ]
 
 
-def test_too_many_failed_candidates_stop_the_run(echo_env, scripted_pool, play):
-    pool, _ = scripted_pool(lambda p, k, s: None if k == 1 else str(k))
-    with pytest.raises(RolloutError, match=r"6 of 18 candidates failed.*0\.2 .*2 usable of 3"):
-        play(echo_env(), pool, allowed=0.2)
-
-
-def test_a_completion_without_tokens_or_logprobs_is_no_candidate(echo_env, scripted_pool, play):
-    pool, engines = scripted_pool(number)
-    good = engines["shared"]._answer
-
-    def answer(request):
-        empty = TokenCompletion(token_ids=(), logprobs=(), text="", finish_reason="stop")
-        short = TokenCompletion(token_ids=(1, 2), logprobs=(-1.0,), text="9", finish_reason="stop")
-        nan = TokenCompletion(
-            token_ids=(1,), logprobs=(float("nan"),), text="9", finish_reason="stop"
-        )
-        return [empty, short, nan, *good(request)[:1]]
-
-    engines["shared"]._answer = answer
-    (tree,) = play(echo_env(), pool, num_candidates=4, allowed=0.9)
-    assert all(len(decision.candidates) == 1 for decision in tree.decisions)
-
-
 @pytest.mark.parametrize("env_threads", [0, 3])
-def test_a_crashed_environment_drops_the_tree(echo_env, scripted_pool, play, caplog, env_threads):
+def test_a_lost_connection_fails_the_tree(echo_env, scripted_pool, play, caplog, env_threads):
     pool, _ = scripted_pool(lambda p, k, s: "13" if s % 3 == 0 and k == 0 else "1")
-    env, seeds = echo_env(crash_on="13"), range(12)
+    env, seeds = echo_env(crash_on="13", crash=ConnectionError), range(12)
     trees = play(env, pool, seeds=seeds, allowed=0.99, env_threads=env_threads)
-    failed = [tree for tree in trees if tree.status is RolloutStatus.ENV_FAILED]
+    failed = [tree for tree in trees if tree.has_failed]
     assert 0 < len(failed) < 12
     for tree in failed:
-        assert tree.outcome is None
-        assert tree.cause == "ZeroDivisionError: the toy crashed"
+        assert (tree.outcome, tree.end) == (None, End.CONNECTION)
+        assert tree.cause == "ConnectionError: the toy crashed"
     assert len(caplog.records) == 1, "each cause is told once"
     assert caplog.records[0].exc_info, "with the traceback"
+    with pytest.raises(RolloutError, match=r"of 12 rollouts failed.*ConnectionError"):
+        play(env, pool, seeds=seeds)
 
 
-def test_a_crash_stops_the_run_by_default(echo_env, scripted_pool, play):
-    """Trap 14: our own errors are never a quiet failed task."""
-    pool, _ = scripted_pool(lambda p, k, s: "13")
-    with pytest.raises(RolloutError, match=r"1 of 1 rollouts failed.*ZeroDivisionError"):
-        play(echo_env(crash_on="13"), pool)
+def test_answers_that_make_code_fail_are_truncated_episodes(echo_env, scripted_pool, play, caplog):
+    """Trap 14: all of them end so, and none is left out: a policy can choose it."""
+    pool, _ = scripted_pool(lambda p, k, s: "13" if k == 0 else "1")
+    env = echo_env(crash_on="13")
+    trees = play(env, pool, seeds=range(12), branch_choice="random")
+    ends = {tree.end for tree in trees}
+    assert ends == {End.CODE, End.TURNS}
+    for tree in trees:
+        assert tree.outcome.truncated
+        assert not tree.outcome.success
+        crashed, *others = tree.decisions[-1].candidates
+        assert (crashed.end, crashed.cause) == (End.CODE, "ZeroDivisionError: the toy crashed")
+        assert {(one.end is End.CODE, one.cause) for one in others} == {(False, None)}
+        chosen = [decision.chosen == 0 for decision in tree.decisions]
+        assert chosen == [False] * (len(chosen) - 1) + [tree.end is End.CODE]
+    (record,) = caplog.records
+    assert "ended its episode: ZeroDivisionError" in record.getMessage()
+    assert "Traceback" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [AtGrpo, Reinforce, TreeGrpo, Continuation, partial(Lockstep, free_share=0), Vine],
+)
+def test_chats_that_outgrow_the_context_are_truncated_and_cost_what_the_run_says(
+    echo_env, scripted_pool, algorithm
+):
+    """What a branch leads to decides, whichever is followed; so the groups can learn from it."""
+    pool, engines = scripted_pool(lambda p, k, seed: "1" * (1 + seed % 9 + 3 * k))
+    engines["shared"].limits = replace(engines["shared"].limits, context_length=105)
+    sampling = dict.fromkeys(pool.roles, SamplingSettings(max_completion_tokens=40))
+
+    def shaped(cut_reward):
+        known = partial(fits, pool, sampling)
+        return ShapedEpisodes(
+            LocalEpisodes(echo_env(max_turns=4)), Rewards(), cut_reward=cut_reward, fits=known
+        )
+
+    def trees(cut_reward):
+        found = algorithm(num_candidates=3)
+        specs = episode_specs(
+            seed=1, step=0, first_level=0, num_levels=8, num_trajectories=found.episodes_per_level
+        )
+        settings = RolloutSettings(sampling=sampling)
+        strategy = found.strategy(StepContext())
+        return asyncio.run(
+            play_episodes(shaped(cut_reward), pool, specs, settings, strategy, FailureLog())
+        )
+
+    paid = trees(-1e17)
+    assert {tree.end for tree in paid} >= {End.CONTEXT}
+    assert all(tree.outcome is not None for tree in paid), "none is left out"
+    decisions = [decision for tree in paid for decision in tree.decisions]
+    for candidate in (one for decision in decisions for one in decision.candidates):
+        assert (candidate.end is End.CONTEXT) == (candidate.reward < -1e16)
+        assert (candidate.team < -1e16) == (candidate.end is End.CONTEXT)
+        assert candidate.env_reward is None or candidate.env_reward > -1e16
+    cut = [tree for tree in paid if tree.end is End.CONTEXT]
+    assert all(tree.outcome.truncated and not tree.outcome.success for tree in cut)
+    assert all(min(tree.outcome.returns.values()) < -1e16 for tree in cut)
+    scored = score_decisions(paid, found := algorithm(num_candidates=3))
+    assert found.num_candidates == 3
+    advantages = [
+        (one.end is End.CONTEXT, one.advantage)
+        for decision in scored.decisions
+        for one in decision.candidates
+    ]
+    assert any(is_cut and advantage < 0 for is_cut, advantage in advantages), "it is learnt from"
+
+
+def test_a_first_prompt_that_is_too_long_is_an_episode_without_answers(
+    echo_env, scripted_pool, play, caplog
+):
+    pool, engines = scripted_pool(number)
+    engines["shared"].limits = replace(engines["shared"].limits, context_length=70)
+    trees = play(echo_env(), pool, seeds=range(3))
+    assert [(tree.end, tree.decisions, tree.outcome.num_turns) for tree in trees] == [
+        (End.CONTEXT, (), 0)
+    ] * 3
+    assert len(caplog.records) == 1, "told once, whatever the lengths"
 
 
 def test_an_engine_that_raises_fails_the_rollouts(echo_env, scripted_pool, play):
@@ -153,26 +231,7 @@ def test_an_engine_that_raises_fails_the_rollouts(echo_env, scripted_pool, play)
 
     pool, _ = scripted_pool(out_of_memory)
     trees = play(echo_env(), pool, seeds=(1, 2), allowed=1.0)
-    assert [tree.status for tree in trees] == [RolloutStatus.GENERATION_FAILED] * 2
-    with pytest.raises(RolloutError, match=r"2 of 2 rollouts failed.*MemoryError: no room"):
-        play(echo_env(), pool, seeds=(1, 2))
-
-
-def test_a_prompt_that_is_too_long_fails_its_own_rollout(echo_env, scripted_pool, play, caplog):
-    pool, engines = scripted_pool(lambda p, k, seed: "1" * (1 + seed % 18))
-    engine = engines["shared"]
-    engine.max_prompt_tokens = 45  # a long number that was called makes the echo's prompt long
-    trees = play(echo_env(max_turns=1), pool, seeds=range(12), allowed=0.99)
-    failed = [tree for tree in trees if tree.status is RolloutStatus.GENERATION_FAILED]
-    assert 2 < len(failed) < 12
-    assert all(
-        "invalid prompt_ids" in tree.cause and "allowed: 45" in tree.cause for tree in failed
-    )
-    assert len({tree.cause for tree in failed}) > 1, "lengths differ"
-    assert all(tree.status is RolloutStatus.OK for tree in trees if tree not in failed)
-    assert len(caplog.records) == 1, "told once, whatever the lengths"
-    with pytest.raises(RolloutError, match=r"of 12 rollouts failed.*allowed: 45"):
-        play(echo_env(max_turns=1), pool, seeds=range(12), allowed=0.1)
+    assert [tree.end for tree in trees] == [End.SERVER] * 2
 
 
 def test_errors_of_the_trainer_propagate(echo_env, scripted_pool, play, monkeypatch):
@@ -191,15 +250,19 @@ def test_errors_of_the_trainer_propagate(echo_env, scripted_pool, play, monkeypa
         play(echo_env(), pool, seeds=range(5), allowed=0.99)
 
 
-def test_a_reward_that_is_not_finite_fails_the_rollout(echo_env, scripted_pool, play):
+def test_a_reward_that_is_not_finite_ends_the_episode_and_is_not_learnt(
+    echo_env, scripted_pool, play
+):
     """A team reward of 1e18 is the largest allowed; times alpha it overflows."""
 
     class Generous(type(echo_env())):
         def _act(self, state, agent, action):
             return super()._act(state, agent, action)._replace(team=1e18)
 
-    with pytest.raises(RolloutError, match="the reward inf"):
-        play(Generous(alpha=1e308), scripted_pool(number)[0], num_candidates=2)
+    (tree,) = play(Generous(alpha=1e308), scripted_pool(number)[0], num_candidates=2)
+    (decision,) = tree.decisions
+    assert [(one.end, one.reward) for one in decision.candidates] == [(End.CODE, 0.0)] * 2
+    assert "the reward inf" in decision.candidates[0].cause
 
 
 def request(seed, num_candidates=1):
@@ -244,10 +307,10 @@ def test_an_engine_that_loses_requests_is_told(scripted_pool):
 
 def test_failure_log_limits():
     log = FailureLog(0.25)
-    log.check(1, 4, "rollouts", "x")
-    log.check(0, 0, "rollouts", "")
+    log.check(1, 4, "x")
+    log.check(0, 0, "")
     with pytest.raises(RolloutError, match="2 of 4 rollouts failed"):
-        log.check(2, 4, "rollouts", "x")
+        log.check(2, 4, "x")
 
 
 CALLS, ECHOES = ("3", "5", "4"), ("1", "8", "5")

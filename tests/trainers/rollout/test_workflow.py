@@ -2,11 +2,17 @@
 
 import dataclasses
 import itertools
+import json
 import random
+import socket
+import sys
+import time
 from functools import partial
 
 import pytest
 
+from pettingllms.ends import End
+from pettingllms.errors import SandboxError
 from pettingllms.workflows import Workflow, WorkflowEnv
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.continuation import Continuation
@@ -14,9 +20,7 @@ from pettingllms_trainers.algorithms.grpo import Grpo
 from pettingllms_trainers.algorithms.lockstep import Lockstep
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
-from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.learning.groups import score_decisions
-from pettingllms_trainers.types import RolloutStatus
 
 ANSWERS = ("1", "2", "5", "-3", "99", "none", "")
 
@@ -105,43 +109,58 @@ def ask(client, text="go"):
     return found.choices[0].message.content
 
 
-def test_a_branch_that_fails_is_dropped_and_its_siblings_are_compared(scripted_pool, play, caplog):
+def test_an_answer_that_makes_the_workflow_fail_is_compared_with_its_siblings(
+    scripted_pool, play, caplog
+):
     env = one_call(lambda task, client: ask(client))
     pool, _ = scripted_pool(lambda prompt, k, seed: ("3", "no number", "5")[k])
-    (tree,) = play(env, pool, allowed=0.5)
-    assert tree.status is RolloutStatus.OK
-    assert [c.reward for c in tree.decisions[0].candidates] == [3.0, 5.0]
-    assert [c.completion.text for c in tree.decisions[0].candidates] == ["3", "5"]
-    assert tree.decisions[0].chosen == 1
+    (tree,) = play(env, pool)
+    (decision,) = tree.decisions
+    assert [c.reward for c in decision.candidates] == [3.0, 0.0, 5.0]
+    assert [c.end for c in decision.candidates] == [End.ANSWERED, End.CODE, End.ANSWERED]
+    assert (decision.chosen, tree.end) == (2, End.ANSWERED)
     (record,) = caplog.records
     assert "could not convert string to float: 'no number'" in record.getMessage()
     assert "Traceback" in record.getMessage()
 
 
-def test_too_many_failed_branches_stop_the_run(scripted_pool, play):
-    env = one_call(lambda task, client: ask(client))
-    pool, _ = scripted_pool(lambda prompt, k, seed: ("3", "no number", "5")[k])
-    with pytest.raises(RolloutError, match=r"1 of 3 candidates failed.*no number"):
-        play(env, pool)
+FAILURES = {
+    ("time", 0.2): lambda text: time.sleep(2),
+    ("time", 60): lambda text: (_ for _ in ()).throw(TimeoutError("the tool hangs")),
+    ("connection", 60): lambda text: socket.create_connection(("127.0.0.1", 1)),
+    ("sandbox", 60): lambda text: (_ for _ in ()).throw(SandboxError("no server")),
+    ("code", 60): lambda text: json.loads(text),
+    ("code", 61): lambda text: sys.exit(text),
+}
 
 
-def test_an_episode_whose_branches_all_fail_has_failed(scripted_pool, play):
-    env = one_call(lambda task, client: ask(client))
-    (tree, *_) = play(env, scripted_pool(lambda *_: "x")[0], allowed=1.0)
-    assert tree.status is RolloutStatus.ENV_FAILED
-    assert "could not convert" in tree.cause
+@pytest.mark.parametrize("case", FAILURES)
+def test_every_way_in_which_a_workflow_fails_has_an_end(scripted_pool, play, case):
+    end, timeout_s = case
+
+    def run(task, client):
+        return FAILURES[case](ask(client))
+
+    pool, engines = scripted_pool(lambda *_: "x")
+    (tree,) = play(one_call(run, timeout_s=timeout_s), pool, allowed=1.0)[:1]
+    assert tree.end is End(end)
+    assert (tree.outcome is None) == (tree.end.kind == "infrastructure")
+    assert bool(tree.decisions) == (tree.end.kind != "infrastructure")
+    num_tries = 3 if tree.has_failed else 1
+    assert len(engines["shared"].calls) == num_tries
 
 
-def test_a_run_that_asks_something_else_is_dropped(scripted_pool, play):
+def test_a_run_that_asks_something_else_is_played_again(scripted_pool, play):
     starts = itertools.count()
 
     def run(task, client):
-        return ask(client, "first" if next(starts) < 1 else "another")
+        return ask(client, "another" if next(starts) == 1 else "first")
 
     pool, _ = scripted_pool(lambda prompt, k, seed: str(k))
-    (tree,) = play(one_call(run), pool, allowed=0.9)
+    (tree,) = play(one_call(run), pool)
     (decision,) = tree.decisions
-    assert [c.completion.text for c in decision.candidates] == ["0"]
+    assert [c.completion.text for c in decision.candidates] == ["0", "1", "2"]
+    assert decision.observation == "first"
 
 
 def test_tokens_are_those_that_were_sampled(scripted_pool, play):

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pettingllms.curriculum import LevelRecord
+from pettingllms.ends import End
 from pettingllms_trainers.backends.hf.weights import read_state, write_state
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.rollout.candidates import VersionedCompletions
@@ -17,7 +18,6 @@ from pettingllms_trainers.types import (
     Candidate,
     Decision,
     DecisionKey,
-    RolloutStatus,
     RolloutTree,
     TokenCompletion,
     TreeOutcome,
@@ -107,7 +107,7 @@ trees = st.builds(
     initial_state_hash=st.text(),
     decisions=st.lists(decisions, max_size=2).map(tuple),
     outcome=st.none() | outcomes,
-    status=st.sampled_from(RolloutStatus),
+    end=st.sampled_from(End),
     cause=st.none() | st.text(),
 )
 

@@ -96,13 +96,16 @@ def test_time_out_is_not_success(held_out, echo_env, scripted_pool):
 
 def test_failed_rollouts_are_not_solved_and_are_counted(held_out, echo_env, scripted_pool):
     pool, _ = scripted_pool(lambda p, k, seed: "13" if seed % 4 == 0 else "99")
-    greedy = held_out(echo_env(crash_on="13"), allowed=0.9).play(pool)["greedy"]
+    lossy = echo_env(crash_on="13", crash=ConnectionError)
+    greedy = held_out(lossy, allowed=0.9).play(pool)["greedy"]
     ((cause, count),) = greedy["failures"].items()
-    assert "ZeroDivisionError" in cause
-    assert count == greedy["num_failed"] > 0
+    assert "ConnectionError" in cause
+    assert count == greedy["num_failed"] == greedy["ends"]["connection"] > 0
     assert greedy["num_success"] + greedy["num_failed"] == 20
-    with pytest.raises(RolloutError, match="ZeroDivisionError"):
-        held_out(echo_env(crash_on="13")).play(pool)
+    with pytest.raises(RolloutError, match="ConnectionError"):
+        held_out(lossy).play(pool)
+    greedy = held_out(echo_env(crash_on="13")).play(pool)["greedy"]
+    assert (greedy["num_failed"], greedy["ends"]["code"]) == (0, count), "the answers' own doing"
 
 
 def test_scripted_policies_play_the_same_levels(held_out, echo_env, scripted_pool):

@@ -87,7 +87,7 @@ def test_rollout_metrics(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(caller=lambda p, k, s: "5", echo=lambda p, k, s: ["bad", "5", "99"][k])
     trees = play(echo_env(max_turns=2), pool, seeds=(1, 2))
     scored = score_decisions(trees, AtGrpo())
-    metrics = rollout_metrics(trees, scored, 3)
+    metrics = rollout_metrics(trees, scored)
     checked(metrics)
     assert metrics["rollout/num_trees"] == 2
     assert metrics["rollout/success"] == 1.0
@@ -103,13 +103,16 @@ def test_rollout_metrics(echo_env, scripted_pool, play):
 
 
 def test_failures_are_counted(echo_env, scripted_pool, play):
-    pool, _ = scripted_pool(lambda p, k, s: None if k == 1 else str(13 if s % 3 == 0 else k))
-    trees = play(echo_env(crash_on="13"), pool, seeds=range(9), allowed=0.99)
-    metrics = rollout_metrics(trees, score_decisions(trees, AtGrpo()), 3)
+    pool, _ = scripted_pool(lambda p, k, s: str(13 if s % 3 == 0 else k))
+    env = echo_env(crash_on="13", crash=ConnectionError)
+    trees = play(env, pool, seeds=range(9), allowed=0.99)
+    metrics = rollout_metrics(trees, score_decisions(trees, AtGrpo()))
     assert metrics["rollout/num_failed_trees"] > 0
     assert metrics["rollout/num_failed_trees"] + metrics["rollout/num_trees"] == 9
-    decisions = sum(len(tree.decisions) for tree in trees if tree.outcome)
-    assert metrics["rollout/num_failed_candidates"] == decisions
+    shares = [metrics[f"rollout/ends_{kind}"] for kind in ("policy", "limit", "infrastructure")]
+    assert shares[2] == metrics["rollout/end/connection"] == metrics["rollout/num_failed_trees"] / 9
+    assert sum(shares) == pytest.approx(1)
+    assert metrics["rollout/end/turns"] + metrics["rollout/end/answered"] == shares[0]
 
 
 @pytest.mark.parametrize("mask_truncated", [False, True])
@@ -280,7 +283,7 @@ def test_nothing_is_cut_where_a_terminal_has_80_columns():
 
 def variant(success, num_failed=0):
     interval = {"success_low": success - 0.1, "success_high": success + 0.1}
-    return {"success": success, "num_failed": num_failed, **interval}
+    return {"success": success, "num_failed": num_failed, "ends": {}, **interval}
 
 
 def evaluation(step, success):

@@ -90,7 +90,7 @@ class ByContinuation:
                 if state.is_over:
                     break
                 answer = await candidates.sample(copy, state, 1, derive_seed(seed, number))
-                answer, (branch,) = await candidates.branch(copy, answer)
+                (branch,) = await candidates.branch(copy, answer)
                 state = await candidates.episodes.follow(copy, 0)
                 total += discount * branch.reward
                 discount *= self._gamma

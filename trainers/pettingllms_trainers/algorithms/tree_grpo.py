@@ -105,7 +105,7 @@ class Branchings:
         candidates, (episode, state) = player.candidates, copies[position]
         seed = player.seed("further", position)
         sampled = await candidates.sample(episode, state, self._num - 1, seed)
-        sampled, branches = await candidates.branch(episode, sampled)
+        branches = await candidates.branch(episode, sampled)
         seed = player.seed("continuation", position)
         values, num_tokens = await self._credit(candidates, episode, len(branches), seed)
         player.num_continuation_tokens += num_tokens

@@ -17,7 +17,7 @@ from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.rollout.candidates import Candidates
 from pettingllms_trainers.rollout.episode import EpisodeState
-from pettingllms_trainers.types import RolloutStatus, RolloutTree, ValueExample
+from pettingllms_trainers.types import RolloutTree, ValueExample
 
 
 class Value(AtGrpo):
@@ -107,7 +107,7 @@ def value_examples(
     what was played, with greedy branches the best of K.
 
     Args:
-        trees: Rollouts of a train step; those whose status is not `ok` are left out.
+        trees: Rollouts of a train step; those that failed are left out.
         gamma: Discount per decision, in (0, 1].
         path_weight: w in [0, 1]; 1 while V is not used yet.
 
@@ -120,7 +120,7 @@ def value_examples(
     """
     examples: dict[str, list[ValueExample]] = defaultdict(list)
     for tree in trees:
-        if tree.status is not RolloutStatus.OK:
+        if tree.has_failed:
             continue
         backwards: list[tuple[str, ValueExample]] = []
         path = 0.0

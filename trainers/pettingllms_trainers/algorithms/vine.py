@@ -8,7 +8,7 @@ from typing import Literal
 
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.config.algorithm import StepContext, Strategy
-from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.errors import EpisodeFailure
 from pettingllms_trainers.rollout.candidates import together
 from pettingllms_trainers.rollout.player import Player, Waypoint
 
@@ -75,6 +75,6 @@ async def _play_stem(stem: Player, drawn: list[Waypoint]) -> None:
 
 async def _play_from(fork: Player, place: Waypoint | None) -> None:
     if place is None:
-        raise EnvironmentFailure("the episode to fork from has failed")
+        raise EpisodeFailure("the episode to fork from has failed")
     await fork.move_to(place)
     await fork.play_on()

@@ -653,7 +653,13 @@ class RolloutConfig(Section):
     per_role: dict[str, RoleSamplingConfig] = Field(default={})
     """Tables [rollout.per_role.ROLE] of what differs for a role."""
     max_failed_fraction: Annotated[float, COSMETIC] = Field(default=0.05, ge=0, lt=1)
-    """Share of a step's rollouts, and of its candidates, that may fail before the run stops."""
+    """Share of a step's rollouts that the infrastructure may fail, also when they are played again,
+    before the run stops: an engine, a server, a connection, the sandbox, an environment that cannot
+    begin. They are not trained on."""
+    cut_reward: float = Field(default=-1.0, ge=-1e18, le=1e18)
+    """What the team earns, on top of the rest, where an episode is cut off: an answer makes the
+    code of the environment fail, it takes longer than it may, or the next prompt is too long for
+    its model. Such episodes are trained on: what is left out, a policy would learn to choose."""
     max_refills: int = Field(default=0, ge=0)
     """Rounds of num_levels further levels that a train step may play, while a policy that is
     trained has fewer than min_groups groups whose rewards differ: the dynamic sampling of DAPO."""
@@ -760,9 +766,10 @@ class RewardConfig(Section):
     weights: dict[str, float] = Field(default={})
     """Role to the factor of the score in its reward; empty: 1 for all roles. Roles that are not
     named are not judged."""
-    on_failure: float | None = None
-    """Score of an answer that could not be judged; none: the candidate is left out, as one whose
-    environment failed (rollout.max_failed_fraction)."""
+    on_failure: float = 0.0
+    """Score of an answer on which there is no verdict: none can be read, the function raises, or
+    the answer is too long for the judge. A server that is down scores nothing: its rollouts are
+    played again (rollout.max_failed_fraction)."""
     judged_twice: float = Field(default=0.1, ge=0, le=1)
     """Share of the answers that are judged a second time, to measure the noise of the scores."""
     temperature: Annotated[float, _OF_JUDGE] = Field(default=0.0, ge=0)

@@ -32,7 +32,7 @@ from pettingllms_trainers.rollout.candidates import (
     episode_specs,
 )
 from pettingllms_trainers.rollout.environments import RunEnvironment
-from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LostBranch
+from pettingllms_trainers.rollout.episode import Asked, Branch, EpisodeState
 from pettingllms_trainers.rollout.in_flight import WeightGate, has_only_stragglers
 from pettingllms_trainers.rollout.player import EpisodeBatch, joined, play_all, play_share
 from pettingllms_trainers.rollout.sampler import InFlightRollouts, PendingStep, sampling_of
@@ -336,7 +336,7 @@ class SimulatedEpisodes:
         self._begun[id] = asyncio.get_running_loop().time()
         return id, self._state(position)
 
-    async def branch(self, episode: int, texts: Sequence[Any]) -> tuple[Branch | LostBranch, ...]:
+    async def branch(self, episode: int, texts: Sequence[Any]) -> tuple[Branch, ...]:
         loop = cast(VirtualLoop, asyncio.get_running_loop())
         loop.leap(self._workload.decision_s)
         self.player_s += self._workload.decision_s
@@ -408,19 +408,19 @@ class SimulatedEpisodes:
         step = self._workload.episodes[position.episode][position.step]
         return ({"role": "user", "content": f"{place} {step.num_prompt_tokens}"},)
 
-    def _co_acting(self, position: _Position) -> tuple[tuple[str, tuple[dict[str, str], ...]], ...]:
+    def _co_acting(self, position: _Position) -> tuple[Asked, ...]:
         """Who acts with the agent, where it is the first of its stage."""
         steps = self._workload.episodes[position.episode]
         first = steps[position.step]
         stage = next(one for one in self._workload.stages if first.agent in one)
         if first.agent != stage[0]:
             return ()
-        found: list[tuple[str, tuple[dict[str, str], ...]]] = []
+        found: list[Asked] = []
         for number in range(position.step + 1, len(steps)):
             step = steps[number]
             if step.turn != first.turn or step.agent not in stage:
                 break
-            found.append((step.agent, self._messages(position._replace(step=number))))
+            found.append(Asked(step.agent, self._messages(position._replace(step=number))))
         return tuple(found)
 
 

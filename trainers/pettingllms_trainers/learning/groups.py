@@ -20,7 +20,6 @@ from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import (
     Decision,
     DecisionKey,
-    RolloutStatus,
     RolloutTree,
     TrainingCompletion,
     TrainingGroup,
@@ -55,7 +54,7 @@ def collect_decisions(
     of roles that are not trained in the step.
 
     Args:
-        trees: Rollouts; those whose status is not `ok` are left out.
+        trees: Rollouts; those that failed are left out.
         is_trained: Whether a role is trained; None: all are.
 
     Raises:
@@ -65,7 +64,7 @@ def collect_decisions(
     seen: dict[DecisionKey, Decision] = {}
     found: list[tuple[RolloutTree, Decision]] = []
     for tree in trees:
-        if tree.status is not RolloutStatus.OK:
+        if tree.has_failed:
             # A failed episode has no outcome, and half of one would be compared with whole ones.
             continue
         for decision in tree.decisions:

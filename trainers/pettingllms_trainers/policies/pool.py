@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.errors import ContextExceeded
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.protocols import (
     CheckGrammar,
@@ -72,7 +73,7 @@ def check_request(request: GenerateRequest, limits: RequestLimits) -> None:
     # Refused, where an engine would cut the completion and nobody would see why.
     needed = len(prompt) + request.sampling.max_completion_tokens
     if limits.context_length is not None and needed > limits.context_length:
-        raise InvalidArgument(
+        raise ContextExceeded(
             "prompt_ids",
             f"{len(prompt)} prompt and up to {needed - len(prompt)} completion tokens",
             f"at most {limits.context_length} tokens together (the context of the model)",

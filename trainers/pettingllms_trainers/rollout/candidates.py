@@ -1,7 +1,7 @@
 """Candidates of decisions: sampled from a policy, or the one answer of a fixed policy, and scored.
 
-Here is also what all episodes of a call share: how they are sampled, which they are, and what
-happens when one of them fails.
+Here is also what all episodes of a call share: how they are sampled, which they are, and what is
+said when one of them fails.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pettingllms import role_of
+from pettingllms.ends import End, end_of_error
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
 from pettingllms.types import Action, Constraints, TokenCounts
-from pettingllms_trainers.errors import EnvironmentFailure, RolloutError, WorkerLost
+from pettingllms_trainers.errors import EpisodeFailure, RolloutError, WorkerLost
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState, LostBranch
+from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings, TokenCompletion
 
 logger = logging.getLogger(__name__)
@@ -124,18 +125,24 @@ def episode_specs(
 
 @dataclass(slots=True)
 class FailureLog:
-    """Failures of rollouts: counted per call, each cause logged once per run."""
+    """What goes wrong in rollouts: counted per call, each cause logged once per run."""
 
     max_failed_fraction: float = 0.0
-    """Share of the trees, or of the candidates, of one call that may fail."""
+    """Share of the trees of one call that the infrastructure may fail."""
     _logged: set[str] = field(default_factory=set[str])
 
     def log(
-        self, cause: str, error: Exception | None = None, kind: str = "", details: str = ""
+        self,
+        what: str,
+        cause: str,
+        error: Exception | None = None,
+        kind: str = "",
+        details: str = "",
     ) -> None:
         """Log a cause, unless its kind has been logged before.
 
         Args:
+            what: What came of it.
             cause: What failed.
             error: Whose traceback is shown.
             kind: What it has in common with causes that differ in details; none: the cause itself.
@@ -145,27 +152,20 @@ class FailureLog:
         if kind not in self._logged:
             self._logged |= {kind, cause}
             text = f"{cause}\n{details}" if details else cause
-            logger.warning("a rollout failed and is left out: %s", text, exc_info=error)
+            logger.warning("%s: %s", what, text, exc_info=error)
 
-    def check(self, num_failed: int, num_all: int, what: str, cause: str) -> None:
-        """Stop the run when too much failed.
+    def check(self, num_failed: int, num_all: int, cause: str) -> None:
+        """Stop the run when the infrastructure failed too much.
 
         Raises:
             RolloutError: More than the allowed share failed; carries the cause.
         """
         if num_failed > self.max_failed_fraction * num_all:
             raise RolloutError(
-                f"{num_failed} of {num_all} {what} failed, more than the allowed share of "
-                f"{self.max_failed_fraction:g} (rollout.max_failed_fraction). Cause: {cause}"
+                f"{num_failed} of {num_all} rollouts failed, also when they were played again, more"
+                f" than the allowed share of {self.max_failed_fraction:g} "
+                f"(rollout.max_failed_fraction). Cause: {cause}"
             )
-
-
-class SamplingFailed(Exception):
-    """No candidate could be sampled for a decision."""
-
-    def __init__(self, cause: str, kind: str = "") -> None:
-        super().__init__(cause)
-        self.kind = kind
 
 
 class SampledCandidates(NamedTuple):
@@ -198,7 +198,7 @@ class SampledCandidates(NamedTuple):
 
 
 class Candidates:
-    """Samples and scores candidates in a call of `play_all`, and counts what could not be sampled.
+    """Samples and scores candidates in a call of `play_all`.
 
     Args:
         episodes: Where the environments live.
@@ -216,9 +216,6 @@ class Candidates:
     ) -> None:
         self.episodes, self.pool = episodes, pool
         self.settings, self.failures = settings, failures
-        self.num_asked = 0
-        self.num_dropped = 0
-        self.drop_cause = ""
 
     def needs_environment(self, agent: str) -> bool:
         """Whether an agent's policy looks at the environment, besides the prompt."""
@@ -227,16 +224,16 @@ class Candidates:
     async def sample(
         self, episode: int, state: EpisodeState, num: int, seed: int
     ) -> SampledCandidates:
-        """Return usable answers of the agent that acts next; one of a fixed policy.
+        """The answers of the agent that acts next; one of a fixed policy.
 
         Args:
             episode: Its id.
             state: Where it is.
-            num: Candidates that are wanted of an engine.
+            num: Candidates of an engine.
             seed: Decides the draws.
 
         Raises:
-            SamplingFailed: There is none.
+            EpisodeFailure: They cannot be had.
         """
         role = role_of(state.agent)
         sampling = bounded(self.settings.sampling[role], state.constraints)
@@ -262,54 +259,25 @@ class Candidates:
                 grammar=policy.enforced(state.constraints.grammar),
             )
             completions, version = await self.settings.answering(
-                (policy.name, request), partial(policy.batcher.sample, request)
+                (policy.name, request), partial(_whole, policy.batcher.sample, request)
             )
-        usable = self._usable(completions, num)
-        return SampledCandidates(policy.name, prompt_ids, usable, version, request.grammar)
+        return SampledCandidates(policy.name, prompt_ids, completions, version, request.grammar)
 
-    async def branch(
-        self, episode: int, sampled: SampledCandidates
-    ) -> tuple[SampledCandidates, tuple[Branch, ...]]:
-        """What the answers earn in branches of an episode, without those that were lost.
+    async def branch(self, episode: int, sampled: SampledCandidates) -> tuple[Branch, ...]:
+        """What the answers earn in branches of an episode.
 
         Args:
             episode: Its id.
             sampled: Answers to its state.
 
         Raises:
-            EnvironmentFailure: All were lost.
+            EpisodeFailure: The episode cannot go on.
         """
-        completions = sampled.completions
         found = await self.episodes.branch(episode, sampled.actions)
-        lost = [branch for branch in found if isinstance(branch, LostBranch)]
-        if not lost:
-            return sampled, tuple(branch for branch in found if isinstance(branch, Branch))
-        # One lost branch is no reason to lose its siblings: the group is smaller by one.
-        for branch in lost:
-            self.failures.log(branch.cause, kind=branch.kind, details=branch.details)
-        if len(lost) == len(found):
-            raise EnvironmentFailure(lost[0].cause)
-        self.num_dropped += len(lost)
-        self.drop_cause = lost[0].cause
-        pairs = zip(completions, found, strict=True)
-        kept = [(one, branch) for one, branch in pairs if isinstance(branch, Branch)]
-        left = sampled._replace(completions=[one for one, _ in kept])
-        return left, tuple(branch for _, branch in kept)
-
-    def _usable(
-        self, completions: Sequence[TokenCompletion], num_wanted: int
-    ) -> list[TokenCompletion]:
-        """The completions that can be scored and trained on; count the others."""
-        usable = [completion for completion in completions if _is_whole(completion)]
-        self.num_asked += num_wanted
-        cause = f"the engine gave {len(usable)} usable of {num_wanted} completions"
-        if len(usable) != num_wanted:
-            self.num_dropped += num_wanted - len(usable)
-            self.drop_cause = cause
-            self.failures.log(cause)
-        if not usable:
-            raise SamplingFailed(cause)
-        return usable
+        for failure in (branch.failure for branch in found if branch.failure is not None):
+            what = "an answer made the environment fail, and ended its episode"
+            self.failures.log(what, failure.cause, kind=failure.kind, details=failure.details)
+        return found
 
 
 def bounded(sampling: SamplingSettings, constraints: Constraints) -> SamplingSettings:
@@ -328,12 +296,27 @@ def _sampling_failures(kind: str = "") -> Iterator[None]:
     """The rollout boundary: what is raised fails the rollouts that asked, unless all is lost."""
     try:
         yield
-    except WorkerLost:
-        raise  # no other rollout could be sampled either
+    except (WorkerLost, EpisodeFailure):
+        raise  # of a lost worker no other rollout could be sampled either
     except Exception as error:
         if not kind and isinstance(error, InvalidArgument):
             kind = f"invalid {error.argument}"
-        raise SamplingFailed(f"{type(error).__name__}: {error}", kind) from error
+        end = end_of_error(error)
+        # No answer was played, so that none is to blame.
+        end = End.SERVER if end is End.CODE else end
+        raise EpisodeFailure(f"{type(error).__name__}: {error}", end, kind) from error
+
+
+async def _whole(
+    sample: Callable[[GenerateRequest], Awaitable[list[TokenCompletion]]], request: GenerateRequest
+) -> list[TokenCompletion]:
+    """All completions of a request; fewer, or some without numbers, are those of a lost engine."""
+    completions = await sample(request)
+    num = sum(map(_is_whole, completions))
+    if num != request.num_candidates or num != len(completions):
+        cause = f"the engine gave {num} usable of {request.num_candidates} completions"
+        raise EpisodeFailure(cause, End.SERVER)
+    return completions
 
 
 def _is_whole(completion: TokenCompletion) -> bool:

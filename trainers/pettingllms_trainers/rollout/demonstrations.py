@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
+from pettingllms.ends import End
 from pettingllms.evaluation.rows import read_rows
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
@@ -232,6 +233,7 @@ class ScriptedEpisode(NamedTuple):
     initial_state_hash: str
     decisions: tuple[ScriptedDecision, ...]
     success: bool
+    end: End
     num_turns: int
 
 
@@ -255,7 +257,7 @@ def play_scripted_episode(
     rng = random.Random(derive_seed(spec.seed, "reference"))
     decisions: list[ScriptedDecision] = []
     agent, turn = env.agent_selection, env.turn
-    while not (env.terminations[agent] or env.truncations[agent]):
+    while env.end is None:
         role, turn = role_of(agent), env.turn
         messages = env.messages(agent)
         (name,) = rng.choices(list(policies[role]), list(policies[role].values()))
@@ -266,4 +268,6 @@ def play_scripted_episode(
             ScriptedDecision(role, messages, text, env.rewards[agent], info["parse_error"])
         )
         agent = env.agent_selection
-    return ScriptedEpisode(initial, tuple(decisions), env.infos[agent]["success"], turn + 1)
+    assert env.end is not None, "it was played to its end"
+    success = env.infos[agent]["success"]
+    return ScriptedEpisode(initial, tuple(decisions), success, env.end, turn + 1)

@@ -13,17 +13,25 @@ import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pettingllms import TextEnv
-from pettingllms.errors import BranchFailure
+from pettingllms.ends import End, end_of_error
 from pettingllms.types import UNBOUND, Constraints
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.errors import EpisodeFailure
 from pettingllms_trainers.rollout.environments import RunEnvironment
 
 ResultT = TypeVar("ResultT")
+
+
+class Asked(NamedTuple):
+    """An agent that is to act."""
+
+    agent: str
+    messages: tuple[Mapping[str, str], ...]
+    """What it reads, as chat messages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,16 +51,18 @@ class EpisodeState:
     terminated: bool
     """The environment reached a terminal state."""
     truncated: bool
-    """The turn limit ended the episode."""
+    """A limit ended the episode, or an answer that made the environment fail."""
     success: bool
     """The task was solved."""
     rewards: Mapping[str, float]
     """What every agent earned by the action that led here; zeros at the start."""
-    co_acting: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = ()
+    co_acting: tuple[Asked, ...] = ()
     """Where a stage begins: the agents that act later in it, in order, with their prompts. They see
     the same moment, so their prompts are known at once."""
     constraints: Constraints = UNBOUND
     """What the agent's answer is bound to besides the prompt."""
+    end: End | None = None
+    """Why the episode is over; None while it is not."""
 
     @property
     def is_over(self) -> bool:
@@ -77,10 +87,16 @@ class Branch(NamedTuple):
     """Reward of the agent as the environment gave it, whatever is made of it; None: `reward`."""
     judged: Mapping[str, float] = {}
     """Scores beside the environment's reward, by name."""
+    end: End | None = None
+    """Why the episode is over after it; None while it is not."""
+    failure: StepFailure | None = None
+    """Why the environment could not carry the text out, which ends the episode; None: it could."""
+    asked: tuple[Asked, ...] = ()
+    """Who acts next, and then at the same moment, as far as that is not known yet."""
 
 
-class LostBranch(NamedTuple):
-    """A text that the environment could not carry out; the other branches are not affected."""
+class StepFailure(NamedTuple):
+    """What an environment has raised on a text."""
 
     cause: str
     """Type and message of the error."""
@@ -88,6 +104,21 @@ class LostBranch(NamedTuple):
     """Types of the error and of what it came from."""
     details: str
     """Its traceback."""
+
+    @classmethod
+    def of(cls, error: Exception) -> StepFailure:
+        """What an error says."""
+        name, origin = type(error).__name__, type(error.__cause__ or error).__name__
+        details = "".join(traceback.format_exception(error))
+        return cls(f"{name}: {error}", f"{name} of {origin}", details)
+
+
+class _Fork(NamedTuple):
+    """An environment in which a text was played."""
+
+    env: TextEnv[Any]
+    asked: tuple[Asked, ...] = ()
+    failure: StepFailure | None = None
 
 
 class BranchingEpisode:
@@ -97,7 +128,9 @@ class BranchingEpisode:
     turn. The fork in which a text was scored itself becomes the environment, so that nothing is
     ever applied twice.
 
-    What the environment raises becomes an `EnvironmentFailure`.
+    What the environment raises on a text is an outcome of that text, which truncates the episode:
+    left out, it would be what a policy can choose. Only what is nobody's doing (a sandbox that is
+    down, a lost connection), or is raised where no text was played, is an `EpisodeFailure`.
 
     Args:
         env: Belongs to the episode from now on.
@@ -105,112 +138,127 @@ class BranchingEpisode:
 
     def __init__(self, env: TextEnv[Any]) -> None:
         self._env = env
-        self._forks: list[TextEnv[Any]] = []
+        self._forks: list[_Fork] = []
         self._num_known = 0
+        """Agents of the running stage that were asked already, besides the one that acts next."""
 
     def start(self, env_seed: int) -> EpisodeState:
         """Make the level of a seed."""
-        with _env_failures():
+        with _nobodys_failures():
             self._env.reset(seed=env_seed)
         return self.state()
 
-    def branch(self, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
-        """Let the acting agent answer each text in a fork, and keep the forks.
-
-        A text whose branch is lost has no fork: later calls count the others only.
-        """
+    def branch(self, texts: Sequence[str]) -> tuple[Branch, ...]:
+        """Let the acting agent answer each text in a fork, and keep the forks."""
         agent = self._env.agent_selection
-        with _env_failures():
+        with _nobodys_failures():
             # Told before the forks: what is slow to judge can be begun for all of them at once.
             self._env.expect(texts)
-            forks = [self._stepped(text) for text in texts]
-        self._forks = [fork for fork in forks if not isinstance(fork, LostBranch)]
-        return tuple(
-            fork if isinstance(fork, LostBranch) else _branch(fork, agent) for fork in forks
-        )
+        self._forks = [self._stepped(text) for text in texts]
+        return tuple(_branch(fork, agent) for fork in self._forks)
 
     def follow(self, index: int) -> EpisodeState:
         """Continue with one of the last branches; the others are dropped."""
-        self._env, self._forks = self._forks[index], []
-        return self.state()
+        fork, self._forks = self._forks[index], []
+        self._env, self._num_known = fork.env, max(self._num_known, len(fork.asked)) - 1
+        with _nobodys_failures():
+            return _state_of(fork.env, fork.asked)
 
     def successors(self) -> tuple[EpisodeState, ...]:
         """Where the last branches lead."""
-        return tuple(map(_state_of, self._forks))
+        with _nobodys_failures():
+            return tuple(_state_of(fork.env, fork.asked) for fork in self._forks)
 
     def fork(self, index: int | None) -> BranchingEpisode:
         """Another episode in the state of one of the last branches; None: in the own."""
-        with _env_failures():
-            return BranchingEpisode((self._env if index is None else self._forks[index]).fork())
+        with _nobodys_failures():
+            return BranchingEpisode((self._env if index is None else self._forks[index].env).fork())
 
     def environment(self) -> TextEnv[Any]:
         """A fork of the environment as it is now."""
-        with _env_failures():
+        with _nobodys_failures():
             return self._env.fork()
 
-    def _stepped(self, text: str) -> TextEnv[Any] | LostBranch:
-        # Only a branch that says so is lost alone; any other error is the whole episode's.
-        fork = self._env.fork()
+    def _stepped(self, text: str) -> _Fork:
+        agent, fork = self._env.agent_selection, self.environment()
         try:
             fork.step(text)
-        except BranchFailure as error:
-            name, origin = type(error).__name__, type(error.__cause__ or error).__name__
-            details = "".join(traceback.format_exception(error))
-            return LostBranch(f"{name}: {error}", f"{name} of {origin}", details)
-        return fork
+            # One NaN would make the advantages of its whole group NaN, and then the weights.
+            if not math.isfinite(reward := fork.rewards[agent]):
+                raise OverflowError(f"the environment gave {agent} the reward {reward}")
+            # Here, so that a prompt that cannot be written is an outcome of the text, too.
+            return _Fork(fork, _asked(fork, self._num_known > 0))
+        except Exception as error:
+            end, failure = end_of_error(error), StepFailure.of(error)
+            if end.kind == "infrastructure":
+                raise EpisodeFailure(failure.cause, end, failure.kind) from error
+            over = self.environment()
+            over.truncate(end, failure.cause)
+            return _Fork(over, failure=failure)
 
     def state(self) -> EpisodeState:
         """Where the episode is now."""
-        found = _state_of(self._env)
-        # The later agents of a stage were told with the first one: they see the same moment.
-        if self._num_known:
-            self._num_known -= 1
-            return found
-        with _env_failures():
-            later = self._env.acting()[1:]
-            others = tuple((agent, tuple(self._env.messages(agent))) for agent in later)
-        self._num_known = len(others)
-        return replace(found, co_acting=others) if others else found
+        with _nobodys_failures():
+            asked = _asked(self._env, within_stage=False)
+            self._num_known = max(len(asked) - 1, 0)
+            return _state_of(self._env, asked)
 
 
-def _state_of(env: TextEnv[Any]) -> EpisodeState:
+def _asked(env: TextEnv[Any], within_stage: bool) -> tuple[Asked, ...]:
+    """Who acts next, and later in the stage that begins then: they all see the same moment.
+
+    Args:
+        env: The environment.
+        within_stage: Whether the later ones were asked before.
+    """
+    agents = env.acting()[:1] if within_stage else env.acting()
+    return tuple(Asked(agent, tuple(env.messages(agent))) for agent in agents)
+
+
+def _state_of(env: TextEnv[Any], asked: Sequence[Asked]) -> EpisodeState:
     agent = env.agent_selection
     terminated, truncated = env.terminations[agent], env.truncations[agent]
-    with _env_failures():
-        is_over = terminated or truncated
-        messages = () if is_over else tuple(env.messages(agent))
-        constraints = UNBOUND if is_over else env.constraints(agent)
-        state_hash, state_key = env.state_hash(), env.state_key()
+    is_over = terminated or truncated
     return EpisodeState(
         agent=agent,
         turn=env.turn,
-        messages=messages,
-        state_hash=state_hash,
-        state_key=state_key,
+        messages=() if is_over else asked[0].messages,
+        state_hash=env.state_hash(),
+        state_key=env.state_key(),
         terminated=terminated,
         truncated=truncated,
         success=bool(env.infos[agent]["success"]),
         rewards=dict(env.rewards),
-        constraints=constraints,
+        co_acting=tuple(asked[1:]),
+        constraints=UNBOUND if is_over else env.constraints(agent),
+        end=env.end,
     )
 
 
-def _branch(fork: TextEnv[Any], agent: str) -> Branch:
-    reward, info = fork.rewards[agent], fork.infos[agent]
-    # One NaN would make the advantages of its whole group NaN, and then the weights.
-    if not math.isfinite(reward):
-        raise EnvironmentFailure(f"the environment gave {agent} the reward {reward}")
+def _branch(fork: _Fork, agent: str) -> Branch:
+    info, env = fork.env.infos[agent], fork.env
     parts = info["reward_parts"]
-    return Branch(reward, parts["team"], parts["local"], info["parse_error"], info["success"])
+    return Branch(
+        env.rewards[agent],
+        parts["team"],
+        parts["local"],
+        info["parse_error"],
+        info["success"],
+        end=env.end,
+        failure=fork.failure,
+        asked=fork.asked,
+    )
 
 
 @contextlib.contextmanager
-def _env_failures() -> Iterator[None]:
-    """The rollout boundary: whatever an environment raises fails its episode."""
+def _nobodys_failures() -> Iterator[None]:
+    """The rollout boundary where no text is to blame: what is raised fails the episode."""
     try:
         yield
     except Exception as error:
-        raise EnvironmentFailure(f"{type(error).__name__}: {error}") from error
+        end = end_of_error(error)
+        end = end if end.kind == "infrastructure" else End.ENVIRONMENT
+        raise EpisodeFailure(f"{type(error).__name__}: {error}", end) from error
 
 
 class Episodes(Protocol):
@@ -218,7 +266,7 @@ class Episodes(Protocol):
 
     Calls for one episode come one after another; calls for different ones overlap. Everything that
     goes in and out is plain data that can be pickled. An environment that crashes or is lost raises
-    `EnvironmentFailure` in the calls for its own episodes, and in no others.
+    `EpisodeFailure` in the calls for its own episodes, and in no others.
     """
 
     async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
@@ -228,7 +276,7 @@ class Episodes(Protocol):
         """
         ...
 
-    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
         """Score texts of the acting agent; see `BranchingEpisode.branch`."""
         ...
 
@@ -293,13 +341,13 @@ class LocalEpisodes:
         if self._level and self._level[0] == env_seed:
             twin = self._level[1].fork(None)
             return self._added(twin), await self._call(twin.state)
-        with _env_failures():
+        with _nobodys_failures():
             played = BranchingEpisode(self._env.fork())
         state = await self._call(played.start, env_seed)
         self._level = (env_seed, played.fork(None))
         return self._added(played), state
 
-    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
         return await self._call(self._episodes[episode].branch, texts)
 
     async def follow(self, episode: int, index: int) -> EpisodeState:

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 from pettingllms import TextEnv, role_of
+from pettingllms.ends import End, end_of_error
 from pettingllms.files import json_line, open_to_append, read_lines
 from pettingllms.parsing import after_thinking
 from pettingllms.policies import Policy, PolicyFailure, Prompt, Sampling, Usage
 from pettingllms.prompts import as_observation
 from pettingllms_trainers.config.sections import RewardConfig, qualified
-from pettingllms_trainers.errors import BudgetSpent
-from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState, LostBranch
+from pettingllms_trainers.errors import BudgetSpent, EpisodeFailure
+from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
 
 
 class Exchange(NamedTuple):
@@ -46,6 +47,8 @@ class Assessment(NamedTuple):
     """What a judge wrote; why there is no score."""
     dollars: float = 0.0
     """What it cost."""
+    end: End | None = None
+    """What of the infrastructure has failed, so that it says nothing; None: nothing has."""
 
 
 class Scorer(Protocol):
@@ -115,7 +118,7 @@ class PolicyScorer:
                 (answer,) = await self._policy.sample([prompt], 1, self._sampling)
             except PolicyFailure as error:
                 dollars += self._cost(error.usage)
-                return Assessment(None, str(error), dollars)
+                return Assessment(None, str(error), dollars, _lost(error.end))
             (said,) = answer.completions
             dollars, text = dollars + self._cost(answer.usage), said.text
             # What was cut off had not come to its verdict, whatever its last line looks like.
@@ -232,10 +235,16 @@ class FunctionScorer:
         try:
             score = float(await asyncio.to_thread(self._function, messages, exchange.answer))
         except Exception as error:  # noqa: BLE001  the failure of foreign code is one answer's
-            return Assessment(None, f"{type(error).__name__}: {error}")
+            end = _lost(end_of_error(error))
+            return Assessment(None, f"{type(error).__name__}: {error}", end=end)
         if not math.isfinite(score):
             return Assessment(None, f"the score is {score}; allowed: a finite number")
         return Assessment(score)
+
+
+def _lost(end: End) -> End | None:
+    """An end if it is nobody's doing: the same answer may be judged when it is asked again."""
+    return end if end.kind == "infrastructure" else None
 
 
 class Spent(NamedTuple):
@@ -251,9 +260,10 @@ class Spent(NamedTuple):
 class Ledger:
     """The verdicts on one reward, in a file of lines, and what they took.
 
-    Verdicts with a score are found again by content. In a resumed run the train steps after the
-    checkpoint are played again, with the same answers: they get the scores that they had, so that
-    the run goes on as if it had never stopped even where a judge would now say something else.
+    Verdicts are found again by content, those without a score too. In a resumed run the train steps
+    after the checkpoint are played again, with the same answers: they get the verdicts that they
+    had, so that the run goes on as if it had never stopped even where a judge would now say
+    something else.
 
     Args:
         path: The file; None keeps nothing beyond this process.
@@ -267,7 +277,7 @@ class Ledger:
     ) -> None:
         self._path, self._name, self._config = path, name, config
         self._num_shares = num_shares
-        self._scores: dict[str, float] = {}
+        self._scores: dict[str, float | None] = {}
         self.spent = Spent()
         """What was spent."""
         self._reserved, self._num_asked = 0.0, 0
@@ -276,9 +286,9 @@ class Ledger:
             if line["reward"] == name:
                 self._count(line)
 
-    def find(self, key: str) -> float | None:
-        """The score that was given before."""
-        return self._scores.get(key)
+    def find(self, key: str) -> Assessment | None:
+        """The verdict that was given before; None: there was none."""
+        return Assessment(self._scores[key]) if key in self._scores else None
 
     def add(self, key: str, exchange: Exchange, verdict: Assessment, seconds: float) -> None:
         """Write down a verdict."""
@@ -286,6 +296,7 @@ class Ledger:
             "reward": self._name,
             "key": key,
             "score": verdict.score,
+            "end": verdict.end,
             "dollars": verdict.dollars,
             "seconds": round(seconds, 4),
             "answer": exchange.answer,
@@ -339,7 +350,7 @@ class Ledger:
         )
 
     def _count(self, line: Mapping[str, Any]) -> None:
-        if line["score"] is not None:
+        if line.get("end") is None:
             self._scores[line["key"]] = line["score"]
         self.spent = Spent(
             self.spent.num_verdicts + 1,
@@ -374,8 +385,9 @@ class ExtraReward(NamedTuple):
     """Weighted sum of its scores."""
     scores: Mapping[str, float]
     """Name of a reward to its score; with `AGAIN`, to a second one of the same answer."""
-    failure: str = ""
-    """Why it could not be judged and is to be left out; empty when it could."""
+
+
+_NOTHING = ExtraReward(0.0, {})
 
 
 class Reward:
@@ -391,43 +403,46 @@ class Reward:
     def __init__(self, name: str, config: RewardConfig, scorer: Scorer, ledger: Ledger) -> None:
         self.name, self.config, self.ledger = name, config, ledger
         self._scorer = scorer
-        self._asked: dict[str, asyncio.Task[float | str]] = {}
+        self._asked: dict[str, asyncio.Task[Assessment]] = {}
 
-    async def scores(self, exchange: Exchange) -> tuple[list[float], str]:
-        """One score of an answer, or two, or why there is none.
+    async def scores(self, exchange: Exchange) -> list[float]:
+        """One score of an answer, or two.
 
         Which answers are judged twice depends on their content alone.
 
         Raises:
             BudgetSpent: There is no money or time left for it.
+            EpisodeFailure: Nobody could be asked.
         """
         # By content, not by a draw: a resumed run judges the same answers twice.
         first = content_key(self.config, exchange, 0)
         is_twice = int(first[:8], 16) < self.config.judged_twice * 2**32
         keys = [first, content_key(self.config, exchange, 1)] if is_twice else [first]
         found = await asyncio.gather(*(self._score(key, exchange) for key in keys))
-        scores = [one for one in found if isinstance(one, float)]
-        if isinstance(found[0], str):
-            failed = self.config.on_failure
-            return ([], found[0]) if failed is None else ([failed], "")
-        return scores, ""
+        for one in found:
+            if one.end is not None:
+                kind = f"rewards.{self.name} has no score"
+                raise EpisodeFailure(f"{kind}: {one.text}", one.end, kind)
+        scores = [one.score for one in found if one.score is not None]
+        # What cannot be judged is an outcome: left out, it would be what a policy can write.
+        return scores if found[0].score is not None else [self.config.on_failure]
 
-    async def _score(self, key: str, exchange: Exchange) -> float | str:
-        """A score, or why there is none; equal answers that wait share one request."""
-        if (score := self.ledger.find(key)) is not None:
-            return score
+    async def _score(self, key: str, exchange: Exchange) -> Assessment:
+        """A verdict; equal answers that wait share one request."""
+        if (known := self.ledger.find(key)) is not None:
+            return known
         if key not in self._asked:
             self._asked[key] = asyncio.ensure_future(self._ask(key, exchange))
         # Shielded: others may wait for the same verdict when one who asked is cancelled.
         return await asyncio.shield(self._asked[key])
 
-    async def _ask(self, key: str, exchange: Exchange) -> float | str:
+    async def _ask(self, key: str, exchange: Exchange) -> Assessment:
         try:
             async with self.ledger.reserved(most_dollars(self.config, exchange)):
                 started = time.perf_counter()
                 verdict = await self._scorer.score(exchange, int(key[-7:], 16))
                 self.ledger.add(key, exchange, verdict, time.perf_counter() - started)
-            return verdict.text if verdict.score is None else verdict.score
+            return verdict
         finally:
             del self._asked[key]
 
@@ -452,49 +467,66 @@ class Rewards:
 
         Raises:
             BudgetSpent: There is no money or time left for it.
+            EpisodeFailure: Nobody could be asked.
         """
         asked = [one for one in self.rewards if one.config.weight_of(role)]
         found = await asyncio.gather(*(one.scores(exchange) for one in asked))
         total, scores = 0.0, dict[str, float]()
-        for one, (values, failure) in zip(asked, found, strict=True):
-            if failure:
-                return ExtraReward(0.0, {}, f"rewards.{one.name} has no score: {failure}")
+        for one, values in zip(asked, found, strict=True):
             total += one.config.weight_of(role) * values[0]
             scores |= dict(zip((one.name, one.name + AGAIN), values, strict=False))
         return ExtraReward(total, scores)
 
 
 class _ShapedBranch(NamedTuple):
-    """A branch whose answer could be judged."""
+    """What comes to a branch of the episodes below."""
 
-    index: int
-    """Which of the last branches of the episodes below."""
     agent: str
     """Whose answer it is."""
     extra: float
     """What is added to that agent's reward."""
+    cut: float
+    """What is added to everybody's."""
+    end: End | None
+    """Why the episode is over after it; None while it is not."""
+
+
+Fits = Callable[[str, Sequence[Mapping[str, str]]], bool]
+"""Whether an agent's model can read some messages, and write the longest answer to them."""
 
 
 class ShapedEpisodes:
-    """Episodes of another place whose rewards are multiplied and added to.
+    """Episodes of another place, with the rewards and the limits of training.
 
     All rewards, and both parts of them, are multiplied by `env.reward_scale`. To that the acting
     agent earns what its answer is judged to be worth: part of its own reward, not of the team's, as
-    a judge reads one answer. A branch that cannot be judged is lost, unless the reward has a score
-    for that.
+    a judge reads one answer.
+
+    After an answer that makes a next prompt too long for its model, the episode is over, as after
+    one that the environment could not carry out: both cost the team `rollout.cut_reward`. That is
+    known of all branches alike, not only of the one that is followed.
 
     Args:
         episodes: Where the episodes are played; see `Episodes`.
         rewards: Who judges.
         scale: The factor, at least 0.
         env: Name of the environment among several.
+        cut_reward: What everybody earns where an episode is cut off so.
+        fits: Whether a prompt can be read.
     """
 
     def __init__(
-        self, episodes: Episodes, rewards: Rewards, scale: float = 1, env: str = ""
+        self,
+        episodes: Episodes,
+        rewards: Rewards,
+        scale: float = 1,
+        env: str = "",
+        cut_reward: float = 0.0,
+        fits: Fits = lambda agent, messages: True,
     ) -> None:
         self._episodes, self._scale = episodes, scale
         self._rewards, self._env = rewards, env
+        self._cut_reward, self._fits = cut_reward, fits
         self._states: dict[int, EpisodeState] = {}
         self._branches: dict[int, list[_ShapedBranch]] = {}
 
@@ -502,47 +534,35 @@ class ShapedEpisodes:
         episode, state = await self._episodes.start(env_seed)
         return episode, self._now(episode, self._shaped(state))
 
-    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
         state = self._states[episode]
         role = qualified(self._env, role_of(state.agent))
-        # Both at once: a judge may take as long as the environment.
-        below, extras = await asyncio.gather(
-            self._episodes.branch(episode, texts),
-            asyncio.gather(
-                *(self._rewards.judge(role, Exchange(state.messages, str(text))) for text in texts)
-            ),
-        )
-        branches = tuple(map(self._with_reward, below, extras))
-        # Only branches that the environment could carry out have an index below, and of these only
-        # those that could be judged have one here.
-        forks = [
-            (branch, extra.reward)
-            for own, branch, extra in zip(below, branches, extras, strict=True)
-            if isinstance(own, Branch)
-        ]
-        self._branches[episode] = [
-            _ShapedBranch(index, state.agent, reward)
-            for index, (branch, reward) in enumerate(forks)
-            if isinstance(branch, Branch)
-        ]
-        return branches
+        if not self._rewards.rewards:
+            below, extras = await self._episodes.branch(episode, texts), [_NOTHING] * len(texts)
+        else:  # both at once: a judge may take as long as the environment
+            exchanges = [Exchange(state.messages, str(text)) for text in texts]
+            below, extras = await asyncio.gather(
+                self._episodes.branch(episode, texts),
+                asyncio.gather(*(self._rewards.judge(role, one) for one in exchanges)),
+            )
+        found = [self._of(*pair, state.agent) for pair in zip(below, extras, strict=True)]
+        self._branches[episode] = found
+        return tuple(map(self._with_reward, below, extras, found))
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
         branch = self._branches.pop(episode)[index]
-        state = await self._episodes.follow(episode, branch.index)
+        state = await self._episodes.follow(episode, index)
         return self._now(episode, self._shaped(state, branch))
 
     async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
         states = await self._episodes.successors(episode)
-        return tuple(self._shaped(states[one.index], one) for one in self._branches[episode])
+        return tuple(map(self._shaped, states, self._branches[episode]))
 
     async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
+        copy, state = await self._episodes.fork(episode, index)
         if index is None:
-            copy, _ = await self._episodes.fork(episode)
             return copy, self._now(copy, self._states[episode])
-        branch = self._branches[episode][index]
-        copy, state = await self._episodes.fork(episode, branch.index)
-        return copy, self._now(copy, self._shaped(state, branch))
+        return copy, self._now(copy, self._shaped(state, self._branches[episode][index]))
 
     async def environment(self, episode: int) -> TextEnv[Any]:
         return await self._episodes.environment(episode)
@@ -556,22 +576,34 @@ class ShapedEpisodes:
         self._states[episode] = state
         return state
 
-    def _shaped(self, state: EpisodeState, branch: _ShapedBranch | None = None) -> EpisodeState:
-        rewards = {agent: reward * self._scale for agent, reward in state.rewards.items()}
-        if branch is not None:
-            rewards[branch.agent] += branch.extra
-        return replace(state, rewards=rewards)
+    def _of(self, branch: Branch, extra: ExtraReward, agent: str) -> _ShapedBranch:
+        end = branch.end
+        if end is None and not all(self._fits(*asked) for asked in branch.asked):
+            end = End.CONTEXT
+        cut = self._cut_reward if end in _CUT_OFF else 0.0
+        return _ShapedBranch(agent, extra.reward, cut, end)
 
-    def _with_reward(self, branch: Branch | LostBranch, extra: ExtraReward) -> Branch | LostBranch:
-        if isinstance(branch, LostBranch):
-            return branch
-        if extra.failure:
-            kind, _, _ = extra.failure.partition(":")
-            return LostBranch(extra.failure, kind, "")
+    def _shaped(self, state: EpisodeState, branch: _ShapedBranch | None = None) -> EpisodeState:
+        cut = 0.0 if branch is None else branch.cut
+        rewards = {agent: reward * self._scale + cut for agent, reward in state.rewards.items()}
+        if branch is None:
+            return replace(state, rewards=rewards)
+        rewards[branch.agent] += branch.extra
+        if branch.end is state.end:
+            return replace(state, rewards=rewards)
+        over = replace(state, truncated=True, end=branch.end, messages=(), co_acting=())
+        return replace(over, rewards=rewards)
+
+    def _with_reward(self, branch: Branch, extra: ExtraReward, shaped: _ShapedBranch) -> Branch:
+        reward = branch.reward * self._scale + extra.reward + shaped.cut
         return branch._replace(
-            env_reward=branch.reward,
-            reward=branch.reward * self._scale + extra.reward,
-            team=branch.team * self._scale,
+            env_reward=None if reward == branch.reward else branch.reward,
+            reward=reward,
+            team=branch.team * self._scale + shaped.cut,
             local=branch.local * self._scale + extra.reward,
             judged=extra.scores,
+            end=shaped.end,
         )
+
+
+_CUT_OFF = (End.CODE, End.CONTEXT, End.TIME)

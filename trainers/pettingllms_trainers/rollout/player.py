@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pettingllms import role_of
+from pettingllms.ends import End
 from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config.algorithm import Strategy
 from pettingllms_trainers.config.sections import qualified
-from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.errors import EpisodeFailure
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.candidates import (
@@ -25,7 +26,6 @@ from pettingllms_trainers.rollout.candidates import (
     RolloutSettings,
     RolloutSpec,
     SampledCandidates,
-    SamplingFailed,
     together,
 )
 from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
@@ -33,7 +33,6 @@ from pettingllms_trainers.types import (
     Candidate,
     Decision,
     DecisionKey,
-    RolloutStatus,
     RolloutTree,
     TreeOutcome,
 )
@@ -79,12 +78,12 @@ class Player:
         self._num_given_up = 0
         self._returns: dict[str, float] = {}
         self._asked: dict[str, _Asked] = {}
-        self._status, self._cause = RolloutStatus.OK, None
+        self._failure: EpisodeFailure | None = None
 
     @property
     def has_failed(self) -> bool:
-        """Whether the environment or the engine has raised."""
-        return self._status is not RolloutStatus.OK
+        """Whether the infrastructure has failed."""
+        return self._failure is not None
 
     @property
     def is_playing(self) -> bool:
@@ -115,14 +114,20 @@ class Player:
         return derive_seed(self.spec.seed, purpose, position)
 
     async def attempt(self, play: Coroutine[Any, Any, None]) -> None:
-        """Await a part of the episode; what the environment or the engine raises is its end."""
+        """Await a part of the episode; what makes it impossible to go on is its end."""
         try:
             await play
-        except EnvironmentFailure as error:
-            await self._fail(RolloutStatus.ENV_FAILED, error)
-        # Told apart, since the cure differs: an environment to mend, or an engine to restart.
-        except SamplingFailed as error:
-            await self._fail(RolloutStatus.GENERATION_FAILED, error, error.kind)
+        except EpisodeFailure as error:
+            await self.close()
+            if error.end.kind == "limit" and self.state is not None:
+                # Met where the next answer was asked for: what was played before it stands.
+                if not self.state.is_over:
+                    self.state = replace(self.state, truncated=True, end=error.end)
+                self.candidates.failures.log("an episode met a limit", str(error), kind=error.kind)
+            else:
+                what = "a rollout failed, and is played again"
+                self.candidates.failures.log(what, str(error), error, error.kind)
+                self._failure = error
 
     async def start(self) -> None:
         """Go to the first state of the level."""
@@ -166,7 +171,8 @@ class Player:
         Args:
             num_candidates: K; a role that does not branch has one.
         """
-        return await self.candidates.branch(self.episode, await self._sampled(num_candidates))
+        sampled = await self._sampled(num_candidates)
+        return sampled, await self.candidates.branch(self.episode, sampled)
 
     async def follow(
         self,
@@ -217,9 +223,9 @@ class Player:
             decisions=tuple(self.decisions),
             # A failed episode has no outcome: counted as lost, it would teach the roles that
             # failures of the machine are their own.
-            outcome=None if self.has_failed else self._outcome(),
-            status=self._status,
-            cause=self._cause,
+            outcome=None if self._failure is not None else self._outcome(),
+            end=self._end(),
+            cause=None if self._failure is None else str(self._failure),
             num_continuation_tokens=self.num_continuation_tokens,
             prefix=self._prefix,
             num_given_up=self._num_given_up,
@@ -233,13 +239,14 @@ class Player:
             terminated=end.terminated,
             truncated=end.truncated,
             returns=self._returns,
-            num_turns=1 + max(decision.key.turn for decision in self.decisions),
+            num_turns=1 + max((decision.key.turn for decision in self.decisions), default=-1),
         )
 
-    async def _fail(self, status: RolloutStatus, error: Exception, kind: str = "") -> None:
-        self.candidates.failures.log(str(error), error, kind)
-        self._status, self._cause = status, str(error)
-        await self.close()
+    def _end(self) -> End:
+        if self._failure is not None:
+            return self._failure.end
+        assert self.state is not None, "a strategy plays to the end"
+        return self.state.end or End.ANSWERED
 
     async def _sampled(self, num_candidates: int) -> SampledCandidates:
         """The candidates of the next decision; all agents of its stage are asked at once.
@@ -261,7 +268,7 @@ class Player:
                 self._asked[other.agent] = self._ask(other, position, num_candidates)
         asked = self._asked.pop(state.agent)
         if asked.messages != state.messages:
-            raise EnvironmentFailure(
+            raise EpisodeFailure(
                 f"the prompt of {state.agent} has changed within its stage, whose agents act "
                 "simultaneously; give it a stage of its own"
             )
@@ -302,7 +309,16 @@ def scored(
     """Candidates with what they earned and what follows them."""
     followed = (0.0,) * len(branches) if values is None else values
     return tuple(
-        Candidate(completion=completion, value=value, **branch._asdict())
+        Candidate(
+            completion=completion,
+            value=value,
+            cause=None if branch.failure is None else branch.failure.cause,
+            **{
+                name: part
+                for name, part in branch._asdict().items()
+                if name not in ("failure", "asked")
+            },
+        )
         for completion, branch, value in zip(sampled.completions, branches, followed, strict=True)
     )
 
@@ -367,13 +383,8 @@ async def play_all(
     return joined(await play_share(plays, failures, ranks), failures, ranks)
 
 
-class Share(NamedTuple):
-    """What one rank has played."""
-
-    trees: list[list[RolloutTree]]
-    """By level."""
-    candidates: list[Candidates]
-    """Of each environment."""
+Share = list[list[RolloutTree]]
+"""What one rank has played, by level."""
 
 
 async def play_share(
@@ -384,6 +395,8 @@ async def play_share(
 ) -> Share:
     """Play this rank's levels of all environments at once; waits for no other rank.
 
+    A level in which the infrastructure has failed an episode is played again, a few times.
+
     Args:
         plays: See `play_all`.
         failures: See `play_all`.
@@ -392,29 +405,21 @@ async def play_share(
     """
     candidates = [Candidates(play.episodes, play.pool, play.settings, failures) for play in plays]
     levels = [
-        (play.strategy, [Player(own, spec) for spec in specs])
+        (play.strategy, own, specs)
         for play, own in zip(plays, candidates, strict=True)
         for specs in _of_levels(play.specs, play.strategy.num_together)
     ]
     # A level is not divided: in some strategies its episodes wait for each other.
-    own = ranks.share(levels)
-    return Share(await together(keep(_play(*level)) for level in own), candidates)
+    return await together(keep(_play(*level)) for level in ranks.share(levels))
 
 
 def joined(share: Share, failures: FailureLog, ranks: Ranks) -> list[RolloutTree]:
     """The trees of all ranks; see `play_all`."""
     # Gathered in the order in which they were shared: trees are those of one process alone.
-    trees = [tree for trees in ranks.gather(share.trees) for tree in trees]
-    failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
+    trees = [tree for trees in ranks.gather(share) for tree in trees]
+    failed = [tree.cause or "" for tree in trees if tree.has_failed]
     # Checked at the end and over all ranks: all of them stop, or none does.
-    failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
-    counts = ranks.gather(
-        [(own.num_dropped, own.num_asked, own.drop_cause) for own in share.candidates]
-    )
-    num_dropped = sum(count[0] for count in counts)
-    num_candidates = sum(count[1] for count in counts)
-    cause = next((cause for *_, cause in counts if cause), "")
-    failures.check(num_dropped, num_candidates, "candidates", cause)
+    failures.check(len(failed), len(trees), failed[0] if failed else "")
     return trees
 
 
@@ -422,11 +427,23 @@ def _of_levels(specs: Sequence[RolloutSpec], num: int) -> list[Sequence[RolloutS
     return [specs[first : first + num] for first in range(0, len(specs), num)]
 
 
-async def _play(strategy: Strategy, players: Sequence[Player]) -> list[RolloutTree]:
-    try:
-        await strategy.play(players)
-    # Also when a sibling failed: environments hold processes and sandbox workers.
-    finally:
-        for player in players:
-            await player.close()
+_WAITS_S = (0.1, 1.0)
+"""Before a level is played again whose infrastructure failed: what has restarted is there then."""
+
+
+async def _play(
+    strategy: Strategy, candidates: Candidates, specs: Sequence[RolloutSpec]
+) -> list[RolloutTree]:
+    for wait_s in (*_WAITS_S, None):
+        players = [Player(candidates, spec) for spec in specs]
+        try:
+            await strategy.play(players)
+        # Also when a sibling failed: environments hold processes and sandbox workers.
+        finally:
+            for player in players:
+                await player.close()
+        # All of the level: its episodes may have waited for the one that failed.
+        if wait_s is None or not any(player.has_failed for player in players):
+            break
+        await asyncio.sleep(wait_s)
     return [player.tree() for player in players]

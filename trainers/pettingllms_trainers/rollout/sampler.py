@@ -11,12 +11,14 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+from pettingllms import role_of
 from pettingllms.curriculum import LevelRecord, level_shares
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.config.sections import entry_of, qualified
 from pettingllms_trainers.learning.groups import score_decisions
+from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.rollout.candidates import (
@@ -28,7 +30,7 @@ from pettingllms_trainers.rollout.candidates import (
     episode_specs,
 )
 from pettingllms_trainers.rollout.episode import Episodes
-from pettingllms_trainers.rollout.judging import Rewards, ShapedEpisodes
+from pettingllms_trainers.rollout.judging import Fits, Rewards, ShapedEpisodes
 from pettingllms_trainers.rollout.player import EpisodeBatch, Share, joined, play_share
 from pettingllms_trainers.types import RolloutTree, SamplingSettings
 
@@ -152,12 +154,16 @@ class TrainingEnvironment:
     rewards: Rewards = field(default_factory=Rewards)
     """What answers earn beside its own rewards."""
 
-    def at(self, stage: int) -> Episodes:
-        """Where a stage of the curriculum is played."""
+    def at(self, stage: int, cut_reward: float, fits: Fits) -> Episodes:
+        """Where a stage of the curriculum is played.
+
+        Args:
+            stage: From 0.
+            cut_reward: See `ShapedEpisodes`.
+            fits: See `ShapedEpisodes`.
+        """
         episodes, scale = self.episodes[stage], self.config.reward_scale
-        if scale == 1 and not self.rewards.rewards:
-            return episodes
-        return ShapedEpisodes(episodes, self.rewards, scale, self.name)
+        return ShapedEpisodes(episodes, self.rewards, scale, self.name, cut_reward, fits)
 
 
 class Sampler:
@@ -255,10 +261,12 @@ class Sampler:
         weights = [weight for *_, weight in arms]
         # Whole levels: shares of environments hold over train steps, not within each of them.
         counts = level_counts(weights, num, seed=config.seed, step=step, refill=index)
+        settings = [self._settings(env, stage, in_flight) for env, stage, _ in arms]
+        pools = [self.pool.in_env(env.name, env.roles) for env, _, _ in arms]
         plays = [
             EpisodeBatch(
-                env.at(stage),
-                self.pool.in_env(env.name, env.roles),
+                env.at(stage, config.rollout.cut_reward, partial(fits, pool, own.sampling)),
+                pool,
                 episode_specs(
                     seed=config.seed,
                     step=step,
@@ -267,10 +275,12 @@ class Sampler:
                     num_trajectories=config.algorithm.episodes_per_level,
                     num_played=index * num + last - count,
                 ),
-                self._settings(env, stage, in_flight),
+                own,
                 config.algorithm.strategy(StepContext(step, pending.memory)),
             )
-            for (env, stage, _), count, last in zip(arms, counts, accumulate(counts), strict=True)
+            for (env, stage, _), pool, own, count, last in zip(
+                arms, pools, settings, counts, accumulate(counts), strict=True
+            )
         ]
         share = await play_share(plays, self._failures, self.pool.ranks, in_flight.play)
         return await self._joined(share, in_flight), sum(len(play.specs) for play in plays)
@@ -313,6 +323,38 @@ class Sampler:
         scored = score_decisions(trees, config.algorithm, is_trained, context)
         updated = (name for name in self.pool.updaters() if config.updates_policy(name, step))
         return all(scored.num_groups.get(n, 0) >= config.rollout.min_groups for n in updated)
+
+
+_TEMPLATE_TOKENS, _MESSAGE_TOKENS = 64, 8
+"""What a chat template adds to a prompt, and to each of its messages, at most."""
+
+
+def fits(
+    pool: PolicyPool,
+    sampling: Mapping[str, SamplingSettings],
+    agent: str,
+    messages: Sequence[Mapping[str, str]],
+) -> bool:
+    """Whether the model of an agent can read messages and write the longest answer to them.
+
+    Args:
+        pool: Policies of the roles.
+        sampling: How a role is sampled.
+        agent: Who is asked.
+        messages: The prompt.
+    """
+    role = role_of(agent)
+    policy = pool.for_role(role)
+    limit = None if isinstance(policy, FixedPolicy) else policy.batcher.engine.limits.context_length
+    if isinstance(policy, FixedPolicy) or limit is None:
+        return True
+    room = limit - sampling[role].max_completion_tokens
+    # Encoding all branches would take longer than playing them, and no text has more tokens than
+    # bytes. Where a template adds more than this, the prompt is refused when it is asked.
+    most = sum(len(one["content"].encode("utf-8", "replace")) for one in messages)
+    if most + _TEMPLATE_TOKENS + _MESSAGE_TOKENS * len(messages) <= room:
+        return True
+    return len(policy.encode(messages)) <= room
 
 
 def sampling_of(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pettingllms.ends import End
 from pettingllms.evaluation import (
     EpisodeResult,
     RoleResult,
@@ -16,7 +17,7 @@ from pettingllms.evaluation import (
     level_seed,
     summarise_variant,
 )
-from pettingllms.policies import Usage
+from pettingllms.policies import Completion, Usage
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.algorithms.base import Alone
 from pettingllms_trainers.config import Config
@@ -28,7 +29,7 @@ from pettingllms_trainers.rollout.environments import RunEnvironment, held_out_k
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.rollout.sampler import sampling_of
-from pettingllms_trainers.types import RolloutStatus, RolloutTree
+from pettingllms_trainers.types import RolloutTree
 
 
 class Played(NamedTuple):
@@ -36,7 +37,7 @@ class Played(NamedTuple):
 
     results: Sequence[EpisodeResult]
     failures: Counter[str]
-    """Cause -> rollouts among them that failed."""
+    """Cause -> rollouts among them that the infrastructure failed."""
 
 
 class HeldOutSet:
@@ -98,7 +99,7 @@ class HeldOutSet:
         """What was played, as the core's evaluation knows it."""
         results = [self._of_tree(spec, tree) for spec, tree in zip(self.specs, trees, strict=True)]
         # They stay in `results`, as not solved: leaving them out would flatter a team that crashes.
-        failed = [tree.cause or "unknown" for tree in trees if tree.status is not RolloutStatus.OK]
+        failed = [tree.cause or "unknown" for tree in trees if tree.has_failed]
         return Played(results, Counter(failed))
 
     def of_scripted(self, name: str) -> Played:
@@ -112,10 +113,11 @@ class HeldOutSet:
             (answer,) = decision.candidates
             written, is_error = answer.completion, answer.parse_error is not None
             usage = Usage(completion_tokens=len(written.token_ids))
-            roles[decision.role].add(answer.reward, is_error, written.finish_reason, usage)
+            completion = Completion(written.text, written.finish_reason)
+            roles[decision.role].add(answer.reward, is_error, completion, usage)
         is_solved = tree.outcome is not None and tree.outcome.success
         num_turns = 1 + max((decision.key.turn for decision in tree.decisions), default=-1)
-        return _result(spec, tree.initial_state_hash, is_solved, num_turns, roles)
+        return _result(spec, tree.initial_state_hash, is_solved, tree.end, num_turns, roles)
 
     def _of_scripted(self, spec: RolloutSpec, name: str) -> EpisodeResult:
         env = self.env
@@ -124,15 +126,16 @@ class HeldOutSet:
         roles = {role: RoleResult() for role in self._roles}
         for decision in played.decisions:
             role, is_error = qualified(env.name, decision.role), decision.parse_error is not None
-            roles[role].add(decision.reward, is_error, "stop", Usage())
+            roles[role].add(decision.reward, is_error, Completion("", "stop"), Usage())
         state_hash, num_turns = played.initial_state_hash, played.num_turns
-        return _result(spec, state_hash, played.success, num_turns, roles)
+        return _result(spec, state_hash, played.success, played.end, num_turns, roles)
 
 
 def _result(
     spec: RolloutSpec,
     state_hash: str,
     is_solved: bool,
+    end: End,
     num_turns: int,
     roles: Mapping[str, RoleResult],
 ) -> EpisodeResult:
@@ -145,8 +148,7 @@ def _result(
         seed=spec.seed,
         initial_state_hash=state_hash,
         success=is_solved,
-        terminated=is_solved,
-        truncated=not is_solved,
+        end=end,
         num_turns=num_turns,
         returns={},
         roles=roles,
@@ -251,6 +253,7 @@ def _figures(played: Played) -> Figures:
         "num_success": report.num_success,
         "num_failed": failures.total(),
         "failures": dict(failures.most_common()),
+        "ends": dict(Counter(result.end for result in results).most_common()),
         "num_turns": report.num_turns.value,
         "roles": {
             role: {
@@ -272,6 +275,10 @@ def evaluation_metrics(variants: Mapping[str, Figures]) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for variant, figures in variants.items():
         metrics |= {f"eval/{variant}/{name}": figures[name] for name in names}
+        metrics |= {
+            f"eval/{variant}/end/{end}": num / figures["num_episodes"]
+            for end, num in figures["ends"].items()
+        }
         for role, found in figures["roles"].items():
             metrics |= {f"eval/{variant}/{role}/{n}": found[n] for n in ("reward", "parse_errors")}
         for env, found in figures.get("environments", {}).items():

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean, pvariance
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from pettingllms.ends import End, EndKind
 from pettingllms.files import write_whole
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.sections import qualified
@@ -30,7 +31,6 @@ from pettingllms_trainers.rollout.sampler import Records
 from pettingllms_trainers.types import (
     STATS_FIELDS,
     Candidate,
-    RolloutStatus,
     RolloutTree,
     Shown,
     TrainingGroup,
@@ -59,21 +59,22 @@ AnyMetric = Metric[Any]
 
 
 class _Rollouts(NamedTuple):
-    """Subject of `_ROLLOUT`: the usable rollouts of a train step."""
+    """Subject of `_ROLLOUT`: the rollouts of a train step."""
 
     trees: Sequence[RolloutTree]
-    num_failed: int
-    num_candidates: int
-    """Candidates that were asked for per decision."""
+
+    @property
+    def usable(self) -> list[RolloutTree]:
+        return [tree for tree in self.trees if not tree.has_failed]
 
     def outcomes(self) -> list[TreeOutcome]:
         return [tree.outcome for tree in self.trees if tree.outcome is not None]
 
-    def num_missing(self) -> int:
-        decisions = (d for tree in self.trees for d in tree.decisions if d.prompt_ids)
-        lengths = (len(decision.candidates) for decision in decisions)
-        # Decisions that do not branch were asked for one.
-        return sum(self.num_candidates - length for length in lengths if length > 1)
+    def num_failed(self) -> int:
+        return len(self.trees) - len(self.usable)
+
+    def share_of(self, kind: EndKind) -> float:
+        return _mean(tree.end.kind == kind for tree in self.trees)
 
 
 class _Role(NamedTuple):
@@ -85,16 +86,27 @@ class _Role(NamedTuple):
 
 
 _ROLLOUT: Mapping[str, Metric[_Rollouts]] = {
-    "num_trees": Metric("Rollouts of the step that can be used.", lambda s: len(s.trees)),
+    "num_trees": Metric("Rollouts of the step that can be used.", lambda s: len(s.usable)),
     "num_failed_trees": Metric(
-        "Rollouts left out because generation or the environment failed.", lambda s: s.num_failed
+        "Rollouts left out because the infrastructure failed, also when they were played again.",
+        _Rollouts.num_failed,
     ),
-    "num_failed_candidates": Metric(
-        "Candidates left out because generation failed.", _Rollouts.num_missing
+    "ends_policy": Metric(
+        "Share of all rollouts whose end is the policy's: an answer that ended the game, the last "
+        "turn, or an answer that made code fail.",
+        lambda s: s.share_of("policy"),
+    ),
+    "ends_limit": Metric(
+        "Share that met a limit, of the context or of time; trained on with rollout.cut_reward.",
+        lambda s: s.share_of("limit"),
+    ),
+    "ends_infrastructure": Metric(
+        "Share of the failed ones, at most rollout.max_failed_fraction.",
+        lambda s: s.share_of("infrastructure"),
     ),
     "num_fixed_actions": Metric(
         "Actions of fixed policies: one per decision, not compared and not trained.",
-        lambda s: sum(not d.prompt_ids for tree in s.trees for d in tree.decisions),
+        lambda s: sum(not d.prompt_ids for tree in s.usable for d in tree.decisions),
     ),
     "success": Metric(
         "Share of rollouts whose followed path solves the task. With a greedy branch choice "
@@ -119,15 +131,15 @@ _ROLLOUT: Mapping[str, Metric[_Rollouts]] = {
     ),
     "num_continuation_tokens": Metric(
         "Those of continuations among them.",
-        lambda s: sum(tree.num_continuation_tokens for tree in s.trees),
+        lambda s: sum(tree.num_continuation_tokens for tree in s.usable),
     ),
     "num_refills": Metric(
         "Rounds of further levels, played because a policy had too few groups whose rewards differ."
     ),
 }
 _ENVIRONMENT: Mapping[str, Metric[_Rollouts]] = {
-    "num_trees": Metric("Usable rollouts of the environment.", lambda s: len(s.trees)),
-    "num_failed_trees": Metric("Those that failed.", lambda s: s.num_failed),
+    "num_trees": Metric("Usable rollouts of the environment.", lambda s: len(s.usable)),
+    "num_failed_trees": Metric("Those that failed.", _Rollouts.num_failed),
     "success": Metric(
         "Share of them whose followed path solves the task.",
         _ROLLOUT["success"].of,
@@ -183,34 +195,33 @@ _COMPARED: Mapping[str, Metric[_Role]] = {
 
 ROLLOUTS: Mapping[str, AnyMetric] = {
     **{f"rollout/{name}": metric for name, metric in _ROLLOUT.items()},
+    "rollout/end/<end>": Metric(
+        "Share of all rollouts that ended so: answered, unreadable, tokens, turns, code; context, "
+        "time; server, connection, sandbox, environment. `pettingllms.ends` says what each means."
+    ),
     **{f"env/<env>/{name}": metric for name, metric in _ENVIRONMENT.items()},
     **{f"role/<role>/{name}": metric for name, metric in {**_CANDIDATES, **_COMPARED}.items()},
 }
 """Metrics of rollouts, by name."""
 
 
-def rollout_metrics(
-    trees: Sequence[RolloutTree], scored: ScoredDecisions, num_candidates: int
-) -> dict[str, float]:
+def rollout_metrics(trees: Sequence[RolloutTree], scored: ScoredDecisions) -> dict[str, float]:
     """Metrics of the rollouts of a train step.
 
     Args:
         trees: All rollouts of the step.
         scored: Their decisions with advantages.
-        num_candidates: Candidates that were asked for per decision.
     """
-    usable = [tree for tree in trees if tree.status is RolloutStatus.OK]
-    rollouts = _Rollouts(usable, len(trees) - len(usable), num_candidates)
-    metrics = _computed("rollout", _ROLLOUT, rollouts)
+    metrics = _computed("rollout", _ROLLOUT, _Rollouts(trees))
+    ends = Counter(tree.end for tree in trees)
+    metrics |= {f"rollout/end/{end}": ends[end] / max(len(trees), 1) for end in End}
     # Of all trees: tokens of failed rollouts took their time, too.
     metrics["rollout/num_completion_tokens"] = num_sampled_tokens(trees)
     for env in dict.fromkeys(tree.env for tree in trees if tree.env):
-        played = [tree for tree in trees if tree.env == env]
-        own = [tree for tree in played if tree.status is RolloutStatus.OK]
-        subject = _Rollouts(own, len(played) - len(own), num_candidates)
-        metrics |= _computed(f"env/{env}", _ENVIRONMENT, subject)
+        played = _Rollouts([tree for tree in trees if tree.env == env])
+        metrics |= _computed(f"env/{env}", _ENVIRONMENT, played)
     candidates: dict[str, list[Candidate]] = defaultdict(list)
-    for tree in usable:
+    for tree in _Rollouts(trees).usable:
         for decision in tree.decisions:
             candidates[decision.role] += decision.candidates
     for role, found in candidates.items():
@@ -541,7 +552,10 @@ _ELSEWHERE = {
     "eval/<variant>/success_high": Metric("Upper end of its 95 % Wilson interval."),
     "eval/<variant>/num_turns": Metric("Mean number of turns of held-out episodes."),
     "eval/<variant>/num_failed": Metric(
-        "Held-out rollouts in which generation or the environment failed; they count as not solved."
+        "Held-out rollouts that the infrastructure failed; they count as not solved."
+    ),
+    "eval/<variant>/end/<end>": Metric(
+        "Share of held-out rollouts that ended so; see rollout/end/<end>."
     ),
     "eval/<variant>/<role>/reward": Metric("Mean reward of the role's actions on held-out levels."),
     "eval/<variant>/<role>/parse_errors": Metric(

@@ -248,7 +248,7 @@ def tree_to_json(
         "episode": tree.episode,
         "env_seed": tree.env_seed,
         "initial_state_hash": tree.initial_state_hash,
-        "status": str(tree.status),
+        "end": tree.end,
         "cause": tree.cause,
         "outcome": None if tree.outcome is None else asdict(tree.outcome),
         "num_continuation_tokens": tree.num_continuation_tokens,
@@ -280,6 +280,8 @@ def _candidate(candidate: Candidate, token_texts: Mapping[int, str] | None) -> d
         "num_tokens": len(completion.token_ids),
         "finish_reason": completion.finish_reason,
         "parse_error": candidate.parse_error,
+        "end": candidate.end,
+        "cause": candidate.cause,
         "success": candidate.success,
         "advantage": candidate.advantage,
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from pettingllms.ends import End
 from pettingllms_trainers.runs.evaluate import is_scripted, is_untouched
 
 if TYPE_CHECKING:
@@ -134,7 +135,18 @@ def _share(between: str, figures: Mapping[str, Any] | None) -> str:
         return "-"
     low, high = 100 * figures["success_low"], 100 * figures["success_high"]
     share = f"{100 * figures['success']:.1f} %{between}({low:.1f} to {high:.1f})"
-    return f"{share}, {figures['num_failed']} failed" if figures["num_failed"] else share
+    ends = {"failed": figures["num_failed"], **figures["ends"]}
+    told = [f"{ends[end]} {how}" for end, how in _ENDS.items() if ends.get(end)]
+    return ", ".join([share, *told])
+
+
+_ENDS = {
+    "failed": "failed",
+    End.CODE: "made the environment fail",
+    End.CONTEXT: "outgrew the context",
+    End.TIME: "took too long",
+}
+"""What is said of episodes that did not end by the game's own rules."""
 
 
 _CURVES = {"greedy": "#1b6ca8", "sampled": "#d1495b"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pettingllms.ends import End
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.root import learning_rates
 from pettingllms_trainers.rollout.sampler import sampling_of
@@ -26,6 +27,8 @@ _BLIND_FROM = 10
 # KL divergence of one update, in nats per token, from which it is reported at once: useful updates
 # of the recipes move a policy by less than 0.1, those that destroy it by more than 2.
 _MOVED = 1.0
+# Share of the rollouts that are cut off in one way, which is bought with what levels teach.
+_CUT = 0.1
 # Cosine of the gradients of two roles from which they pull a policy apart.
 _OPPOSED = -0.5
 
@@ -86,7 +89,7 @@ class StallWatch:
             metrics: As logged.
         """
         wrong = dict(self._moved(metrics)) | dict(self._wrong(metrics))
-        wrong |= dict(self._untaught(metrics, wrong))
+        wrong |= dict(self._untaught(metrics, wrong)) | dict(self._cut_off(metrics))
         if step >= _BLIND_FROM and metrics.get("rollout/success", 0.0) < _SOLVED:
             wrong |= dict(self._blind(metrics))
         # A policy that a phase does not update shows nothing, neither good nor bad.
@@ -152,6 +155,14 @@ class StallWatch:
                 what = f"one update has moved the policy {name} by {kl:.2g} nats per token"
                 rate = learning_rates(self._config)[name]
                 yield f"moved {name}", (name, what, _TOO_FAR.format(rate=rate))
+
+    def _cut_off(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
+        """Yield the ways in which many rollouts are cut off."""
+        for end, cause in _CUT_OFF.items():
+            share = metrics.get(f"rollout/end/{end}", 0.0)
+            if share >= _CUT:
+                what = f"{share:.0%} of the rollouts are cut off ({end})".replace("%", " %")
+                yield f"cut {end}", ("", what, cause)
 
     def _untaught(
         self, metrics: Mapping[str, float], wrong: Mapping[str, object]
@@ -240,7 +251,14 @@ _APART = (
     "([[updates.phases]]), or write prompts that tell the roles apart"
 )
 # Findings beside which something is learnt all the same.
-_BESIDE = ("roles", "value", "untaught", "moved")
+_BESIDE = ("roles", "value", "untaught", "moved", "cut")
+_CUT_OFF = {
+    End.CODE: "answers make the code of the environment fail; the log has a traceback. Catch there "
+    "what model text can do, and return an outcome for it",
+    End.CONTEXT: "prompts grow beyond what the model can read with an answer. Lower max_turns or "
+    "rollout.max_completion_tokens, shorten what agents read, or take a longer context",
+    End.TIME: "the code after an answer takes longer than it may. Raise timeout_s of the workflow",
+}
 _TOO_FAR = (
     "the learning rate is too high (now {rate:g}). Lower optimizer.learning_rate, or set "
     "loss.target_kl, and continue from a checkpoint before that step"

@@ -247,7 +247,7 @@ class Trainer:
         sync_s = time.perf_counter() - started
         self.recorder.rollouts(step, trees, scored, self.pool)
         return {
-            **rollout_metrics(trees, scored, config.algorithm.candidates_per_decision),
+            **rollout_metrics(trees, scored),
             **age_metrics(trees, step - 1),
             **{
                 f"algorithm/{name}": value

@@ -17,6 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 from pettingllms import TextEnv
 from pettingllms import policies as core
+from pettingllms.ends import End
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.device import fast_precision
 from pettingllms_trainers.backends.hf.chat import Chat
@@ -175,7 +176,7 @@ class LocalPolicy:
                 grammars.check(grammar)
             completions = await self._batcher.sample(request)
         except InvalidArgument as error:
-            raise core.PolicyFailure(str(error)) from error
+            raise core.PolicyFailure(str(error), getattr(error, "end", End.SERVER)) from error
         written = sum(len(completion.token_ids) for completion in completions)
         return core.Answer(
             tuple(core.Completion(c.text, c.finish_reason) for c in completions),

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pettingllms
 from pettingllms import TextEnv
 from pettingllms_trainers.backends.ray.cluster import explained
-from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
-from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LocalEpisodes, LostBranch
+from pettingllms_trainers.errors import EpisodeFailure, WorkerLost
+from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LocalEpisodes
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class EnvWorkers:
         """What the episodes of a kind return there; see `Episodes`.
 
         Raises:
-            EnvironmentFailure: The environment crashed, or the worker is lost.
+            EpisodeFailure: The environment crashed, or the worker is lost.
         """
         actor = home.actor
         call = (
@@ -78,10 +78,10 @@ class EnvWorkers:
                 return await asyncio.wait_for(call, self._timeout_s if is_first else None)
         except TimeoutError:
             cause = f"environment worker {home.index} began no episode in {self._timeout_s:g} s"
-            raise EnvironmentFailure(f"{cause} (ray.timeout_s)") from None
+            raise EpisodeFailure(f"{cause} (ray.timeout_s)") from None
         except WorkerLost as error:
             self._replace(home)
-            raise EnvironmentFailure(f"environment worker {home.index} was lost") from error
+            raise EpisodeFailure(f"environment worker {home.index} was lost") from error
 
     def _replace(self, home: _Worker) -> None:
         # Several calls may find the same worker lost; it is replaced once.
@@ -101,7 +101,7 @@ class RayEpisodes:
     async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
         return await self._begin(self._workers.least_busy(), "start", env_seed)
 
-    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
         return await self._call(episode, "branch", texts)
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
