@@ -58,8 +58,17 @@ class Asked(Protocol):
         """Names of models to agents."""
         ...
 
-    def ask(self, request: ChatRequest) -> Future[Answered]:
-        """The answer, once there is one; a `RequestError` if there will be none."""
+    def ask(self, request: ChatRequest, *, is_repeated: bool = False) -> Future[Answered]:
+        """The answer, once there is one; a `RequestError` if there will be none.
+
+        Args:
+            request: What is asked.
+            is_repeated: Whether its client has sent it before, and received no answer.
+        """
+        ...
+
+    def forget(self, answer: Future[Answered]) -> None:
+        """Take note that whoever asked has left, and receives no answer."""
         ...
 
     def fail(self, error: Exception) -> None:
@@ -67,7 +76,8 @@ class Asked(Protocol):
         ...
 
 
-_Write = Callable[[Asked, Any], Awaitable[Response]]
+_Ask = Callable[[ChatRequest], Awaitable[Answered]]
+_Write = Callable[[Asked, Any, _Ask], Awaitable[Response]]
 
 
 class Endpoint:
@@ -164,12 +174,12 @@ class Endpoint:
         except ValueError as error:
             raise RequestError(f"the body is not JSON: {error}") from error
         try:
-            response = await write(run, data)
+            response = await write(run, data, functools.partial(_received, run, request))
             self._warn(key for key in IGNORED if data.get(key) is not None)
             return response
         except ValidationError as error:
             raise refusal(error) from error
-        except RequestError:
+        except (RequestError, ClientDisconnect):
             raise
         except Exception as error:
             logger.exception("the endpoint failed")
@@ -197,23 +207,47 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-async def _completion(run: Asked, data: Any) -> Response:
+async def _received(run: Asked, http: Request, request: ChatRequest) -> Answered:
+    """The answer to a request, as long as whoever has sent it is there.
+
+    Raises:
+        ClientDisconnect: It has left.
+    """
+    # OpenAI's clients count so how often they have sent a request, of which no answer came.
+    is_repeated = http.headers.get("x-stainless-retry-count", "0") != "0"
+    answer = run.ask(request, is_repeated=is_repeated)
+    answered, left = asyncio.wrap_future(answer), asyncio.ensure_future(_has_left(http))
+    await asyncio.wait([answered, left], return_when=asyncio.FIRST_COMPLETED)
+    if left.done():
+        run.forget(answer)
+        raise ClientDisconnect
+    left.cancel()
+    return answered.result()
+
+
+async def _has_left(http: Request) -> None:
+    """Wait until a connection is gone."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _completion(run: Asked, data: Any, ask: _Ask) -> Response:
     body = ChatBody.model_validate(data)
     request = chat_request(body, run.models)
-    answer = wire_answer(request, body.model, await asyncio.wrap_future(run.ask(request)))
+    answer = wire_answer(request, body.model, await ask(request))
     if not body.stream:
         return _whole(completion(answer))
     sent = chunks(answer, with_usage=body.stream_options.include_usage)
     return _stream([*(f"data: {one.to_json(indent=None)}" for one in sent), "data: [DONE]"])
 
 
-async def _response(run: Asked, data: Any) -> Response:
+async def _response(run: Asked, data: Any, ask: _Ask) -> Response:
     from pettingllms.workflows import responses  # its types take half a second
 
     body = responses.ResponsesBody.model_validate(data)
     chat = responses.chat_body(body, run.kept)
     request = chat_request(chat, run.models)
-    answer = wire_answer(request, body.model, await asyncio.wrap_future(run.ask(request)))
+    answer = wire_answer(request, body.model, await ask(request))
     whole = responses.response(answer, body)
     run.kept[whole.id] = responses.chat_after(chat, answer, has_told=bool(body.instructions))
     if not body.stream:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice
+from pettingllms.ends import End, end_of_game
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate, as_observation
@@ -30,6 +31,8 @@ from pettingllms.workflows.running import Reached, RecordedCall, WorkflowRun
 from pettingllms.workflows.wire import ChatRequest
 
 _SEEDS = 2**53
+_NUM_TRIES = 3
+"""How often a workflow is run again whose clients left: on a busy machine they may once more."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,9 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         agent = self.agent_selection
         super().step(action)
         if action is not None:
-            self.infos[agent]["parse_error"] = self._state.parse_error
+            self.infos[agent]["parse_error"] = reason = self._state.parse_error
+            if self.end is not None and self.end is not End.TURNS:
+                self.end = end_of_game(_action(action).finish_reason, reason)
 
     def messages(self, agent: str) -> list[dict[str, str]]:
         """The messages of the request, for the agent that is asked; else an empty one."""
@@ -178,11 +183,26 @@ class WorkflowEnv(TextEnv[WorkflowState]):
             after = WorkflowState(state.task, state.seed, calls, None, reason)
             return Transition(after, self.workflow.misfit_reward, terminated=True)
         run = self._runs.take(state, action) or self._new_run(state, action)
-        reached = run.reached()
+        run, reached = self._reached(run, state, calls)
         after = WorkflowState(state.task, state.seed, calls, reached.request, reached.parse_error)
         if reached.request is not None:
             self._runs.put(after, None, run)
         return _transition(after, reached)
+
+    def _reached(
+        self, run: WorkflowRun, state: WorkflowState, calls: Sequence[RecordedCall]
+    ) -> tuple[WorkflowRun, Reached]:
+        """Where the workflow is after some calls, and a run of it that waits there."""
+        for _ in range(_NUM_TRIES):
+            try:
+                return run, run.reached()
+            except WorkflowFailure:
+                if not run.has_missed:
+                    raise
+                # It did not wait for an answer. How long a policy takes is no part of an episode,
+                # or equal seeds would give others: in another run all answers are there at once.
+                run = WorkflowRun(self.workflow, state.task, state.seed, calls)
+        return run, run.reached()
 
     def _next_agent(self, state: WorkflowState) -> str:
         request = state.request or state.calls[-1].request
@@ -204,12 +224,11 @@ class WorkflowEnv(TextEnv[WorkflowState]):
     def _new_run(self, state: WorkflowState, text: Action) -> WorkflowRun:
         """A run that has been given an answer to the request of a state."""
         assert state.request is not None
-        run = self._runs.take(state, None)
-        if run is not None:
-            run.answer(text)
-            return run
-        calls = (*state.calls, RecordedCall(state.request, text))
-        return WorkflowRun(self.workflow, state.task, state.seed, calls)
+        call, run = RecordedCall(state.request, text), self._runs.take(state, None)
+        if run is None:
+            return WorkflowRun(self.workflow, state.task, state.seed, (*state.calls, call))
+        run.answer(call)
+        return run
 
 
 def _transition(after: WorkflowState, reached: Reached) -> Transition:

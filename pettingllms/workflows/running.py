@@ -85,6 +85,10 @@ class WorkflowRun:
         self._score: Score | None = None
         self._failure: BaseException | None = None
         self._is_closed = False
+        self._left: list[ChatRequest] = []
+        """Requests whose clients have left unanswered, and may ask again."""
+        self._was_left = False
+        """Whether a client of the workflow has left before it received an answer."""
         self._team = self._local = 0.0
         self._parse_error: str | None = None
         self._changed = threading.Condition()
@@ -145,13 +149,18 @@ class WorkflowRun:
 
     # Threads of the endpoint --------------------------------------------------------------------
 
-    def ask(self, request: ChatRequest) -> Future[Answered]:
-        """A recorded answer, or the promise of one."""
+    def ask(self, request: ChatRequest, *, is_repeated: bool = False) -> Future[Answered]:
+        """A recorded answer, or the promise of one; a repeated request gets the same."""
         with self._changed:
             self._latest_s = time.monotonic()
             waiting = _Waiting(request, Future())
             # By what is asked, not by the order: requests of a team may overtake each other.
-            number = next((n for n, call in self._open.items() if call.request == request), None)
+            known = self._open
+            if request in self._left:
+                self._left.remove(request)
+            elif is_repeated:  # the answer was sent, and did not come
+                known = {**self._open, **dict(enumerate(self._calls))}
+            number = next((n for n, call in known.items() if call.request == request), None)
             if number is not None and not self._is_over():
                 waiting.answer.set_result(self._take(number))
                 return waiting.answer
@@ -160,6 +169,17 @@ class WorkflowRun:
                 self._refuse_waiting()
             self._changed.notify_all()
             return waiting.answer
+
+    def forget(self, answer: Future[Answered]) -> None:
+        """Forget a request whose client has left; what was not received an equal one will get."""
+        with self._changed:
+            self._was_left = True
+            self._left += [one.request for one in self._waiting if one.answer is answer]
+            self._waiting = [one for one in self._waiting if one.answer is not answer]
+            if answer.done() and answer.exception() is None:
+                number = answer.result().number
+                self._open[number] = self._calls[number]
+            self._changed.notify_all()
 
     def _is_over(self) -> bool:
         return self._is_closed or self._failure is not None
@@ -179,7 +199,8 @@ class WorkflowRun:
     def _take(self, number: int) -> Answered:
         """Give a recorded answer; what is reported from the last one on counts."""
         self._latest_s = time.monotonic()
-        text = self._open.pop(number).text
+        text = self._calls[number].text
+        self._open.pop(number, None)
         # Earlier reports were paid to the step before.
         self._team = self._local = 0.0
         self._parse_error = None
@@ -188,14 +209,21 @@ class WorkflowRun:
 
     # Whoever drives it --------------------------------------------------------------------------
 
-    def answer(self, text: Action) -> None:
-        """Answer the request that `reached` returned."""
+    def answer(self, call: RecordedCall) -> None:
+        """Answer the request that `reached` returned, at once or when its client asks again."""
         with self._changed:
-            waiting = self._waiting.pop(0)
             number = len(self._calls)
-            self._open[number] = call = RecordedCall(waiting.request, text)
+            self._open[number] = call
             self._calls.append(call)
-            waiting.answer.set_result(self._take(number))
+            waiting = next((one for one in self._waiting if one.request == call.request), None)
+            if waiting is not None:
+                self._waiting.remove(waiting)
+                waiting.answer.set_result(self._take(number))
+
+    @property
+    def has_missed(self) -> bool:
+        """Whether the workflow did not wait for one of its answers, and failed or went on."""
+        return bool(self._open) and (self._was_left or self._failure is not None)
 
     def reached(self) -> Reached:
         """Wait for the next request or the end.
