@@ -323,7 +323,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         self._is_delta = observation_mode == "delta"
         self.render_mode = render_mode
         # A copy: the flag differs between instances, and the class's dictionary is shared.
-        self.metadata = {**type(self).metadata, "is_parallelizable": len(stages) == 1}
+        is_parallel = len(stages) == 1
+        self.metadata = {"render_fps": 2, **type(self).metadata, "is_parallelizable": is_parallel}
         roles = dict.fromkeys(map(role_of, order))
         self.prompts = resolve_prompts(
             {role: self.default_prompts[role] for role in roles}, prompts, self.prompt_fields
