@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,12 @@ Figures = Mapping[str, float]
 def result(name: str) -> dict[str, Any]:
     """The content of `benchmarks/results/<name>.json`."""
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def troubles() -> dict[str, dict[str, dict[str, str]]]:
+    """Group to kind of trouble to what is said and kept, as the tests cause it."""
+    path = ROOT / "tests" / "trainers" / "runs" / "trouble.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def head(*names: str) -> str:

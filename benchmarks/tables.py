@@ -55,6 +55,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "games",
         "head",
         "result",
+        "troubles",
     )
     env.globals |= {name: getattr(documents, name) for name in (*names, "leaderboard_entries")}
     env.globals["study"] = TABLE

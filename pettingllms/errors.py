@@ -28,9 +28,11 @@ PettingLLMsError
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable
+import traceback
+from collections.abc import Generator, Iterable
 from importlib import metadata
 
 from pettingllms.ends import End
@@ -38,6 +40,23 @@ from pettingllms.ends import End
 
 class PettingLLMsError(Exception):
     """Base of all errors raised on purpose."""
+
+
+FOREIGN = (Exception, SystemExit)
+"""What code of others may raise; where it calls for the end, that is not the caller's."""
+
+
+@contextlib.contextmanager
+def stated(kind: type[PettingLLMsError], what: str) -> Generator[None]:
+    """Raise what code of others raises as an error of ours, which says what failed and where."""
+    try:
+        yield
+    except PettingLLMsError:
+        raise
+    except FOREIGN as error:
+        *_, frame = traceback.extract_tb(error.__traceback__)
+        place = f"{frame.filename}, line {frame.lineno}"
+        raise kind(f"{what}: {type(error).__name__}: {error} ({place})") from error
 
 
 class UnknownEnvironment(PettingLLMsError, LookupError):

@@ -19,6 +19,7 @@ from pettingllms.errors import (
     EnvironmentNotLoadable,
     InvalidArgument,
     UnknownEnvironment,
+    stated,
     suggestion,
 )
 from pettingllms.hooks import GameHooks
@@ -221,7 +222,9 @@ def make(id: Name, *, checks: bool = True, **kwargs: Any) -> Any:
     # Files of most formats have no None.
     if own.get("split") == "all":
         own["split"] = None
-    env = factory(**own)
+    made = f"environment {id!r}{found.origin} cannot be made with the arguments {own}"
+    with stated(EnvironmentNotLoadable, made):
+        env = factory(**own)
     if not isinstance(env, TextEnv):
         raise EnvironmentNotLoadable(
             f"environment {id!r}{found.origin} is made by {found.entry_point!r}, which returned "

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from pettingzoo import AECEnv
 
-from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument
+from pettingllms.errors import FOREIGN, EnvironmentNotLoadable, InvalidArgument
 
 WORKFLOW_PREFIX = "workflow:"
 """Begins the names of workflows."""
@@ -115,7 +115,7 @@ def load_source(text: str, what: str, *, is_installed: bool = False) -> Any:
                 _look_in(Path.cwd())
             module = importlib.import_module(place.where)
         return getattr(module, place.name) if place.name else _only_environment(module)
-    except Exception as error:
+    except FOREIGN as error:
         kind = "" if isinstance(error, _NotThere) else f"{type(error).__name__}: "
         told = f"{what} cannot be loaded: {kind}{error}"
         lost = error.name if isinstance(error, ModuleNotFoundError) else None

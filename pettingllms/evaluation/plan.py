@@ -142,7 +142,7 @@ class EvaluationPlan:
         Args:
             env: What `make_env` returned.
         """
-        numbers = distinct_levels(env, self.seed, self.num_levels, self.options)
+        numbers = tuple(distinct_levels(env, self.seed, self.num_levels, self.options))
         if numbers == tuple(range(self.num_levels)):
             return self
         wanted = self.num_levels if len(numbers) < self.num_levels else None
@@ -333,7 +333,7 @@ def episode_spec(seed: int, variant: str, level: int, sample: int) -> EpisodeSpe
 
 def distinct_levels(
     env: TextEnv[Any], seed: int, num_levels: int, options: Mapping[str, Any]
-) -> tuple[int, ...]:
+) -> dict[int, str]:
     """The numbers of the first levels that differ up to symmetry (`TextEnv.level_hash`).
 
     Args:
@@ -343,7 +343,8 @@ def distinct_levels(
         options: Options of `reset`.
 
     Returns:
-        [at most `num_levels`] increasing numbers; fewer if the environment seems to have no more.
+        [at most `num_levels`] increasing numbers with these hashes; fewer if the environment seems
+        to have no more.
     """
     env = env.fork()
     found: dict[str, int] = {}
@@ -354,7 +355,7 @@ def distinct_levels(
         num_repeats = num_repeats + 1 if content in found else 0
         found.setdefault(content, number)
         number += 1
-    return tuple(found.values())
+    return {number: content for content, number in found.items()}
 
 
 def manifest_of(initial_state_hashes: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pettingllms.errors import InvalidArgument, PettingLLMsError, RunFolderError
+from pettingllms.errors import FOREIGN, InvalidArgument, PettingLLMsError, RunFolderError
 from pettingllms.evaluation.episode import (
     AnswerLog,
     AnswerRecord,
@@ -441,13 +441,13 @@ async def play_all(
         # Every other one would fail the same way: stop instead of counting failures.
         except PolicyUnavailable:
             raise
-        except Exception as error:  # noqa: BLE001  the rollout boundary
+        except FOREIGN as error:
             # Of those that failed while a stop cancels them, none is counted.
             if failures.total() <= max_failures:
                 _count(item, error)
         after()
 
-    def _count(item: Item, error: Exception) -> None:
+    def _count(item: Item, error: BaseException) -> None:
         cause = f"{type(error).__name__}: {error}"
         if cause not in failures:
             # The traceback of an environment or plug-in is needed to fix it; logged once per cause.

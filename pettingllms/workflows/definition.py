@@ -30,6 +30,7 @@ from pettingllms.errors import (
     InvalidArgument,
     MissingDependency,
     PettingLLMsError,
+    stated,
 )
 from pettingllms.seeding import SPLITS
 from pettingllms.sources import load_source
@@ -313,12 +314,8 @@ def load_workflow(path: str, **arguments: Any) -> Workflow:
     found: Any = load_source(path, f"the workflow {path!r}")
     # Of the things that can be called a function alone: a class of any package is none.
     if inspect.isfunction(inspect.unwrap(found)):
-        try:
+        with stated(EnvironmentNotLoadable, f"the workflow {path!r} cannot be made"):
             found = found(**arguments)
-        except Exception as error:
-            raise EnvironmentNotLoadable(
-                f"the workflow {path!r} cannot be made: {type(error).__name__}: {error}"
-            ) from error
         arguments = {}
     if not isinstance(found, Workflow):
         raise EnvironmentNotLoadable(

@@ -93,6 +93,7 @@ def _train(
     _open(files, config, pool.ranks)
     machines.check_directory(files.directory)
     # Imported here: torch and transformers take seconds, and bad input needs neither.
+    from pettingllms_trainers.runs.prompts import first_exchanges, template_advice
     from pettingllms_trainers.runs.train import build_trainer
 
     console = Console(quiet=not pool.ranks.is_main)
@@ -104,8 +105,6 @@ def _train(
         recorder = _recorder(pool.ranks)(files, config, progress, trackers)
         for change in changes:
             recorder.note(change)
-        for advice in start_advice(config):
-            progress.warn(advice)
         trainer = build_trainer(
             config,
             environments,
@@ -118,6 +117,11 @@ def _train(
             rewards=rewards,
         )
         again = _resume_command(config, files)
+        advice = *start_advice(config), *template_advice(config, environments)
+        for one in (*advice, *trainer.held_out.advice()):
+            progress.warn(one)
+        first = first_exchanges(config, environments) if pool.ranks.is_main else {}
+        runner.run(rewards.tried(first))
         try:
             with _long_lived():
                 report = trainer.run()

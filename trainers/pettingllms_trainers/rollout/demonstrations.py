@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
 from pettingllms.ends import End
+from pettingllms.errors import stated
 from pettingllms.evaluation.rows import read_rows
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.root import warm_start_rates
 from pettingllms_trainers.config.sections import entry_of, qualified
-from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.errors import ConfigError, EpisodeFailure
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.rollout.candidates import RolloutSpec
@@ -250,8 +251,15 @@ def play_scripted_episode(
 
     Raises:
         InvalidArgument: The environment has no such scripted policy.
+        EpisodeFailure: The environment has failed.
     """
-    env = env.fork()
+    with stated(EpisodeFailure, "the environment has failed"):
+        return _played(env.fork(), spec, policies)
+
+
+def _played(
+    env: TextEnv[Any], spec: RolloutSpec, policies: Mapping[str, Mapping[str, float]]
+) -> ScriptedEpisode:
     env.reset(seed=spec.env_seed)
     initial = env.state_hash()
     rng = random.Random(derive_seed(spec.seed, "reference"))

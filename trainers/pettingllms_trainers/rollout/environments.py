@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pettingllms
 from pettingllms import TextEnv, role_of
-from pettingllms.errors import PettingLLMsError, suggestion
+from pettingllms.errors import PettingLLMsError, stated, suggestion
 from pettingllms.registry import SOLVED_SHARE
 from pettingllms.workflows import WorkflowEnv
 from pettingllms_trainers.config import Config, EnvConfig
@@ -95,7 +95,7 @@ def _make(config: Config, env: EnvConfig, name: str) -> RunEnvironment:
         _check_agents(env, training, place)
         _check_credit(config, env.id, training[0])
         _check_value(config, env.id, held_out)
-        held_out.reset(seed=0)
+        _try(env.id, held_out)
     except PettingLLMsError as error:
         if not name or isinstance(error, ConfigError):
             raise
@@ -111,7 +111,7 @@ def _make_stage(env: EnvConfig, index: int, place: str) -> TextEnv[Any]:
     """The environment of a stage, which has made a level."""
     try:
         made = pettingllms.make(env.id, checks=False, **env.stage_kwargs[index])
-        made.reset(seed=0)
+        _try(env.id, made)
     except PettingLLMsError as error:
         if env.curriculum:
             raise ConfigError(f"stage {index + 1} of {place}.curriculum: {error}") from error
@@ -119,6 +119,16 @@ def _make_stage(env: EnvConfig, index: int, place: str) -> TextEnv[Any]:
             raise ConfigError(f"{place}: {error}") from error
         raise
     return made
+
+
+def _try(id: str, env: TextEnv[Any]) -> None:
+    """Make a level and take a step there, before anything is spent on what cannot be played."""
+    with stated(ConfigError, f"{id} cannot make a level"):
+        env.reset(seed=0)
+    # What an empty answer does to somebody's workflow is the workflow's, as in any episode.
+    if not isinstance(env, WorkflowEnv):
+        with stated(ConfigError, f"{id} cannot read an empty answer"):
+            env.fork().step("")
 
 
 def _check_apart(config: Config, env: EnvConfig, environments: Sequence[TextEnv[Any]]) -> None:

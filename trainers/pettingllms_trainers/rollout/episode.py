@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pettingllms import TextEnv
 from pettingllms.ends import End, end_of_error
+from pettingllms.errors import FOREIGN
 from pettingllms.types import UNBOUND, Constraints
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import EpisodeFailure
@@ -188,7 +189,7 @@ class BranchingEpisode:
                 raise OverflowError(f"the environment gave {agent} the reward {reward}")
             # Here, so that a prompt that cannot be written is an outcome of the text, too.
             return _Fork(fork, _asked(fork, self._num_known > 0))
-        except Exception as error:
+        except FOREIGN as error:
             end, failure = end_of_error(error), StepFailure.of(error)
             if end.kind == "infrastructure":
                 raise EpisodeFailure(failure.cause, end, failure.kind) from error
@@ -255,7 +256,7 @@ def _nobodys_failures() -> Iterator[None]:
     """The rollout boundary where no text is to blame: what is raised fails the episode."""
     try:
         yield
-    except Exception as error:
+    except FOREIGN as error:
         end = end_of_error(error)
         end = end if end.kind == "infrastructure" else End.ENVIRONMENT
         raise EpisodeFailure(f"{type(error).__name__}: {error}", end) from error

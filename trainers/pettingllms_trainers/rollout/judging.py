@@ -20,12 +20,13 @@ from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 from pettingllms import TextEnv, role_of
 from pettingllms.ends import End, end_of_error
+from pettingllms.errors import FOREIGN
 from pettingllms.files import json_line, open_to_append, read_lines
 from pettingllms.parsing import after_thinking
 from pettingllms.policies import Policy, PolicyFailure, Prompt, Sampling, Usage
 from pettingllms.prompts import as_observation
 from pettingllms_trainers.config.sections import RewardConfig, qualified
-from pettingllms_trainers.errors import BudgetSpent, EpisodeFailure
+from pettingllms_trainers.errors import BudgetSpent, ConfigError, EpisodeFailure
 from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
 
 
@@ -234,7 +235,7 @@ class FunctionScorer:
         messages = [dict(message) for message in exchange.messages]
         try:
             score = float(await asyncio.to_thread(self._function, messages, exchange.answer))
-        except Exception as error:  # noqa: BLE001  the failure of foreign code is one answer's
+        except FOREIGN as error:
             end = _lost(end_of_error(error))
             return Assessment(None, f"{type(error).__name__}: {error}", end=end)
         if not math.isfinite(score):
@@ -427,6 +428,12 @@ class Reward:
         # What cannot be judged is an outcome: left out, it would be what a policy can write.
         return scores if found[0].score is not None else [self.config.on_failure]
 
+    async def tried(self, exchange: Exchange) -> str:
+        """Why a first answer has no score; empty when it has one, or a judge was not clear."""
+        verdict = await self._score(content_key(self.config, exchange, 0), exchange)
+        is_unclear = verdict.end is None and bool(self.config.judge)
+        return "" if verdict.score is not None or is_unclear else verdict.text
+
     async def _score(self, key: str, exchange: Exchange) -> Assessment:
         """A verdict; equal answers that wait share one request."""
         if (known := self.ledger.find(key)) is not None:
@@ -457,6 +464,24 @@ class Rewards:
     def __init__(self, rewards: Sequence[Reward] = ()) -> None:
         self.rewards = tuple(rewards)
         """The rewards."""
+
+    async def tried(self, exchanges: Mapping[str, Exchange]) -> None:
+        """Ask every reward once, before anything else is spent.
+
+        Args:
+            exchanges: Role to an answer.
+
+        Raises:
+            ConfigError: A reward has no score for the answer.
+            BudgetSpent: There is no money or time left for it.
+        """
+        for one in self.rewards:
+            role = next((role for role in exchanges if one.config.weight_of(role)), None)
+            failure = "" if role is None else await one.tried(exchanges[role])
+            if failure:
+                raise ConfigError(
+                    f"rewards.{one.name} has no score for a first answer of {role}: {failure}"
+                )
 
     async def judge(self, role: str, exchange: Exchange) -> ExtraReward:
         """What an answer earns beside the environment's reward.

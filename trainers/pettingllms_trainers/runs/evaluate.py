@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from pettingllms.evaluation import (
     distinct_levels,
     level_seed,
     summarise_variant,
+    wilson_interval,
 )
 from pettingllms.policies import Completion, Usage
 from pettingllms.seeding import derive_seed
@@ -30,6 +32,11 @@ from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.types import RolloutTree
+
+_FEW = 5
+"""Held-out levels of which figures tell little."""
+_NUM_SEEN = 8
+"""Training levels of a stage that are looked for among them."""
 
 
 class Played(NamedTuple):
@@ -71,14 +78,37 @@ class HeldOutSet:
         self.kwargs = held_out_kwargs(config, env.config)
         seed = config.evaluation.seed
         num = env.config.evaluation.num_episodes or config.evaluation.num_episodes
+        # The same level twice would count as two trials, and make intervals too narrow.
+        levels = distinct_levels(env.held_out, seed, num, {})
         self.specs = [
             RolloutSpec(
                 first + index, level_seed(seed, index), derive_seed(seed, "held-out", index)
             )
-            # The same level twice would count as two trials, and make intervals too narrow.
-            for index in distinct_levels(env.held_out, seed, num, {})
+            for index in levels
         ]
         """Its levels."""
+        self._hashes = frozenset(levels.values())
+
+    def advice(self) -> Iterator[str]:
+        """Yield why its figures say little, or too much."""
+        where = self.env.name or self.env.config.id
+        if (num := len(self.specs)) < _FEW:
+            low, high = wilson_interval(0.5, num)
+            yield (
+                f"{num} held-out levels of {where} tell little: half of them solved would mean "
+                f"{low:.0%} to {high:.0%}. Raise evaluation.num_episodes, if there are more"
+            )
+        seen = 0
+        for stage, level in itertools.product(self.env.training, range(_NUM_SEEN)):
+            probe = stage.fork()
+            probe.reset(seed=derive_seed(self._config.seed, "planned level", level))
+            seen += probe.level_hash() in self._hashes
+        if seen:
+            yield (
+                f"{seen} of {_NUM_SEEN * len(self.env.training)} training levels of {where} are "
+                "held-out levels too: held-out success is then memory, not skill. Keep the tasks "
+                "of train and test apart"
+            )
 
     def trees(self, pool: PolicyPool, temperature: float) -> list[RolloutTree]:
         """Play all levels, one answer per decision; a temperature of 0 is greedy.
@@ -176,6 +206,10 @@ class HeldOut:
         self.examples: Sequence[RolloutTree] = ()
         """First episodes of the latest play of each environment, by the first way of decoding, for
         people to look at."""
+
+    def advice(self) -> Iterator[str]:
+        """Yield why the figures of an environment say little, or too much."""
+        return itertools.chain.from_iterable(own.advice() for own in self._sets)
 
     def play(self, pool: PolicyPool) -> dict[str, Figures]:
         """Play all levels in each way of decoding, one answer per decision.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pettingllms import role_of
+from pettingllms.errors import FOREIGN
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.hf.shapes import (
     ModelShape,
@@ -20,6 +22,7 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.rollout.candidates import RolloutSpec
 from pettingllms_trainers.rollout.demonstrations import play_scripted_episode
 from pettingllms_trainers.rollout.environments import RunEnvironment
+from pettingllms_trainers.rollout.judging import Exchange
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.types import Lengths
 
@@ -30,6 +33,7 @@ _NUM_LEVELS = 8
 # Levels that a scripted policy plays: in some environments each takes a second.
 _NUM_ANSWERED = 2
 _TEMPLATE_BYTES = 64
+_ANSWER = "\U00100000"
 
 
 class RolePrompt(NamedTuple):
@@ -88,11 +92,78 @@ def first_prompts(config: Config, environments: Sequence[RunEnvironment]) -> dic
             role = env.role(agent)
             policy = config.models.get(config.policy_of(role) or "")
             if policy is not None:
-                found = _measured(policy, probe.messages(agent))
+                try:
+                    found = _measured(policy, probe.messages(agent))
+                except FOREIGN as error:  # templates are programs of those who made the model
+                    raise ConfigError(_refused(config.policy_of(role), role, error)) from error
                 other = longest.get(role, found)
                 longer = max(found, other, key=lambda prompt: prompt.num_tokens)
                 longest[role] = longer._replace(unknown=found.unknown | other.unknown)
     return longest
+
+
+def _refused(name: str | None, role: str, error: BaseException) -> str:
+    return (
+        f"[policies.{name}] the chat template cannot write the first prompt of {role}: "
+        f"{type(error).__name__}: {error}. If it takes no system message, fold that into the "
+        f'user\'s: set system = "" in [env.kwargs.prompts.{role.rpartition(".")[2]}] and begin '
+        "user with it. Else choose another model, or set `tokenizer.chat_template` and save it"
+    )
+
+
+def template_advice(config: Config, environments: Sequence[RunEnvironment]) -> Iterator[str]:
+    """Yield what the chat templates of a run leave out, and models that cannot end an answer."""
+    for env, (name, policy) in itertools.product(environments, config.models.items()):
+        tokenizer = tokenizer_of(policy)
+        roles = [role for role, of in env.roles.items() if of == name]
+        if tokenizer is None or not roles:
+            continue
+        if tokenizer.eos_token_id is None:
+            yield f"the tokenizer of {name} has no end token: its answers go on to the token limit"
+        probe = env.training[0].fork()
+        probe.reset(seed=derive_seed(config.seed, "planned level", 0))
+        agents = [agent for agent in probe.possible_agents if role_of(agent) in roles]
+        yield from _lost_by_template(tokenizer, policy, name, probe.messages(agents[0]))
+
+
+def _lost_by_template(
+    tokenizer: PreTrainedTokenizerBase,
+    policy: PolicyConfig,
+    name: str,
+    messages: Sequence[Mapping[str, str]],
+) -> Iterator[str]:
+    def written(*added: Mapping[str, str], **kwargs: Any) -> str:
+        every = [dict(message) for message in (*messages, *added)]
+        settings = {**(policy.chat_template_kwargs or {}), **kwargs}
+        return str(tokenizer.apply_chat_template(every, tokenize=False, **settings))
+
+    prompt = written(add_generation_prompt=True)
+    for message in messages:
+        if message["content"].strip() not in prompt:
+            yield (
+                f"the chat template of {name} drops the {message['role']} message, which is never "
+                'read: say it in another one (system = "" of [env.kwargs.prompts.ROLE])'
+            )
+    # A prompt ends where the answer begins; without one, the answer's own header is still to come.
+    answered, _, _ = written({"role": "assistant", "content": _ANSWER}).partition(_ANSWER)
+    if answered.startswith(prompt) and answered.removeprefix(prompt).strip():
+        yield (
+            f"the chat template of {name} has no generation prompt: the model may go on with the "
+            "user's message instead of answering it. Set `tokenizer.chat_template` and save it"
+        )
+
+
+def first_exchanges(
+    config: Config, environments: Sequence[RunEnvironment]
+) -> Mapping[str, Exchange]:
+    """A first prompt of every role that is judged, with an answer."""
+    found: dict[str, Exchange] = {}
+    for env in environments if config.rewards else ():
+        probe = env.training[0].fork()
+        probe.reset(seed=derive_seed(config.seed, "planned level", 0))
+        for agent in probe.possible_agents:
+            found[env.role(agent)] = Exchange(tuple(probe.messages(agent)), "x")
+    return found
 
 
 def _measured(policy: PolicyConfig, messages: Sequence[Mapping[str, str]]) -> RolePrompt:

@@ -120,9 +120,20 @@ def load_model(
     places = {"device_map": "meta"} if str(device) == "meta" else {}
     # Before it is loaded: settings of an adapter that nobody has read may name modules.
     is_adapter = base_of_adapter(source) is not None
-    model: Any = (
-        None if is_adapter else AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **places)
-    )
+    model: Any = None
+    missing: list[str] = []
+    if not is_adapter:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, output_loading_info=True, **places
+        )
+        model, found = loaded
+        missing = [] if places else sorted(found["missing_keys"])
+    # transformers would fill them with random numbers, and warn where nobody looks.
+    if missing:
+        raise InvalidArgument(
+            "model", str(source), "a checkpoint with all weights of its model",
+            f"{len(missing)} are missing, first {missing[0]}: save or download it again",
+        )  # fmt: skip
     if is_adapter or getattr(model, "_hf_peft_config_loaded", False):
         raise InvalidArgument(
             "model", str(source), "the hub name of a whole model, or a directory",

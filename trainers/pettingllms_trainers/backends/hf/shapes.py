@@ -25,8 +25,11 @@ from pettingllms_trainers.errors import ConfigError
 
 def model_problem(policy: PolicyConfig) -> str | None:
     """Why a model cannot be used, as far as files on this machine show; None if it can."""
-    if problem := _problem(base_of_adapter(policy.model) or policy.model):
+    source = base_of_adapter(policy.model) or policy.model
+    if problem := _problem(source):
         return problem
+    if getattr(_config(source), "is_encoder_decoder", False):
+        return "it is an encoder-decoder model: choose a causal one, which continues its prompt"
     tokenizer = tokenizer_of(policy)
     if tokenizer is not None and tokenizer.chat_template is None:
         return (
@@ -58,12 +61,17 @@ def context_length(policy: PolicyConfig) -> int | None:
     """The longest prompt and completion together, in tokens; None where nothing says it."""
     if policy.model == TINY:
         return policy.max_length
-    source = base_of_adapter(policy.model) or policy.model
+    config = _config(base_of_adapter(policy.model) or policy.model)
+    text = config.get_text_config() if config is not None else None
+    return getattr(text, "max_position_embeddings", None)
+
+
+def _config(source: str) -> Any:
+    """The configuration of a model that is on this machine, or None."""
     try:
-        text = AutoConfig.from_pretrained(source, local_files_only=True).get_text_config()
+        return AutoConfig.from_pretrained(source, local_files_only=True) if source != TINY else None
     except (OSError, ValueError):
         return None
-    return getattr(text, "max_position_embeddings", None)
 
 
 def tokenizer_of(policy: PolicyConfig) -> Any:
