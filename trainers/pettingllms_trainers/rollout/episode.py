@@ -107,7 +107,7 @@ class StepFailure(NamedTuple):
     """Its traceback."""
 
     @classmethod
-    def of(cls, error: Exception) -> StepFailure:
+    def of(cls, error: BaseException) -> StepFailure:
         """What an error says."""
         name, origin = type(error).__name__, type(error.__cause__ or error).__name__
         details = "".join(traceback.format_exception(error))
