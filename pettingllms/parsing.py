@@ -3,11 +3,11 @@ r"""How answers are read out of model text: one grammar for every environment.
 Nothing here raises, evaluates text, or takes more than time linear in its length. A text that does
 not fit the grammar is a `ParseError` with a reason; it is never read as something else.
 
-1. **Thinking.** Text up to the last `</think>` is no answer. Where a `<think>` is never closed, the
-   text was truncated and holds no answer.
+1. **Thinking.** Text up to the last `</think>` is not an answer. Where a `<think>` is never closed,
+   the text was truncated and holds no answer.
 2. **The mark.** If there is a `####`, only what follows the last one counts. Longer runs of `#` and
-   `####` in a row of a drawn board are no marks. Words before the mark on its line must not take it
-   back (`never #### U`), and there are none if there is another mark. Marks on lines that follow
+   `####` in a row of a drawn board are not marks. Words before the mark on its line must not take
+   it back (`never #### U`), and there are none if there is another mark. Marks on lines that follow
    one another have the same answer.
 3. **The answer** is what follows: a list (`["U","R"]`), or words. Only decoration (Markdown,
    quotes, a code fence, `\boxed{`) and a label may stand before it: `moves:`, `the answer is`, or a
@@ -51,7 +51,7 @@ _MAX_PREFIX = 200
 _MAX_WINDOW = 6
 _THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _BOARD_SIGNS = r"#.$*@+_PG"
-# Four walls of a board are no mark; signs of a board follow them, but no lone letter in the line.
+# Four walls of a board are not a mark; signs of a board follow them, but no lone letter in a line.
 _IS_MARK = re.compile(
     rf"(?<!#)####(?!#)(?=\s*+[ \t{_BOARD_SIGNS}]{{0,80}}+[^\s{_BOARD_SIGNS}]"
     r"|[ \t]++[PG][ \t.]*+(?:\n|\Z))"
@@ -150,7 +150,7 @@ def after_thinking(text: str) -> str | ParseError:
     if "<" not in text:
         return text
     last: re.Match[str] | None = None
-    # Only the last tag matters: whatever was thought before a `</think>` is no answer.
+    # Only the last tag matters: whatever was thought before a `</think>` is not an answer.
     for tag in _THINK.finditer(text):
         last = tag
     if last is None:
@@ -175,7 +175,7 @@ def printed_part(text: str) -> Part:
         if not depth:
             start = end - bracket.end()
             break
-    # As if it were marked: text around the list of a program is no reason to refuse it.
+    # As if it were marked: text around the list of a program is not a reason to refuse it.
     return Part(part.text[start:end], is_marked=True)
 
 
@@ -340,7 +340,7 @@ def _words_before(part: Part, start: int) -> ParseError | None:
     label = _LABEL.fullmatch(said)
     is_label = label and (label[1] or labels[0][1] < len(lines) - 1)
     if len(labels) > 1 or _NEGATED.search(said) or not (is_label or _CONNECTED.fullmatch(said)):
-        return ParseError(f"words between {MARK} and the answer that are no label")
+        return ParseError(f"words between {MARK} and the answer that are not a label")
     return None
 
 

@@ -46,8 +46,8 @@ def letters_of(rules: str, first_line: int = 1) -> Mapping[str, str]:
     """Symbol -> letter of the lines of rules; empty if there are none.
 
     Raises:
-        LevelFormatError: If a line is no rule, a letter or a meaning occurs twice, or a key has no
-            door or a door no key; names the line, counted from `first_line`.
+        LevelFormatError: If a line is not a rule, a letter or a meaning occurs twice, or a key has
+            no door or a door no key; names the line, counted from `first_line`.
     """
     found: dict[str, str] = {}
     keys: dict[str, str] = {}
@@ -66,7 +66,7 @@ def letters_of(rules: str, first_line: int = 1) -> Mapping[str, str]:
             (keys if door else doors)[letter] = door or key
     if {door: key for key, door in keys.items()} != doors or len(keys) > len(KEYS):
         allowed = f"at most {len(KEYS)} keys, each with its door: {_ALLOWED}"
-        raise LevelFormatError("keys and doors are no pairs", first_line, 0, allowed)
+        raise LevelFormatError("keys and doors are not pairs", first_line, 0, allowed)
     for symbol, opening, letter in zip(KEYS, DOORS, sorted(keys), strict=False):
         found[symbol], found[opening] = letter, keys[letter]
     return found

@@ -199,7 +199,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
             except WorkflowFailure:
                 if not run.has_missed:
                     raise
-                # It did not wait for an answer. How long a policy takes is no part of an episode,
+                # It did not wait for an answer. How long a policy takes is not part of an episode,
                 # or equal seeds would give others: in another run all answers are there at once.
                 run = WorkflowRun(self.workflow, state.task, state.seed, calls)
         return run, run.reached()

@@ -230,7 +230,7 @@ def test_a_role_without_a_policy(small_run_file, tmp_path, capsys):
     path.write_text(text.replace("[warm_start]\nnum_steps = 40", "[warm_start]\nnum_steps = 0"))
     assert main([str(path), "--output-dir", str(tmp_path / "run")]) == 2
     message = capsys.readouterr().err
-    assert "the role 'tool' has no policy; 'tester' is no role of this environment" in message
+    assert "the role 'tool' has no policy; 'tester' is not a role of this environment" in message
     assert not (tmp_path / "run").exists()
 
 

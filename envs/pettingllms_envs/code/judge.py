@@ -165,7 +165,7 @@ class Judge:
         Raises:
             SandboxError: The sandbox itself failed.
         """
-        # Golden tests may be megabytes and are no model's text: Python keeps the hash of each.
+        # Golden tests may be megabytes and are not a model's text: Python keeps the hash of each.
         parts = (problem.function_name, problem.time_limit_s, problem.checker, len(tests))
         any_case = accepts_any_case(problem.statement)
         key = key_of("passes", program, *parts, any_case, hash(tests))

@@ -48,9 +48,9 @@ def find_bad_programs(
 
     They are the source's own wrong programs and, where these are few, variants of its solution.
     Each fails a golden test, passes another test, and ends in time on all of them: what fails every
-    test is no challenge, and neither is what one of the easy tests exposes. Programs that pass the
-    examples come first, because only these show what a test adds to the examples; others fill up to
-    `ENOUGH_BAD_PROGRAMS`, those that the fewest golden tests expose first.
+    test is not a challenge, and neither is what one of the easy tests exposes. Programs that pass
+    the examples come first, because only these show what a test adds to the examples; others fill
+    up to `ENOUGH_BAD_PROGRAMS`, those that the fewest golden tests expose first.
 
     Raises:
         SandboxError: The sandbox itself failed.

@@ -61,7 +61,7 @@ class AnswerEnv(TextEnv[MathState]):
 
     Args:
         stages: As in `TextEnv`.
-        templates: Role -> prompt for questions that are no tasks.
+        templates: Role -> prompt for questions that are not tasks.
         max_turns: Turns of an episode.
         source: Where the problems come from; see `problem_source`.
         split: Split of the source.
@@ -134,7 +134,7 @@ class AnswerEnv(TextEnv[MathState]):
         return read_program(text) if role_of(agent) == "tool" else read_boxed(text)
 
     def _state_json(self, state: MathState) -> Any:
-        # How an answer is judged or comes about is no part of what a level is.
+        # How an answer is judged or comes about is not part of what a level is.
         found = to_jsonable(state)
         del found["problem"]["form"], found["problem"]["solution"]
         return found

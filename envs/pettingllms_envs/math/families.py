@@ -556,7 +556,7 @@ def _triangle(rng: random.Random, difficulty: int) -> Params:
     bound = 3 + 4 * difficulty
     while True:
         corners = tuple(rng.randint(-bound, bound) for _ in range(6))
-        # Three corners on one line are no triangle.
+        # Three corners on one line are not a triangle.
         if _doubled_area(corners):
             return corners
 

@@ -64,7 +64,7 @@ def normalised(text: str) -> str:
     `0.\overline{3}` becomes a fraction, as does `3 1/2`. The spaces of LaTeX (`\,`, `~`, `\quad`)
     become plain ones, `\$5` is `5\text{ dollars}`. The meaning is left alone.
     """
-    # First of all: the comma of `\,` separates nothing, and `\!` is no space at all.
+    # First of all: the comma of `\,` separates nothing, and `\!` is not a space at all.
     text = _THIN_IN_NUMBER.sub("", text).replace(r"\!", "")
     text = _UPRIGHT.sub(r"\1", _bare(_SPACING.sub(" ", text)))
     text = _ROOT.sub(r"\\sqrt{\1}", text)
@@ -114,7 +114,7 @@ def _as_fraction(found: re.Match[str]) -> str:
 
 def _as_one_fraction(found: re.Match[str]) -> str:
     whole, top, bottom = map(int, found.groups())
-    # `11 7/6` is no mixed number, and neither is anything over nothing.
+    # `11 7/6` is not a mixed number, and neither is anything over nothing.
     return rf"\frac{{{whole * bottom + top}}}{{{bottom}}}" if top < bottom else found[0]
 
 
@@ -219,7 +219,7 @@ def in_shape_of(reference: str, candidate: str) -> str:
     """A candidate with the brackets that the reference's kind of answer needs.
 
     A bare list is an ordered tuple where the reference is one, and a Python list is a set or a
-    tuple where the reference is no interval. A Python list of two is left alone where the
+    tuple where the reference is not an interval. A Python list of two is left alone where the
     reference is `(a,b)`, because that may be an open interval, and `[a,b]` is a closed one.
     """
     is_list = _PYTHON_LIST.fullmatch(candidate)
@@ -287,7 +287,7 @@ def _unit(found: re.Match[str]) -> Unit | None:
     is_closed = (found["macro"] is None) == (found["end"] is None)
     if name is None or not is_closed:
         return None
-    # A power stands inside or outside of the markup, or is a word; two of them are no unit.
+    # A power stands inside or outside of the markup, or is a word; two of them are not a unit.
     powers = [int(power) for power in (found[4], found[6]) if power]
     powers += [_POWERS[found["power"]]] if found["power"] else []
     return Unit(name, powers[0] if powers else 1) if len(powers) < 2 else None

@@ -424,7 +424,7 @@ def _is_solved_over_keys(level: Level, free: int) -> bool:
     """Whether a program solves a level that takes letters on one cell for keys.
 
     It reads no rules: it goes over these cells to the goal, round all other letters where there is
-    such a way; `free` are the cells that are no walls.
+    such a way; `free` are the cells that are not walls.
     """
     maze, stride = maze_of(level), level.stride
     keys = [cell for cell, symbol in enumerate(level.cells) if symbol in KEYS]

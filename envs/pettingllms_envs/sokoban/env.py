@@ -267,7 +267,7 @@ class SokobanEnv(PlanningEnv):
     ## Source
 
     Sokoban of Stronger-MAS (arXiv 2510.11062). Changed: levels are certified and split by
-    content, the reward is a potential, lost levels are recognised, time-outs are no successes.
+    content, the reward is a potential, lost levels are recognised, time-outs are not successes.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012

@@ -43,7 +43,7 @@ class Level(NamedTuple):
     rows: int
     cols: int
     floor: int
-    """The cells that are no walls."""
+    """The cells that are not walls."""
     goals: int
     boxes: int
     """As many boxes as goals."""

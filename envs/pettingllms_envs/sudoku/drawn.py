@@ -365,7 +365,7 @@ def read_rules(size: int, text: str, line: int) -> Rules | None:
     """Read the rules behind the clues; None if the text has none. Errors name `line`.
 
     Raises:
-        LevelFormatError: If it is no list of rules, the size has none, boxes are not n connected
+        LevelFormatError: If it is not a list of rules, the size has none, boxes are not n connected
             groups of n cells, or cages are not connected, overlap or have more than n cells.
     """
     if not text.strip():
@@ -384,7 +384,7 @@ def read_rules(size: int, text: str, line: int) -> Rules | None:
             and all(len(one) == size and is_connected(size, one) for one in groups)
         ):
             allowed = f"{size} connected boxes of {size} cells, numbered from 1"
-            raise LevelFormatError("boxes that are no boxes", line, 0, allowed)
+            raise LevelFormatError("boxes that are not boxes", line, 0, allowed)
     cages = json.loads(found[2] or "[]")
     places = [place for _, *group in cages for place in group]
     read = tuple(
@@ -396,5 +396,5 @@ def read_rules(size: int, text: str, line: int) -> Rules | None:
         and all(len(cells) <= size and is_connected(size, cells) for _, cells in read)
     ):
         allowed = f"connected cells of the grid, at most {size}, none in two cages"
-        raise LevelFormatError("cages that are no cages", line, 0, allowed)
+        raise LevelFormatError("cages that are not cages", line, 0, allowed)
     return Rules(boxes, read, bool(found[3]))

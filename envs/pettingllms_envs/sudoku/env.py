@@ -169,7 +169,7 @@ def _grid_and_fills(clues: bytes, cells: bytes) -> str:
 
 @lru_cache(maxsize=512)
 def _blanks(clues: bytes) -> tuple[Callable[[bytes], tuple[int, ...]], list[list[str]]]:
-    """What reads the values of all cells that are no clues, and the texts of their fills."""
+    """What reads the values of all cells that are not clues, and the texts of their fills."""
     texts = _fill_texts(isqrt(len(clues)))
     cells = [cell for cell, clue in enumerate(clues) if not clue]
     # One cell more: for a single cell it would give no tuple.

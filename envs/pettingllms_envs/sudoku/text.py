@@ -39,7 +39,7 @@ def reader(size: int) -> ListReader[FillAnswer]:
 
     It is a list of `[row, column, value]`, one such triple, several of them without brackets around
     them, a list of n rows of n numbers, or an empty list. Commas may be missing. A text of nothing
-    but digits, `123,412`, is fills up to n = 9. More than 2 n * n fills are no answer.
+    but digits, `123,412`, is fills up to n = 9. More than 2 n * n fills are not an answer.
     """
 
     def of_usual(text: str) -> FillAnswer | None:

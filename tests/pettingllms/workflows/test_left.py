@@ -1,4 +1,4 @@
-"""Clients that leave before they are answered, and ask again: what is not received is no turn."""
+"""Clients that leave before they are answered and ask again: a lost answer is not a turn."""
 
 import random
 import threading

@@ -122,11 +122,11 @@ def test_flags_may_add_to_open_tables(run_file):
         ),
         (
             "[algorithm]\nnum_branchings = 1\n",
-            r"num_branchings is no parameter of at_grpo but of tree_grpo; its own are: num_cand",
+            r"num_branchings is not a parameter of at_grpo but of tree_grpo; its own are: num_cand",
         ),
         (
             "[algorithm]\nname = 'grpo'\nnorms = 'std'\n",
-            r"norms is no parameter of grpo; did you mean \"norm\"\?; its own are: .*gamma",
+            r"norms is not a parameter of grpo; did you mean \"norm\"\?; its own are: .*gamma",
         ),
         (
             "[algorithm]\nname = 'value'\nvalue.modell = 'own'\n",

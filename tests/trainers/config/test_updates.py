@@ -97,9 +97,9 @@ def test_phases_are_written_read_and_decide_results(load):
     [
         (
             TURNS.replace('["a"]', '["c"]'),
-            "names 'c', which is no policy that is trained; there are",
+            "names 'c', which is not a policy that is trained; there are",
         ),
-        (STAGED + 'roles = ["eco"]\n', "phase 3 .* names 'eco', which is no role; did you mean"),
+        (STAGED + 'roles = ["eco"]\n', "phase 3 .* names 'eco', which is not a role; did you mean"),
         (STAGED + 'policies = ["a"]\nroles = ["echo"]\n', "phase 3 of .* trains nothing of a"),
         (TURNS.replace('["b"]', '["a"]'), "no phase of updates.phases trains the policy 'b'"),
         (STAGED + "num_steps = 3\n", "phase 3 .* num_steps = 3; the last phase lasts to the end"),
@@ -119,7 +119,9 @@ def test_mistakes_are_named(load, text, message):
 
 def test_a_phase_of_a_frozen_policy_trains_nothing(load):
     frozen = RUN.replace("[policies.a]", "[policies.a]\nfrozen = true")
-    with pytest.raises(ConfigError, match="'a', which is no policy that is trained; there are: b"):
+    with pytest.raises(
+        ConfigError, match="'a', which is not a policy that is trained; there are: b"
+    ):
         load(frozen + TURNS)
 
 

@@ -49,7 +49,7 @@ def test_files_that_teach_nothing_are_refused(file, tmp_path):
     with pytest.raises(ConfigError, match="no answer of echo in toy_v0"):
         recorded_demonstrations(file(ROW), "toy_v0", both)
     for row in ({**ROW, "completion": []}, {"role": "caller"}, {**ROW, "completion": "c"}):
-        with pytest.raises(ConfigError, match=r"row 2 of .* is no prompt with one answer"):
+        with pytest.raises(ConfigError, match=r"row 2 of .* is not a prompt with one answer"):
             recorded_demonstrations(file(ROW, row), "toy_v0", {"caller": TEACHABLE})
     with pytest.raises(InvalidArgument, match="whole file"):
         recorded_demonstrations(str(tmp_path / "none.jsonl"), "toy_v0", both)

@@ -104,8 +104,8 @@ def test_answers_are_judged_recorded_and_never_judged_again(files, tmp_path, cha
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--rewards.brief.judge=t"], "judge = 't' is no fixed policy that reads prompts"),
-        (["--policies.grader.fixed=oracle"], "'grader' is no fixed policy that reads prompts"),
+        (["--rewards.brief.judge=t"], "judge = 't' is not a fixed policy that reads prompts"),
+        (["--policies.grader.fixed=oracle"], "'grader' is not a fixed policy that reads prompts"),
         (["--rewards.brief.question=Short?"], "question and rubric; with judge it needs one"),
         (["--rewards.upward.rubric=Short."], "with function it needs neither"),
         (["--rewards.upward.model=x"], "has function, model; give it one"),

@@ -50,7 +50,7 @@ class Strategy(Protocol):
 
         Args:
             players: `num_together` of them, of `rollout.player.Player`, not begun. What an episode
-                does is within its `attempt`, so that its failure is no failure of the others.
+                does is within its `attempt`, so that its failure is not a failure of the others.
         """
         ...
 
@@ -240,7 +240,8 @@ def algorithm_of(table: Any) -> Any:
     """The algorithm that a table [algorithm] describes.
 
     Raises:
-        ValueError: Its name is unknown, or a key is no parameter of it, or a value is not allowed.
+        ValueError: Its name is unknown, or a key is not one of its parameters, or a value is not
+            allowed.
     """
     if isinstance(table, Algorithm):
         return table
@@ -254,7 +255,7 @@ def algorithm_of(table: Any) -> Any:
             others = [other for other in algorithm_names() if key in known_parameters(other)]
             of = f" but of {', '.join(others)}" if others else suggestion(key, own)
             raise ValueError(
-                f"algorithm.{key} is no parameter of {name}{of}; its own are: {', '.join(own)}"
+                f"algorithm.{key} is not a parameter of {name}{of}; its own are: {', '.join(own)}"
             )
     # The name is a field, too, so that a saved configuration says which algorithm it was.
     return kind.model_validate({**table, "name": name})

@@ -186,7 +186,7 @@ def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
     names another model than "tiny" leaves out the sizes that they give for that.
 
     Raises:
-        ConfigError: `every_policy` is no table, or `every_role` no name.
+        ConfigError: `every_policy` is not a table, or `every_role` not a name.
     """
     table: dict[str, Any] = {}
     for layer in layers:
@@ -356,7 +356,7 @@ def flag_table(flags: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]
 
 
 def annotation_of(path: Sequence[str]) -> Any:
-    """The type of a key, `Any` in an open table; None for what is no key."""
+    """The type of a key, `Any` in an open table; None for what is not a key."""
     if list(path) == [EVERY_ROLE]:
         return str
     parts = iter(["policies", "NAME", *path[1:]] if path[:1] == [EVERY_POLICY] else path)
@@ -565,7 +565,7 @@ def validate(layers: Sequence[Layer]) -> Config:
         for detail in error.errors():
             place = [str(part) for part in detail["loc"]]
             if place[:1] == ["env"] and isinstance(table.get("env"), dict) and len(place) > 1:
-                del place[1]  # the only environment is no list in the file
+                del place[1]  # the only environment is not a list in the file
             source, location = origin_of(layers, place)
             found = problems.setdefault(source, [])
             problem = _problem(detail, location)
@@ -582,7 +582,7 @@ def dump_config(config: Config) -> str:
 
 def _sources_of(layer: Layer) -> Sequence[str]:
     """What a layer was read from; the configuration of a run knows that itself."""
-    # The saved configuration of a run is no source: it names those it was made of.
+    # The saved configuration of a run is not a source: it names those it was made of.
     known = layer.table.get("sources")
     return known if isinstance(known, list | tuple) else [layer.file] if layer.file else []
 

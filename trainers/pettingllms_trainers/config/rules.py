@@ -64,8 +64,9 @@ def _check_rewards(config: ConfigData) -> None:
         judge = config.policies.get(reward.judge)
         if reward.judge and (judge is None or not reads_prompts(judge)):
             raise ValueError(
-                f"rewards.{name}.judge = {reward.judge!r} is no fixed policy that reads prompts; "
-                f'add [policies.{reward.judge}] with fixed = "openai:MODEL@URL" or "hf:PATH"'
+                f"rewards.{name}.judge = {reward.judge!r} is not a fixed policy that reads "
+                f'prompts; add [policies.{reward.judge}] with fixed = "openai:MODEL@URL" or '
+                '"hf:PATH"'
             )
         # A judge that also plays would be trained to please itself.
         if reward.judge in config.roles.values():

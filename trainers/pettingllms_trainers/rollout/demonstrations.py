@@ -207,7 +207,7 @@ def recorded_demonstrations(
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(
-                f"warm_start.data: row {number} of {path} is no prompt with one answer "
+                f"warm_start.data: row {number} of {path} is not a prompt with one answer "
                 f"({type(error).__name__}: {error}). Write it with: pettingllms data export RUN "
                 "--view sft"
             ) from error

@@ -179,7 +179,7 @@ def _check_roles(config: Config, environments: Sequence[RunEnvironment]) -> None
     problems += [
         f"{role!r} is a role of none of the environments"
         if len(environments) > 1
-        else f"{role!r} is no role of this environment"
+        else f"{role!r} is not a role of this environment"
         for role in config.roles
         if role not in used
     ]
@@ -192,7 +192,7 @@ def _check_roles(config: Config, environments: Sequence[RunEnvironment]) -> None
         "warm_start.demonstrators": warm_start.demonstrators if warm_start.num_steps else (),
     }
     problems += [
-        f"{key} names {role!r}, which is no role"
+        f"{key} names {role!r}, which is not a role"
         for key, table in tables.items()
         for role in table
         if role not in known
