@@ -241,8 +241,8 @@ def _only(environments: Sequence[RunEnvironment]) -> RunEnvironment:
 
 
 def _trees(path: Path) -> list[Mapping[str, Any]]:
-    lines = read_lines(path / "rollouts.jsonl", "step", "set", "status")
-    trees = [line for line in lines if line["set"] == "training" and line["status"] == "ok"]
+    lines = read_lines(path / "rollouts.jsonl", "step", "set", "outcome")
+    trees = [line for line in lines if line["set"] == "training" and line["outcome"] is not None]
     last = max((tree["step"] for tree in trees), default=0)
     return [tree for tree in trees if tree["step"] == last]
 
