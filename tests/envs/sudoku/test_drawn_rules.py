@@ -227,17 +227,17 @@ USUAL = (
 @pytest.mark.parametrize(
     ("rules", "word"),
     [
-        ("boxes [[1,2]]", "no boxes"),
-        (USUAL.replace("[[1", "[[6").replace("6]]", "1]]"), "no boxes"),
-        (USUAL.replace("[[1", "[[7"), "no boxes"),
+        ("boxes [[1,2]]", "not boxes"),
+        (USUAL.replace("[[1", "[[6").replace("6]]", "1]]"), "not boxes"),
+        (USUAL.replace("[[1", "[[7"), "not boxes"),
         ("diagonals " + CAGES, "no rules"),
         (CAGES + " diagonal", "no rules"),
         ("cages [[3]]", "no rules"),
-        (CAGES.replace("1,2", "2,2"), "no cages"),
-        (CAGES.replace("1,2", "1,7"), "no cages"),
-        (CAGES.replace("1,2", "0,1"), "no cages"),
-        (CAGES.replace("]]]", "]],[3,[1,2],[1,3]]]"), "no cages"),
-        ("cages [[28,[1,1],[1,2],[1,3],[1,4],[1,5],[1,6],[2,6]]]", "no cages"),
+        (CAGES.replace("1,2", "2,2"), "not cages"),
+        (CAGES.replace("1,2", "1,7"), "not cages"),
+        (CAGES.replace("1,2", "0,1"), "not cages"),
+        (CAGES.replace("]]]", "]],[3,[1,2],[1,3]]]"), "not cages"),
+        ("cages [[28,[1,1],[1,2],[1,3],[1,4],[1,5],[1,6],[2,6]]]", "not cages"),
     ],
 )
 def test_ill_formed_rules_are_refused_with_their_line(rules, word):

