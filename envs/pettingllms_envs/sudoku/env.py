@@ -345,6 +345,7 @@ class SudokuEnv(PlanningEnv):
         },
         lambda k: {"size": 9, "rules": 3, "clues": 28 - 4 * k},
         last=7,
+        toys={"easy": 43},
     )
     fixed_program: ClassVar[str] = PROGRAM
     words = words(4)

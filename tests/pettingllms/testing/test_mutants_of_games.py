@@ -112,7 +112,7 @@ def test_paying_every_step_towards_the_goal(faults, mention, size):
             maze, cell, towards = maze_of(state.level), state.position, 0
             for move in done.info["executed"]:
                 following = maze.step(cell, move)
-                towards += maze.to_goal[following] < maze.to_goal[cell]
+                towards += maze.distance(following) < maze.distance(cell)
                 cell = following
             paid = size * towards / state.level.shortest
             return done._replace(team=paid + done.success)

@@ -50,6 +50,8 @@ NIGHTLY = {"own value, adapters", "whole episodes", "vine", "lockstep, untested"
 def test_a_run_is_resumed_exactly(name, small_run_file, tmp_path):
     # Only where steps are paid can anybody lead, which is what lockstep keeps.
     flags = [*CREDITS[name], f"--env.kwargs.reward={'shaped' if name == 'lockstep' else 'outcome'}"]
+    # While V warms up no policy is updated, and a run in which none ever is fails.
+    flags += ["--stuck-after=4"]
     config = str(small_run_file(3))
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert main([config, "--output-dir", str(whole), *flags]) == 0
@@ -111,7 +113,10 @@ def test_episodes_are_recorded_from_their_beginning(name, small_run_file, tmp_pa
     ("flags", "words"),
     [
         (["--algorithm.name=value", "--policies.t.frozen=true"], "needs a trained policy"),
-        (["--algorithm.name=grpo", "--algorithm.value.model=own"], "no parameter of grpo but of v"),
+        (
+            ["--algorithm.name=grpo", "--algorithm.value.model=own"],
+            "not a parameter of grpo but of v",
+        ),
         (["--algorithm.name=grop"], 'did you mean "grpo"?'),
         (["--algorithm.branching_roles=judge"], "names the role 'judge'"),
     ],

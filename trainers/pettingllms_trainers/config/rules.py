@@ -131,7 +131,7 @@ def _check_phases(config: ConfigData) -> None:
                 if name not in known:
                     more = " that is trained" if kind == "policy" else ""
                     raise ValueError(
-                        f"{place} names {name!r}, which is no {kind}{more}"
+                        f"{place} names {name!r}, which is not a {kind}{more}"
                         f"{suggestion(name, known)}; there are: {', '.join(known)}"
                     )
         # A phase in which nothing learns would pass as train steps without any update.
