@@ -101,6 +101,33 @@ def test_answers_are_judged_recorded_and_never_judged_again(files, tmp_path, cha
     assert len(chat_server.requests) == len(verdicts)
 
 
+def test_answers_without_a_verdict_are_judged_the_same_on_resume(files, tmp_path, chat_server):
+    out = tmp_path / "run"
+    answer = re.compile(r"<answer-(\w+)>\n(.*)\n</answer-\1>", re.DOTALL)
+
+    def grade_some(body):
+        text = answer.search(body["messages"][0]["content"])[2]
+        return "It may be good." if "U" in text or "L" in text else grade(body)
+
+    def weights():
+        return {path: path.read_bytes() for path in out.glob("policies/**/*.safetensors")}
+
+    chat_server.reply = grade_some
+    flags = [*files, "--trust", "--output-dir", str(out), *FLAGS, "--rewards.brief.on-failure=-1"]
+    assert main(flags) == 0
+    whole, learnt, asked = metrics_of(out), weights(), len(chat_server.requests)
+    verdicts = read_lines(out / "verdicts" / "0.jsonl")
+    assert learnt
+    assert {verdict["score"] is None for verdict in verdicts} == {True, False}
+    for damaged in ("step-00000002", "step-00000001"):
+        shutil.rmtree(out / "checkpoints" / damaged)
+    (out / "eval.json").unlink()
+    chat_server.reply = lambda body: "Grade: 10"
+    assert main([*flags, "--resume"]) == 0
+    assert (metrics_of(out), len(chat_server.requests)) == (whole, asked)
+    assert weights() == learnt
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

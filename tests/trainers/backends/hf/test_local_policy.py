@@ -124,7 +124,7 @@ def test_arguments_of_the_template_are_options_and_sampling_fields(thinking, cap
     plain, other = (sample(policy, ["one"], **given) for policy in (thinks, writes))
     given["extra"] = {"chat_template_kwargs": {"enable_thinking": False}}
     assert sample(thinks, ["one"], **given) == other != plain
-    for wrong in ("1", "{"):
+    for wrong in ("1", "{", '{"enable_thinkng": true}'):
         with pytest.raises(InvalidArgument, match="chat_template_kwargs"):
             load(f"{thinking}?chat_template_kwargs={wrong}", policies.PolicySettings())
 

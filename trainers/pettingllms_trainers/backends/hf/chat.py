@@ -152,6 +152,16 @@ def answer_texts(
     ]
 
 
+def unread_argument(tokenizer: PreTrainedTokenizerBase, given: Mapping[str, Any]) -> str | None:
+    """An argument that the chat template never names, so that it changes nothing; None: no such."""
+    templates = tokenizer.chat_template
+    text = templates if isinstance(templates, str) else " ".join((templates or {}).values())
+    named = set(re.findall(r"\w+", text))
+    # Not to think is a default, and true of every template that knows of no thinking.
+    names = [name for name in given if (name, given[name]) != ("enable_thinking", False)]
+    return next((name for name in names if name not in named), None)
+
+
 def write_template_kwargs(directory: Path, kwargs: Mapping[str, Any]) -> None:
     """Write arguments of the chat template beside a model, which is nothing without them."""
     if kwargs:

@@ -20,7 +20,7 @@ from pettingllms import policies as core
 from pettingllms.ends import End
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.device import fast_precision
-from pettingllms_trainers.backends.hf.chat import Chat
+from pettingllms_trainers.backends.hf.chat import Chat, unread_argument
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.sections import base_of_adapter, resolved_model
@@ -77,6 +77,8 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise core.PolicyUnavailable(f"hf:{source} cannot be loaded: {reason}") from error
+    if unread := unread_argument(model.chat.tokenizer, kwargs):
+        raise InvalidArgument(f"hf option {_KWARGS}", unread, "what the chat template reads")
     policy = LocalPolicy(model)
     template = model.chat.template_kwargs
     given = f"; {_KWARGS} {json.dumps(dict(template))}" if template else ""

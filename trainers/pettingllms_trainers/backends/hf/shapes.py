@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from pettingllms_trainers.backends.hf.adapters import read_settings
+from pettingllms_trainers.backends.hf.chat import unread_argument
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_policy, build_tokenizer
 from pettingllms_trainers.config import PolicyConfig
 from pettingllms_trainers.config.sections import PACKAGED, TINY, base_of_adapter, model_directory
@@ -35,6 +36,12 @@ def model_problem(policy: PolicyConfig) -> str | None:
         return (
             "its tokenizer has no chat template, so it cannot read messages: choose an "
             "instruction-tuned model, or set `tokenizer.chat_template` and save it"
+        )
+    given = policy.chat_template_kwargs or {}
+    if tokenizer is not None and (unread := unread_argument(tokenizer, given)):
+        return (
+            f"its chat template reads no {unread!r}: chat_template_kwargs.{unread} would change "
+            "nothing. Remove it, or write it as the template does"
         )
     return None
 
