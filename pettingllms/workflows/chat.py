@@ -206,17 +206,26 @@ def refusal(error: ValidationError) -> RequestError:
     return RequestError(text, param=keys[0] if keys else None)
 
 
-def chat_request(body: ChatBody, agents: Mapping[str, str]) -> ChatRequest:
+def system_of(body: ChatBody) -> str:
+    """The system prompt of a request."""
+    told = [one for one in body.messages if one.role in ("system", "developer")]
+    return "\n\n".join(joined(message.content) for message in told)
+
+
+def chat_request(
+    body: ChatBody, agent: str, agents: Mapping[str, str], place: str = ""
+) -> ChatRequest:
     """What the body of a request asks.
 
     Args:
         body: The body.
+        agent: Who is asked.
         agents: Names of models to agents.
+        place: Where in its run it was sent.
 
     Raises:
-        RequestError: It names an unknown model, or wants a form that cannot be.
+        RequestError: It wants a form that cannot be.
     """
-    agent = agents[model_of(body.model, agents)]
     chat = [_message(message, agent, agents) for message in body.messages]
     mode, names = _chosen(body)
     offered = [] if mode == "none" else [tool.sent for tool in body.tools]
@@ -235,20 +244,7 @@ def chat_request(body: ChatBody, agents: Mapping[str, str]) -> ChatRequest:
     limits = [limit for limit in (body.max_completion_tokens, body.max_tokens) if limit]
     constraints = Constraints(tuple(body.stop), min(limits, default=None))
     tools = tuple(one["name"] for one in offered)
-    return ChatRequest(agent, tuple(chat), tools, constraints, form)
-
-
-def model_of(name: str, agents: Mapping[str, str]) -> str:
-    """The name of a model.
-
-    Raises:
-        RequestError: There is none of this name.
-    """
-    if name not in agents:
-        allowed = ", ".join(agents)
-        told = f"there is no model {name!r}; the model names the role: {allowed}"
-        raise RequestError(told, 404, "model")
-    return name
+    return ChatRequest(agent, tuple(chat), tools, constraints, form, place)
 
 
 def _message(message: SentMessage, agent: str, agents: Mapping[str, str]) -> ChatMessage:

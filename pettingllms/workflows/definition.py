@@ -13,6 +13,7 @@ import random
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple, cast
 
 from pettingllms.arguments import (
@@ -35,6 +36,7 @@ from pettingllms.errors import (
 from pettingllms.seeding import SPLITS
 from pettingllms.sources import load_source
 from pettingllms.types import is_agent, order_of, role_of
+from pettingllms.workflows.wire import RequestError, Sender, unknown_model
 
 
 class WorkflowFailure(PettingLLMsError, RuntimeError):
@@ -167,10 +169,13 @@ class Workflow:
     reward: Callable[[Any, Any], float | bool | Score]
     """``reward(task, outcome)``: a number for the team, of which 1 or more is success; a truth
     value; or a `Score`."""
-    roles: Sequence[str]
+    roles: Sequence[str] | Mapping[str, Mapping[str, Any]]
     """The team: roles such as ``planner`` or ``code_writer``, or agents such as ``reasoner_0``,
     ``reasoner_1`` where a role has several: what ends in ``_`` and a number is an agent. These are
-    the names of the models that may be asked; the name of a role asks its first agent."""
+    the names of the models that may be asked; the name of a role asks its first agent. For code
+    whose models have other names a table says who asks: ``{"triage": {"system": "You route"}}``.
+    A request is of the first role of which all fits: ``system``, a part of its system prompt;
+    ``agent``, the name of the agent; ``model``; ``order``, 1 for the first agent that asks."""
     tasks: Mapping[str, Sequence[Any]] | Callable[[random.Random, str], Any]
     """``{"train": [...], "test": [...]}``, or a function ``(rng, split) -> task`` that draws one.
     Tasks are JSON data; every call of `run` and `reward` gets a copy of its own."""
@@ -188,6 +193,13 @@ class Workflow:
     are agents. A truncated episode has no outcome, and no reward for it."""
     timeout_s: float = 120.0
     """Longest time without a request, in seconds: between an answer and what follows it."""
+    clock: str = "2026-01-01T12:00:00+00:00"
+    """What clocks show in a run, in ISO 8601: a run that is repeated must see the same."""
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables of the environment in a run, besides those that name the endpoint."""
+    addresses: Sequence[str] = ()
+    """Addresses in the code, such as ``http://localhost:11434/v1``, whose requests are for the
+    team."""
     demonstrators: Mapping[str, Demonstrator] = field(default_factory=dict[str, Demonstrator])
     """Scripted policies by name, the best one first, for a warm start and for comparison."""
 
@@ -197,7 +209,8 @@ class Workflow:
             if not callable(getattr(self, name)):
                 raise InvalidArgument(f"{name} of the workflow", getattr(self, name), "a function")
         allowed = "names of roles, such as planner, or of agents, such as planner_0"
-        check_texts("roles of the workflow", self.roles, allowed)
+        names = [*self.roles] if isinstance(self.roles, Mapping) else self.roles
+        check_texts("roles of the workflow", names, allowed)
         order_of([[agent] for agent in self.agents])
         check_flag("step_rewards of the workflow", self.step_rewards)
         check_reward("misfit_reward of the workflow", self.misfit_reward)
@@ -205,8 +218,43 @@ class Workflow:
         check_whole("max_turns of the workflow", self.max_turns, 1)
         check_number("timeout_s of the workflow", self.timeout_s, 0.001)
         check_kind("demonstrators of the workflow", self.demonstrators, Mapping, "name -> function")
+        if isinstance(self.roles, Mapping):
+            _check_table(self.roles)
+        self.clock_s  # noqa: B018  checked
+        check_kind("environ of the workflow", self.environ, Mapping, "a table of texts")
+        if self.addresses:
+            check_texts("addresses of the workflow", self.addresses, "addresses of servers")
         if not callable(self.tasks):
             _check_tasks(self.tasks)
+
+    @property
+    def clock_s(self) -> float:
+        """What clocks show, in seconds since 1970."""
+        try:
+            return datetime.fromisoformat(self.clock).timestamp()
+        except (TypeError, ValueError) as error:
+            allowed = "a time, such as 2026-01-01T12:00:00+00:00"
+            raise InvalidArgument("clock of the workflow", self.clock, allowed) from error
+
+    def agent_of(self, sender: Sender, order: int) -> str:
+        """The agent that a request asks.
+
+        Args:
+            sender: What is known of who asks.
+            order: Number of this sender among those of the run, from 1.
+
+        Raises:
+            RequestError: It is none of the team.
+        """
+        if not isinstance(self.roles, Mapping):
+            if sender.model not in self.models:
+                raise unknown_model(sender.model, self.models)
+            return self.models[sender.model]
+        for agent, wanted in zip(self.agents, self.roles.values(), strict=True):
+            if all(_fits(key, value, sender, order) for key, value in wanted.items()):
+                return agent
+        told = f"no role of the table fits sender {order} of the run, {sender}; roles: "
+        raise RequestError(told + ", ".join(self.roles), 404)
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -261,6 +309,24 @@ class Workflow:
                 f"the reward function returned {found!r}; allowed: a finite number, a truth value "
                 "or a Score"
             ) from error
+
+
+_KEYS = {"system": str, "agent": str, "model": str, "order": int}
+
+
+def _check_table(roles: Mapping[str, Any]) -> None:
+    for role, wanted in roles.items():
+        check_kind(f"role {role} of the workflow", wanted, Mapping, "a table of what tells it")
+        for key, value in wanted.items():
+            if key not in _KEYS or type(value) is not _KEYS[key]:
+                allowed = "system, agent and model, which are texts, and order, a number"
+                raise InvalidArgument(f"role {role} of the workflow", {key: value}, allowed)
+
+
+def _fits(key: str, value: Any, sender: Sender, order: int) -> bool:
+    if key == "system":
+        return value in sender.system
+    return value == (order if key == "order" else getattr(sender, key))
 
 
 def _check_errors(kinds: object) -> None:

@@ -9,23 +9,20 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-import h11
 from openai import BaseModel
 from pydantic import ValidationError
 from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
-from uvicorn import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
+from uvicorn import Config, Server
 
 from pettingllms.workflows.chat import (
     IGNORED,
@@ -33,16 +30,25 @@ from pettingllms.workflows.chat import (
     chat_request,
     chunks,
     completion,
-    model_of,
     models,
     refusal,
+    system_of,
 )
-from pettingllms.workflows.wire import Answered, ChatRequest, RequestError, wire_answer
+from pettingllms.workflows.isolation import AGENT, PLACE
+from pettingllms.workflows.wire import (
+    Answered,
+    ChatRequest,
+    RequestError,
+    Sender,
+    unknown_model,
+    wire_answer,
+)
 
 logger = logging.getLogger(__name__)
 
 _MAX_BODY = 64 << 20
 _MAX_HEAD = 16 << 10
+_EVENTS = "text/event-stream"
 _KEEP_ALIVE_S = 600
 """Much longer than clients keep connections: what they send on one must not meet its end."""
 
@@ -56,6 +62,10 @@ class Asked(Protocol):
     @property
     def models(self) -> Mapping[str, str]:
         """Names of models to agents."""
+        ...
+
+    def agent_of(self, sender: Sender) -> str:
+        """The agent that is asked; a `RequestError` if it is none of the team."""
         ...
 
     def ask(self, request: ChatRequest, *, is_repeated: bool = False) -> Future[Answered]:
@@ -76,7 +86,7 @@ class Asked(Protocol):
         ...
 
 
-_Ask = Callable[[ChatRequest], Awaitable[Answered]]
+_Ask = Callable[[ChatBody], Awaitable[tuple[ChatRequest, Answered]]]
 _Write = Callable[[Asked, Any, _Ask], Awaitable[Response]]
 
 
@@ -84,13 +94,13 @@ class Endpoint:
     """A server on the loopback interface; each run of a workflow has a path of its own.
 
     Args:
-        request_s: Within which a request must come whole, after its first byte, or after the
-            connection; answers may take any time. In seconds.
-        max_connections: Those beyond it are closed at once.
+        beat_s: After which a client that still waits gets a sign of life, and then again, in
+            seconds; shorter than clients wait.
+        max_connections: Those beyond it are refused with status 503.
     """
 
-    def __init__(self, *, request_s: float = 30.0, max_connections: int = 2048) -> None:
-        self._request_s, self._max_connections = request_s, max_connections
+    def __init__(self, *, beat_s: float = 2.0, max_connections: int = 2048) -> None:
+        self._beat_s = beat_s
         self.api_key = secrets.token_urlsafe(24)
         """Whoever has another key is refused with status 401."""
         self._runs: dict[str, Asked] = {}
@@ -108,11 +118,25 @@ class Endpoint:
         # Of a named protocol: for any other, asyncio does not turn Nagle's algorithm off (40 ms).
         self._listener = socket.socket(proto=socket.IPPROTO_TCP)
         self._listener.bind(("127.0.0.1", 0))
-        self._listener.listen()
-        main = threading.Thread(
-            target=lambda: asyncio.run(self._serve()), name="pettingllms-endpoint", daemon=True
+        self._listener.listen(1024)
+        config = Config(
+            self._check,
+            http="h11",
+            interface="asgi3",
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            log_level=logging.CRITICAL,  # what goes wrong here is told to the client, or logged
+            access_log=False,
+            proxy_headers=False,
+            backlog=1024,
+            limit_concurrency=max_connections,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            h11_max_incomplete_event_size=_MAX_HEAD,
         )
-        main.start()
+        # In another thread than the main one it leaves signals alone.
+        serve = functools.partial(Server(config).run, sockets=[self._listener])
+        threading.Thread(target=serve, name="pettingllms-endpoint", daemon=True).start()
 
     def open(self, run: Asked) -> str:
         """The address, up to and including ``/v1``, at which a run asks."""
@@ -123,26 +147,6 @@ class Endpoint:
     def close(self, base_url: str) -> None:
         """Forget a run; requests that it still sends are refused."""
         self._runs.pop(base_url.split("/")[3], None)
-
-    async def _serve(self) -> None:
-        # Not uvicorn's own server: it takes over signals and logging of the process.
-        config = Config(
-            self._check,
-            interface="asgi3",
-            lifespan="off",
-            ws="none",
-            log_config=None,
-            proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            h11_max_incomplete_event_size=_MAX_HEAD,
-        )
-        state, loop = ServerState(), asyncio.get_running_loop()
-        server = await loop.create_server(
-            lambda: _Connection(self._request_s, self._max_connections, config, state, {}),
-            sock=self._listener,
-            backlog=1024,
-        )
-        await server.serve_forever()
 
     async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse whoever has another key, before anything of the body is read."""
@@ -163,9 +167,9 @@ class Endpoint:
         """A model, or the list of all of them for no name."""
         run, name = self._run(request), request.path_params["name"].strip("/")
         known = {one.id: one.to_dict() for one in models(list(run.models))}
-        if name:
-            return JSONResponse(known[model_of(name, run.models)])
-        return JSONResponse({"object": "list", "data": list(known.values())})
+        if name and name not in known:
+            raise unknown_model(name, known)
+        return JSONResponse(known[name] if name else {"object": "list", "data": [*known.values()]})
 
     async def _answer(self, write: _Write, request: Request) -> Response:
         run = self._run(request)
@@ -173,6 +177,31 @@ class Endpoint:
             data = from_json(await _body(request), allow_inf_nan=False)
         except ValueError as error:
             raise RequestError(f"the body is not JSON: {error}") from error
+        answer = asyncio.ensure_future(self._written(write, run, data, request))
+        if (await asyncio.wait([answer], timeout=self._beat_s))[0]:
+            return answer.result()
+        # Clients wait for bytes, not for answers: while a batch computes they get some that mean
+        # nothing. Sent after a while only, because no status can follow them.
+        beat, kind = (b" ", "application/json")
+        if data.get("stream"):
+            beat, kind = (b": waiting\n\n", _EVENTS)
+        return StreamingResponse(self._beats(answer, beat), media_type=kind)
+
+    async def _beats(self, answer: asyncio.Future[Response], beat: bytes) -> AsyncIterator[bytes]:
+        while not answer.done():
+            yield beat
+            await asyncio.wait([answer], timeout=self._beat_s)
+        try:
+            yield bytes(answer.result().body)
+        except RequestError as error:
+            # Where no status can follow, an event can tell; else the end of the connection does.
+            if not beat.strip():
+                raise
+            yield b"data: %b\n\n" % bytes(_error(error).body)
+        except ClientDisconnect:
+            pass
+
+    async def _written(self, write: _Write, run: Asked, data: Any, request: Request) -> Response:
         try:
             response = await write(run, data, functools.partial(_received, run, request))
             self._warn(key for key in IGNORED if data.get(key) is not None)
@@ -207,12 +236,15 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-async def _received(run: Asked, http: Request, request: ChatRequest) -> Answered:
-    """The answer to a request, as long as whoever has sent it is there.
+async def _received(run: Asked, http: Request, body: ChatBody) -> tuple[ChatRequest, Answered]:
+    """A request and the answer to it, as long as whoever has sent it is there.
 
     Raises:
         ClientDisconnect: It has left.
     """
+    sender = Sender(body.model, system_of(body), http.headers.get(AGENT, ""))
+    place = http.headers.get(PLACE, "")
+    request = chat_request(body, run.agent_of(sender), run.models, place)
     # OpenAI's clients count so how often they have sent a request, of which no answer came.
     is_repeated = http.headers.get("x-stainless-retry-count", "0") != "0"
     answer = run.ask(request, is_repeated=is_repeated)
@@ -222,7 +254,7 @@ async def _received(run: Asked, http: Request, request: ChatRequest) -> Answered
         run.forget(answer)
         raise ClientDisconnect
     left.cancel()
-    return answered.result()
+    return request, answered.result()
 
 
 async def _has_left(http: Request) -> None:
@@ -233,8 +265,7 @@ async def _has_left(http: Request) -> None:
 
 async def _completion(run: Asked, data: Any, ask: _Ask) -> Response:
     body = ChatBody.model_validate(data)
-    request = chat_request(body, run.models)
-    answer = wire_answer(request, body.model, await ask(request))
+    answer = wire_answer(body.model, *await ask(body))
     if not body.stream:
         return _whole(completion(answer))
     sent = chunks(answer, with_usage=body.stream_options.include_usage)
@@ -246,8 +277,7 @@ async def _response(run: Asked, data: Any, ask: _Ask) -> Response:
 
     body = responses.ResponsesBody.model_validate(data)
     chat = responses.chat_body(body, run.kept)
-    request = chat_request(chat, run.models)
-    answer = wire_answer(request, body.model, await ask(request))
+    answer = wire_answer(body.model, *await ask(chat))
     whole = responses.response(answer, body)
     run.kept[whole.id] = responses.chat_after(chat, answer, has_told=bool(body.instructions))
     if not body.stream:
@@ -263,7 +293,7 @@ def _whole(answer: BaseModel) -> Response:
 def _stream(events: Sequence[str]) -> Response:
     # In one piece: the answer is complete before there is anything to send.
     text = "".join(f"{event}\n\n" for event in events)
-    return Response(text, media_type="text/event-stream")
+    return Response(text, media_type=_EVENTS)
 
 
 def _error(error: RequestError) -> Response:
@@ -290,44 +320,6 @@ async def _unknown(request: Request, error: HTTPException) -> Response:
 
 async def _left(request: Request, error: ClientDisconnect) -> Response:
     return Response()  # to nobody
-
-
-class _Connection(H11Protocol):
-    """Closes a connection on which no whole request comes in time, and all beyond a number.
-
-    What else of a refused body comes is read and forgotten, so that its sender gets to the refusal.
-    """
-
-    def __init__(self, request_s: float, max_connections: int, *more: Any) -> None:
-        super().__init__(*more)
-        self.access_log = False
-        self._request_s, self._max_connections = request_s, max_connections
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        super().connection_made(transport)
-        self._start()
-        if len(self.connections) > self._max_connections:
-            transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        self._start()
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE and self.conn.their_state is not h11.SEND_BODY:
-            self._stop()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
-        super().connection_lost(exc)
-
-    def _start(self) -> None:
-        if self._timer is None:
-            self._timer = self.loop.call_later(self._request_s, self.transport.abort)
-
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
 
 
 @functools.cache

@@ -6,10 +6,13 @@ import asyncio
 import inspect
 import json
 import math
+import os
+import re
 import threading
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pettingllms.errors import MissingDependency, PettingLLMsError
@@ -22,7 +25,8 @@ from pettingllms.workflows.definition import (
     WorkflowFailure,
     WorkflowTimeout,
 )
-from pettingllms.workflows.wire import Answered, ChatRequest, RequestError
+from pettingllms.workflows.isolation import Scope, hook_clients
+from pettingllms.workflows.wire import Answered, ChatRequest, RequestError, Sender
 
 if TYPE_CHECKING:
     from pettingllms.workflows.endpoint import Endpoint
@@ -85,8 +89,10 @@ class WorkflowRun:
         self._score: Score | None = None
         self._failure: BaseException | None = None
         self._is_closed = False
-        self._left: list[ChatRequest] = []
-        """Requests whose clients have left unanswered, and may ask again."""
+        self._unsettled: set[str] = set()
+        """Places of answers that coroutines have been sent, and may not have taken note of."""
+        self._heard: list[Sender] = []
+        """Who has asked, in the order of first requests."""
         self._was_left = False
         """Whether a client of the workflow has left before it received an answer."""
         self._team = self._local = 0.0
@@ -95,6 +101,16 @@ class WorkflowRun:
         self._latest_s = time.monotonic()
         self._endpoint = _endpoint()
         self._base_url = self._endpoint.open(self)
+        self._scope = Scope(
+            base_url=self._base_url,
+            api_key=self._endpoint.api_key,
+            seed=seed,
+            clock_s=workflow.clock_s,
+            environ={**workflow.environ, **self._variables()},
+            addresses=tuple(workflow.addresses),
+            settled=self._settle,
+            withdrawn=self._withdraw,
+        )
         # A daemon: what waits in somebody else's code must not keep the process from its end.
         threading.Thread(target=self._main, name="pettingllms-workflow", daemon=True).start()
 
@@ -111,10 +127,8 @@ class WorkflowRun:
         score: Score | None = None
         failure: BaseException | None = None
         try:
-            # The task is read anew for each: what the one does to its copy is not the other's.
-            outcome = self._workflow.run(json.loads(self._task), client)
-            if inspect.isawaitable(outcome):
-                outcome = asyncio.run(_awaited(outcome))
+            outcome = self._scope.run(partial(self._outcome, client))
+            # The task is read anew: what the code has done to its copy is not the reward's.
             score = self._workflow.score(json.loads(self._task), outcome)
         except self._workflow.misfit_errors as error:
             score, failure = self._misfit(error)
@@ -125,6 +139,28 @@ class WorkflowRun:
             self._changed.notify_all()
         if failure is not None:
             self.fail(failure)
+
+    def _outcome(self, client: Client) -> Any:
+        hook_clients()
+        try:
+            outcome = self._workflow.run(json.loads(self._task), client)
+            return asyncio.run(_awaited(outcome)) if inspect.isawaitable(outcome) else outcome
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise
+            return None  # it has done what it wanted to
+
+    def _variables(self) -> dict[str, str]:
+        """Variables of the environment by which clients find the endpoint."""
+        url, key = self._base_url, self._endpoint.api_key
+        # Traces of the Agents SDK would go to OpenAI, with a key that is none of theirs.
+        return {
+            "OPENAI_BASE_URL": url,
+            "OPENAI_API_BASE": url,
+            "OPENAI_API_KEY": key,
+            "OPENAI_AGENTS_DISABLE_TRACING": "1",
+            "NO_PROXY": f"127.0.0.1,{os.environ.get('NO_PROXY', '')}",
+        }
 
     def _misfit(self, error: Exception) -> tuple[Score | None, Exception | None]:
         """The score of a run that an answer ended; before any answer, nobody is to blame."""
@@ -149,20 +185,25 @@ class WorkflowRun:
 
     # Threads of the endpoint --------------------------------------------------------------------
 
+    def agent_of(self, sender: Sender) -> str:
+        """The agent that a request asks.
+
+        Raises:
+            RequestError: It is none of the team.
+        """
+        with self._changed:
+            if sender not in self._heard:
+                self._heard.append(sender)
+            return self._workflow.agent_of(sender, self._heard.index(sender) + 1)
+
     def ask(self, request: ChatRequest, *, is_repeated: bool = False) -> Future[Answered]:
         """A recorded answer, or the promise of one; a repeated request gets the same."""
         with self._changed:
             self._latest_s = time.monotonic()
             waiting = _Waiting(request, Future())
-            # By what is asked, not by the order: requests of a team may overtake each other.
-            known = self._open
-            if request in self._left:
-                self._left.remove(request)
-            elif is_repeated:  # the answer was sent, and did not come
-                known = {**self._open, **dict(enumerate(self._calls))}
-            number = next((n for n, call in known.items() if call.request == request), None)
+            number = self._recorded(request, is_repeated)
             if number is not None and not self._is_over():
-                waiting.answer.set_result(self._take(number))
+                waiting.answer.set_result(self._take(number, request))
                 return waiting.answer
             self._waiting.append(waiting)
             if self._is_over():
@@ -170,15 +211,47 @@ class WorkflowRun:
             self._changed.notify_all()
             return waiting.answer
 
+    def _recorded(self, request: ChatRequest, is_repeated: bool) -> int | None:
+        """Number of the call that a request repeats."""
+        # A repeated one may ask for an answer that was sent, and did not come.
+        known = dict(enumerate(self._calls)) if is_repeated else self._open
+        for number, call in known.items():
+            # Where places are unknown, by what is asked: requests may overtake each other.
+            is_known = request.place and call.request.place
+            if call.request == request or (not is_known and call.request.is_like(request)):
+                return number
+        return None
+
+    def _match_alike(self) -> bool:
+        """Give a recorded answer to a request that asks the same from another place."""
+        for waiting in self._waiting:
+            for number, call in self._open.items():
+                if call.request.is_like(waiting.request):
+                    self._waiting.remove(waiting)
+                    waiting.answer.set_result(self._take(number, waiting.request))
+                    return True
+        return False
+
     def forget(self, answer: Future[Answered]) -> None:
         """Forget a request whose client has left; what was not received an equal one will get."""
         with self._changed:
             self._was_left = True
-            self._left += [one.request for one in self._waiting if one.answer is answer]
             self._waiting = [one for one in self._waiting if one.answer is not answer]
             if answer.done() and answer.exception() is None:
                 number = answer.result().number
                 self._open[number] = self._calls[number]
+            self._changed.notify_all()
+
+    def _settle(self, place: str) -> None:
+        with self._changed:
+            self._unsettled.discard(place)
+            self._changed.notify_all()
+
+    def _withdraw(self, place: str) -> None:
+        """Forget a request that the workflow itself has cancelled: it is no turn of anybody."""
+        with self._changed:
+            self._was_left = True
+            self._waiting = [one for one in self._waiting if one.request.place != place]
             self._changed.notify_all()
 
     def _is_over(self) -> bool:
@@ -196,9 +269,11 @@ class WorkflowRun:
             told = "this run of the workflow has ended: nothing answers any more"
             self._waiting.pop().answer.set_exception(RequestError(told, 410))
 
-    def _take(self, number: int) -> Answered:
+    def _take(self, number: int, request: ChatRequest) -> Answered:
         """Give a recorded answer; what is reported from the last one on counts."""
         self._latest_s = time.monotonic()
+        if request.place in self._scope.awaited:
+            self._unsettled.add(request.place)
         text = self._calls[number].text
         self._open.pop(number, None)
         # Earlier reports were paid to the step before.
@@ -218,7 +293,7 @@ class WorkflowRun:
             waiting = next((one for one in self._waiting if one.request == call.request), None)
             if waiting is not None:
                 self._waiting.remove(waiting)
-                waiting.answer.set_result(self._take(number))
+                waiting.answer.set_result(self._take(number, waiting.request))
 
     @property
     def has_missed(self) -> bool:
@@ -236,11 +311,16 @@ class WorkflowRun:
                 self._wait()
                 if self._score is not None:
                     self._leave()
-                request = self._waiting[0].request if self._score is None else None
+                request = None if self._score else self._next()
                 return Reached(request, self._score, self._team, self._local, self._parse_error)
         except WorkflowFailure:
             self.close()
             raise
+
+    def _next(self) -> ChatRequest:
+        """Of several requests the one that was sent first, by its place."""
+        places = {one.request: _order(one.request.place) for one in self._waiting}
+        return min(places, key=lambda request: places[request])
 
     def close(self) -> None:
         """Let the run go: whatever it still asks is refused."""
@@ -251,6 +331,7 @@ class WorkflowRun:
         self._leave()
 
     def _leave(self) -> None:
+        self._scope.is_over = True
         self._endpoint.close(self._base_url)
 
     def _wait(self) -> None:
@@ -259,20 +340,26 @@ class WorkflowRun:
                 raise _explained(self._failure) from self._failure
             if self._open and self._score is not None:
                 raise WorkflowDiverged(self._difference())
-            if self._score is not None or (self._waiting and not self._open):
+            is_known = self._waiting and not self._open
+            # Not before those who wait for the last answer know it: they may cancel other requests.
+            if self._score is not None or (is_known and not self._unsettled):
                 return
             # Of requests that are sent at the same time any may come first, so that another one
             # than the recorded one gets some time in which the recorded one may still come.
             limit_s = min(self._workflow.timeout_s, _GRACE_S if self._waiting else math.inf)
             left_s = self._latest_s + limit_s - time.monotonic()
+            if left_s <= 0 and is_known:
+                return  # of coroutines whose loop has ended nobody hears
             if left_s <= 0 and self._waiting:
-                raise WorkflowDiverged(self._difference())
-            if left_s <= 0:
+                if not self._match_alike():
+                    raise WorkflowDiverged(self._difference())
+            elif left_s <= 0:
                 raise WorkflowTimeout(
                     f"the workflow neither asked nor ended within {self._workflow.timeout_s:g} s "
                     f"after {len(self._calls) - len(self._open)} answers (timeout_s)"
                 )
-            self._changed.wait(left_s)
+            else:
+                self._changed.wait(left_s)
 
     def _difference(self) -> str:
         number, call = next(iter(self._open.items()))
@@ -297,6 +384,10 @@ def _endpoint() -> Endpoint:
 
 async def _awaited(outcome: Awaitable[Any]) -> Any:
     return await outcome
+
+
+def _order(place: str) -> list[int]:
+    return [int(part) for part in re.split(r"[.:]", place) if part]
 
 
 def _explained(failure: BaseException) -> WorkflowFailure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from pettingllms.types import UNBOUND, Action, Constraints
@@ -22,6 +23,12 @@ class RequestError(Exception):
         self.status, self.param = status, param
 
 
+def unknown_model(name: str, known: Iterable[str]) -> RequestError:
+    """What is said to whoever asks a model that is not there."""
+    told = f"there is no model {name!r}; the model names the role: {', '.join(known)}"
+    return RequestError(told, 404, "model")
+
+
 class Answered(NamedTuple):
     """What a request is answered with."""
 
@@ -40,6 +47,16 @@ class ChatMessage(NamedTuple):
     """Tool calls and their results are part of the text."""
 
 
+class Sender(NamedTuple):
+    """What a request tells of who asks. Its role is found by it."""
+
+    model: str
+    system: str = ""
+    """The system prompt."""
+    agent: str = ""
+    """Name of the agent in the words of its framework; empty if unknown."""
+
+
 class ChatRequest(NamedTuple):
     """What a workflow asks. Equal requests are equal values."""
 
@@ -53,6 +70,12 @@ class ChatRequest(NamedTuple):
     """What ends the answer."""
     form: Form = FREE
     """What it must look like."""
+    place: str = ""
+    """Where in its run it was sent, as `isolation` counts; empty if unknown."""
+
+    def is_like(self, other: ChatRequest) -> bool:
+        """Whether another one asks the same, wherever it was sent."""
+        return self._replace(place="") == other._replace(place="")
 
     def text_of(self, action: Action) -> str:
         """What of an answer counts: what comes before a text that ends it."""
@@ -95,7 +118,7 @@ class WireAnswer(NamedTuple):
         return f"call_{self.number}_{at}"
 
 
-def wire_answer(request: ChatRequest, model: str, answered: Answered) -> WireAnswer:
+def wire_answer(model: str, request: ChatRequest, answered: Answered) -> WireAnswer:
     """What a request is answered with, taken apart as it wants."""
     action, text = answered.action, request.text_of(answered.action)
     # What has the wanted form is complete: a server that enforces it would have ended there.

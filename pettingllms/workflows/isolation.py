@@ -1,0 +1,450 @@
+"""What the code of a run has of its own in this process: endpoint, variables, clock, chance, input.
+
+Runs of somebody else's code share a process. A context variable says which run the code belongs to
+that asks for the time, a random number, a variable of the environment or an answer; elsewhere the
+process is as it was. It also says where in the run the code is: every task and thread that a run
+begins has a place of its own, by the order in which its parent began it. Requests are known by
+their place, so that equal ones that are sent at once stay apart when the run is repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import contextlib
+import ctypes
+import datetime
+import functools
+import gc
+import http.client
+import io
+import os
+import random
+import re
+import sys
+import threading
+import time
+from asyncio.base_events import BaseEventLoop
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+PLACE = "x-pettingllms-place"
+"""Header of a request: where in its run it was sent."""
+AGENT = "x-pettingllms-agent"
+"""Header of a request: the name of the agent that sent it, in the words of its framework."""
+_NUM_HOPS = 100
+"""Turns of an event loop in which what waits for an answer takes note of it."""
+_HINTS = ("instructions", "system_prompt", "system_message", "handoffs", "tools")
+"""What agents of all frameworks have one of, besides a name."""
+
+ResultT = TypeVar("ResultT")
+
+
+class BlocksLoop(BaseException):
+    """A coroutine asks with a client that blocks the event loop, which other runs share."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Scope:
+    """What is a run's own."""
+
+    base_url: str
+    """Address of the endpoint, for this run."""
+    api_key: str
+    seed: int
+    """Of all that its code draws."""
+    clock_s: float
+    """What its clocks show, in seconds since 1970."""
+    environ: Mapping[str, str]
+    """Variables of the environment, besides those of the process."""
+    addresses: tuple[str, ...] = ()
+    """Other addresses whose requests are for the endpoint."""
+    lines: Iterator[str] | None = None
+    """What `input` reads; None: the terminal."""
+    printed: io.StringIO | None = None
+    """What is printed; None: it goes to the terminal."""
+    awaited: set[str] = field(default_factory=set[str])
+    """Places of requests that a coroutine waits for."""
+    settled: Callable[[str], None] = lambda place: None
+    """Called when a coroutine has taken note of the answer that it got at a place."""
+    withdrawn: Callable[[str], None] = lambda place: None
+    """Called when a coroutine that waited at a place was cancelled."""
+    is_over: bool = False
+    """Whether the run has ended: threads that it leaves behind belong to nobody."""
+    counts: Counter[str] = field(default_factory=Counter[str])
+    _generators: dict[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any])
+
+    def run(self, function: Callable[[], ResultT]) -> ResultT:
+        """Call a function as code of this run."""
+        _install()
+        context = copy_context()
+        context.run(_HERE.set, _Here(self, "0"))
+        return context.run(function)
+
+    def generator(self, place: str, kind: Callable[[Any], Any]) -> Any:
+        """The random numbers of a place; by place, because tasks draw in any order."""
+        key = (kind.__name__, place)
+        if key not in self._generators:
+            text = random.Random(f"{self.seed} {place}")
+            self._generators[key] = kind(text.getrandbits(32))
+        return self._generators[key]
+
+    def signed(self, url: str, *, is_repeated: bool) -> tuple[str, dict[str, str]] | None:
+        """The address and headers by which the endpoint knows a request; None of any other."""
+        here = _here()
+        origin = self.base_url.rsplit("/", 2)[0]
+        own = re.match(rf"{re.escape(origin)}/[^/]+/v1(?=/)", url)
+        start = own[0] if own else next((one for one in self.addresses if url.startswith(one)), "")
+        if here is None or not start:
+            return None
+        key = f"request {here.place}"
+        self.counts[key] += not is_repeated
+        place = f"{here.place}:{self.counts[key]}"
+        headers = {PLACE: place, "authorization": f"Bearer {self.api_key}"}
+        if name := _agent_name():
+            headers[AGENT] = name
+        return self.base_url + url[len(start) :], headers
+
+
+class _Here(NamedTuple):
+    """Whose code runs, and where in it."""
+
+    scope: Scope
+    place: str
+
+    def child(self) -> _Here:
+        """The place of the next task or thread that is begun here."""
+        self.scope.counts[self.place] += 1
+        return self._replace(place=f"{self.place}.{self.scope.counts[self.place]}")
+
+
+_HERE: ContextVar[_Here | None] = ContextVar("pettingllms_here", default=None)
+_THREAD = threading.local()
+
+
+def _here() -> _Here | None:
+    here: _Here | None = _HERE.get()
+    # Frameworks run what they submit to a pool in contexts that they have copied before.
+    inner: _Here | None = getattr(_THREAD, "here", None)
+    if inner is not None and (here is None or f"{inner.place}.".startswith(f"{here.place}.")):
+        here = inner
+    return None if here is None or here.scope.is_over else here
+
+
+def scope() -> Scope | None:
+    """The run that the calling code belongs to."""
+    here = _here()
+    return here and here.scope
+
+
+@functools.cache
+def _install() -> None:
+    for part in (_install_tasks, _install_chance, _install_clock, _install_console):
+        part()
+    _replace(http.client.HTTPConnection, "putrequest", _put_request)
+
+
+def hook_clients() -> None:
+    """Have requests of the clients that are imported by now say from which run they come."""
+    for name in ("httpx", "httpx2"):
+        module = sys.modules.get(name)
+        if module is not None and not hasattr(module.Client.send, "__wrapped__"):
+            _replace(module.Client, "send", _send)
+            _replace(module.AsyncClient, "send", _send_async)
+    if "aiohttp" in sys.modules:
+        kind = sys.modules["aiohttp"].ClientSession
+        if not hasattr(kind._request, "__wrapped__"):
+            _replace(kind, "_request", _request_async)
+
+
+def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    """Replace a function by one that gets it as its first argument."""
+    real = getattr(owner, name)
+
+    # A function, not a partial: it may become a method.
+    @functools.wraps(real)
+    def replaced(*arguments: Any, **options: Any) -> Any:
+        return function(real, *arguments, **options)
+
+    setattr(owner, name, replaced)
+
+
+# Tasks and threads ------------------------------------------------------------------------------
+
+
+def _install_tasks() -> None:
+    _replace(BaseEventLoop, "create_task", _create_task)
+    _replace(threading.Thread, "start", _start)
+    _replace(ThreadPoolExecutor, "submit", _submit)
+
+
+def _create_task(real: Any, loop: Any, work: Any, **options: Any) -> Any:
+    here = _here()
+    if here is not None and options.get("context") is None:
+        options["context"] = _context(here.child())
+    return real(loop, work, **options)
+
+
+def _start(real: Any, thread: threading.Thread) -> None:
+    here = _here()
+    if here is not None:
+        # As Python does from 3.14 on, by a flag: a thread has the context of who starts it.
+        thread.run = functools.partial(_context(here.child()).run, thread.run)
+    real(thread)
+
+
+def _submit(real: Any, pool: Any, work: Any, /, *arguments: Any, **options: Any) -> Any:
+    here = _here()
+    if here is None:
+        return real(pool, work, *arguments, **options)
+    child = here.child()
+
+    def called() -> Any:
+        _THREAD.here = child
+        try:
+            return _context(child).run(work, *arguments, **options)
+        finally:
+            _THREAD.here = None
+
+    # Threads that the pool begins for it will serve other runs, too.
+    return _context(None).run(real, pool, called)
+
+
+def _context(here: _Here | None) -> Context:
+    context = copy_context()
+    context.run(_HERE.set, here)
+    return context
+
+
+# Chance and clock -------------------------------------------------------------------------------
+
+
+def _install_chance() -> None:
+    _install_generator(random, random.random.__self__, random.Random)  # pyright: ignore[reportFunctionMemberAccess]
+    if "numpy.random" in sys.modules:
+        numbers: Any = sys.modules["numpy.random"]
+        _install_generator(numbers, numbers.mtrand._rand, numbers.RandomState)
+    # uuid4 and secrets draw here.
+    _replace(os, "urandom", _urandom)
+    _replace(random, "_urandom", _urandom)
+
+
+def _install_generator(module: Any, shared: Any, kind: Callable[[Any], Any]) -> None:
+    """Have functions that draw from the generator of a process draw from that of a place."""
+
+    def drawn(name: str, real: Any, *arguments: Any, **options: Any) -> Any:
+        here = _here()
+        if here is None:
+            return real(*arguments, **options)
+        return getattr(here.scope.generator(here.place, kind), name)(*arguments, **options)
+
+    for name in dir(module):
+        if getattr(getattr(module, name), "__self__", None) is shared:
+            _replace(module, name, functools.partial(drawn, name))
+
+
+def _urandom(real: Any, size: int) -> bytes:
+    here = _here()
+    if here is None:
+        return real(size)
+    return here.scope.generator(here.place, random.Random).randbytes(size)
+
+
+def _install_clock() -> None:
+    def read(real: Any) -> Any:
+        here = _here()
+        return real() if here is None else here.scope.clock_s
+
+    def read_ns(real: Any) -> Any:
+        here = _here()
+        return real() if here is None else int(here.scope.clock_s * 1e9)
+
+    def shown(real: Any, seconds: float | None = None) -> Any:
+        return real(time.time() if seconds is None else seconds)
+
+    def written(real: Any, *arguments: Any) -> Any:
+        is_now = not isinstance(arguments[-1] if arguments else None, tuple)
+        return real(*arguments, time.localtime()) if is_now else real(*arguments)
+
+    _replace(time, "time", read)
+    _replace(time, "time_ns", read_ns)
+    for name in ("localtime", "gmtime", "ctime"):
+        _replace(time, name, shown)
+    for name in ("strftime", "asctime"):
+        _replace(time, name, written)
+    # What else datetime offers asks time.time.
+    _set_method(datetime.datetime, "now", _now)
+    _set_method(datetime.datetime, "utcnow", _utcnow)
+
+
+_NOW = vars(datetime.datetime)["now"]
+
+
+def _now(cls: Any, tz: datetime.tzinfo | None = None) -> Any:
+    here = _here()
+    if here is None:
+        return _NOW.__get__(None, cls)(tz)
+    return cls.fromtimestamp(here.scope.clock_s, tz)
+
+
+def _utcnow(cls: Any) -> Any:
+    return cls.now(datetime.UTC).replace(tzinfo=None)
+
+
+def _set_method(kind: type, name: str, method: Any) -> None:
+    # Types that are written in C refuse new attributes. A subclass in their place would not be the
+    # type of what libraries have imported before, nor of what they make.
+    gc.get_referents(vars(kind))[0][name] = classmethod(method)
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
+
+
+# Variables, input and output --------------------------------------------------------------------
+
+
+def _install_console() -> None:
+    _replace(type(os.environ), "__getitem__", _variable)
+    _replace(builtins, "input", _input)
+    _replace(builtins, "print", _print)
+
+
+def _variable(real: Any, environ: Any, key: Any) -> Any:
+    own = scope() if environ is os.environ else None
+    return own.environ[key] if own and key in own.environ else real(environ, key)
+
+
+def _input(real: Any, prompt: object = "") -> str:
+    own = scope()
+    if own is None or own.lines is None:
+        return real(prompt)
+    for line in own.lines:
+        return line
+    raise EOFError("the task is read; a run has no other input")
+
+
+def _print(real: Any, *values: object, file: Any = None, **options: Any) -> None:
+    own = scope()
+    real(*values, file=own.printed if own and file is None else file, **options)
+
+
+# Clients ----------------------------------------------------------------------------------------
+
+
+def _signed(request: Any) -> dict[str, str] | None:
+    """Sign a request of httpx that is for the endpoint."""
+    own = scope()
+    is_repeated = request.headers.get("x-stainless-retry-count", "0") != "0"
+    found = own and own.signed(str(request.url), is_repeated=is_repeated)
+    if not found:
+        return None
+    request.url = type(request.url)(found[0])
+    request.headers.update({**found[1], "host": request.url.netloc.decode()})
+    return found[1]
+
+
+def _send(real: Any, client: Any, request: Any, **options: Any) -> Any:
+    if _signed(request):
+        _check_blocking()
+    return real(client, request, **options)
+
+
+async def _send_async(real: Any, client: Any, request: Any, **options: Any) -> Any:
+    signed = _signed(request)
+    if signed and asyncio.get_running_loop() is not shared_loop():
+        # The client may be older than this loop, and be in use when the loop is gone.
+        request.headers["connection"] = "close"
+    with _awaited(signed):
+        return await real(client, request, **options)
+
+
+async def _request_async(real: Any, session: Any, method: str, url: Any, **options: Any) -> Any:
+    own = scope()
+    found = own and own.signed(str(session._build_url(url)), is_repeated=False)
+    if not found:
+        return await real(session, method, url, **options)
+    options["headers"] = {**(options.get("headers") or {}), **found[1]}
+    with _awaited(found[1]):
+        return await real(session, method, found[0], **options)
+
+
+def _put_request(
+    real: Any, connection: Any, method: str, url: str, *more: Any, **options: Any
+) -> None:
+    own = scope()
+    address = f"http://{connection.host}:{connection.port}"
+    found = own and own.signed(address + url, is_repeated=False)
+    # The connection is open: only what goes to the endpoint anyway gets another path.
+    if not found or not found[0].startswith(address):
+        real(connection, method, url, *more, **options)
+        return
+    _check_blocking()
+    real(connection, method, found[0][len(address) :], *more, **options)
+    connection.putheader(PLACE, found[1][PLACE])
+
+
+@contextlib.contextmanager
+def _awaited(headers: dict[str, str] | None) -> Generator[None]:
+    """Tell the run what becomes of a request for which a coroutine waits."""
+    own = scope()
+    if own is None or headers is None:
+        yield
+        return
+    place = headers[PLACE]
+    own.awaited.add(place)
+    try:
+        yield
+    except asyncio.CancelledError:
+        own.withdrawn(place)
+        raise
+    finally:
+        _hop(asyncio.get_running_loop(), functools.partial(own.settled, place), _NUM_HOPS)
+
+
+def _hop(loop: asyncio.AbstractEventLoop, then: Callable[[], None], num_hops: int) -> None:
+    # Counted, not timed: whoever waits for the answer, and for whoever waits, has its turn by then.
+    if num_hops:
+        loop.call_soon(_hop, loop, then, num_hops - 1)
+    else:
+        then()
+
+
+def _agent_name() -> str | None:
+    """The name of the agent whose code asks, in the words of its framework; None: unknown."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        for local in ("agent", "self"):
+            found = frame.f_locals.get(local)
+            name = getattr(found, "name", None)
+            if isinstance(name, str) and any(hasattr(found, hint) for hint in _HINTS):
+                return name
+        frame = frame.f_back
+    return None
+
+
+# One loop ---------------------------------------------------------------------------------------
+
+
+@functools.cache
+def shared_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of the coroutines of all runs: what they share belongs to one loop."""
+    loop = asyncio.new_event_loop()
+
+    def serve() -> None:
+        while True:
+            # `exit` in a task ends the loop; whoever waits for the task is told, too.
+            with contextlib.suppress(SystemExit):
+                loop.run_forever()
+
+    thread = threading.Thread(target=serve, name="pettingllms-runs", daemon=True)
+    _context(None).run(thread.start)
+    return loop
+
+
+def _check_blocking() -> None:
+    """Refuse to wait where other runs would have to wait, too."""
+    with contextlib.suppress(RuntimeError):
+        if asyncio.get_running_loop() is shared_loop():
+            raise BlocksLoop

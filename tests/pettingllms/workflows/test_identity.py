@@ -1,0 +1,197 @@
+"""Which request is which: equal ones that are sent at once, and those that are taken back."""
+
+import asyncio
+import datetime
+import os
+import random
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import numpy as np
+import openai
+import pytest
+
+GO = [{"role": "user", "content": "go"}]
+
+
+def said(found):
+    return found.choices[0].message.content
+
+
+async def asked(chat, text="go", model="planner"):
+    found = await chat.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": text}]
+    )
+    return said(found)
+
+
+async def of_tasks(client, one):
+    async with client.async_openai() as chat:
+        return await asyncio.gather(*(one(chat, number) for number in range(3)))
+
+
+def follow_up(number, answer):
+    return f"number {number} was told {answer}"
+
+
+def tasks(task, client):
+    """Three equal questions at once; the next ones tell who asks, and what it was told."""
+
+    async def one(chat, number):
+        answer = await asked(chat)
+        return answer, await asked(chat, follow_up(number, answer))
+
+    return asyncio.run(of_tasks(client, one))
+
+
+def in_threads(client, start):
+    chat = client.openai().chat.completions
+
+    def one(number):
+        answer = said(chat.create(model="planner", messages=GO))
+        messages = [{"role": "user", "content": follow_up(number, answer)}]
+        return answer, said(chat.create(model="planner", messages=messages))
+
+    return start(one)
+
+
+def threads(task, client):
+    def start(one):
+        found = {}
+
+        def keep(number):
+            with suppress(openai.APIError):  # of a run that nobody needs any more
+                found[number] = one(number)
+
+        started = [threading.Thread(target=keep, args=(number,)) for number in range(3)]
+        for thread in started:
+            thread.start()
+        for thread in started:
+            thread.join()
+        return [found[number] for number in range(3)]
+
+    return in_threads(client, start)
+
+
+def pool(task, client):
+    def start(one):
+        with ThreadPoolExecutor(3) as executor:
+            return list(executor.map(one, range(3)))
+
+    return in_threads(client, start)
+
+
+def threads_of_tasks(task, client):
+    def start(one):
+        async def run():
+            return await asyncio.gather(*(asyncio.to_thread(one, number) for number in range(3)))
+
+        return asyncio.run(run())
+
+    return in_threads(client, start)
+
+
+@pytest.mark.parametrize("run", [tasks, threads, pool, threads_of_tasks])
+def test_of_equal_requests_the_kth_gets_the_kth_answer(opened, run):
+    """Whatever is played on from a fork, nobody gets the answer of another one."""
+    outcomes = []
+
+    def reward(task, outcome):
+        outcomes.append(outcome)
+        return 1.0
+
+    env = opened(run, reward=reward)
+    for seed in range(8):
+        rng, played = random.Random(seed), env.fork()
+        answers = {}
+        while not played.terminations["planner_0"]:
+            text = f"{rng.randrange(1000)}"
+            answers.setdefault(played.messages("planner_0")[0]["content"], []).append(text)
+            played.expect([text, "other"])
+            branch = played.fork()
+            branch.step("other")
+            played.step(text)
+        (outcome,) = [one for one in outcomes if "other" not in str(one)]
+        outcomes.clear()
+        assert sorted(first for first, _ in outcome) == sorted(answers["go"])
+        for number, (first, second) in enumerate(outcome):
+            assert answers[follow_up(number, first)] == [second]
+
+
+def test_what_a_workflow_cancels_is_no_turn(opened):
+    """The first of three that is told yes ends the others, before anybody is asked for them."""
+
+    async def run(task, client):
+        async with client.async_openai() as chat:
+            left = {asyncio.create_task(asked(chat, f"{number}?")) for number in range(3)}
+            while left:
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                if "yes" in {task.result() for task in done}:
+                    break
+            for one in left:
+                one.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+            return await asked(chat, f"{len(left)} left", "worker")
+
+    env = opened(run, reward=lambda task, outcome: float(outcome))
+    for num_no in range(3):
+        played = env.fork()
+        for text in ["no"] * num_no + ["yes"]:
+            assert played.agent_selection == "planner_0"
+            played.step(text)
+        assert played.messages("worker_0")[0]["content"] == f"{2 - num_no} left"
+        played.step("3")
+        assert len(played.state().calls) == num_no + 2
+        assert played.rewards["worker_0"] == 3.0
+
+
+def test_clocks_and_chance_of_a_run_are_its_own(opened):
+    before = random.getstate(), np.random.get_state()[1].tolist()
+
+    def look():
+        now = datetime.datetime.now(), datetime.datetime.now(datetime.UTC), datetime.date.today()
+        read = time.time(), time.time_ns(), time.ctime(), time.strftime("%c"), time.gmtime()
+        drawn = random.random(), uuid.uuid4(), os.urandom(8), np.random.rand()
+        return f"{now} {read} {drawn}"
+
+    def run(task, client):
+        async def one(chat, number):
+            return await asked(chat, look())
+
+        first = said(
+            client.openai().chat.completions.create(
+                model="planner", messages=[{"role": "user", "content": look()}]
+            )
+        )
+        return first, asyncio.run(of_tasks(client, one))
+
+    env = opened(run, reward=lambda *_: 1.0, clock="2024-02-29T08:00:00+00:00")
+    twin, other = opened(run, seed=3), opened(run, seed=4)
+    texts = [one.messages("planner_0")[0]["content"] for one in (env, twin, other)]
+    assert "datetime.date(2024, 2, 29)" in texts[0]
+    assert texts[0][texts[0].index("(0.") :] == texts[1][texts[1].index("(0.") :]
+    assert texts[0][texts[0].index("(0.") :] != texts[2][texts[2].index("(0.") :]
+    for number in range(4):
+        env.fork().step("x")
+        env.step(f"{number}")
+    assert env.terminations["planner_0"]
+    assert datetime.datetime.now().year > 2024
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, None), (None, None), (3, "SystemExit: 3")])
+def test_a_run_that_exits_has_an_outcome_unless_it_says_that_it_has_failed(opened, ask, code, told):
+    def run(task, client):
+        ask(client)
+        raise SystemExit(code)
+
+    env = opened(run, reward=lambda task, outcome: float(outcome is None))
+    if told is None:
+        env.step("x")
+        assert env.rewards["planner_0"] == 1.0
+    else:
+        with pytest.raises(Exception, match=told):
+            env.step("x")
