@@ -40,8 +40,8 @@ class GameHooks(ABC, Generic[StateT]):
     """Arguments of the constructor that may name a data set of a hub."""
     data_checks: ClassVar[Any] = None
     """What checks such data for `pettingllms data check`: a module, say, with functions
-    `check(source, *, split, schema)` and `check_overlap(first, second, *, splits, threshold)`,
-    which return dataclasses that print as text."""
+    `check(source, *, split, schema, play, out)` and `check_overlap(first, second, *, splits,
+    threshold)`, which return dataclasses that print as text."""
 
     @abstractmethod
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> StateT:

@@ -36,6 +36,18 @@ def data_group() -> None:
 @click.option(
     "--env", "env_id", default="code_v0", show_default=True, help="Environment that checks them."
 )
+@click.option(
+    "--play/--no-play",
+    default=True,
+    show_default=True,
+    help="Play every row with its own solution; programs run in the sandbox.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the usable rows, repaired where they were, to a .jsonl file that loads as it is.",
+)
 @json_option
 def check_command(
     source: str,
@@ -45,9 +57,14 @@ def check_command(
     schema: str | None,
     threshold: float,
     env_id: str,
+    play: bool,
+    out: Path | None,
     as_json: bool,
 ) -> int:
     """Report rows, usable ones, and why others are not; and overlap with another source.
+
+    A row is usable if its layout is read, its statement needs nothing that an agent lacks, and its
+    own solution, where it has one, solves it.
 
     SOURCE is a file (.jsonl, .jsonl.gz, .json, .parquet) or the name of a hub data set.
     """
@@ -55,7 +72,7 @@ def check_command(
     checks = getattr(spec(env_id).load(), "data_checks", None)
     if checks is None:
         raise InvalidArgument("environment", env_id, "one that can check data, such as code_v0")
-    reports = {"data": checks.check(source, split=split, schema=schema)}
+    reports = {"data": checks.check(source, split=split, schema=schema, play=play, out=out)}
     if against is not None:
         reports["overlap"] = checks.check_overlap(
             source, against, splits=(split, against_split), threshold=threshold

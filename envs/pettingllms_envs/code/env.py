@@ -160,6 +160,11 @@ class CodeEnv(TextEnv[CodeState]):
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(is_alone=False)
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
 
+    @staticmethod
+    def played(problem: CodeProblem) -> tuple[CodeProblem, str]:
+        """A problem as its own solution solves it, and why that solves none of it, or ""."""
+        return default_judge().played(problem)
+
     def __init__(
         self,
         *,

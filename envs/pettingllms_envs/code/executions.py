@@ -86,15 +86,6 @@ def _behind(prelude: str, program: str) -> str:
     return "".join([*_FUTURE.findall(program), prelude, "\n", _FUTURE.sub("", program)])
 
 
-def is_positive(printed: str) -> bool:
-    """Whether a checker's last word is a number of 1 or more."""
-    words = printed.split()
-    try:
-        return bool(words) and float(words[-1]) >= 1
-    except ValueError:
-        return False
-
-
 def in_short_time(problem: CodeProblem) -> CodeProblem:
     """A problem with a time limit of at most `SHORT_LIMIT_S`."""
     return problem._replace(time_limit_s=min(problem.time_limit_s, SHORT_LIMIT_S))

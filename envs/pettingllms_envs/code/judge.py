@@ -27,11 +27,10 @@ from pettingllms_envs.code.executions import (
     checking,
     execute,
     in_short_time,
-    is_positive,
 )
 from pettingllms_envs.code.known_bad import BadProgram, find_bad_programs, thoughtless_tests
 from pettingllms_envs.datasets import CodeProblem, CodeTest
-from pettingllms_envs.datasets.loading import accepts_any_case
+from pettingllms_envs.datasets.statements import accepts_any_case
 
 T = TypeVar("T")
 
@@ -177,6 +176,31 @@ class Judge:
 
         return self._recalled(key, find)
 
+    def played(self, problem: CodeProblem) -> tuple[CodeProblem, str]:
+        """A problem as its own solution solves it, and why that solves none of it, or "".
+
+        Without a solution it stays as it is.
+
+        Raises:
+            SandboxError: The sandbox itself failed.
+        """
+        program, tests = problem.solution, (*problem.public_tests, *problem.tests)
+        if program is None or all(verdicts := self.passes(problem, program, tests)):
+            return problem, ""
+        # Lists of one are unwrapped where rows are read, and may have been meant.
+        if problem.function_name is not None:
+            wrapped = [test._replace(output=f"[{test.output}]") for test in tests]
+            if all(self.passes(problem, program, tuple(wrapped))):
+                num_public = len(problem.public_tests)
+                public, hidden = tuple(wrapped[:num_public]), tuple(wrapped[num_public:])
+                return problem._replace(public_tests=public, tests=hidden), ""
+        (run,) = self.run(problem, program, [tests[verdicts.index(False)].input])
+        if run.status in TOO_SLOW:
+            return problem, "its own solution takes longer than its time limit"
+        if not run.is_ok:
+            return problem, f"its own solution fails: {run.error or run.status}"
+        return problem, "its own solution gives other outputs than its tests want"
+
     def quick_verdicts(
         self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]
     ) -> list[bool] | None:
@@ -229,7 +253,7 @@ class Judge:
 
         def find() -> bool:
             run = self._execute(problem._replace(function_name=None), checking(problem), [stdin])[0]
-            return run.is_ok and is_positive(run.output)
+            return run.is_ok and run.output.strip() == "1"
 
         return self._recalled(key, find)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Final
 from pettingllms.arguments import check_choice, check_texts, check_whole
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import check_split, split_of
-from pettingllms_envs.datasets import CodeProblem, CodeTest
+from pettingllms_envs.datasets import CodeProblem, load_code_problems
 from pettingllms_envs.datasets.selection import check_source, code_problems, of_difficulty
 
 BUILTIN = "builtin"
@@ -24,19 +23,12 @@ DIFFICULTIES: Final = ("introductory", "easy", "medium", "hard")
 def builtin_problems() -> Mapping[str, CodeProblem]:
     """The problems written for this project, by id, in a fixed order.
 
-    They are the lines of `builtin.jsonl`: the fields of `CodeProblem` by name, tests as pairs of
-    input and output. The outputs were computed by a second program, independent of `solution`.
+    The outputs of their tests were computed by a second program, independent of `solution`.
     """
     # Read when a problem is first asked for: an import of the package costs nothing.
-    lines = resources.files("pettingllms_envs.code").joinpath("builtin.jsonl").read_text("utf-8")
-    problems: dict[str, CodeProblem] = {}
-    for row in map(json.loads, lines.splitlines()):
-        for name in ("tests", "public_tests"):
-            row[name] = tuple(CodeTest(*pair) for pair in row[name])
-        row["wrong_programs"] = tuple(row["wrong_programs"])
-        problems[row["id"]] = CodeProblem(**row)
+    path = resources.files("pettingllms_envs.code").joinpath("builtin.jsonl")
     # Shared by all environments of the process, none of which may change it.
-    return MappingProxyType(problems)
+    return MappingProxyType({p.id: p for p in load_code_problems(str(path)).problems})
 
 
 def problem_table(

@@ -1,4 +1,4 @@
-"""Asserts of function benchmarks read as data: `assert f(args) == value` becomes a test.
+"""Tests of function benchmarks read as data: `assert f(args) == value` becomes a test.
 
 The text is parsed, never run. Only literals are accepted, because the comparison happens outside
 the sandbox on plain values.
@@ -8,107 +8,204 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from pettingllms_envs.datasets.records import CodeTest
-
-CANDIDATE = "candidate"
-"""What HumanEval calls the function under test."""
 
 
 class UnreadableTest(ValueError):
     """An assert that is not a call compared with a literal value."""
 
 
-def read_asserts(asserts: Sequence[str]) -> tuple[str, tuple[CodeTest, ...]]:
-    """The function's name and the tests of a list of assert statements.
+class _Invocation(NamedTuple):
+    function: str
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+
+_Names = dict[str, Any]
+"""Name of a variable -> its value, or the call that gives it."""
+
+
+def read_tests(source: str, solution: str | None = None) -> tuple[str, tuple[CodeTest, ...]]:
+    """The name of the function that a text tests, and its tests.
+
+    Asserts may stand alone, in functions `check` and `test...`, and in methods `test...` of a
+    class of unittest; variables may hold literals and results.
+
+    Args:
+        source: The text of the tests.
+        solution: A program with the function, whose parameters say where keyword arguments belong.
 
     Raises:
-        UnreadableTest: An assert is of another form, or they call different functions.
+        UnreadableTest: A test is of another form, or several functions are tested.
     """
-    found = [_test(statement) for text in asserts for statement in _statements(text)]
-    names = {name for name, _ in found}
+    calls = [call for body in _bodies(source) for call in _compared(body)]
+    names = {call.function for call, _ in calls}
     if len(names) != 1:
-        raise UnreadableTest(f"the asserts call {len(names)} functions, not one")
-    return names.pop(), tuple(test for _, test in found)
+        raise UnreadableTest(f"the tests call {len(names)} functions, not one")
+    name = names.pop()
+    parameters = _parameters(solution, name) if any(call.keywords for call, _ in calls) else ()
+    return name, tuple(
+        CodeTest(_json(_in_order(call, parameters)), _json(wanted)) for call, wanted in calls
+    )
 
 
-def read_check(source: str) -> tuple[CodeTest, ...]:
-    """The tests in the function `check(candidate)` of a source text.
-
-    Raises:
-        UnreadableTest: There is no such function, or it holds something else than asserts on
-            literals.
-    """
-    checks = [
-        node
-        for node in _statements(source)
-        if isinstance(node, ast.FunctionDef) and node.name == "check"
-    ]
-    if not checks:
-        raise UnreadableTest("test defines no function check")
-    body = [node for node in checks[-1].body if not _says_nothing(node)]
-    found = [_test(node) for node in body]
-    if not found or any(name != CANDIDATE for name, _ in found):
-        raise UnreadableTest("check does not test its candidate")
-    return tuple(test for _, test in found)
-
-
-def _statements(text: str) -> list[ast.stmt]:
+def parsed(text: str) -> ast.Module | None:
+    """A text as Python 3, or None."""
     try:
-        return ast.parse(text.strip()).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UnreadableTest("the tests are not Python") from error
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _bodies(source: str) -> Iterator[Sequence[ast.stmt]]:
+    module = parsed(source.strip())
+    if module is None:
+        raise UnreadableTest("the tests are not Python")
+    alone: list[ast.stmt] = []
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef):
+            yield from [node.body] if _is_test(node) else []
+        elif isinstance(node, ast.ClassDef):
+            yield from [
+                part.body
+                for part in node.body
+                if isinstance(part, ast.FunctionDef) and _is_test(part)
+            ]
+        # What starts the tests from a command line is no test: `if __name__ == "__main__":`.
+        elif not isinstance(node, ast.Import | ast.ImportFrom | ast.If):
+            alone.append(node)
+    yield alone
+
+
+def _is_test(node: ast.FunctionDef) -> bool:
+    return node.name == "check" or node.name.startswith("test")
+
+
+def _compared(body: Sequence[ast.stmt]) -> Iterator[tuple[_Invocation, Any]]:
+    names: _Names = {}
+    for node in body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                names[name] = _call(value, names) or _literal(value, names)
+            case ast.Assert(test=test) if not isinstance(test, ast.Constant):
+                yield _test(test, names)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name("self"), attr=method))):
+                yield _test(_as_assert(method, node.value), names)
+            case _ if not _says_nothing(node):
+                raise UnreadableTest(f"the tests hold a {type(node).__name__}, not only asserts")
+            case _:
+                pass
 
 
 def _says_nothing(node: ast.stmt) -> bool:
     """Tell whether a statement is a bare text, `pass`, `print(...)` or an assert of a constant."""
-    if isinstance(node, ast.Assert):
-        return isinstance(node.test, ast.Constant)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         return isinstance(node.value.func, ast.Name) and node.value.func.id == "print"
-    return isinstance(node, ast.Pass) or (
+    return isinstance(node, ast.Pass | ast.Assert) or (
         isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     )
 
 
-def _test(node: ast.stmt) -> tuple[str, CodeTest]:
-    if not isinstance(node, ast.Assert):
-        raise UnreadableTest(f"the tests hold a {type(node).__name__}, not only asserts")
-    call, wanted = _call_and_value(node.test)
-    if not isinstance(call, ast.Call) or call.keywords or not isinstance(call.func, ast.Name):
-        raise UnreadableTest("an assert is not a plain function call compared with a value")
-    arguments = [_literal(argument) for argument in call.args]
-    return call.func.id, CodeTest(_json(arguments), _json(wanted))
+def _as_assert(method: str, call: ast.expr) -> ast.expr:
+    """What a method of unittest asserts of its arguments, as an expression."""
+    arguments = call.args if isinstance(call, ast.Call) else []
+    match method.removeprefix("assert"), arguments:
+        case "Equal" | "ListEqual" | "DictEqual" | "TupleEqual", [left, right, *_]:
+            return ast.Compare(left, [ast.Eq()], [right])
+        case "IsNone", [value, *_]:
+            return ast.Compare(value, [ast.Is()], [ast.Constant(None)])
+        case "AlmostEqual", [left, right, *_]:
+            return ast.Call(ast.Attribute(left, "isclose"), [left, right], [])
+        case "True", [value, *_]:
+            return value
+        case "False", [value, *_]:
+            return ast.UnaryOp(ast.Not(), value)
+        case _:
+            raise UnreadableTest(f"the tests use {method}")
 
 
-def _call_and_value(test: ast.expr) -> tuple[ast.expr, Any]:
+def _test(test: ast.expr, names: _Names) -> tuple[_Invocation, Any]:
+    tested, wanted = test, True
     match test:
         case ast.Compare(left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp() as gap])):
             if isinstance(gap.op, ast.Sub) and isinstance(test.ops[0], ast.Lt | ast.LtE):
-                return gap.left, _decimal(gap.right)
-        case ast.Compare(left=call, ops=[ast.Eq() | ast.Is()], comparators=[value]):
-            return call, _literal(value)
-        case ast.UnaryOp(op=ast.Not(), operand=call):
-            return call, False
-        case ast.Call():
-            return test, True
+                tested, wanted = gap.left, _decimal(gap.right, names)
+        case ast.Call(func=ast.Attribute(attr="isclose"), args=[left, right, *_]):
+            tested, wanted = left, _decimal(right, names)
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.Is()], comparators=[right]):
+            # Either side may be the call.
+            call, value = (left, right) if _call(left, names) else (right, left)
+            tested, wanted = call, _expected(value, names)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            tested, wanted = operand, False
         case _:
             pass
-    raise UnreadableTest("an assert is not a function call compared with a value")
+    found = _call(tested, names)
+    if found is None:
+        raise UnreadableTest("an assert is not a function call compared with a value")
+    return found, wanted
 
 
-def _literal(node: ast.expr) -> Any:
+def _expected(value: ast.expr, names: _Names) -> Any:
+    match value:
+        case ast.Call(func=ast.Attribute(attr="approx") | ast.Name(id="approx"), args=[inner, *_]):
+            return _decimal(inner, names)
+        case _:
+            return _literal(value, names)
+
+
+def _call(node: ast.expr, names: _Names) -> _Invocation | None:
+    """The call that an expression is, or a variable stands for; None if it is none."""
+    match node:
+        case ast.Name(id=name):
+            found = names.get(name)
+            return found if isinstance(found, _Invocation) else None
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            pass
+        case ast.Call(
+            func=ast.Attribute(value=ast.Call(func=ast.Name(id="Solution"), args=[]), attr=name),
+            args=args,
+            keywords=keywords,
+        ):
+            pass
+        case _:
+            return None
+    given = {str(keyword.arg): _literal(keyword.value, names) for keyword in keywords}
+    return _Invocation(name, tuple(_literal(argument, names) for argument in args), given)
+
+
+def _parameters(solution: str | None, name: str) -> Sequence[str]:
+    module = parsed(solution or "")
+    for node in ast.walk(module) if module else ():
+        # HumanEval and its kin call the function `candidate`: the solution has it as the first.
+        if isinstance(node, ast.FunctionDef) and name in (node.name, "candidate"):
+            return [part.arg for part in node.args.args if part.arg != "self"]
+    return ()
+
+
+def _in_order(call: _Invocation, parameters: Sequence[str]) -> list[Any]:
+    rest = parameters[len(call.arguments) :][: len(call.keywords)]
+    if set(rest) != set(call.keywords):
+        raise UnreadableTest("a test names arguments that the solution does not say the order of")
+    return [*call.arguments, *(call.keywords[name] for name in rest)]
+
+
+def _literal(node: ast.expr, names: _Names) -> Any:
+    found = names.get(node.id) if isinstance(node, ast.Name) else None
+    if found is not None and not isinstance(found, _Invocation):
+        return found
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, MemoryError, RecursionError) as error:
         raise UnreadableTest("an assert uses something else than literal values") from error
 
 
-def _decimal(node: ast.expr) -> Any:
+def _decimal(node: ast.expr, names: _Names) -> Any:
     """A literal; an integer as a decimal, because the assert allows for an error."""
-    value = _literal(node)
+    value = _literal(node, names)
     try:
         return float(value) if isinstance(value, int) else value
     except OverflowError as error:

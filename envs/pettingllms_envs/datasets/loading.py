@@ -6,15 +6,14 @@ row by row; nothing is executed, and no remote code is ever trusted.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import importlib
 import json
 import re
-import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -31,8 +30,6 @@ from pettingllms_envs.datasets.rows import (
     find_schema,
 )
 
-SEVERAL_ANSWERS = "several outputs are right by its statement, and there is no checker"
-
 ProblemT = TypeVar("ProblemT", CodeProblem, MathProblem)
 
 
@@ -43,11 +40,13 @@ class Loaded(Generic[ProblemT]):
     Attributes:
         schema: Name of the schema of its rows.
         problems: The usable problems, in order.
-        skipped: Reason -> row numbers (from 0) that were skipped for it.
+        rows: Their row numbers, from 0.
+        skipped: Reason -> row numbers that were skipped for it.
     """
 
     schema: str
     problems: tuple[ProblemT, ...]
+    rows: tuple[int, ...]
     skipped: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
 
     @property
@@ -61,8 +60,8 @@ def load_code_problems(
 ) -> Loaded[CodeProblem]:
     """Load programming problems.
 
-    Problems whose statement accepts any of several outputs are skipped, because their tests hold
-    only one of them (see `accepts_several`); `skipped` has their rows under `SEVERAL_ANSWERS`.
+    Problems that nobody can solve are skipped; `skipped` has their rows and the reasons, of which
+    `REASONS` of `statements` has those that the words of a problem give.
 
     Args:
         source: A file or hub data set; see `read_rows`.
@@ -95,7 +94,7 @@ def load(
     if schema is not None:
         find_schema(schema)
     rows = list(read_rows(source, split))
-    chosen = _recognised(source, rows) if schema is None else find_schema(schema)
+    chosen = _recognised(source, rows, kind) if schema is None else find_schema(schema)
     if kind is not None and chosen.kind != kind:
         allowed = ", ".join(s.name for s in SCHEMAS.values() if s.kind == kind)
         raise InvalidArgument("schema", chosen.name, f"a schema of {kind} problems: {allowed}")
@@ -107,11 +106,14 @@ def load(
     return loaded
 
 
-def _recognised(source: str | Path, rows: Iterable[Row | RowError]) -> Schema:
+def _recognised(source: str | Path, rows: Sequence[Row | RowError], kind: str | None) -> Schema:
     first = next((row for row in rows if not isinstance(row, RowError)), None)
     if first is None:
-        raise InvalidArgument("source", str(source), "a source with at least one readable row")
-    found = detect_schema(first)
+        hint = f"Its first row is {rows[0]}." if rows else "It has no rows."
+        raise InvalidArgument(
+            "source", str(source), "a source with at least one readable row", hint
+        )
+    found = detect_schema(first, kind)
     if found is None:
         raise InvalidArgument(
             "schema",
@@ -124,7 +126,7 @@ def _recognised(source: str | Path, rows: Iterable[Row | RowError]) -> Schema:
 
 
 def _converted(rows: Iterable[Row | RowError], schema: Schema) -> Loaded[CodeProblem]:
-    problems: list[CodeProblem] = []
+    problems: dict[int, CodeProblem] = {}
     skipped: dict[str, list[int]] = {}
     seen: set[str] = set()
     for number, row in enumerate(rows):
@@ -135,18 +137,13 @@ def _converted(rows: Iterable[Row | RowError], schema: Schema) -> Loaded[CodePro
             # Ids decide the split: a second one could be in training and test at once.
             if problem.id in seen:
                 raise RowError("the id of an earlier row")
-            if (
-                isinstance(problem, CodeProblem)
-                and not problem.checker
-                and accepts_several(problem.statement)
-            ):
-                raise RowError(SEVERAL_ANSWERS)
         except RowError as error:
             skipped.setdefault(str(error), []).append(number)
             continue
         seen.add(problem.id)
-        problems.append(cast("CodeProblem", problem))
-    return Loaded(schema.name, tuple(problems), {why: tuple(n) for why, n in skipped.items()})
+        problems[number] = cast("CodeProblem", problem)
+    reasons = {why: tuple(numbers) for why, numbers in skipped.items()}
+    return Loaded(schema.name, tuple(problems.values()), tuple(problems), reasons)
 
 
 def _why_empty(loaded: Loaded[CodeProblem]) -> str:
@@ -227,21 +224,52 @@ def _values_of_file(path: Path) -> Iterator[object]:
             for batch in file.iter_batches(batch_size=256):
                 yield from batch.to_pylist()
     elif path.name.endswith(".json"):
-        try:
-            values = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise InvalidArgument("source", str(path), f"a JSON file ({error})") from error
-        if not isinstance(values, list):
-            raise InvalidArgument("source", str(path), "a JSON file that holds a list of objects")
-        yield from cast("list[object]", values)
+        yield from _array_of(path)
     else:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
-            yield from (_value_of_line(line) for line in file if line.strip())
+            yield from _values_of_lines(path, (line for line in file if line.strip()))
+
+
+def _array_of(path: Path) -> list[object]:
+    try:
+        values = json.loads(_plain(path, path.read_bytes()).decode())
+    except UnicodeDecodeError as error:
+        hint = "It may be Latin-1; write it as UTF-8."
+        raise InvalidArgument("source", str(path), "a file of UTF-8 text", hint) from error
+    except (ValueError, RecursionError) as error:
+        hint = "With an object a line it is JSON Lines: name it .jsonl."
+        raise InvalidArgument("source", str(path), f"a JSON file ({error})", hint) from error
+    if not isinstance(values, list):
+        raise InvalidArgument("source", str(path), "a JSON file that holds a list of objects")
+    return cast("list[object]", values)
+
+
+def _values_of_lines(path: Path, lines: Iterator[bytes]) -> Iterator[object]:
+    if first := _plain(path, next(lines, b"")):
+        value = _value_of_line(first)
+        inner = cast("list[object]", value) if isinstance(value, list) else []
+        # An array may be one line, or begin with one that is not JSON yet.
+        is_open = first.lstrip().startswith(b"[") and isinstance(value, RowError)
+        if is_open or any(isinstance(one, dict) for one in inner):
+            hint = "It holds one JSON array; name it .json."
+            raise InvalidArgument("source", str(path), "a file with a JSON object a line", hint)
+        yield value
+    yield from map(_value_of_line, lines)
+
+
+def _plain(path: Path, data: bytes) -> bytes:
+    """The start of a file without its mark; refused if it is in a wide encoding."""
+    if b"\0" in data[:4]:
+        hint = "It is UTF-16 or UTF-32; write it as UTF-8."
+        raise InvalidArgument("source", str(path), "a file of UTF-8 text", hint)
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def _value_of_line(line: bytes) -> object:
     try:
-        return json.loads(line)
+        return json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        return RowError(f"not UTF-8, but perhaps Latin-1 (byte {line[error.start]:#04x})")
     except (ValueError, RecursionError) as error:
         return RowError(f"not JSON ({error})")
 
@@ -257,44 +285,3 @@ def _library(module: str, purpose: str, package: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingDependency(purpose, package, "data") from error
-
-
-# A statement that says that several outputs are right needs a checker of its own: the golden tests
-# of public data sets hold one output per input even so, and right programs fail them. The search
-# is by the usual sentences of contests, one sentence at a time, so that its work is linear.
-_STATEMENTS: Mapping[str, Any] = tomllib.loads(
-    resources.files("pettingllms_envs.datasets").joinpath("statements.toml").read_text("utf-8")
-)
-
-
-def _patterns(kind: str) -> tuple[re.Pattern[str], ...]:
-    words = [(f"<{name}>", pattern) for name, pattern in _STATEMENTS["words"].items()]
-    patterns: list[str] = _STATEMENTS["patterns"][kind]
-    for name, word in reversed(words):  # a word may be made of those before it
-        patterns = [pattern.replace(name, word) for pattern in patterns]
-    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
-
-
-_SEVERAL, _ANY_CASE = _patterns("several"), _patterns("any_case")
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n\s*\n")
-_MAX_SENTENCE_CHARS = 400
-
-
-def accepts_several(statement: str) -> bool:
-    """Whether a statement says that any of several outputs will do.
-
-    Found by a text search, which can be wrong either way.
-    """
-    flat = " ".join(statement.replace("\n\n", ". ").split())
-    return any(
-        pattern.search(sentence[:_MAX_SENTENCE_CHARS])
-        for sentence in _SENTENCE.split(flat)
-        for pattern in _SEVERAL
-    )
-
-
-@lru_cache(maxsize=1024)
-def accepts_any_case(statement: str) -> bool:
-    """Whether a statement says that letters of the output may be large or small."""
-    flat = " ".join(statement.split())
-    return any(pattern.search(flat) for pattern in _ANY_CASE)

@@ -40,8 +40,9 @@ class CodeProblem(NamedTuple):
     difficulty: str = ""
     """The source's own word for it."""
     checker: str = ""
-    """A Python program that judges outputs, where several are right. Its arguments name files with
-    the input, the expected output and the output; it prints 1 (or more) if that one is right."""
+    """A Python program that judges outputs, where several are right: open-r1/codeforces has some,
+    and runs them as `checker.py input.txt correct_output.txt solution_output.txt`. One that ends
+    well and prints 1, and nothing else, has found the output right."""
 
 
 class MathProblem(NamedTuple):

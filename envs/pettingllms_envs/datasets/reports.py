@@ -8,12 +8,16 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pettingllms.arguments import check_number, check_texts, check_whole
+from pettingllms.evaluation.rows import write_rows
+from pettingllms.registry import spec
 from pettingllms_envs.datasets.loading import load
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
 from pettingllms_envs.datasets.rows import SCHEMAS
+
+Problem = CodeProblem | MathProblem
 
 MAX_SHOWN = 20
 """Maximum number of entries of one kind that a report prints; the rest is counted."""
@@ -30,6 +34,7 @@ class DataReport:
         num_rows: Rows of the source.
         num_usable: Rows that became problems.
         skipped: Reason -> numbers of the rows (from 0) skipped for it.
+        repaired: Numbers of the rows whose tests were read otherwise after their solution failed.
         facts: Further counts by name, such as problems with a solution.
     """
 
@@ -39,6 +44,7 @@ class DataReport:
     num_rows: int
     num_usable: int
     skipped: Mapping[str, tuple[int, ...]]
+    repaired: tuple[int, ...]
     facts: Mapping[str, int]
 
     def __str__(self) -> str:
@@ -49,9 +55,14 @@ class DataReport:
             f"{self.num_rows - self.num_usable} skipped",
         ]
         lines += [f"  {count} {name}" for name, count in self.facts.items()]
-        for reason, rows in sorted(self.skipped.items(), key=lambda entry: -len(entry[1])):
+        found = sorted(self.skipped.items(), key=lambda entry: -len(entry[1]))
+        noted = [(f"skipped {len(rows)}: {reason}", rows) for reason, rows in found]
+        if self.repaired:
+            how = "return values are lists of one, as the solution returns them"
+            noted.append((f"repaired {len(self.repaired)}: {how}", self.repaired))
+        for note, rows in noted:
             shown = ", ".join(map(str, rows[:MAX_SHOWN])) + (", ..." if rows[MAX_SHOWN:] else "")
-            lines.append(f"  skipped {len(rows)}: {reason} (rows {shown})")
+            lines.append(f"  {note} (rows {shown})")
         return "\n".join(lines)
 
 
@@ -84,21 +95,50 @@ class OverlapReport:
         return "\n".join(lines)
 
 
-def check(source: str | Path, *, split: str | None = None, schema: str | None = None) -> DataReport:
+def check(
+    source: str | Path,
+    *,
+    split: str | None = None,
+    schema: str | None = None,
+    play: bool = False,
+    out: Path | None = None,
+) -> DataReport:
     """What a source holds: rows, usable problems, and the reason of every skipped row.
 
-    Arguments and errors are those of `load_code_problems`.
+    Args:
+        source: As in `load_code_problems`; errors are the same.
+        split: Split of a hub data set.
+        schema: Layout of the rows; None: recognised.
+        play: Play every problem with its own solution. One that this does not solve is skipped, or
+            repaired where another reading of its tests fits the solution.
+        out: Where the usable problems are written, as repaired: a `.jsonl` that loads as it is.
     """
     loaded = load(source, split=split, schema=schema)
     kind = SCHEMAS[loaded.schema].kind
+    skipped = {why: [*rows] for why, rows in loaded.skipped.items()}
+    problems: list[Problem] = []
+    repaired: list[int] = []
+    # The games that judge are above this package: they are found by their names.
+    player: Any = spec(f"{kind}_v0").load() if play else None
+    for row, problem in zip(loaded.rows, loaded.problems, strict=True):
+        usable, reason = player.played(problem) if play else (problem, "")
+        if reason:
+            skipped.setdefault(reason, []).append(row)
+            continue
+        problems.append(usable)
+        if usable != problem:
+            repaired.append(row)
+    if out is not None:
+        write_rows((problem._asdict() for problem in problems), out)
     return DataReport(
         source=str(source),
         schema=loaded.schema,
         kind=kind,
         num_rows=loaded.num_rows,
-        num_usable=len(loaded.problems),
-        skipped=loaded.skipped,
-        facts=_facts(loaded.problems),
+        num_usable=len(problems),
+        skipped={why: tuple(rows) for why, rows in skipped.items()},
+        repaired=tuple(repaired),
+        facts=_facts(problems, is_played=play),
     )
 
 
@@ -137,12 +177,17 @@ def _text(problem: CodeProblem | MathProblem) -> str:
     return problem.statement if isinstance(problem, CodeProblem) else problem.question
 
 
-def _facts(problems: tuple[CodeProblem, ...] | tuple[MathProblem, ...]) -> dict[str, int]:
+def _facts(problems: Sequence[Problem], *, is_played: bool) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for problem in problems:
+        if is_played:
+            # Of mathematics the end of a solution can be compared where a box marks it.
+            is_marked = isinstance(problem, CodeProblem) or "\\boxed" in (problem.solution or "")
+            counts["played with their own solution"] += bool(problem.solution) and is_marked
         if isinstance(problem, CodeProblem):
             counts["with a solution"] += problem.solution is not None
             counts["with known-bad programs"] += bool(problem.wrong_programs)
+            counts["with a checker"] += bool(problem.checker)
             counts["that ask for a function"] += problem.function_name is not None
             counts["golden tests"] += len(problem.tests)
         else:

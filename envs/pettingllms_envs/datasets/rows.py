@@ -1,23 +1,27 @@
 """Rows of public data sets, turned into problems by their schema; whatever is wrong has a reason.
 
-`schemas.toml` says which field of a schema means what. What takes more than a field, such as tests
-that are packed or a solution that ends with its answer, has a function here.
+`schemas.toml` says which field of a schema means what; the few layouts that take more have a
+function here.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import string
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Literal, cast
 
 from pettingllms.arguments import check_choice
-from pettingllms.parsing import boxed_answer
-from pettingllms_envs.datasets.asserts import UnreadableTest, read_asserts, read_check
+from pettingllms.parsing import boxed_answer, read_program
+from pettingllms_envs.datasets.asserts import UnreadableTest, parsed, read_tests
 from pettingllms_envs.datasets.records import CodeProblem, CodeTest, MathProblem
+from pettingllms_envs.datasets.statements import needed_columns, objection
 from pettingllms_envs.datasets.str_pickle import text_from_packed_pickle
 
 PYTHON_3 = 3
@@ -28,6 +32,8 @@ MAX_TIME_LIMIT_S = 20.0
 Row = Mapping[str, Any]
 _GSM8K_ANSWER = re.compile(r"####\s*(.+?)\s*$")
 _GSM8K_CALCULATION = re.compile(r"<<.*?>>")
+_KINDS = {"stdin": False, "stdin_stdout": False, "functional": True, "function_call": True}
+"""What data sets call the kind of a test -> whether it calls a function."""
 
 
 class RowError(ValueError):
@@ -36,21 +42,33 @@ class RowError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """One published layout of rows; see `schemas.toml` for what is read from which field.
+    """One published layout of rows; `schemas.toml` says what its other attributes mean.
 
     Attributes:
         name: What the argument `schema` calls it.
         kind: Whether its rows are programming or mathematical problems.
         fields: Fields that every row has; the set that names the schema.
+        where: Field -> values of the rows that are meant; rows of other values are refused.
     """
 
     name: str
     kind: Literal["code", "math"]
     fields: frozenset[str]
     id: tuple[str, ...]
+    where: Row = field(default_factory=dict[str, Any])
+    reads: tuple[str, ...] = ()
     strings: Mapping[str, str] = field(default_factory=dict[str, str])
     optional: Mapping[str, str] = field(default_factory=dict[str, str])
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    parts: Mapping[str, str] = field(default_factory=dict[str, str])
+    asserts: Mapping[str, str] = field(default_factory=dict[str, str])
+    tests: tuple[str, ...] = ()
+    public: str | None = None
+    function: str | None = None
+    program: str | None = None
+    wrong: str | None = None
+    time_limit: str | None = None
+    chat: str | None = None
     answer: str | None = None
     solution: str | None = None
     read: str | None = None
@@ -59,31 +77,97 @@ class Schema:
         """A row as a problem; `number` is its id where it has none.
 
         Raises:
-            RowError: The row cannot be used.
+            RowError: The row cannot be used, or nobody could solve it.
         """
-        found: dict[str, Any] = {"id": _label(row, *self.id) or str(number)}
-        found |= {name: text_field(row, column) for name, column in self.strings.items()}
+        self._check(row)
+        found: dict[str, Any] = {"id": _label(row, *self.id) or str(number), **self._texts(row)}
+        if self.answer:
+            # A number or a string: AIME has integers, Polaris strings.
+            found["answer"] = _answer(_value(row, self.answer), self.answer)
+        if self.solution:
+            found["solution"] = _solution(_value(row, self.solution))
+        if self.tests:
+            found |= self._tests(row)
+        if self.asserts:
+            found |= _asserts(row, self.asserts)
+        if self.read:
+            found |= _READERS[self.read](row)
+        if self.kind == "math":
+            problem = MathProblem(**found)
+            reason = objection(problem.question, "math")
+        else:
+            problem = _unambiguous(CodeProblem(**found))
+            # Of several right outputs the tests hold one, unless a checker knows them all.
+            reason = objection(problem.statement, "judged" if problem.checker else "code")
+        if reason:
+            raise RowError(reason)
+        return problem
+
+    def _check(self, row: Row) -> None:
+        for column, values in self.where.items():
+            if row.get(column) not in (None, *values):
+                raise RowError(f"{column} is {row[column]!r}, not {' or '.join(values)}")
+        if needed := needed_columns(row, {*self.reads, *self.fields}):
+            raise RowError(needed)
+
+    def _texts(self, row: Row) -> dict[str, Any]:
+        found: dict[str, Any] = {n: text_field(row, column) for n, column in self.strings.items()}
         for name, column in self.optional.items():
             if text := optional_text(row, column):
                 found[name] = text
-        found |= {name: _label(row, column) for name, column in self.labels.items()}
-        if self.answer:
-            # A number or a string: AIME has integers, Polaris strings.
-            found["answer"] = _answer(row.get(self.answer), self.answer)
-        if self.solution:
-            found["solution"] = _solution(row.get(self.solution))
-        if self.read:
-            try:
-                found |= _READERS[self.read](row)
-            except UnreadableTest as error:
-                raise RowError(str(error)) from error
-        return CodeProblem(**found) if self.kind == "code" else MathProblem(**found)
+        if self.chat:
+            found["question"], _ = _chat(row, self.chat)
+        return found | {name: _label(row, column) for name, column in self.labels.items()}
+
+    def _tests(self, row: Row) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        name = _value(row, self.function) if self.function else None
+        name = name if isinstance(name, str) and name else None
+        hidden, called = read_examples(row, self.tests, name)
+        if self.public:
+            public, shown = read_examples(row, (self.public,), name)
+            if public and called != shown:
+                raise RowError("public and private tests are not of one kind")
+            # An example as a hidden test would pay a program that prints what it was shown.
+            inputs = {test.input for test in public}
+            hidden = tuple(test for test in hidden if test.input not in inputs)
+            found["public_tests"] = public
+        if not hidden:
+            raise RowError(f"no hidden tests in {' and '.join(self.tests)}")
+        found |= {"tests": hidden, "function_name": called}
+        if self.parts:
+            found["statement"] = _statement(row, self.parts, found.get("public_tests", ()))
+        if self.program:
+            found["solution"] = _program(programs_in(_value(row, self.program), self.program))
+        if self.wrong:
+            found["wrong_programs"] = tuple(programs_in(_value(row, self.wrong), self.wrong))
+        if self.time_limit and (seconds := _seconds(_value(row, self.time_limit))):
+            # Limits were set for C++; the publishers of such data double them for Python.
+            found["time_limit_s"] = min(MAX_TIME_LIMIT_S, max(1.0, 2 * seconds))
+        return found
 
 
-def detect_schema(fields: Iterable[str]) -> Schema | None:
-    """The first schema all of whose fields are there, or None."""
-    present = set(fields)
-    return next((schema for schema in SCHEMAS.values() if schema.fields <= present), None)
+def _unambiguous(problem: CodeProblem) -> CodeProblem:
+    """A problem without repeated tests; refused if two of them want other outputs of one input."""
+    outputs: dict[str, list[str]] = {}
+    for test in (*problem.public_tests, *problem.tests):
+        tokens = test.output.split()
+        if outputs.setdefault(test.input, tokens) != tokens and not problem.checker:
+            raise RowError("the tests want two different outputs of one input")
+    return problem._replace(tests=tuple(dict.fromkeys(problem.tests)))
+
+
+def detect_schema(row: Row, kind: str | None = None) -> Schema | None:
+    """The first schema of a kind, or any, all of whose fields a row has, or None.
+
+    Where several have the same fields, values of the row decide.
+    """
+    fit = [s for s in SCHEMAS.values() if s.fields <= row.keys() and kind in (None, s.kind)]
+    # Without one of the asked kind, the error says which other kind was found.
+    fit = fit or [s for s in SCHEMAS.values() if s.fields <= row.keys()]
+    alike = [schema for schema in fit if schema.fields == fit[0].fields]
+    meant = (s for s in alike if all(row.get(c) in (None, *v) for c, v in s.where.items()))
+    return next(meant, fit[0] if fit else None)
 
 
 def find_schema(name: str) -> Schema:
@@ -100,9 +184,21 @@ def _refuse(value: object, name: str, wanted: str) -> RowError:
     return RowError(f"{name} is {'missing' if value is None else f'not {wanted}'}")
 
 
+def _value(row: Row, column: str) -> Any:
+    """What a column holds: the first that is there of `a|b`; of `a.b` the part `b` of `a`."""
+    for path in column.split("|"):
+        value: Any = row
+        for name in path.split("."):
+            value = _data(value, path) if value != "" else None
+            value = cast("Row", value).get(name) if isinstance(value, Mapping) else None
+        if value is not None and value != "":
+            return value
+    return row.get(column)
+
+
 def text_field(row: Row, name: str) -> str:
     """A string that is not blank; `RowError` if the field is missing or holds something else."""
-    value = row.get(name)
+    value = _value(row, name)
     if not isinstance(value, str):
         raise _refuse(value, name, "a string")
     if not value.strip():
@@ -112,15 +208,12 @@ def text_field(row: Row, name: str) -> str:
 
 def optional_text(row: Row, name: str) -> str | None:
     """A string, or None where the field is missing or empty; else `RowError`."""
-    return None if row.get(name) in (None, "") else text_field(row, name)
+    return None if _value(row, name) in (None, "") else text_field(row, name)
 
 
 def list_field(row: Row, name: str) -> list[Any]:
-    """A list (a tuple or array counts); `RowError` if the field is missing or something else."""
-    value = row.get(name)
-    if hasattr(value, "tolist"):
-        # Parquet gives arrays where JSON has lists.
-        value = cast("Any", value).tolist()
+    """A list (a tuple counts); `RowError` if the field is missing or something else."""
+    value = _value(row, name)
     if not isinstance(value, list | tuple):
         raise _refuse(value, name, "a list")
     return list(cast("list[Any]", value))
@@ -134,26 +227,22 @@ def texts_field(row: Row, name: str) -> list[str]:
     return values
 
 
-def mapping_field(row: Row, name: str) -> Row:
-    """Names with values; `RowError` if the field is missing or something else."""
-    value = row.get(name)
-    if not isinstance(value, Mapping):
-        raise _refuse(value, name, "an object")
-    return cast("Row", value)
-
-
-def json_value(text: str, name: str) -> Any:
-    """The value of a JSON text; `RowError` if it is not JSON, with what the reason calls it."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RowError(f"{name} is not JSON") from error
+def _data(value: Any, name: str) -> Any:
+    """A value, or what a text says it is: JSON, or literals of Python, as some publish."""
+    if not isinstance(value, str):
+        return value
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(value)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue
+    raise RowError(f"{name} is not JSON")
 
 
 def _label(row: Row, *names: str) -> str:
-    """The first of the named fields that is a string or whole number and not blank, or ""."""
-    values = (row.get(name) for name in names)
-    return next((str(v) for v in values if isinstance(v, str | int) and str(v).strip()), "")
+    """The first of the named fields that is a string or number and not blank, or ""."""
+    values = (_value(row, name) for name in names)
+    return next((str(v) for v in values if isinstance(v, str | int | float) and str(v).strip()), "")
 
 
 def _solution(value: Any) -> str | None:
@@ -188,10 +277,22 @@ def _question_answer(row: Row) -> dict[str, Any]:
     return {"answer": final.group(1).replace(",", ""), "solution": solution}
 
 
+def _multiple_choice(row: Row) -> dict[str, Any]:
+    """MMLU: an answer is the number of a choice, from 0, or its letter."""
+    choices, answer = list_field(row, "choices"), row.get("answer")
+    letters = string.ascii_uppercase[: len(choices)]
+    if isinstance(answer, int) and 0 <= answer < len(letters):
+        answer = letters[answer]
+    if answer not in tuple(letters):
+        raise RowError("answer is neither the number nor the letter of a choice")
+    lines = [
+        f"{letter}. {_answer(c, 'choices')}" for letter, c in zip(letters, choices, strict=True)
+    ]
+    return {"question": "\n".join([text_field(row, "question"), *lines]), "answer": answer}
+
+
 def _olympiadbench(row: Row) -> dict[str, Any]:
-    """Rows that need a picture, proofs, and errors that are not numbers are refused."""
-    if any(row.get(f"image_{i}") is not None for i in range(1, 10)):
-        raise RowError("the question needs a picture")
+    """Proofs, and errors that are not numbers, are refused."""
     answers = list_field(row, "final_answer")
     if not answers:
         raise RowError("no final_answer (a proof)")
@@ -209,17 +310,29 @@ def _olympiadbench(row: Row) -> dict[str, Any]:
     }
 
 
-def _dapo(row: Row) -> dict[str, Any]:
-    # The last message is the question; those before it say how to answer.
-    messages = list_field(row, "prompt")
-    if not messages or not isinstance(messages[-1], dict):
-        raise RowError("prompt holds no message")
-    truth = mapping_field(row, "reward_model").get("ground_truth")
-    extra = row.get("extra_info")
-    number = _label(cast("Row", extra), "index") if isinstance(extra, dict) else ""
-    found = {"question": text_field(messages[-1], "content")}
-    found["answer"] = _answer(truth, "ground_truth")
-    return found | ({"id": number} if number else {})
+def _chat(row: Row, column: str) -> tuple[str, str]:
+    """The question of a chat, and its last answer, or "" where it ends with the question."""
+    if isinstance(_value(row, column), str):
+        return text_field(row, column), ""
+    messages = [cast("Row", m) for m in list_field(row, column) if isinstance(m, dict)]
+    said = [(m.get("role"), text_field(m, "content")) for m in messages]
+    # Messages of the system say how to answer. Of several turns no single one is the question.
+    asked = [text for role, text in said if role == "user"]
+    if len(asked) != 1:
+        raise RowError(f"{column} holds {len(asked)} messages of a user, not one")
+    return asked[0], said[-1][1] if said[-1][0] == "assistant" else ""
+
+
+def _conversation(row: Row) -> dict[str, Any]:
+    """TRL's layouts: `messages`, or `prompt` with `completion` or a column for the reward."""
+    question, said = _chat(row, "messages|prompt")
+    columns = "answer|ground_truth|solution|completion"
+    value = _value(row, columns) or said
+    if isinstance(value, list) and value and isinstance(value[-1], dict):
+        value = cast("Row", value[-1]).get("content")
+    text = _answer(value or None, columns)
+    answer = boxed_answer(text) or _question_answer({"answer": text})["answer"]
+    return {"question": question, "answer": answer, "solution": None if answer == text else text}
 
 
 def _competition_math(row: Row) -> dict[str, Any]:
@@ -232,184 +345,191 @@ def _competition_math(row: Row) -> dict[str, Any]:
     return {"answer": _answer(answer, "answer")}
 
 
-def _dumps(value: Any) -> str:
+def read_examples(
+    row: Row, columns: Sequence[str], function: str | None
+) -> tuple[tuple[CodeTest, ...], str | None]:
+    """The tests of all columns that are there, and the function to call, or None for programs.
+
+    Read are an object of `inputs`, `outputs` and `fn_name`, as APPS has, and a list of objects with
+    `input`, `output` and a type each, as LiveCodeBench has; either may be written as JSON.
+
+    Raises:
+        RowError: The tests are damaged, or not of one kind.
+    """
+    entries: list[Row] = []
+    for column in columns:
+        value = _value(row, column)
+        value = _unpacked(value, column) if value != "" else None
+        if isinstance(value, Mapping):
+            function = optional_text(cast("Row", value), "fn_name") or function
+            value = _paired(cast("Row", value), column)
+        if not isinstance(value, list | None):
+            raise RowError(f"{column} is neither a list nor an object")
+        entries += cast("list[Row]", value or [])
+    name = " and ".join(columns)
+    if not all(isinstance(entry, Mapping) for entry in entries):
+        raise RowError(f"{name} holds something else than objects")
+    if not entries:
+        return (), None
+    named = (_value(entry, "fn_name|metadata.func_name") for entry in entries)
+    function = next((one for one in named if isinstance(one, str)), function)
+    kinds = {_is_call(entry, function, name) for entry in entries}
+    # A problem is run in one way; rows that mix both are damaged.
+    if len(kinds) != 1:
+        raise RowError(f"{name} mixes tests of programs and of functions")
+    if kinds == {False}:
+        return tuple(map(_stdin_test, entries)), None
+    if function is None:
+        raise RowError(f"{name} tests a function without its name")
+    return _call_tests(entries), function
+
+
+def _unpacked(value: Any, name: str) -> Any:
+    # Early releases of LiveCodeBench are plain JSON, later ones packed.
+    if not isinstance(value, str) or value.lstrip()[:1] in ("[", "{"):
+        return _data(value, name)
     try:
-        return json.dumps(value)
+        return _data(text_from_packed_pickle(value), name)
+    except ValueError as error:
+        raise RowError(f"{name} cannot be decoded: {error}") from error
+
+
+def _paired(tests: Row, name: str) -> list[Row]:
+    inputs, outputs = (list_field(tests, f"{side}s|{side}") for side in ("input", "output"))
+    if len(inputs) != len(outputs):
+        raise RowError(f"{name} has {len(inputs)} inputs but {len(outputs)} outputs")
+    return [{"input": i, "output": o} for i, o in zip(inputs, outputs, strict=True)]
+
+
+def _is_call(entry: Row, function: str | None, name: str) -> bool:
+    kind = _value(entry, "testtype|type")
+    if kind is not None and kind not in [*_KINDS]:
+        raise RowError(f"{name} has tests of the type {kind!r}, not one of {', '.join(_KINDS)}")
+    return function is not None if kind is None else _KINDS[kind]
+
+
+def _stdin_test(entry: Row) -> CodeTest:
+    sides = (entry.get("input"), entry.get("output"))
+    lines = ["\n".join(map(str, v)) if isinstance(v, list) else v for v in sides]
+    texts = [line for line in lines if isinstance(line, str)]
+    if len(texts) < 2:
+        raise RowError("a test of a program is neither a string nor a list of lines")
+    return CodeTest(*texts)
+
+
+def _call_tests(entries: Sequence[Row]) -> tuple[CodeTest, ...]:
+    """Tests of a function: texts with an argument a line, or lists of arguments."""
+    found: list[tuple[Any, Any]] = []
+    for given, wanted in ((entry.get("input"), entry.get("output")) for entry in entries):
+        if isinstance(given, str) and isinstance(wanted, str):
+            arguments = [_data(line, "a test input") for line in given.splitlines() if line]
+            found.append((arguments, [_data(wanted, "a test output")]))
+        elif isinstance(given, list):
+            found.append((given, wanted))
+        else:
+            raise RowError("a test of a function has no list of arguments")
+    # APPS and its kin wrap the return values of a row in lists of one, all or none.
+    if all(isinstance(wanted, list) and len(wanted) == 1 for _, wanted in found):
+        found = [(given, wanted[0]) for given, wanted in found]
+    try:
+        return tuple(CodeTest(json.dumps(given), json.dumps(wanted)) for given, wanted in found)
     except (TypeError, ValueError, RecursionError) as error:
         raise RowError("a test holds a value that JSON cannot express") from error
 
 
-def _apps(row: Row) -> dict[str, Any]:
-    data = json_value(text_field(row, "input_output"), "input_output")
-    if not isinstance(data, dict):
-        raise RowError("input_output is not a JSON object")
-    data = cast("Row", data)
-    inputs, outputs = list_field(data, "inputs"), list_field(data, "outputs")
-    if len(inputs) != len(outputs):
-        raise RowError(f"{len(inputs)} test inputs but {len(outputs)} outputs")
-    if not inputs:
-        raise RowError("no tests")
-    # With a name the inputs are arguments, without one what a program reads.
-    name = optional_text(data, "fn_name")
-    read = _stdin_test if name is None else _call_test
-    solution = row.get("solutions")
-    programs = json_value(solution, "solutions") if isinstance(solution, str) and solution else []
-    if not isinstance(programs, list):
-        raise RowError("solutions is not a JSON list")
-    written = (p for p in cast("list[Any]", programs) if isinstance(p, str) and p.strip())
-    return {
-        "tests": tuple(map(read, inputs, outputs)),
-        "solution": next(written, None),
-        "function_name": name,
-    }
+def programs_in(value: Any, name: str) -> list[str]:
+    """The Python programs of a field: one or a list, as JSON too, or with a language each.
+
+    Raises:
+        RowError: The field is damaged.
+    """
+    if isinstance(value, str):
+        value = _data(value, name) if value.lstrip().startswith("[") else [value]
+    if isinstance(value, Mapping):
+        languages = list_field(cast("Row", value), "language")
+        sources = texts_field(cast("Row", value), "solution")
+        if len(languages) != len(sources):
+            raise RowError(f"{name} has {len(languages)} languages but {len(sources)} programs")
+        value = [one for spoken, one in zip(languages, sources, strict=True) if spoken == PYTHON_3]
+    texts = list_field({name: value or []}, name)
+    found = [one for one in texts if isinstance(one, str)]
+    fenced = (read_program(one, len(one)) if "```" in one else one for one in found)
+    return [one for one in fenced if isinstance(one, str) and one.strip()]
 
 
-def _stdin_test(given: Any, wanted: Any) -> CodeTest:
-    lines = ["\n".join(map(str, v)) if isinstance(v, list) else v for v in (given, wanted)]
-    if not all(isinstance(line, str) for line in lines):
-        raise RowError("a test of a program is neither a string nor a list of lines")
-    return CodeTest(*lines)
+def _program(programs: Iterable[str]) -> str | None:
+    """The first program that Python 3 can read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        return next((one for one in programs if parsed(one)), None)
 
 
-def _call_test(given: Any, wanted: Any) -> CodeTest:
-    if not isinstance(given, list):
-        raise RowError("a test of a function has no list of arguments")
-    # APPS wraps most, not all, return values in a list of one.
-    value = wanted[0] if isinstance(wanted, list) and len(wanted) == 1 else wanted
-    return CodeTest(_dumps(given), _dumps(value))
-
-
-def _contests(row: Row) -> dict[str, Any]:
-    """The golden tests of CodeContests are the private and the generated ones."""
-    public = _contest_tests(row, "public_tests")
-    hidden = _contest_tests(row, "private_tests")
-    if row.get("generated_tests") is not None:
-        hidden += _contest_tests(row, "generated_tests")
-    # An example as a hidden test would pay a program that prints what it was shown.
-    shown = {test.input for test in public}
-    hidden = tuple(test for test in dict.fromkeys(hidden) if test.input not in shown)
-    if not hidden:
-        raise RowError("no hidden tests")
-    return {
-        "tests": hidden,
-        "public_tests": public,
-        "solution": next(iter(_python_programs(row, "solutions")), None),
-        "wrong_programs": _python_programs(row, "incorrect_solutions"),
-        "time_limit_s": _contest_time_limit(row),
-    }
-
-
-def _contest_tests(row: Row, name: str) -> tuple[CodeTest, ...]:
-    tests = mapping_field(row, name)
-    inputs, outputs = texts_field(tests, "input"), texts_field(tests, "output")
-    if len(inputs) != len(outputs):
-        raise RowError(f"{name} has {len(inputs)} inputs but {len(outputs)} outputs")
-    return tuple(map(CodeTest, inputs, outputs))
-
-
-def _python_programs(row: Row, name: str) -> tuple[str, ...]:
-    if row.get(name) is None:
-        return ()
-    programs = mapping_field(row, name)
-    languages, sources = list_field(programs, "language"), texts_field(programs, "solution")
-    if len(languages) != len(sources):
-        raise RowError(f"{name} has {len(languages)} languages but {len(sources)} programs")
-    pairs = zip(languages, sources, strict=True)
-    return tuple(source for language, source in pairs if language == PYTHON_3)
-
-
-def _contest_time_limit(row: Row) -> float:
-    limit = row.get("time_limit")
-    if not isinstance(limit, Mapping):
-        return CodeProblem._field_defaults["time_limit_s"]
-    whole, nanos = limit.get("seconds") or 0, limit.get("nanos") or 0
+def _seconds(limit: Any) -> float:
+    parts: Row = cast("Row", limit) if isinstance(limit, Mapping) else {"seconds": limit}
+    whole, nanos = parts.get("seconds") or 0, parts.get("nanos") or 0
     if not isinstance(whole, int | float) or not isinstance(nanos, int | float):
         raise RowError("time_limit does not hold numbers")
-    seconds = whole + nanos / 1e9
-    # Limits were set for C++; the publishers of such data double them for Python.
-    return min(MAX_TIME_LIMIT_S, max(1.0, 2 * seconds))
+    return whole + nanos / 1e9
 
 
-def _livecodebench(row: Row) -> dict[str, Any]:
-    cases = json_value(text_field(row, "public_test_cases"), "public_test_cases")
-    public = _bench_tests(cases, "public_test_cases")
-    hidden = _bench_tests(_unpacked(text_field(row, "private_test_cases")), "private_test_cases")
-    metadata = json_value(text_field(row, "metadata"), "metadata") if row.get("metadata") else {}
-    name = metadata.get("func_name") if isinstance(metadata, dict) else None
-    # A problem is run in one way; rows that mix both are damaged.
-    kinds = {kind for kind, _ in public + hidden}
-    if not hidden:
-        raise RowError("no hidden tests")
-    if kinds - {"stdin", "functional"} or len(kinds) != 1:
-        raise RowError(f"testtype is {sorted(kinds)}, not one of stdin, functional")
-    is_call = kinds == {"functional"}
-    if is_call and not (isinstance(name, str) and name):
-        raise RowError("a functional problem without func_name in its metadata")
-    return {
-        "tests": tuple(_bench_call(test) if is_call else test for _, test in hidden),
-        "public_tests": tuple(_bench_call(test) if is_call else test for _, test in public),
-        "function_name": name if is_call else None,
-    }
+def _statement(row: Row, parts: Mapping[str, str], examples: Iterable[CodeTest]) -> str:
+    """A statement of several fields, each with its title, and of examples."""
+    texts = [(title, optional_text(row, column)) for column, title in parts.items()]
+    shown = [f"Example input\n{test.input}\n\nExample output\n{test.output}" for test in examples]
+    return "\n\n".join([*(f"{t}\n{text}".strip() for t, text in texts if text), *shown])
 
 
-def _unpacked(packed: str) -> Any:
+def _asserts(row: Row, columns: Mapping[str, str]) -> dict[str, Any]:
+    """A problem whose tests are asserts; `entry_point` names the function, if it is there."""
+    value = _value(row, columns["tests"])
+    lines = texts_field(row, columns["tests"]) if isinstance(value, list) else [value]
+    source = "\n".join(one for one in lines if isinstance(one, str))
+    solution = "".join(text_field(row, column) for column in columns["solution"].split("+"))
+    name = (optional_text(row, "entry_point") or "").removeprefix("Solution().")
     try:
-        # Early releases are plain JSON, later ones packed.
-        return json.loads(packed)
-    except ValueError:
-        try:
-            return json_value(text_from_packed_pickle(packed), "private_test_cases")
-        except ValueError as error:
-            raise RowError(f"private_test_cases cannot be decoded: {error}") from error
+        tested, tests = read_tests(source, solution)
+    except UnreadableTest as error:
+        raise RowError(str(error)) from error
+    if name and tested not in (name, "candidate"):
+        raise RowError(f"the tests do not call {name}")
+    statement = columns.get("before", "") + text_field(row, columns["statement"])
+    if not name:
+        statement = f"{statement}\n\nThe function must be named {tested}."
+    found: dict[str, Any] = {"statement": statement, "tests": tests}
+    return found | {"function_name": name or tested, "solution": _program([solution])}
 
 
-def _bench_tests(value: Any, name: str) -> list[tuple[str, CodeTest]]:
-    if not isinstance(value, list):
-        raise RowError(f"{name} is not a JSON list")
-    tests: list[tuple[str, CodeTest]] = []
-    for entry in cast("list[Any]", value):
-        if not isinstance(entry, Mapping):
-            raise RowError(f"{name} holds something else than objects")
-        given, wanted, kind = (entry.get(field) for field in ("input", "output", "testtype"))
-        if not (isinstance(given, str) and isinstance(wanted, str) and isinstance(kind, str)):
-            raise RowError(f"{name} has an entry without input, output or testtype")
-        tests.append((kind, CodeTest(given, wanted)))
-    return tests
+def _own_tests(row: Row) -> dict[str, Any]:
+    """Fields of `CodeProblem` that are neither strings nor labels; tests are pairs of strings."""
+    found: dict[str, Any] = {}
+    for name in ("tests", "public_tests"):
+        pairs = [pair if isinstance(pair, list) else [] for pair in list_field(row, name)]
+        if not all([*map(type, pair)] == [str, str] for pair in pairs):
+            raise RowError(f"{name} holds something else than pairs of strings")
+        found[name] = tuple(CodeTest(*pair) for pair in pairs)
+    if not found["tests"]:
+        raise RowError("no tests")
+    if row.get("wrong_programs") is not None:
+        found["wrong_programs"] = tuple(texts_field(row, "wrong_programs"))
+    if (seconds := _seconds(row.get("time_limit_s"))) > 0:
+        found["time_limit_s"] = seconds
+    return found
 
 
-def _bench_call(test: CodeTest) -> CodeTest:
-    arguments = [json_value(line, "a test input") for line in test.input.splitlines() if line]
-    return CodeTest(_dumps(arguments), _dumps(json_value(test.output, "a test output")))
-
-
-def _mbpp(row: Row) -> dict[str, Any]:
-    """MBPP, full or sanitised: asserts of the form `assert f(...) == value`."""
-    # The sanitised version calls the same field otherwise.
-    text = optional_text(row, "text") or text_field(row, "prompt")
-    name, tests = read_asserts(texts_field(row, "test_list"))
-    statement = f"{text}\n\nThe function must be named {name}."
-    return {"statement": statement, "tests": tests, "function_name": name}
-
-
-def _humaneval(row: Row) -> dict[str, Any]:
-    """HumanEval's `check(candidate)` is made of asserts on literal values."""
-    prompt = text_field(row, "prompt")
-    return {
-        "statement": f"Complete this function and give the whole program.\n\n{prompt}",
-        "tests": read_check(text_field(row, "test")),
-        "solution": prompt + text_field(row, "canonical_solution"),
-    }
+def _own_tolerance(row: Row) -> dict[str, Any]:
+    tolerance = row.get("tolerance")
+    if not isinstance(tolerance, int | float):
+        raise _refuse(tolerance, "tolerance", "a number")
+    return {"tolerance": tolerance}
 
 
 _READERS: Mapping[str, Callable[[Row], dict[str, Any]]] = {
-    "apps": _apps,
     "competition_math": _competition_math,
-    "contests": _contests,
-    "dapo": _dapo,
-    "humaneval": _humaneval,
-    "livecodebench": _livecodebench,
-    "mbpp": _mbpp,
+    "conversation": _conversation,
+    "multiple_choice": _multiple_choice,
     "olympiadbench": _olympiadbench,
+    "own_tests": _own_tests,
+    "own_tolerance": _own_tolerance,
     "question_answer": _question_answer,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +12,11 @@ from pettingllms.arguments import check_kind, check_whole
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import ShellArguments, TextEnv
 from pettingllms.errors import InvalidArgument, SandboxError
-from pettingllms.parsing import lines_of, one_line
+from pettingllms.parsing import boxed_answer, lines_of, one_line
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox
 from pettingllms.types import ParseError, role_of, to_jsonable
+from pettingllms_envs import datasets
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS, last_printed
 from pettingllms_envs.math.problems import BUILTIN, checked_range, problem_source
@@ -80,6 +82,7 @@ class AnswerEnv(TextEnv[MathState]):
 
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
     solves_in_one_turn: ClassVar[bool] = True
+    data_checks: ClassVar[Any] = datasets
     difficulties: ClassVar[Difficulty] = Difficulty(
         {
             "easy": {"difficulty_range": [1, 2]},
@@ -88,6 +91,31 @@ class AnswerEnv(TextEnv[MathState]):
             "expert": {"difficulty_range": [5, 5]},
         }
     )
+
+    @staticmethod
+    def played(problem: MathProblem) -> tuple[MathProblem, str]:
+        """A problem, and why its own answer or solution would not count as right, or "".
+
+        Raises:
+            MissingDependency: math-verify is not installed.
+        """
+        judged = functools.partial(
+            default_verifier().judge,
+            problem.answer,
+            unit=problem.unit,
+            tolerance=problem.tolerance,
+            form=problem.form,
+        )
+        boxed = boxed_answer(problem.solution or "")
+        for said, reason in (
+            (problem.answer, "its own answer is not accepted as right"),
+            (boxed, "its own solution ends with another answer"),
+        ):
+            # What the verifier could not decide says nothing about the row.
+            fine = (Outcome.CORRECT, Outcome.VERIFIER_FAILED)
+            if judged(said or problem.answer).outcome not in fine:
+                return problem, reason
+        return problem, ""
 
     def __init__(
         self,

@@ -11,7 +11,6 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.pages import page
 from pettingllms.prompts import PromptTemplate
 from pettingllms.types import ParseError, Transition, role_of
-from pettingllms_envs import datasets
 from pettingllms_envs.math.base import AnswerArguments, AnswerEnv
 from pettingllms_envs.math.rules import (
     MathState,
@@ -121,7 +120,6 @@ class MathEnsembleEnv(AnswerEnv):
         "render_modes": ["ansi", "human"],
     }
     fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
-    data_checks: ClassVar[Any] = datasets
     scripted_policies: ClassVar[tuple[str, ...]] = (
         "oracle",
         "constant",

@@ -10,7 +10,6 @@ from pettingllms.arguments import check_choice
 from pettingllms.pages import page
 from pettingllms.prompts import PromptTemplate
 from pettingllms.types import ParseError, Transition, role_of
-from pettingllms_envs import datasets
 from pettingllms_envs.math.base import AnswerArguments, AnswerEnv
 from pettingllms_envs.math.rules import (
     MathState,
@@ -137,7 +136,6 @@ class MathEnv(AnswerEnv):
 
     metadata: dict[str, Any] = {"name": "math_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
     fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
-    data_checks: ClassVar[Any] = datasets
     scripted_policies: ClassVar[tuple[str, ...]] = (
         "oracle",
         "constant",

@@ -69,7 +69,7 @@ import sys
 from pathlib import Path
 given, wanted, answer = (open(path).read().split() for path in sys.argv[1:])
 first, second = map(int, answer)
-print(100 if first + second == int(given[0]) else 0)
+print(1 if first + second == int(given[0]) else 0)
 """
 
 
@@ -89,7 +89,8 @@ def test_a_checker_of_the_data_decides_where_several_outputs_are_right(judge, pr
 
 
 @pytest.mark.parametrize(
-    ("checker", "is_right"), [("1/0", False), ("print()", False), ("print('1')", True)]
+    ("checker", "is_right"),
+    [("1/0", False), ("print()", False), ("print(100)", False), ("print('1')", True)],
 )
 def test_a_checker_that_fails_has_found_nothing_right(judge, checker, is_right):
     problem = CodeProblem("any", "Print any.", (CodeTest("7", "3 4"),), checker=checker)

@@ -15,8 +15,8 @@ from pettingllms_envs.datasets import (
     load_code_problems,
     load_math_problems,
 )
-from pettingllms_envs.datasets.loading import SEVERAL_ANSWERS
 from pettingllms_envs.datasets.rows import find_schema
+from pettingllms_envs.datasets.statements import REASONS
 
 ROWS = json.loads(Path(__file__).with_name("rows.json").read_text(encoding="utf-8"))
 """`good`: a row of every schema, and of two with functions; `bad`: schema, change, reason."""
@@ -71,7 +71,8 @@ def test_code_contests():
 
 def test_livecodebench():
     problem = convert("livecodebench", BENCH)
-    assert problem.tests == problem.public_tests == (CodeTest("1 2\n", "3\n"),)
+    assert problem.public_tests == (CodeTest("1 2\n", "3\n"),)
+    assert problem.tests == (CodeTest("3 4\n", "7\n"),)
     problem = convert("livecodebench", BENCH_CALL)
     assert problem.function_name == "scale"
     assert problem.tests == (CodeTest("[[1, 2], 3]", "[2, 4]"),)
@@ -88,6 +89,70 @@ def test_function_benchmarks():
     problem = convert("humaneval", HUMANEVAL)
     assert problem.solution == HUMANEVAL["prompt"] + HUMANEVAL["canonical_solution"]
     assert problem.tests == (CodeTest("[1, 2]", "3"),)
+
+
+def test_public_code_sets_of_reinforcement_learning():
+    problem = convert("codeforces", GOOD["codeforces"])
+    assert problem.statement.startswith(
+        "Theatre\n\nAdd.\n\nInput\nTwo numbers.\n\nOutput\nTheir sum."
+    )
+    assert problem.statement.endswith("Example input\n1 2\n\nExample output\n3")
+    assert (problem.public_tests, problem.tests) == ((("1 2", "3"),), (("3 4", "7"),))
+    assert (problem.checker, problem.time_limit_s, problem.difficulty) == ("print(1)", 3.0, "800")
+    for name in ("deepcoder", "synthetic_1_code"):
+        problem = convert(name, GOOD[name])
+        assert (problem.solution, problem.function_name) == ("print(3)\n", None)
+        assert problem.tests == (CodeTest("1 2", "3"),)
+    for form in ("call", "typed call", "lcb"):
+        problem = convert("deepcoder", ROWS["good"][f"deepcoder, {form}"])
+        assert (problem.function_name, problem.tests) == ("add", (CodeTest("[1, 2]", "3"),))
+    problem = convert("leetcode", GOOD["leetcode"])
+    assert problem.function_name == "scale"
+    assert problem.tests == (CodeTest("[[1, 2], 3]", "[3, 6]"), CodeTest("[[], 3]", "[]"))
+    problem = convert("bigcodebench", GOOD["bigcodebench"])
+    assert problem.tests == (CodeTest("[4]", "2.0"), CodeTest("[2]", "1.414"))
+    problem = convert("kodcode", GOOD["kodcode"])
+    assert problem.statement == "Add.\n\nThe function must be named add."
+    assert problem.tests == (CodeTest("[[1], [2]]", "[1, 2]"), CodeTest("[0.5, 1]", "1.5"))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "wanted"),
+    [
+        ([[3], [4]], ["3", "4"]),
+        ([[2, 4], [2]], ["[2, 4]", "[2]"]),
+        ([[[1]], [[2, 3]]], ["[1]", "[2, 3]"]),
+        ([3, [4]], ["3", "[4]"]),
+    ],
+)
+def test_return_values_are_unwrapped_in_all_tests_of_a_row_or_in_none(outputs, wanted):
+    data = {"fn_name": "f", "inputs": [[i] for i in range(len(outputs))], "outputs": outputs}
+    problem = convert("apps", {**APPS_CALL, "input_output": json.dumps(data)})
+    assert [test.output for test in problem.tests] == wanted
+
+
+def test_rows_of_mixed_data_sets_are_read_by_their_task():
+    code, maths = GOOD["synthetic_1_code"], GOOD["synthetic_1_math"]
+    assert detect_schema(code, "math").name == detect_schema(maths).name == "synthetic_1_math"
+    assert convert("synthetic_1_math", maths)[:3] == ("vfm_1", "1+1?", "2")
+    assert convert("code_problem", GOOD["code_problem"]).time_limit_s == 2.5
+    assert convert("math_problem", GOOD["math_problem"]).tolerance == 0.5
+
+
+def test_mathematics_of_chats_and_choices():
+    assert convert("deepmath", GOOD["deepmath"])[1:3] == ("1+1?", "2")
+    problem = convert("multiple_choice", GOOD["multiple_choice"])
+    assert (problem.question, problem.answer) == ("1+1?\nA. 1\nB. 2\nC. 3\nD. 4", "B")
+    row = GOOD["prompt"]
+    completion = [{"role": "assistant", "content": "#### 2"}]
+    for change in (
+        {},
+        {"prompt": "1+1?"},
+        {"solution": None, "answer": 2},
+        {"solution": None, "completion": completion},
+    ):
+        assert convert("prompt", {**row, **change})[1:3] == ("1+1?", "2")
+    assert convert("messages", GOOD["messages"])[1:3] == ("1+1?", "2")
 
 
 def test_mathematics():
@@ -165,8 +230,9 @@ def test_unknown_or_unfit_schemas_are_errors(tmp_path):
 
 def test_the_real_samples_load_completely(shared_data):
     loaded = load_code_problems(shared_data("code_contests_sample.jsonl"))
-    assert {why: len(rows) for why, rows in loaded.skipped.items()} == {SEVERAL_ANSWERS: 5}
-    assert len(loaded.problems) == 75
+    skipped = {why: len(rows) for why, rows in loaded.skipped.items()}
+    assert skipped == {REASONS["several"]: 5, REASONS["formula"]: 6}
+    assert len(loaded.problems) == 69
     assert all(problem.solution and problem.tests for problem in loaded.problems)
     for name, count in {"aime_2024": 30, "olympiadbench_sample": 150, "gsm8k_sample": 200}.items():
         loaded = load_math_problems(shared_data(f"{name}.jsonl"))

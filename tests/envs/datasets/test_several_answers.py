@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_envs.code import builtin_problems
-from pettingllms_envs.datasets.loading import accepts_any_case, accepts_several
+from pettingllms_envs.datasets.statements import accepts_any_case, accepts_several
 
 CASES = json.loads(Path(__file__).with_name("several_answers.json").read_text("utf-8"))
 

@@ -52,6 +52,34 @@ def test_damaged_lines_are_rows_with_a_reason(tmp_path):
     reasons = [str(row) for row in rows if isinstance(row, RowError)]
     assert len(reasons) == 4
     assert "a list instead of an object" in reasons[1]
+    assert reasons[3] == "not UTF-8, but perhaps Latin-1 (byte 0xff)"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        *(
+            (f"a.{suffix}", json.dumps(ROWS[0]).encode(encoding), r"write it as UTF-8")
+            for suffix in ("jsonl", "json")
+            for encoding in ("utf-16", "utf-16-le", "utf-32-be")
+        ),
+        ("a.jsonl", json.dumps(ROWS).encode(), r"one JSON array; name it \.json"),
+        ("a.jsonl", json.dumps(ROWS, indent=1).encode(), r"one JSON array; name it \.json"),
+        ("a.json", b'{"a": 1}\n{"a": 2}\n', r"JSON Lines: name it \.jsonl"),
+        ("a.jsonl", '{"question": "caf\xe9", "answer": "1"}'.encode("latin-1"), "perhaps Latin-1"),
+    ],
+    ids=repr,
+)
+def test_files_in_another_form_are_named_as_such(tmp_path, name, data, reason):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InvalidArgument, match=reason):
+        load_math_problems(tmp_path / name)
+
+
+def test_a_mark_of_utf_8_is_no_text(tmp_path):
+    for name, data in (("a.jsonl", json.dumps(ROWS[0])), ("b.json", json.dumps(ROWS[:1]))):
+        (tmp_path / name).write_text(data, encoding="utf-8-sig")
+        assert list(read_rows(tmp_path / name)) == ROWS[:1]
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "missing", "folder/missing.parquet"])

@@ -1,0 +1,106 @@
+"""Rows that are played with their own solution before anybody is asked to solve them."""
+
+import json
+
+import pytest
+
+from pettingllms_envs.datasets import check, load_code_problems, load_math_problems
+
+ADD = "def add(a, b):\n    return a + b"
+
+
+def calls(outputs, solution, inputs=((1, 2), (3, 4))):
+    """A row of APPS about the function `add`."""
+    tests = {"fn_name": "add", "inputs": inputs, "outputs": outputs}
+    return {
+        "question": "Add.",
+        "solutions": json.dumps([solution]),
+        "input_output": json.dumps(tests),
+    }
+
+
+def write(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (calls([3, 8], ADD), "gives other outputs than its tests want"),
+        (calls([3, 7], "def plus(a, b):\n    return a + b"), "fails: "),
+        (calls([3, 7], "import numpy_of_nobody\n" + ADD), "fails: ModuleNotFoundError: No module"),
+        (
+            {
+                "description": "Add.",
+                "public_tests": {"input": ["1"], "output": ["2"]},
+                "private_tests": {"input": ["2"], "output": ["3"]},
+                "solutions": {"language": [3], "solution": ["print(3)"]},
+            },
+            "gives other outputs",
+        ),
+        (
+            {
+                "description": "Wait.",
+                "public_tests": {"input": [], "output": []},
+                "private_tests": {"input": ["2"], "output": ["3"]},
+                "solutions": {"language": [3], "solution": ["while True:\n    pass"]},
+                "time_limit": {"seconds": 0, "nanos": 500000000},
+            },
+            "longer than its time limit",
+        ),
+        ({"problem": "1+1?", "answer": "3", "solution": r"So \boxed{2}."}, "another answer"),
+        ({"problem": "1+1?", "answer": "9" * 5000}, "its own answer is not accepted"),
+    ],
+)
+def test_a_row_that_its_own_solution_does_not_solve_is_skipped_with_the_reason(
+    tmp_path, row, reason
+):
+    path = write(tmp_path / "a.jsonl", row)
+    assert check(path).num_usable == 1
+    report = check(path, play=True)
+    assert report.num_usable == 0
+    assert reason in str(report)
+
+
+def test_what_cannot_be_played_stays_and_is_counted(tmp_path):
+    python_2 = {**calls([3, 7], ADD), "solutions": json.dumps(["print 3", ADD])}
+    path = write(tmp_path / "a.jsonl", {**python_2, "problem_id": "2"}, calls([3, 7], "print 3"))
+    report = check(path, play=True)
+    assert (report.num_usable, report.facts["played with their own solution"]) == (2, 1)
+    row = {"problem": "1+1?", "answer": "2", "solution": "Two."}
+    report = check(write(tmp_path / "b.jsonl", row), play=True)
+    assert (report.num_usable, report.facts["played with their own solution"]) == (1, 0)
+
+
+def test_lists_of_one_are_what_the_solution_returns_and_the_written_file_says_so(tmp_path):
+    listed = calls([[3], [7]], "def add(a, b):\n    return [a + b]")
+    path = write(tmp_path / "a.jsonl", calls([[3], [7]], ADD), listed, calls([1, 1], ADD))
+    report = check(path, play=True, out=tmp_path / "out.jsonl")
+    assert (report.num_usable, report.repaired, sum(map(len, report.skipped.values()))) == (
+        2,
+        (1,),
+        1,
+    )
+    assert "repaired 1: return values are lists of one" in str(report)
+    problems = load_code_problems(tmp_path / "out.jsonl").problems
+    assert [[test.output for test in problem.tests] for problem in problems] == [
+        ["3", "7"],
+        ["[3]", "[7]"],
+    ]
+    assert check(tmp_path / "out.jsonl", play=True).num_usable == 2
+
+
+def test_a_written_file_loads_as_the_problems_that_it_was_written_from(tmp_path, shared_data):
+    for name, load in (
+        ("code_contests_sample", load_code_problems),
+        ("olympiadbench_sample", load_math_problems),
+    ):
+        source = shared_data(f"{name}.jsonl")
+        check(source, out=tmp_path / f"{name}.jsonl")
+        assert load(tmp_path / f"{name}.jsonl").problems == load(source).problems
+
+
+def test_real_rows_are_solved_by_their_solutions(shared_data):
+    report = check(shared_data("code_contests_sample.jsonl"), play=True)
+    assert report.num_usable == report.facts["played with their own solution"] == 69
