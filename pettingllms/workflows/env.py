@@ -27,6 +27,7 @@ from pettingllms.types import (
     role_of,
 )
 from pettingllms.workflows.definition import Workflow, WorkflowFailure, load_workflow
+from pettingllms.workflows.program import load_program
 from pettingllms.workflows.running import Reached, RecordedCall, WorkflowRun
 from pettingllms.workflows.wire import ChatRequest
 
@@ -73,6 +74,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         alpha: Weight of the team reward.
         reward: ``"shaped"``, or ``"outcome"``: 1 for the team when the task is solved, else 0.
         arguments: Of the function that returns the workflow.
+        program: What makes a workflow of a function that knows nothing of it; see `load_program`.
         render_mode: ``"ansi"``, ``"human"`` or None.
 
     Raises:
@@ -92,13 +94,18 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         alpha: float = 1.0,
         reward: str = "shaped",
         arguments: Mapping[str, Any] | None = None,
+        program: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
         check_choice("split", split, SPLITS)
-        if isinstance(workflow, str):
+        if isinstance(workflow, str) and program is None:
             workflow = load_workflow(workflow, **(arguments or {}))
-        elif arguments:
-            raise InvalidArgument("arguments", arguments, "none: the workflow is made already")
+        elif isinstance(workflow, str) and program is not None and not arguments:
+            workflow = load_program(workflow, program)
+        elif arguments or program:
+            given = {"arguments": arguments, "program": program}
+            raise InvalidArgument("arguments", given, "none: the workflow is made already")
+        assert isinstance(workflow, Workflow), "all others were loaded"
         workflow.check_split(split)
         self.workflow = workflow
         """What is run."""

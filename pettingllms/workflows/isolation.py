@@ -26,11 +26,12 @@ import threading
 import time
 from asyncio.base_events import BaseEventLoop
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 PLACE = "x-pettingllms-place"
 """Header of a request: where in its run it was sent."""
@@ -44,8 +45,36 @@ _HINTS = ("instructions", "system_prompt", "system_message", "handoffs", "tools"
 ResultT = TypeVar("ResultT")
 
 
+def variables(base_url: str, api_key: str) -> dict[str, str]:
+    """Variables of the environment by which clients find an endpoint."""
+    # Traces of the Agents SDK would go to OpenAI, with a key that is none of theirs.
+    return {
+        "OPENAI_BASE_URL": base_url,
+        "OPENAI_API_BASE": base_url,
+        "OPENAI_API_KEY": api_key,
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+        "NO_PROXY": f"127.0.0.1,{os.environ.get('NO_PROXY', '')}",
+    }
+
+
 class BlocksLoop(BaseException):
     """A coroutine asks with a client that blocks the event loop, which other runs share."""
+
+
+class Watcher(Protocol):
+    """Whoever wants to know what becomes of the requests of a run, by their places."""
+
+    def sent(self, place: str) -> None:
+        """A request is on its way."""
+        ...
+
+    def settled(self, place: str) -> None:
+        """It has come to its end, and whoever waited for it has taken note."""
+        ...
+
+    def withdrawn(self, place: str) -> None:
+        """The coroutine that waits for it was cancelled."""
+        ...
 
 
 @dataclass(eq=False, kw_only=True)
@@ -69,12 +98,13 @@ class Scope:
     """What is printed; None: it goes to the terminal."""
     awaited: set[str] = field(default_factory=set[str])
     """Places of requests that a coroutine waits for."""
-    settled: Callable[[str], None] = lambda place: None
-    """Called when a coroutine has taken note of the answer that it got at a place."""
-    withdrawn: Callable[[str], None] = lambda place: None
-    """Called when a coroutine that waited at a place was cancelled."""
+    threads: set[str] = field(default_factory=set[str])
+    """Places of threads that it has begun, and that have not ended."""
+    watcher: Watcher | None = None
     is_over: bool = False
     """Whether the run has ended: threads that it leaves behind belong to nobody."""
+    ends: list[Callable[[], Any]] = field(default_factory=list[Callable[[], Any]])
+    """Called when the run ends."""
     counts: Counter[str] = field(default_factory=Counter[str])
     _generators: dict[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any])
 
@@ -84,6 +114,17 @@ class Scope:
         context = copy_context()
         context.run(_HERE.set, _Here(self, "0"))
         return context.run(function)
+
+    def restart(self) -> None:
+        """Begin the run again: places and what is drawn there are those of its start."""
+        self.counts.clear()
+        self._generators.clear()
+
+    def close(self) -> None:
+        """End the run."""
+        self.is_over = True
+        for end in self.ends:
+            end()
 
     def generator(self, place: str, kind: Callable[[Any], Any]) -> Any:
         """The random numbers of a place; by place, because tasks draw in any order."""
@@ -126,13 +167,13 @@ _HERE: ContextVar[_Here | None] = ContextVar("pettingllms_here", default=None)
 _THREAD = threading.local()
 
 
-def _here() -> _Here | None:
+def _here(*, is_running: bool = True) -> _Here | None:
     here: _Here | None = _HERE.get()
     # Frameworks run what they submit to a pool in contexts that they have copied before.
     inner: _Here | None = getattr(_THREAD, "here", None)
     if inner is not None and (here is None or f"{inner.place}.".startswith(f"{here.place}.")):
         here = inner
-    return None if here is None or here.scope.is_over else here
+    return None if here is None or (is_running and here.scope.is_over) else here
 
 
 def scope() -> Scope | None:
@@ -145,6 +186,7 @@ def scope() -> Scope | None:
 def _install() -> None:
     for part in (_install_tasks, _install_chance, _install_clock, _install_console):
         part()
+    _rebind()
     _replace(http.client.HTTPConnection, "putrequest", _put_request)
 
 
@@ -161,6 +203,18 @@ def hook_clients() -> None:
             _replace(kind, "_request", _request_async)
 
 
+_REPLACED: dict[int, tuple[Any, Any]] = {}
+"""Functions of modules that were replaced, by their ids, and what stands in their places."""
+
+
+def _rebind() -> None:
+    """Replace functions also where modules have imported them by their names."""
+    for module in [one for one in sys.modules.values() if isinstance(one, ModuleType)]:
+        for name, value in [*vars(module).items()]:
+            if id(value) in _REPLACED and module is not sys.modules[__name__]:
+                setattr(module, name, _REPLACED[id(value)][1])
+
+
 def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
     """Replace a function by one that gets it as its first argument."""
     real = getattr(owner, name)
@@ -171,6 +225,8 @@ def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
         return function(real, *arguments, **options)
 
     setattr(owner, name, replaced)
+    if isinstance(owner, ModuleType):
+        _REPLACED[id(real)] = (real, replaced)
 
 
 # Tasks and threads ------------------------------------------------------------------------------
@@ -193,7 +249,7 @@ def _start(real: Any, thread: threading.Thread) -> None:
     here = _here()
     if here is not None:
         # As Python does from 3.14 on, by a flag: a thread has the context of who starts it.
-        thread.run = functools.partial(_context(here.child()).run, thread.run)
+        thread.run = _as_thread(here.child(), thread.run)
     real(thread)
 
 
@@ -201,17 +257,23 @@ def _submit(real: Any, pool: Any, work: Any, /, *arguments: Any, **options: Any)
     here = _here()
     if here is None:
         return real(pool, work, *arguments, **options)
-    child = here.child()
+    work = _as_thread(here.child(), functools.partial(work, *arguments, **options))
+    # Threads that the pool begins for it will serve other runs, too.
+    return _context(None).run(real, pool, work)
 
-    def called() -> Any:
-        _THREAD.here = child
+
+def _as_thread(here: _Here, work: Callable[[], ResultT]) -> Callable[[], ResultT]:
+    here.scope.threads.add(here.place)
+
+    def called() -> ResultT:
+        _THREAD.here = here
         try:
-            return _context(child).run(work, *arguments, **options)
+            return _context(here).run(work)
         finally:
             _THREAD.here = None
+            here.scope.threads.discard(here.place)
 
-    # Threads that the pool begins for it will serve other runs, too.
-    return _context(None).run(real, pool, called)
+    return called
 
 
 def _context(here: _Here | None) -> Context:
@@ -237,7 +299,8 @@ def _install_generator(module: Any, shared: Any, kind: Callable[[Any], Any]) -> 
     """Have functions that draw from the generator of a process draw from that of a place."""
 
     def drawn(name: str, real: Any, *arguments: Any, **options: Any) -> Any:
-        here = _here()
+        # Whatever a run leaves behind must not draw what the process would have drawn.
+        here = _here(is_running=False)
         if here is None:
             return real(*arguments, **options)
         return getattr(here.scope.generator(here.place, kind), name)(*arguments, **options)
@@ -342,21 +405,22 @@ def _signed(request: Any) -> dict[str, str] | None:
         return None
     request.url = type(request.url)(found[0])
     request.headers.update({**found[1], "host": request.url.netloc.decode()})
+    if own and own.printed is not None:
+        # Programs close no clients, and may ask with one of them on several event loops.
+        request.headers["connection"] = "close"
     return found[1]
 
 
 def _send(real: Any, client: Any, request: Any, **options: Any) -> Any:
-    if _signed(request):
+    headers = _signed(request)
+    if headers:
         _check_blocking()
-    return real(client, request, **options)
+    with _watched(headers):
+        return real(client, request, **options)
 
 
 async def _send_async(real: Any, client: Any, request: Any, **options: Any) -> Any:
-    signed = _signed(request)
-    if signed and asyncio.get_running_loop() is not shared_loop():
-        # The client may be older than this loop, and be in use when the loop is gone.
-        request.headers["connection"] = "close"
-    with _awaited(signed):
+    with _watched(_signed(request), is_awaited=True):
         return await real(client, request, **options)
 
 
@@ -366,7 +430,7 @@ async def _request_async(real: Any, session: Any, method: str, url: Any, **optio
     if not found:
         return await real(session, method, url, **options)
     options["headers"] = {**(options.get("headers") or {}), **found[1]}
-    with _awaited(found[1]):
+    with _watched(found[1], is_awaited=True):
         return await real(session, method, found[0], **options)
 
 
@@ -386,21 +450,27 @@ def _put_request(
 
 
 @contextlib.contextmanager
-def _awaited(headers: dict[str, str] | None) -> Generator[None]:
-    """Tell the run what becomes of a request for which a coroutine waits."""
+def _watched(headers: dict[str, str] | None, *, is_awaited: bool = False) -> Generator[None]:
+    """Tell the run what becomes of a request."""
     own = scope()
-    if own is None or headers is None:
+    if own is None or own.watcher is None or headers is None:
         yield
         return
-    place = headers[PLACE]
-    own.awaited.add(place)
+    watcher, place = own.watcher, headers[PLACE]
+    settled = functools.partial(watcher.settled, place)
+    watcher.sent(place)
+    if is_awaited:
+        own.awaited.add(place)
     try:
         yield
     except asyncio.CancelledError:
-        own.withdrawn(place)
+        watcher.withdrawn(place)
         raise
     finally:
-        _hop(asyncio.get_running_loop(), functools.partial(own.settled, place), _NUM_HOPS)
+        if is_awaited:
+            _hop(asyncio.get_running_loop(), settled, _NUM_HOPS)
+        else:
+            settled()
 
 
 def _hop(loop: asyncio.AbstractEventLoop, then: Callable[[], None], num_hops: int) -> None:
@@ -415,11 +485,11 @@ def _agent_name() -> str | None:
     """The name of the agent whose code asks, in the words of its framework; None: unknown."""
     frame = sys._getframe(1)
     while frame is not None:
-        for local in ("agent", "self"):
-            found = frame.f_locals.get(local)
-            name = getattr(found, "name", None)
-            if isinstance(name, str) and any(hasattr(found, hint) for hint in _HINTS):
-                return name
+        for local, found in frame.f_locals.items():
+            if local == "self" or local.endswith("agent"):
+                name = getattr(found, "name", None)
+                if isinstance(name, str) and any(hasattr(found, hint) for hint in _HINTS):
+                    return name
         frame = frame.f_back
     return None
 
@@ -441,6 +511,11 @@ def shared_loop() -> asyncio.AbstractEventLoop:
     thread = threading.Thread(target=serve, name="pettingllms-runs", daemon=True)
     _context(None).run(thread.start)
     return loop
+
+
+async def awaited(outcome: Awaitable[ResultT]) -> ResultT:
+    """Anything that can be awaited as a coroutine."""
+    return await outcome
 
 
 def _check_blocking() -> None:

@@ -6,11 +6,10 @@ import asyncio
 import inspect
 import json
 import math
-import os
 import re
 import threading
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +24,7 @@ from pettingllms.workflows.definition import (
     WorkflowFailure,
     WorkflowTimeout,
 )
-from pettingllms.workflows.isolation import Scope, hook_clients
+from pettingllms.workflows.isolation import BlocksLoop, Scope, awaited, hook_clients, variables
 from pettingllms.workflows.wire import Answered, ChatRequest, RequestError, Sender
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 200
 _GRACE_S = 1.0
 """Time for which an unknown request of a repeated run waits for the recorded ones to come."""
+_QUIET_S = 0.05
+"""Time for which threads of a run wait for each other to ask, so that the first is the first."""
 
 
 class RecordedCall(NamedTuple):
@@ -90,7 +91,7 @@ class WorkflowRun:
         self._failure: BaseException | None = None
         self._is_closed = False
         self._unsettled: set[str] = set()
-        """Places of answers that coroutines have been sent, and may not have taken note of."""
+        """Places of requests on their way, and of answers that coroutines may not know yet."""
         self._heard: list[Sender] = []
         """Who has asked, in the order of first requests."""
         self._was_left = False
@@ -106,10 +107,9 @@ class WorkflowRun:
             api_key=self._endpoint.api_key,
             seed=seed,
             clock_s=workflow.clock_s,
-            environ={**workflow.environ, **self._variables()},
+            environ={**workflow.environ, **variables(self._base_url, self._endpoint.api_key)},
             addresses=tuple(workflow.addresses),
-            settled=self._settle,
-            withdrawn=self._withdraw,
+            watcher=self,
         )
         # A daemon: what waits in somebody else's code must not keep the process from its end.
         threading.Thread(target=self._main, name="pettingllms-workflow", daemon=True).start()
@@ -143,24 +143,23 @@ class WorkflowRun:
     def _outcome(self, client: Client) -> Any:
         hook_clients()
         try:
-            outcome = self._workflow.run(json.loads(self._task), client)
-            return asyncio.run(_awaited(outcome)) if inspect.isawaitable(outcome) else outcome
+            try:
+                outcome = self._workflow.run(json.loads(self._task), client)
+            except BlocksLoop:
+                self._restart()
+                outcome = self._workflow.run(json.loads(self._task), client)
+            return asyncio.run(awaited(outcome)) if inspect.isawaitable(outcome) else outcome
         except SystemExit as end:
             if end.code not in (None, 0):
                 raise
             return None  # it has done what it wanted to
 
-    def _variables(self) -> dict[str, str]:
-        """Variables of the environment by which clients find the endpoint."""
-        url, key = self._base_url, self._endpoint.api_key
-        # Traces of the Agents SDK would go to OpenAI, with a key that is none of theirs.
-        return {
-            "OPENAI_BASE_URL": url,
-            "OPENAI_API_BASE": url,
-            "OPENAI_API_KEY": key,
-            "OPENAI_AGENTS_DISABLE_TRACING": "1",
-            "NO_PROXY": f"127.0.0.1,{os.environ.get('NO_PROXY', '')}",
-        }
+    def _restart(self) -> None:
+        """Forget what the code has asked so far: it begins again, and gets all answers again."""
+        with self._changed:
+            self._refuse_waiting()
+            self._open = dict(enumerate(self._calls))
+        self._scope.restart()
 
     def _misfit(self, error: Exception) -> tuple[Score | None, Exception | None]:
         """The score of a run that an answer ended; before any answer, nobody is to blame."""
@@ -200,6 +199,7 @@ class WorkflowRun:
         """A recorded answer, or the promise of one; a repeated request gets the same."""
         with self._changed:
             self._latest_s = time.monotonic()
+            self._unsettled.discard(request.place)
             waiting = _Waiting(request, Future())
             number = self._recorded(request, is_repeated)
             if number is not None and not self._is_over():
@@ -242,12 +242,20 @@ class WorkflowRun:
                 self._open[number] = self._calls[number]
             self._changed.notify_all()
 
-    def _settle(self, place: str) -> None:
+    # Code of the workflow, as `Watcher` says -----------------------------------------------------
+
+    def sent(self, place: str) -> None:
+        """See `Watcher`."""
+        with self._changed:
+            self._unsettled.add(place)
+
+    def settled(self, place: str) -> None:
+        """See `Watcher`."""
         with self._changed:
             self._unsettled.discard(place)
             self._changed.notify_all()
 
-    def _withdraw(self, place: str) -> None:
+    def withdrawn(self, place: str) -> None:
         """Forget a request that the workflow itself has cancelled: it is no turn of anybody."""
         with self._changed:
             self._was_left = True
@@ -331,7 +339,7 @@ class WorkflowRun:
         self._leave()
 
     def _leave(self) -> None:
-        self._scope.is_over = True
+        self._scope.close()
         self._endpoint.close(self._base_url)
 
     def _wait(self) -> None:
@@ -341,8 +349,7 @@ class WorkflowRun:
             if self._open and self._score is not None:
                 raise WorkflowDiverged(self._difference())
             is_known = self._waiting and not self._open
-            # Not before those who wait for the last answer know it: they may cancel other requests.
-            if self._score is not None or (is_known and not self._unsettled):
+            if self._score is not None or (is_known and self._is_settled()):
                 return
             # Of requests that are sent at the same time any may come first, so that another one
             # than the recorded one gets some time in which the recorded one may still come.
@@ -359,7 +366,16 @@ class WorkflowRun:
                     f"after {len(self._calls) - len(self._open)} answers (timeout_s)"
                 )
             else:
-                self._changed.wait(left_s)
+                self._changed.wait(min(left_s, _QUIET_S) if is_known else left_s)
+
+    def _is_settled(self) -> bool:
+        """Whether it is known who asks now: the first of them is next, whichever came first.
+
+        Requests on their way are waited for, and so are coroutines that may cancel others when they
+        know the last answer. How far threads are nobody says: they get a while.
+        """
+        is_quiet = time.monotonic() - self._latest_s >= _QUIET_S
+        return not self._unsettled and (is_quiet or len(self._scope.threads) < 2)
 
     def _difference(self) -> str:
         number, call = next(iter(self._open.items()))
@@ -380,10 +396,6 @@ def _endpoint() -> Endpoint:
     except ModuleNotFoundError as error:
         raise MissingDependency("the endpoint of workflows", error.name or "", "cli") from error
     return shared_endpoint()
-
-
-async def _awaited(outcome: Awaitable[Any]) -> Any:
-    return await outcome
 
 
 def _order(place: str) -> list[int]:

@@ -1,20 +1,10 @@
 """Clients that leave before they are answered and ask again: a lost answer is not a turn."""
 
-import random
 import threading
 import time
 
 import openai
 import pytest
-
-
-@pytest.fixture(autouse=True)
-def waits_of_the_client():
-    """OpenAI's client draws how long it waits before it asks again."""
-    before = random.getstate()
-    yield
-    random.setstate(before)
-
 
 LATE_S = 1.0
 """How long the policy takes, which is longer than the client waits."""
