@@ -386,7 +386,8 @@ def load_workflow(path: str, **arguments: Any) -> Workflow:
     if not isinstance(found, Workflow):
         raise EnvironmentNotLoadable(
             f"the workflow {path!r} is a {type(found).__name__}; allowed: a "
-            "pettingllms.workflows.Workflow, or a function that returns one"
+            "pettingllms.workflows.Workflow, or a function that returns one. For a function that "
+            f"knows nothing of it see: pettingllms-train workflow:{path}"
         )
     if arguments:
         raise InvalidArgument(

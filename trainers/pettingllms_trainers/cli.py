@@ -15,6 +15,7 @@ import click
 
 from pettingllms.errors import PettingLLMsError
 from pettingllms.files import os_problem
+from pettingllms.sources import WORKFLOW_PREFIX
 from pettingllms_trainers import commands
 from pettingllms_trainers.config.loading import PREFIX, load_config
 from pettingllms_trainers.errors import (
@@ -36,6 +37,7 @@ from pettingllms_trainers.runs.export import export_policies
 
 _USAGE = """\
 usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--trust] [--SECTION.KEY VALUE ...]
+       pettingllms-train workflow:FILE.py:FUNCTION [--task TEXT]
        pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB] [--measure]
        pettingllms-train launch CONFIG [CONFIG ...] [--gpus N] [--servers] [--SECTION.KEY VALUE ...]
        pettingllms-train plan CONFIG [CONFIG ...] [--gpus N] [--gpu KIND] [--usd-per-hour X]
@@ -49,6 +51,7 @@ usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--trust] [--SECTION.KEY
 Train a team of agents with AT-GRPO from the run files CONFIG: TOML files, recipe:NAME for those
 that come with the package, or the folder of a run for its own. Later ones override earlier ones.
 
+  workflow:...         play the function of a file once, and print a run file that trains its agents
   launch               train on all GPUs of this machine, or on N, a process on each; with --servers
                        half of them run vLLM servers, which are watched and started again
   plan                 simulate the run on up to N GPUs: which for which role, how long, what it
@@ -129,6 +132,7 @@ def _group() -> None:
 @click.option("--gpus", type=int)
 @click.option("--gpu-memory", type=float)
 @click.option("--measure", is_flag=True)
+@click.option("--task", default="Hello")
 @_trust_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def _train(
@@ -137,6 +141,7 @@ def _train(
     gpus: int | None,
     gpu_memory: float | None,
     measure: bool,
+    task: str,
     trust: bool,
     arguments: Sequence[str],
 ) -> int:
@@ -144,6 +149,8 @@ def _train(
     paths, flags = _split(arguments)
     if not paths:
         return _usage(flags)
+    if paths[0].startswith(WORKFLOW_PREFIX):
+        return commands.propose(paths[0], task)
     if not dry_run and {gpus, gpu_memory} != {None}:
         raise ConfigError("--gpus and --gpu-memory are what --dry-run plans for; add it")
     if measure and not dry_run:

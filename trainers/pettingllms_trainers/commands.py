@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 import gc
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
+import tomli_w
 from rich.console import Console
 
+from pettingllms.sources import WORKFLOW_PREFIX, absolute
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.config.rules import start_advice
 from pettingllms_trainers.config.vetting import ALGORITHM, ENVIRONMENT, POLICY, named_code
@@ -184,6 +188,41 @@ def _long_lived() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+def propose(source: str, task: str) -> int:
+    """Play a program that no run file knows, and print one that trains who asks in it.
+
+    Args:
+        source: ``workflow:file.py:function``.
+        task: What the program is given.
+
+    Returns:
+        Exit code: 0.
+    """
+    from pettingllms.workflows.proposal import seen_agents
+
+    source = absolute(source)
+    agents = seen_agents(source.removeprefix(WORKFLOW_PREFIX), task)
+    names = ", ".join(one.sender.agent or one.role for one in agents)
+    sys.stderr.write(f"{len(agents)} agents: {names}. Map them, and write the reward:\n\n")
+    program = {
+        "reward": "reward.py:reward",
+        "clock": datetime.now(UTC).isoformat(timespec="minutes"),
+        "tasks": {"train": [task], "test": [task]},
+        "roles": {one.role: one.told_by for one in agents},
+    }
+    run = {
+        "env": {"id": source, "kwargs": {"program": program}},
+        "policies": {"team": {"model": "Qwen/Qwen3-4B"}},
+        "roles": {one.role: "team" for one in agents},
+        "algorithm": {"name": "reinforce"},
+    }
+    sys.stdout.write(
+        "# reward.py holds a function reward(task, outcome) -> number; 1 or more is success.\n"
+        f"{tomli_w.dumps(run)}"
+    )
+    return 0
 
 
 def warm_start(config: Config) -> int:

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 import pettingllms
+from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument
 from pettingllms.transcript import RecordTranscripts
 from pettingllms.types import role_of
+from pettingllms.workflows import WorkflowFailure
 from pettingllms.workflows.program import Program
+from pettingllms.workflows.proposal import seen_agents
 
 HERE = Path(__file__).parent
 PROGRAMS = tomllib.loads((HERE / "programs.toml").read_text(encoding="utf-8"))
@@ -65,3 +68,75 @@ def test_a_program_plays_forks_and_replays(name, monkeypatch):
     assert env.rewards[env.agent_selection] == len(told["outcome"]) / 100
     replayed = env.transcript.replay()
     assert replayed.rewards[env.agent_selection] == env.rewards[env.agent_selection]
+
+
+@pytest.mark.parametrize(
+    ("name", "proposed"),
+    [
+        (
+            "handoff",
+            {
+                "triage_agent": {"agent": "Triage agent"},
+                "spanish_agent": {"agent": "Spanish agent"},
+                "english_agent": {"agent": "English agent"},
+            },
+        ),
+        ("parallel_map", {"agent1": {"model": "small"}, "agent2": {"model": "large"}}),
+        ("blocking", {"agent1": {"model": "a"}, "agent2": {"model": "b"}}),
+        ("judge_loop", {"writer": {"agent": "Writer"}, "judge": {"agent": "Judge"}}),
+    ],
+)
+def test_a_dry_run_proposes_who_asks(name, proposed):
+    told = PROGRAMS[name]
+    seen = seen_agents(f"{HERE}/programs/{name}.py:{told['function']}", told["task"])
+    assert {one.role: one.told_by for one in seen} == proposed
+    # What is proposed tells the agents apart.
+    env = made(name, roles=proposed)
+    env.reset(seed=0)
+    assert role_of(env.agent_selection) == next(iter(proposed))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"roles": {"a": {"model": "other"}}}, "no role of the table fits sender 1 of the run"),
+        ({"roles": {"a": {"prompt": "x"}}}, "system, agent and model"),
+        ({"roles": {"a": {"order": "1"}}}, "system, agent and model"),
+        ({"roles": {"a": 3}}, "role a of the workflow"),
+        ({"clock": "noon"}, "2026-01-01T12:00"),
+        ({"rewards": "x"}, "key of the program"),
+        ({"reward": f"{HERE}/programs/reward.py:none"}, "cannot be loaded"),
+        ({"tasks": f"{HERE}/programs/reward.py:none"}, "cannot be loaded"),
+    ],
+)
+def test_an_ill_formed_program_is_refused(fields, told):
+    with pytest.raises((InvalidArgument, EnvironmentNotLoadable, WorkflowFailure), match=told):
+        made("blocking", **fields).reset(seed=0)
+
+
+def test_a_program_without_a_table_is_told_what_to_do():
+    with pytest.raises(InvalidArgument, match=r"pettingllms-train workflow:.*blocking\.py:run"):
+        pettingllms.make(f"workflow:{HERE}/programs/blocking.py:run", program={})
+
+
+def test_tasks_may_be_drawn_and_other_addresses_asked(tmp_path):
+    (tmp_path / "elsewhere.py").write_text(
+        "import httpx, os\n"
+        "def run(task):\n"
+        "    body = {'model': 'x', 'messages': [{'role': 'user', 'content': os.environ['WHO']}]}\n"
+        "    url = 'http://localhost:11434/v1/chat/completions'\n"
+        "    found = httpx.post(url, json=body).json()\n"
+        "    return task + found['choices'][0]['message']['content']\n"
+    )
+    table = {
+        "roles": {"x": {}},
+        "tasks": f"{HERE}/programs/reward.py:draw",
+        "reward": f"{HERE}/programs/reward.py:longest",
+        "addresses": ["http://localhost:11434/v1"],
+        "environ": {"WHO": "me"},
+    }
+    env = pettingllms.make(f"workflow:{tmp_path}/elsewhere.py:run", program=table)
+    env.reset(seed=0)
+    assert env.messages("x_0")[-1]["content"] == "me"
+    env.step("!")
+    assert env.rewards["x_0"] in (0.05, 0.06)

@@ -1,6 +1,8 @@
 """Training runs on workflows, by command: the updates of the environment, and resumption."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
@@ -165,3 +167,51 @@ def test_a_finished_run_is_viewed_replayed_and_evaluated_again(
     assert found["num_success"] == greedy["num_success"]
     assert found["num_turns"]["value"] == greedy["num_turns"]
     assert write_view(again, tmp_path / "again.html").num_episodes == 2
+
+
+SMALL = """
+num_steps = 1
+num_threads = 1
+[policies.team]
+model = "tiny"
+hidden_size = 16
+num_layers = 1
+num_heads = 2
+max_length = 512
+[rollout]
+num_levels = 2
+max_completion_tokens = 2
+[evaluation]
+num_episodes = 1
+[logging]
+progress = "off"
+tensorboard = false
+"""
+
+
+def test_a_file_is_played_proposed_and_trained(tmp_path, monkeypatch, capsys):
+    """From a file that knows nothing of us to a trained team, with what the commands print."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    Path("pair.py").write_text(
+        "from openai import OpenAI\n"
+        "client = OpenAI()\n"
+        "def ask(told, text):\n"
+        "    messages = [{'role': 'system', 'content': told}, {'role': 'user', 'content': text}]\n"
+        "    found = client.chat.completions.create(model='gpt-4o', messages=messages)\n"
+        "    return found.choices[0].message.content\n"
+        "def main():\n"
+        "    plan = ask('You are a planner.', input('What? '))\n"
+        "    print(ask('You are the doer.', plan))\n"
+        "    exit(0)\n"
+    )
+    Path("reward.py").write_text("def reward(task, outcome):\n    return float(len(outcome) > 1)\n")
+    assert main(["workflow:pair.py:main", "--task", "4+4"]) == 0
+    told = capsys.readouterr()
+    assert "2 agents: planner, doer." in told.err
+    Path("run.toml").write_text(told.out)
+    Path("small.toml").write_text(SMALL)
+    arguments = ["run.toml", "small.toml", "--trust", "--output-dir", "run"]
+    assert main([*arguments, "--evaluation.kwargs.split=train"]) == 2, "it is not held out"
+    assert main(arguments) == 0, capsys.readouterr().err
+    assert metrics_of(Path("run"))[-1]["rollout/num_failed_trees"] == 0
