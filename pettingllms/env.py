@@ -607,6 +607,11 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         """The immutable state value (PettingZoo's global view, as a value)."""
         return self._state
 
+    @property
+    def max_episode_steps(self) -> int:
+        """Most actions of an episode: one of each agent in each turn."""
+        return self.max_turns * len(self._order)
+
     def render(self) -> Any:
         """The present state as text, or as an image; in the mode `"human"` print it.
 

@@ -18,7 +18,8 @@ StateT = TypeVar("StateT")
 class PromptTemplate(NamedTuple):
     """The texts that one role reads, with `str.format` placeholders such as `{board}`.
 
-    An environment documents its placeholders in `prompt_fields`. A literal brace is doubled.
+    An environment documents its placeholders in `prompt_fields`. A literal brace is doubled. Words
+    that depend on a number stand behind it, with # for the number: `{max_turns:# turn|# turns}`.
     """
 
     system: str
@@ -88,6 +89,19 @@ def as_observation(messages: Sequence[Mapping[str, str]]) -> str:
     return "\n\n".join(message["content"] for message in messages)
 
 
+def _written(value: object, layout: str, conversion: str | None) -> str:
+    """A value in its layout, which may be words for one and for several of it."""
+    if "|" in layout:
+        return layout.split("|")[str(value) != "1"].replace("#", str(value))
+    return format(string.Formatter().convert_field(value, conversion), layout)  # pyright: ignore[reportArgumentType]
+
+
+def _reading(
+    read: Callable[[Any, str, int], object], layout: str, conversion: str | None
+) -> Callable[[Any, str, int], object]:
+    return lambda state, agent, turn: _written(read(state, agent, turn), layout, conversion)
+
+
 class CompiledText:
     """A text with `str.format` placeholders, parsed once so that it fills in fast.
 
@@ -95,21 +109,22 @@ class CompiledText:
         text: A text that `resolve_prompts` accepts.
     """
 
-    __slots__ = ("_before", "_pattern", "_reads", "_source", "_text", "names")
+    __slots__ = ("_before", "_forms", "_pattern", "_reads", "_source", "_text", "names")
 
     def __init__(self, text: str) -> None:
         self._text = text
         names: list[str] = []
+        forms: list[tuple[str, str | None]] = []
         literals = [""]
-        for literal, name, _, _ in string.Formatter().parse(text):
+        for literal, name, layout, conversion in string.Formatter().parse(text):
             literals[-1] += literal
             if name is not None:
                 names.append(name)
+                forms.append((layout or "", conversion))
                 literals.append("")
-        parts = string.Formatter().parse(text)
-        is_plain = not any(layout or conversion for _, _, layout, conversion in parts)
-        self.names = tuple(names) if is_plain else None
-        """The placeholders, in order; None if some have a conversion or a format specification."""
+        self.names = tuple(names)
+        """The placeholders, in order."""
+        self._forms = forms
         # The rules of a game make the first literal long, and the % operator would search all of it
         # for placeholders each time.
         self._before = literals[0]
@@ -122,16 +137,18 @@ class CompiledText:
 
     def fill(self, fields: Mapping[str, object]) -> str:
         """The text with the values of its placeholders; looks up no others."""
-        names = self.names
-        if names is None:
-            return self._text.format_map(fields)
         if type(fields) is not PromptFields:
-            return self._before + self._pattern % tuple([fields[name] for name in names])
+            shown = [_written(fields[n], *f) for n, f in zip(self.names, self._forms, strict=True)]
+            return self._before + self._pattern % tuple(shown)
         # Nearly all texts that agents read are made here. The placeholders of an environment are
         # the same at every moment, so which functions to call is looked up once.
         if fields.source is not self._source:
             self._source = fields.source
-            self._reads = tuple([fields.source[name].read for name in names])
+            placeholders = zip(self.names, self._forms, strict=True)
+            found = [(fields.source[name].read, form) for name, form in placeholders]
+            self._reads = tuple(
+                read if form == ("", None) else _reading(read, *form) for read, form in found
+            )
         state, agent, turn = fields.moment
         values: list[object] = []
         for read in self._reads:  # twice as fast as a comprehension, which is a function of its own
@@ -226,7 +243,9 @@ def _check_placeholders(where: str, text: str, fields: Mapping[str, str]) -> Non
 
 
 def _is_layout(layout: str) -> bool:
-    """Whether strings or integers can be formatted so."""
+    """Whether strings or integers can be formatted so, or words for one and for several are."""
+    if "|" in layout:
+        return layout.count("|") == 1
     for sample in ("", 0):
         try:
             format(sample, layout)

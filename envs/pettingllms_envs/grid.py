@@ -270,20 +270,24 @@ def labelled(rows: Sequence[str]) -> Drawing:
 
     In the usual vocabularies (byte-level BPE) a space and the symbol behind it are one token, so
     that every cell is a token of its own and columns are aligned; without spaces, symbols merge.
+    So numbers of columns beyond 9 are written downwards.
     """
-    label, cols = len(str(len(rows) - 1)), len(rows[0])
+    cols = len(rows[0])
     frame = _frame(len(rows), cols)
     # One join over the whole board instead of one per row: every reset draws a new board.
     text = frame % tuple(" ".join("\n".join(rows)).split(" \n "))
-    return Drawing(text, frame.index("\n") + 1 + label + 1, label + 2 * cols + 1, 2)
+    # A line of the frame holds %s instead of the cells.
+    label = len(frame) - frame.rindex("\n") - len("\n%s")
+    return Drawing(text, frame.index("%s"), label + 2 * cols, 2)
 
 
 @cache
 def _frame(num_rows: int, cols: int) -> str:
     """The numbers around a board, with `%s` for each row."""
     label = len(str(num_rows - 1))
-    head = " ".join([" " * label, *map(str, range(cols))])
-    return "\n".join([head, *(f"{row:>{label}} %s" for row in range(num_rows))])
+    digits = zip(*(f"{col:>{len(str(cols - 1))}}" for col in range(cols)), strict=True)
+    heads = (" ".join([" " * label, *line]) for line in digits)
+    return "\n".join([*heads, *(f"{row:>{label}} %s" for row in range(num_rows))])
 
 
 CELL_PIXELS = 24

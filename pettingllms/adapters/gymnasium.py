@@ -46,6 +46,7 @@ class SingleAgentView(gymnasium.Env[str, str]):
     """
 
     metadata: dict[str, Any]
+    _spec: EnvSpec | None = None
 
     def __init__(
         self, env: Any, agent: str | None = None, partners: Mapping[str, Partner] | None = None
@@ -135,6 +136,18 @@ class SingleAgentView(gymnasium.Env[str, str]):
             # twice.
             reward += env.rewards[self.agent]
         return reward
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """Gymnasium's record of how the view was made, with the most steps of an episode."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, made: EnvSpec | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        # How many there are depends on the arguments, so that no registration can say it.
+        self._spec = copy.copy(made)
+        if self._spec is not None:
+            self._spec.max_episode_steps = self.env.max_episode_steps
 
     def render(self) -> Any:
         """Render the present state in the environment's render mode."""

@@ -225,6 +225,10 @@ class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
         """The space of actions (one object for all agents)."""
         return self.action_spaces[agent]
 
+    def state(self) -> Any:
+        """The immutable state value of the environment."""
+        return self.env.state()
+
     def render(self) -> Any:
         """Render the present state in the environment's render mode."""
         return self.env.render()

@@ -17,7 +17,14 @@ from pettingllms.callers import current_caller
 from pettingllms.errors import InvalidArgument, SandboxError
 from pettingllms.sandbox.isolation import JAILS, Tier, check_platform
 from pettingllms.sandbox.library import packages_of
-from pettingllms.sandbox.outcome import CallResult, ExecutionResult, Limits, Status, clean
+from pettingllms.sandbox.outcome import (
+    CallResult,
+    ExecutionResult,
+    Limits,
+    Status,
+    clean,
+    whole_number,
+)
 from pettingllms.sandbox.pool import Finished
 from pettingllms.sandbox.processors import num_processors
 from pettingllms.sandbox.servers import Servers, open_jail
@@ -210,7 +217,7 @@ def _call_result(execution: ExecutionResult, report: bytes) -> CallResult:
     if execution.status is not Status.OK:
         return CallResult(execution)
     try:
-        reported = json.loads(report)
+        reported = json.loads(report, parse_int=whole_number)
         # The class of the value may have any `__repr__`: escape sequences, say.
         shown = clean(str(reported["repr"]).encode("utf-8", "replace"))
         return CallResult(execution, reported.get("value"), "value" in reported, shown)

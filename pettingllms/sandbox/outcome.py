@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import signal
+import sys
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -137,7 +138,8 @@ class CallResult:
 
     execution: ExecutionResult
     value: Any = None
-    """The returned value as JSON gives it back (a tuple is a list), if `has_value`.
+    """The returned value as JSON gives it back (a tuple is a list), if `has_value`; see
+    `whole_number`.
 
     Data to compare: its texts hold whatever the program put there. `repr` is what people are shown.
     """
@@ -146,6 +148,13 @@ class CallResult:
     repr: str | None = None
     """`repr` of the returned value, cut at `output_bytes`, and as safe as output is; None if the
     call did not return."""
+
+
+def whole_number(digits: str) -> int | str:
+    """A whole number of JSON; one with more digits than Python reads is a text that says so."""
+    # The limit keeps this process from work that is quadratic in what a program returned.
+    limit = sys.get_int_max_str_digits()
+    return int(digits) if not limit or len(digits) <= limit else f"whole number {digits}"
 
 
 def clean(data: bytes) -> str:

@@ -53,7 +53,7 @@ _KEEP_ALIVE_S = 600
 """Much longer than clients keep connections: what they send on one must not meet its end."""
 
 
-class Asked(Protocol):
+class Answerer(Protocol):
     """Somebody who answers the requests of one run of a workflow, at once or later."""
 
     kept: dict[str, Any]
@@ -87,7 +87,7 @@ class Asked(Protocol):
 
 
 _Ask = Callable[[ChatBody], Awaitable[tuple[ChatRequest, Answered]]]
-_Write = Callable[[Asked, Any, _Ask], Awaitable[Response]]
+_Write = Callable[[Answerer, Any, _Ask], Awaitable[Response]]
 
 
 class Endpoint:
@@ -103,7 +103,7 @@ class Endpoint:
         self._beat_s = beat_s
         self.api_key = secrets.token_urlsafe(24)
         """Whoever has another key is refused with status 401."""
-        self._runs: dict[str, Asked] = {}
+        self._runs: dict[str, Answerer] = {}
         self._warned: set[str] = set()
         answered = {"chat/completions": _completion, "responses": _response}
         posts = [
@@ -138,7 +138,7 @@ class Endpoint:
         serve = functools.partial(Server(config).run, sockets=[self._listener])
         threading.Thread(target=serve, name="pettingllms-endpoint", daemon=True).start()
 
-    def open(self, run: Asked) -> str:
+    def open(self, run: Answerer) -> str:
         """The address, up to and including ``/v1``, at which a run asks."""
         path = secrets.token_urlsafe(9)
         self._runs[path] = run
@@ -157,7 +157,7 @@ class Endpoint:
             told = "wrong API key; use the one that the workflow was given"
             await _error(RequestError(told, 401))(scope, receive, send)
 
-    def _run(self, request: Request) -> Asked:
+    def _run(self, request: Request) -> Answerer:
         run = self._runs.get(request.path_params["run"])
         if run is None:
             raise RequestError("this run of the workflow has ended: nothing answers any more", 410)
@@ -201,7 +201,7 @@ class Endpoint:
         except ClientDisconnect:
             pass
 
-    async def _written(self, write: _Write, run: Asked, data: Any, request: Request) -> Response:
+    async def _written(self, write: _Write, run: Answerer, data: Any, request: Request) -> Response:
         try:
             response = await write(run, data, functools.partial(_received, run, request))
             self._warn(key for key in IGNORED if data.get(key) is not None)
@@ -236,7 +236,7 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-async def _received(run: Asked, http: Request, body: ChatBody) -> tuple[ChatRequest, Answered]:
+async def _received(run: Answerer, http: Request, body: ChatBody) -> tuple[ChatRequest, Answered]:
     """A request and the answer to it, as long as whoever has sent it is there.
 
     Raises:
@@ -263,7 +263,7 @@ async def _has_left(http: Request) -> None:
         pass
 
 
-async def _completion(run: Asked, data: Any, ask: _Ask) -> Response:
+async def _completion(run: Answerer, data: Any, ask: _Ask) -> Response:
     body = ChatBody.model_validate(data)
     answer = wire_answer(body.model, *await ask(body))
     if not body.stream:
@@ -272,7 +272,7 @@ async def _completion(run: Asked, data: Any, ask: _Ask) -> Response:
     return _stream([*(f"data: {one.to_json(indent=None)}" for one in sent), "data: [DONE]"])
 
 
-async def _response(run: Asked, data: Any, ask: _Ask) -> Response:
+async def _response(run: Answerer, data: Any, ask: _Ask) -> Response:
     from pettingllms.workflows import responses  # its types take half a second
 
     body = responses.ResponsesBody.model_validate(data)

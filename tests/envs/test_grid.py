@@ -101,6 +101,16 @@ def test_random_cell_draws_every_set_bit_and_no_other(bits):
     assert drawn == set(grid.cells_of(bits))
 
 
+@given(st.integers(1, 120), st.integers(1, 120), st.data())
+def test_the_numbers_of_a_drawn_board_stand_over_their_columns(rows, cols, data):
+    drawing = grid.labelled(["." * cols] * rows)
+    row, col = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, cols - 1))
+    lines = drawing.with_symbol(row, col, "@").split("\n")
+    (at,) = [line.index("@") for line in lines if "@" in line]
+    assert "".join(line[at] for line in lines[:-rows]).strip() == str(col)
+    assert next(line for line in lines if "@" in line)[: len(str(rows - 1))].strip() == str(row)
+
+
 def test_rows_are_read_with_blank_lines_around_them_and_any_line_ends():
     assert grid.parse_rows("\n\n#.\r\n.#\r\n\n", symbols="#.") == ["#.", ".#"]
     assert grid.first_line("\n\n#.\r\n.#") == 3

@@ -1,12 +1,15 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import (
     CompiledText,
     PreparedTemplate,
     PromptField,
     PromptFields,
     PromptTemplate,
+    resolve_prompts,
 )
 
 VALUES = {"turn": 3, "board": "#@%s{x}\n", "rest": 1.5, "none": None, "pair": (1, 2)}
@@ -15,7 +18,7 @@ literals = st.text("ab %s{}\n\u00e9", max_size=6).map(
     lambda text: text.replace("{", "{{").replace("}", "}}")
 )
 fields = st.sampled_from(
-    ["{turn}", "{board}", "{rest}", "{none}", "{pair}", "{board!r}", "{turn:>5}", "{rest:.{turn}f}"]
+    ["{turn}", "{board}", "{rest}", "{none}", "{pair}", "{board!r}", "{turn:>5}", "{rest:.3f}"]
 )
 
 
@@ -25,11 +28,20 @@ def test_a_compiled_text_is_filled_in_as_by_format(text):
     assert compiled.fill(VALUES) == text.format_map(VALUES)
 
 
-def test_conversions_and_format_specifications_are_left_to_format():
-    assert CompiledText("{turn} {board}").names == ("turn", "board")
-    assert CompiledText("{turn!s}").names is None
-    assert CompiledText("{turn:>5}").names is None
-    assert CompiledText("").names == ()
+@pytest.mark.parametrize(
+    ("value", "filled"),
+    [(0, "are 0 turns"), (1, "is 1 turn"), ("1", "is 1 turn"), (2, "are 2 turns")],
+)
+def test_words_agree_with_the_number_before_them(value, filled):
+    text = CompiledText("There {turn:is # turn|are # turns}.")
+    assert text.fill({"turn": value}) == f"There {filled}."
+    fields = {"turn": PromptField("", lambda *moment: value)}
+    assert text.fill(PromptFields(fields, "state", "agent_0", 3)) == f"There {filled}."
+
+
+def test_words_are_for_one_and_for_several():
+    with pytest.raises(InvalidArgument, match=r"a format that str\.format knows"):
+        resolve_prompts({"a": PromptTemplate("", "{turn:a|b|c}")}, None, {"turn": ""})
 
 
 def test_system_and_user_are_one_text_if_the_system_text_is_constant():

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
+from pettingllms.sandbox.outcome import whole_number
+
 TOLERANCE = 1e-6
 """Maximum relative or absolute error of a decimal number that still counts as equal."""
 
@@ -137,13 +139,14 @@ def _same_number(token: str, other: str) -> bool:
     return value.is_finite() and wanted.is_finite() and value == wanted
 
 
-def json_or_none(text: str) -> Any:
+def json_or_none(text: str, *, is_returned: bool = False) -> Any:
     """The value of a JSON text, or None where it is not JSON.
 
-    A text that is nested deeper than `MAX_JSON_DEPTH` does not count as JSON.
+    A text that is nested deeper than `MAX_JSON_DEPTH` does not count as JSON, and one with a number
+    of thousands of digits only as a value that a function returns; see `whole_number`.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_int=whole_number if is_returned else None)
     except (ValueError, RecursionError):
         return None
     return value if is_shallow(value) else None

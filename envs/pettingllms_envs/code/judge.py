@@ -240,10 +240,10 @@ class Judge:
             any_case = accepts_any_case(problem.statement)
             is_same = outputs_match(actual, expected, exact=self._exact, any_case=any_case)
             return is_same or bool(problem.checker and self._is_checked(problem, actual, test))
-        wanted = json_or_none(expected)
+        wanted = json_or_none(expected, is_returned=True)
         if wanted is None:  # null, or no JSON at all, which nothing matches
             return actual.strip() == expected.strip() == "null"
-        return values_match(json_or_none(actual), wanted)
+        return values_match(json_or_none(actual, is_returned=True), wanted)
 
     def _is_checked(self, problem: CodeProblem, actual: str, test: CodeTest) -> bool:
         # A checker is text of a data set: it runs where the programs run, and one that fails on an

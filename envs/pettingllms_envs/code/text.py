@@ -57,7 +57,8 @@ def read_tests(text: str, limit: int, is_call: bool) -> tuple[CodeTest, ...] | P
             return ParseError("a test without an expected output")
         if is_call and not isinstance(json_or_none(test.input), list):
             return ParseError("an input that is not a JSON list of arguments")
-        if is_call and json_or_none(test.output) is None and test.output.strip() != "null":
+        output = json_or_none(test.output, is_returned=True)
+        if is_call and output is None and test.output.strip() != "null":
             return ParseError("an output that is not JSON")
     return tests
 

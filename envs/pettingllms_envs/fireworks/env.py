@@ -54,13 +54,15 @@ one rank at a time. You see the hands of the others, but not your own.
 In your turn you do one of three things:
 - play a card of yours: it goes on its stack if it is the next one; else it is discarded, and a \
 fuse burns. The last card of a stack brings back a hint.
-- discard a card of yours, which brings back a hint; not while all {hints} hints are there.
+- discard a card of yours, which brings back a hint; not while {hints:the one hint is|all \
+# hints are} there.
 - hint: for one hint a player learns which cards of that hand have a colour, or which have a rank. \
 There must be one.
 The cards of a hand are numbered from 1, the oldest; who plays or discards draws a new last card.
-The team wins as soon as the stacks have {target} cards together. It loses when {fuses} fuses have \
-burnt, when too few cards are left for that, or one turn of each player after the last card is \
-drawn. An answer that is unreadable or impossible is a lost turn, which takes a hint.
+The team wins as soon as the stacks have {target:# card|# cards} together. It loses when \
+{fuses:# fuse has|# fuses have} burnt, when too few cards are left for that, or one \
+turn of each player after the last card is drawn. An answer that is unreadable or impossible is a \
+lost turn, which takes a hint.
 {costs}
 You may think first. The last line of your answer is #### and what you do: play 1, discard 3, \
 hint 1 red (player 1's red cards) or hint 1 rank 2, for example:

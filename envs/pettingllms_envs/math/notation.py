@@ -40,6 +40,10 @@ _GROUPED = re.compile(
 )
 _MAX_WRAPPERS = 4
 _BOXED = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
+_BOLD = re.compile(r"\\(?:textbf|mathbf)\s*\{([^{}A-Za-z]*)\}")
+_COMPLEX = re.compile(r"(?:[\d\s+\-*/().,{}Ij]|\\?sqrt|\\[dt]?frac|\\cdot|\\?pi)+")
+_IMAGINARY = re.compile(r"(?:(?<=[\d)])[ *]*)?(?<![A-Za-z])I(?![A-Za-z])|(?<=\d)j(?![A-Za-z])")
+_PLAIN_ROOT = re.compile(r"(?<!\\)sqrt\(([^()]*)\)")
 _MEMBER = re.compile(r"\A[A-Za-z]\s*\\in(?![A-Za-z])\s*")
 _BAR = r"\\(?:overline|overbar|bar|dot)(?![A-Za-z])\s*"
 _REPEATING = re.compile(
@@ -68,6 +72,9 @@ def normalised(text: str) -> str:
     text = _THIN_IN_NUMBER.sub("", text).replace(r"\!", "")
     text = _UPRIGHT.sub(r"\1", _bare(_SPACING.sub(" ", text)))
     text = _ROOT.sub(r"\\sqrt{\1}", text)
+    # What sympy and Python print for the imaginary unit, where it can be nothing else.
+    if _COMPLEX.fullmatch(text) and any(map(str.isdigit, text)):
+        text = _PLAIN_ROOT.sub(r"\\sqrt{\1}", _IMAGINARY.sub("i", text))
     text = _SIGN_OF_TABLE.sub(lambda sign: _LATEX[sign[0]], text)
     text = _PYTHON_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _SCIENTIFIC.sub(lambda m: rf"{m[1]} \cdot 10^{{{int(m[2])}}}", text)
@@ -89,7 +96,7 @@ def _bare(text: str) -> str:
         boxed = _BOXED.fullmatch(inside)
         if boxed and boxed_answer(inside) == boxed[1].strip():
             inside = boxed[1]
-        inside = _MATHS.sub("", inside)
+        inside = _BOLD.sub(r"\1", _MATHS.sub("", inside))
         if inside == text:
             break
         text = inside

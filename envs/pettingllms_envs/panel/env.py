@@ -60,7 +60,7 @@ _MODERATOR_SEES = """\
 The question: {question} = ?
 {experts}
 Said so far: {board}.
-There are {actions_left} actions left, those of the experts included."""
+There {actions_left:is # action|are # actions} left, those of the experts included."""
 _EXPERT = """\
 You are an expert on a panel. A moderator has to find the sum of some quantities, whole numbers \
 from 0 to {most}, and chooses who speaks. Say what you know about the quantity that you are asked \

@@ -311,10 +311,12 @@ _MOVES = """\
 Moves: U is row - 1, D is row + 1, L is column - 1, R is column + 1. They are executed in order \
 until the player stands on the goal. A move into a wall or off the board is illegal and does not \
 move the player.
-There are {max_turns} turns, with at most {moves_per_turn} moves each. {costs}"""
+There {max_turns:is # turn|are # turns}, with at most {moves_per_turn:# move|# moves} each. \
+{costs}"""
 
 _FUNCTION_WORDS = """\
-path(row, col): the first {moves_per_turn} moves of a shortest path from the player to that cell
+path(row, col): the first {moves_per_turn:move|# moves} of a shortest path from the player to \
+that cell
 distance(row, col): the length of that path
 neighbours(row, col): the moves that are legal on that cell"""
 

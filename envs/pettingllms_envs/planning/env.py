@@ -262,7 +262,8 @@ You may think first. The last line of your answer is #### and a JSON list of {mo
 
 LIMITS = """\
 Moves are executed in order until the task is solved. An illegal move changes nothing.
-There are {max_turns} turns, with at most {moves_per_turn} moves each. {costs}"""
+There {max_turns:is # turn|are # turns}, with at most {moves_per_turn:# move|# moves} each. \
+{costs}"""
 """The end of `Words.rules` in games that have nothing to add."""
 
 

@@ -71,9 +71,9 @@ def labelled_board(level: Level, columns: Columns) -> str:
     # Lines are looked up, not drawn: a prompt of a new board costs one join.
     boards = [_labelled_lines(size, symbol) for symbol in _symbols(level)]
     lines = [
-        board[col][row + 1] for row, (board, col) in enumerate(zip(boards, columns, strict=True))
+        board[col][row - size] for row, (board, col) in enumerate(zip(boards, columns, strict=True))
     ]
-    return "\n".join([boards[0][0][0], *lines])
+    return "\n".join([*boards[0][0][:-size], *lines])
 
 
 @cache

@@ -149,6 +149,10 @@ _FIELDS: dict[str, PromptField[SearchState]] = {
         "a line on the last search; begins with a line break unless it is empty",
         lambda state, agent, turn: _last_search(state),
     ),
+    "documents": PromptField(
+        "number of documents that are searched",
+        lambda state, agent, turn: len(state.task.documents),
+    ),
     "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
 }
 NOTE = """\

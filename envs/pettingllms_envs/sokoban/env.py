@@ -99,7 +99,8 @@ Moves: U is row - 1, D is row + 1, L is column - 1, R is column + 1. A move into
 one cell, if the cell beyond it holds no wall and no other box; boxes cannot be pulled. Moves are \
 executed in order; an illegal move changes nothing. A box stuck where it can reach no goal loses \
 the level{end}.
-There are {{max_turns}} turns, with at most {{moves_per_turn}} moves each. {{costs}}"""
+There {{max_turns:is # turn|are # turns}}, with at most {{moves_per_turn:# move|# moves}} each. \
+{{costs}}"""
 
 
 @cache

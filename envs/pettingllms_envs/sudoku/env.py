@@ -117,7 +117,7 @@ Every row, column and box of the {size}x{size} grid must hold each of the values
 once. Boxes have {box_rows} rows and {box_cols} columns. 0 is an empty cell. Rows and columns are \
 numbered from 1; row 1 is at the top, column 1 at the left.
 A fill is [row, column, value]; value 0 clears a cell. The given values cannot be changed. A value \
-that is already in the {taken} is refused. There are {{max_turns}} turns. {{costs}}"""
+that is already in the {taken} is refused. There {{max_turns:is # turn|are # turns}}. {{costs}}"""
 
 _DRAWN = """\
 This puzzle has rules of its own, which stand below the grid:

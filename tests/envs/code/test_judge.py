@@ -115,6 +115,18 @@ def test_numbers_of_thousands_of_digits_are_printed_and_compared(judge):
         assert judge.passes(problem, program.format(number), problem.tests) == (is_right,)
 
 
+def test_numbers_of_thousands_of_digits_are_returned_and_compared(judge):
+    digits = "7" * 6000
+    problem = CodeProblem(
+        "power", "Return it.", (CodeTest("[3]", f"[{digits}]"),), function_name="f"
+    )
+    for number, is_right in (("7", True), ("8", False)):
+        program = f"def f(n):\n    return [7 * (10**6000 - 1) // 9 - 7 + {number}]"
+        assert judge.passes(problem, program, problem.tests) == (is_right,)
+    program = f"def f(n):\n    return ['{digits}']"
+    assert judge.passes(problem, program, problem.tests) == (False,), "digits are no number"
+
+
 @pytest.mark.parametrize("future", ["", "from __future__ import annotations\n"])
 def test_starter_code_needs_no_imports(judge, add, future):
     lines = ["def add(a: List[int], b: Optional[int]) -> int:", "    return pow(a + b, 1)"]

@@ -9,6 +9,7 @@ from pettingllms import Transition
 from pettingllms.adapters.gymnasium import (
     SingleAgentView,
     gymnasium_id,
+    gymnasium_spec,
     make_single,
     make_vector,
 )
@@ -50,6 +51,20 @@ def test_shared_memory_is_refused_instead_of_handing_out_blanks():
         assert all("Turn 1 of 4" in text for text in observations)
     finally:
         envs.close()
+
+
+@pytest.mark.parametrize("env_id", ["plan_path_v0", "dining_v0", "panel_v0"])
+def test_the_spec_says_how_long_an_episode_is(env_id):
+    env = gymnasium.make(gymnasium_spec(env_id), max_turns=12)
+    raw = env.unwrapped.env
+    assert env.spec.max_episode_steps == raw.max_episode_steps == 12 * len(raw.possible_agents)
+    assert make_single(env_id).spec is None, "Gymnasium did not make it"
+    env.reset(seed=1)
+    steps = (env.step("nothing") for _ in range(env.spec.max_episode_steps))
+    assert any(terminated or truncated for _, _, terminated, truncated, _ in steps)
+    again = gymnasium.make(env.spec)
+    assert again.spec.max_episode_steps == env.spec.max_episode_steps
+    again.close()
 
 
 def test_bad_numbers_are_told():

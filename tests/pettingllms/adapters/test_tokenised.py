@@ -105,6 +105,7 @@ def test_the_team_environment_mirrors_the_texts():
         assert codec.tokenizer.decode([n - 1 for n in observation if n]) == text
         assert [reward, terminated, truncated] == expected[:3]
         assert info == {**expected[3], "cut_tokens": 0}
+        assert env.state() == twin.state()
         ended = terminated or truncated
         env.step(None if ended else 2)
         twin.step(None if ended else MOVES[2])

@@ -13,7 +13,7 @@ from pettingllms_trainers.fleet.speeds import (
     GPUS,
     SLOW,
     USUAL,
-    Call,
+    EngineCall,
     EngineSpeed,
     engine_of,
     fitted,
@@ -39,7 +39,7 @@ def test_an_engine_is_recovered_from_its_calls(
         cached = sum(n * p + n * (n - 1) / 2 for n, p in zip(lengths, prompts, strict=True))
         seconds = call_s + asked * request_s + read * prompt_s + max(lengths) * iteration_s
         seconds += sum(lengths) * token_s + cached * cache_s
-        calls.append(Call(asked, read, lengths, prompts, seconds))
+        calls.append(EngineCall(asked, read, lengths, prompts, seconds))
     found = fitted(calls)
     expected = EngineSpeed(call_s, request_s, prompt_s, iteration_s, 0.0, token_s, cache_s)
     # Seconds are what counts: a coefficient that hardly matters is hardly known.

@@ -15,7 +15,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.sections import base_groups
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.fleet.simulate import Speeds
-from pettingllms_trainers.fleet.speeds import Call, LearningSpeed, fitted, non_negative
+from pettingllms_trainers.fleet.speeds import EngineCall, LearningSpeed, fitted, non_negative
 from pettingllms_trainers.fleet.workload import Workload, from_trees
 from pettingllms_trainers.policies.pool import Batcher, PolicyPool
 from pettingllms_trainers.policies.protocols import Generate, Update
@@ -143,7 +143,7 @@ class Watch:
 
     def __init__(self, config: Config, num_unprobed: float) -> None:
         self.config, self._num_unprobed = config, num_unprobed
-        self.calls: dict[str, list[Call]] = {}
+        self.calls: dict[str, list[EngineCall]] = {}
         """Policy to the calls of its engine."""
         self.learnt: dict[str, list[Learnt]] = {}
         """Policy to its updates."""
@@ -206,7 +206,7 @@ class _WatchedEngine:
         # Equal prompts of a call are read once.
         read = sum(map(len, {request.prompt_ids for request in requests}))
         prompts, lengths = zip(*pairs, strict=True)
-        self._calls.append(Call(len(requests), read, lengths, prompts, seconds, client_s))
+        self._calls.append(EngineCall(len(requests), read, lengths, prompts, seconds, client_s))
         return found
 
 

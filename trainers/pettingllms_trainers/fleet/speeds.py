@@ -120,7 +120,7 @@ class LearningSpeed(NamedTuple):
         return num_steps * self.optimizer_step_s + learnt_s
 
 
-class Call(NamedTuple):
+class EngineCall(NamedTuple):
     """A measured call of an engine."""
 
     num_requests: int
@@ -195,7 +195,7 @@ def learning_of(
     )
 
 
-def fitted(calls: Sequence[Call]) -> EngineSpeed:
+def fitted(calls: Sequence[EngineCall]) -> EngineSpeed:
     """The engine that fits measured calls best, in relative error.
 
     Args:
@@ -233,7 +233,7 @@ def non_negative(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
     return tuple(values.get(index, 0.0) for index in range(rows.shape[1]))
 
 
-def _features(call: Call) -> tuple[float, ...]:
+def _features(call: EngineCall) -> tuple[float, ...]:
     """What each coefficient of an engine is multiplied by in a call."""
     cached = sum(
         length * prompt + length * (length - 1) / 2
