@@ -17,15 +17,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    Json,
     ValidationError,
     WrapValidator,
     model_validator,
 )
+from pydantic_core import from_json
 
 from pettingllms.types import Constraints
 from pettingllms.workflows.tools import (
-    FREE,
     Form,
     assistant_text,
     check_schema,
@@ -35,7 +34,8 @@ from pettingllms.workflows.tools import (
 from pettingllms.workflows.wire import ChatMessage, ChatRequest, RequestError, WireAnswer
 
 IGNORED = (
-    "frequency_penalty", "logit_bias", "presence_penalty", "seed", "temperature", "top_p",
+    "frequency_penalty", "logit_bias", "min_p", "presence_penalty", "reasoning", "reasoning_effort",
+    "repetition_penalty", "seed", "temperature", "top_k", "top_p", "verbosity",
 )  # fmt: skip
 """Keys of a request that decide how is sampled: the run decides that for every role."""
 
@@ -44,7 +44,7 @@ class Sent(BaseModel):
     """An object of a request. What is null is left out, which means the same and clients mix."""
 
     # Strict: `max_tokens` that is true, or a number that is a text, is a mistake of the client.
-    # Keys that nobody reads stay, so that they can be named.
+    # Parts may have more than is read: clients send back what they got, from whatever server.
     model_config = ConfigDict(strict=True, extra="allow")
 
     @model_validator(mode="before")
@@ -80,11 +80,17 @@ def joined(content: Sequence[_Text | _Refusal]) -> str:
     return "".join(part.text for part in content)
 
 
+def _arguments(text: Any) -> Any:
+    if not isinstance(text, str):
+        raise ValueError("not a text of JSON")
+    return from_json(text or "{}", allow_inf_nan=False)
+
+
 class CalledFunction(Sent):
     """What an agent has called."""
 
     name: str
-    arguments: Annotated[Json[Any], BeforeValidator(lambda text: text or "{}")]
+    arguments: Annotated[Any, BeforeValidator(_arguments)]
 
 
 class Call(Sent):
@@ -173,10 +179,42 @@ class _StreamOptions(Sent):
 Limit = Annotated[int, Field(ge=1)]
 
 
-class ChatBody(Sent):
-    """The body of a request; what it cannot hold cannot be answered."""
+_Penalty = Annotated[float, Field(ge=-2, le=2)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Body(Sent):
+    """What bodies of both formats have. A key that is not here is refused by its name."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     model: str
+    stream: bool = False
+    parallel_tool_calls: bool = True
+    # IGNORED, but not whatever they say.
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: _Share | None = None
+    min_p: _Share | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    frequency_penalty: _Penalty | None = None
+    presence_penalty: _Penalty | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    logit_bias: dict[str, float] | None = None
+    # They leave the answer as it is.
+    metadata: dict[str, str] = {}
+    prompt_cache_key: str = ""
+    prompt_cache_options: dict[str, Any] = {}
+    prompt_cache_retention: str = ""
+    safety_identifier: str = ""
+    service_tier: str = ""
+    store: bool = False
+    user: str = ""
+
+
+class ChatBody(Body):
+    """The body of a request; what it cannot hold cannot be answered."""
+
     messages: Annotated[list[SentMessage], Field(min_length=1)]
     tools: list[Tool] = []
     tool_choice: Choice = Mode(type="auto")
@@ -187,8 +225,9 @@ class ChatBody(Sent):
     ] = []
     max_tokens: Limit | None = None
     max_completion_tokens: Limit | None = None
-    stream: bool = False
     stream_options: _StreamOptions = _StreamOptions()
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
     # One: the run samples the candidates and follows one.
     n: Literal[1] = 1
     logprobs: Literal[False] = False
@@ -238,7 +277,7 @@ def chat_request(
         raise RequestError("tool_choice wants a call and no tool is offered", param="tool_choice")
     if mode == "auto":
         offered = chosen
-    form = _form(body, chosen if mode == "required" else [])
+    form = _form(body, chosen, offered, is_forced=mode == "required")
     told = [described(offered) if offered else "", form.instruction(may_call=bool(offered))]
     chat = _with_told(chat, "\n\n".join(filter(None, told)))
     limits = [limit for limit in (body.max_completion_tokens, body.max_tokens) if limit]
@@ -273,21 +312,37 @@ def _chosen(body: ChatBody) -> tuple[str, list[str]]:
             return allowed.mode, [tool.sent["name"] for tool in allowed.tools]
 
 
-def _form(body: ChatBody, to_call: Sequence[Mapping[str, Any]]) -> Form:
-    """What the answer must look like; one of `to_call` must be called, if there are any."""
+def _form(
+    body: ChatBody,
+    chosen: Sequence[Mapping[str, Any]],
+    offered: Sequence[Mapping[str, Any]],
+    *,
+    is_forced: bool,
+) -> Form:
+    """What the answer must look like; one of `chosen` must be called if that is forced."""
     key, wanted = "tools", body.response_format
+    one_call = bool(offered) and not body.parallel_tool_calls
     try:
-        if to_call:
+        if is_forced:
             # A schema of the answer beside it is moot: a forced call leaves no room for a text.
-            schemas = [(one.get("parameters") or {"type": "object"}) for one in to_call]
-            names = [one["name"] for one in to_call]
-            return Form(calls=tuple(zip(names, map(check_schema, schemas), strict=True)))
-        key = "response_format"
+            return Form(calls=_schemas(chosen), one_call=one_call)
+        strict = _schemas([one for one in offered if one.get("strict")])
+        key, schema = "response_format", ""
         if wanted.type == "json_schema":
-            return Form(check_schema(wanted.json_schema and wanted.json_schema.wanted))
-        return FREE if wanted.type == "text" else Form('{"type": "object"}')
+            schema = check_schema(wanted.json_schema and wanted.json_schema.wanted)
+        elif wanted.type == "json_object":
+            schema = '{"type": "object"}'
+        return Form(schema, strict=strict, one_call=one_call)
     except ValueError as error:
         raise RequestError(f"{key} cannot be used: {error}", param=key) from error
+
+
+def _schemas(functions: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Names of functions with the schemas of their arguments."""
+    return tuple(
+        (one["name"], check_schema(one.get("parameters") or {"type": "object"}))
+        for one in functions
+    )
 
 
 def _with_told(chat: Sequence[ChatMessage], text: str) -> list[ChatMessage]:

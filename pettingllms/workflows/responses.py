@@ -13,6 +13,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter
 
 from pettingllms.workflows.chat import (
+    Body,
     Call,
     CalledFunction,
     ChatBody,
@@ -60,10 +61,9 @@ class _TextOptions(Sent):
     format: dict[str, Any] = Field(default={"type": "text"})
 
 
-class ResponsesBody(Sent):
+class ResponsesBody(Body):
     """The body of a request; `chat_body` reads tools and forms as those of a chat completion."""
 
-    model: str
     input: Annotated[list[_Item], BeforeValidator(_items)] = Field(default=[])
     instructions: str | None = None
     previous_response_id: str | None = None
@@ -71,13 +71,14 @@ class ResponsesBody(Sent):
     tool_choice: str | dict[str, Any] = "auto"
     text: _TextOptions = _TextOptions()
     max_output_tokens: Limit | None = None
-    stream: bool = False
-    parallel_tool_calls: bool = True
-    metadata: dict[str, str] = Field(default={})
+    reasoning: dict[str, Any] | None = None
+    # They concern tools of a server, thoughts that are hidden, and noise in streams: none is here.
+    max_tool_calls: int | None = None
+    include: list[Literal["reasoning.encrypted_content"]] = Field(default=[])
+    stream_options: dict[str, Any] = Field(default={})
     # What the run cannot do; the whole input may be sent instead.
     background: Literal[False] = False
-    conversation: None = None
-    prompt: None = None
+    truncation: Literal["disabled"] = "disabled"
 
 
 def chat_body(body: ResponsesBody, kept: Mapping[str, Sequence[SentMessage]]) -> ChatBody:
@@ -107,6 +108,7 @@ def chat_body(body: ResponsesBody, kept: Mapping[str, Sequence[SentMessage]]) ->
             "tool_choice": _nested(body.tool_choice),
             "response_format": form,
             "max_completion_tokens": body.max_output_tokens,
+            "parallel_tool_calls": body.parallel_tool_calls,
         }
     )
 

@@ -114,10 +114,12 @@ def _end_of_thinking(text: str) -> int:
 
 
 def _parsed(text: str) -> Any:
-    """The data of a JSON text; None for any other."""
+    """The data of a JSON text; None for any other, such as one with NaN."""
+    from pydantic_core import from_json  # not above: who offers no tools needs no such package
+
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
         return None
 
 
@@ -146,6 +148,15 @@ class Form(NamedTuple):
     """JSON schema of an answer that calls nothing, as a JSON text; empty: it need not be JSON."""
     calls: tuple[tuple[str, str], ...] = ()
     """Functions of which one must be called, each with the JSON schema of its arguments."""
+    strict: tuple[tuple[str, str], ...] = ()
+    """Functions that may be called with what fits their schemas only."""
+    one_call: bool = False
+    """Whether of several calls the first alone counts."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether any text has this form."""
+        return not (self.schema or self.calls)
 
     def instruction(self, *, may_call: bool) -> str:
         """What the system message says about it, after the tools."""
@@ -186,25 +197,28 @@ class Form(NamedTuple):
             text: The whole answer.
             tools: Names of the functions that were offered.
         """
-        calls = read_reply(text, tools).calls
+        calls = self._read(text, tools).calls
         # Where tools are offered beside a schema, a call is as good as an answer of the form.
         if self.schema and not calls:
             return _misfit("the answer", _said(text), self.schema)
-        if not self.calls:
-            return None
         wanted = dict(self.calls)
-        if not calls:
+        if wanted and not calls:
             return f"the answer calls none of {', '.join(wanted)}"
         for call in calls:
-            if call.name not in wanted:
+            if wanted and call.name not in wanted:
                 return f"the answer calls {call.name} instead of {', '.join(wanted)}"
-            if reason := _misfit(f"the call of {call.name}", call.arguments, wanted[call.name]):
+            schema = {**wanted, **dict(self.strict)}.get(call.name)
+            if schema and (reason := _misfit(f"the call of {call.name}", call.arguments, schema)):
                 return reason
         return None
 
+    def _read(self, text: str, tools: tuple[str, ...]) -> Reply:
+        reply = read_reply(text, tools)
+        return reply._replace(calls=reply.calls[:1]) if self.one_call else reply
+
     def reply(self, text: str, tools: tuple[str, ...]) -> Reply:
         """What a text that has this form says and calls."""
-        reply = read_reply(text, tools)
+        reply = self._read(text, tools)
         return Reply(_said(text)) if self.schema and not reply.calls else reply
 
 
@@ -270,15 +284,19 @@ def _check_parts(part: Any, resolver: Any) -> None:
 
 
 def _misfit(what: str, text: str, schema: str) -> str | None:
+    from pydantic_core import from_json
+
     jsonschema, referencing = _libraries()
     known: Any = json.loads(schema)
     kind = jsonschema.validators.validator_for(known, jsonschema.Draft202012Validator)
     try:
         # A registry of its own: without one, a schema could load others from the network.
-        errors = kind(known, registry=referencing.Registry()).iter_errors(json.loads(text))
+        data = from_json(text, allow_inf_nan=False)
+        errors = kind(known, registry=referencing.Registry()).iter_errors(data)
         error = jsonschema.exceptions.best_match(errors)
-    except ValueError:
-        return f"{what} is not JSON"
+    except ValueError as error:
+        is_deep = "recursion" in str(error)
+        return f"{what} is nested too deeply" if is_deep else f"{what} is not JSON"
     except RecursionError:
         return f"{what} is nested too deeply"
     if error is None:

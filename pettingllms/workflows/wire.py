@@ -122,7 +122,7 @@ def wire_answer(model: str, request: ChatRequest, answered: Answered) -> WireAns
     """What a request is answered with, taken apart as it wants."""
     action, text = answered.action, request.text_of(answered.action)
     # What has the wanted form is complete: a server that enforces it would have ended there.
-    is_open = request.form == FREE and len(text) == len(action)
+    is_open = request.form.is_free and len(text) == len(action)
     is_cut = action.finish_reason == "length" and is_open
     # Lone surrogates, which no client could send on, become U+FFFD.
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

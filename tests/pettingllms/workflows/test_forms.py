@@ -52,6 +52,7 @@ def ended(env, text):
     return True
 
 
+STRICT = [{"type": "function", "function": {"name": "add", "parameters": SUM, "strict": True}}]
 ADD, TELL = ({"type": "function", "function": {"name": name}} for name in ("add", "tell"))
 UNCALLED = (FITS, "no", call(arguments='{"sum": "3"}'), call("other"))
 
@@ -92,6 +93,18 @@ def chosen(mode, *tools):
         ),
         ({"tools": TOOLS, "tool_choice": chosen("auto", TELL)}, "tell", ["I call nothing."], []),
         (
+            {"tools": STRICT},
+            "add",
+            ["I call nothing.", call(), call("other"), call(arguments='{"sum": NaN}')],
+            [call(arguments='{"sum": "3"}'), f"{call()}{call(arguments='{}')}"],
+        ),
+        (
+            {"tools": STRICT, "parallel_tool_calls": False},
+            "add",
+            [f"{call()}{call(arguments='{}')}"],
+            [f"{call(arguments='{}')}{call()}"],
+        ),
+        (
             {"tools": TOOLS, "response_format": FORMAT},
             "Call functions, or answer with JSON",
             [FITS, call()],
@@ -109,6 +122,15 @@ def test_an_answer_that_does_not_fit_ends_the_episode(opened, wanted, told, fits
     num_seen = len(seen)
     assert all(ended(env, text) for text in misfits)
     assert len(seen) == num_seen, "the workflow sees answers of the form only"
+
+
+@pytest.mark.parametrize(("several", "number"), [({}, 2), ({"parallel_tool_calls": False}, 1)])
+def test_one_call_is_one_call(opened, several, number):
+    outcomes = []
+    env = opened(asking(tools=TOOLS, **several), reward=lambda _, said: outcomes.append(said) or 1)
+    env.step(f"{call('add')}\n{call('tell')}")
+    names = [one["function"]["name"] for one in outcomes[0]["tool_calls"]]
+    assert names == ["add", "tell"][:number]
 
 
 def test_only_allowed_tools_are_offered(opened):

@@ -10,6 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
 from pettingllms.types import Action
 from pettingllms.workflows.endpoint import Endpoint
@@ -115,6 +117,61 @@ def test_1500_mutated_bodies_are_answered_or_refused(caller):
         statuses.add(status)
     assert caller.run.failures == []
     assert statuses == {200, 400, 404}
+
+
+PARAMS = {
+    "chat/completions": CompletionCreateParamsBase,
+    "responses": ResponseCreateParamsBase,
+}
+"""What the client of OpenAI can send, by route."""
+
+
+@pytest.mark.parametrize(
+    ("route", "key"),
+    [(route, key) for route, kind in PARAMS.items() for key in kind.__annotations__],
+)
+def test_every_key_that_the_client_can_send_is_read_or_refused(caller, route, key):
+    """None is passed over: what nothing can make sense of is refused, and the key is named."""
+    plain = {"model": "planner", "messages": BODIES["chat/completions"]["messages"]}
+    plain = plain if route.startswith("chat") else {"model": "planner", "input": "go"}
+    status, told = caller.post(route, json.dumps({**plain, key: [[{"x": [0]}]]}))
+    assert (status, json.loads(told)["error"]["param"]) == (400, key)
+    assert caller.post(route, json.dumps({**plain, "none": 1}))[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("temperature", 99), ("temperature", -1), ("top_p", 2), ("max_tokens", True), ("seed", "1"),
+        ("top_logprobs", 3), ("frequency_penalty", -3), ("parallel_tool_calls", "no"), ("n", 2),
+        ("logit_bias", [1]), ("stream", 1), ("audio", {"voice": "x"}), ("stop", [""]),
+    ],
+)  # fmt: skip
+def test_values_out_of_their_ranges_are_refused(caller, key, value):
+    status, told = caller.post("chat/completions", json.dumps({**CHAT, key: value}))
+    assert (status, json.loads(told)["error"]["param"]) == (400, key)
+
+
+@pytest.mark.parametrize(("is_streamed", "beat"), [(False, b" "), (True, b":")])
+def test_a_client_that_waits_gets_signs_of_life(is_streamed, beat):
+    """They come before there is an answer, and mean nothing in either format."""
+    caller, answer = Caller(beat_s=0.05), Future()
+    caller.run.ask = lambda request, is_repeated=False: answer
+    path = f"{urlsplit(caller.url).path}/chat/completions"
+    body = json.dumps({"model": "planner", "messages": CHAT["messages"], "stream": is_streamed})
+    headers = {"Authorization": f"Bearer {caller.endpoint.api_key}"}
+    caller.connection.request("POST", path, body, headers)
+    response = caller.connection.getresponse()
+    assert response.read(1) == beat
+    answer.set_result(Answered(Action("late"), 0))
+    text = response.read().decode()
+    if is_streamed:
+        lines = [line for line in text.splitlines() if line.startswith("data: {")]
+        choice = json.loads(lines[1].removeprefix("data: "))["choices"][0]["delta"]
+    else:
+        choice = json.loads(text)["choices"][0]["message"]
+    assert choice["content"] == "late"
+    caller.connection.close()
 
 
 @pytest.mark.parametrize(

@@ -215,3 +215,26 @@ def test_a_file_is_played_proposed_and_trained(tmp_path, monkeypatch, capsys):
     assert main([*arguments, "--evaluation.kwargs.split=train"]) == 2, "it is not held out"
     assert main(arguments) == 0, capsys.readouterr().err
     assert metrics_of(Path("run"))[-1]["rollout/num_failed_trees"] == 0
+
+
+def test_a_role_without_demonstrations_is_named(tmp_path, monkeypatch, capsys):
+    """The second agent is asked after a word that the script never says."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    Path("shy.py").write_text(
+        "from pettingllms.workflows import Workflow\n"
+        "def run(task, client):\n"
+        "    chat = client.openai().chat.completions\n"
+        "    ask = lambda m: chat.create(model=m, messages=[{'role': 'user', 'content': task}])\n"
+        "    first = ask('caller').choices[0].message.content\n"
+        "    return ask('echo').choices[0].message.content if first == 'go on' else first\n"
+        "workflow = Workflow(run=run, reward=lambda *_: 0.5, roles=['caller', 'echo'],"
+        " tasks={'train': ['a'], 'test': ['b']}, demonstrators={'shy': lambda *_: 'no'})\n"
+    )
+    text = RUN.format(env='id = "workflow:shy.py:workflow"', num_steps=1)
+    text += "[warm_start]\nnum_steps = 1\nnum_episodes = 2\n[warm_start.demonstrators]\n"
+    text += "caller = { shy = 1.0 }\necho = { shy = 1.0 }\n"
+    Path("run.toml").write_text(text)
+    arguments = ["run.toml", "--trust", "--output-dir", "run", "--algorithm.name=reinforce"]
+    assert main(arguments) == 2
+    assert "never came to the turn of echo, so that e has nothing" in capsys.readouterr().err

@@ -108,7 +108,7 @@ class WarmStart:
         if not settings.num_steps:
             return {}
         note(f"warm start: {settings.data or f'{settings.num_episodes} demonstrated episodes'}")
-        data = self._demonstrations()
+        data = self._demonstrations(note)
         # All are begun before one is followed: policies of other processes fit at the same time.
         fits = {
             name: updater.imitate(data[name], self._imitation(name))
@@ -119,15 +119,29 @@ class WarmStart:
             for name, steps in fits.items()
         }
 
-    def _demonstrations(self) -> dict[str, list[Demonstration]]:
+    def _demonstrations(self, note: Callable[[str], None]) -> dict[str, list[Demonstration]]:
         data: dict[str, list[Demonstration]] = defaultdict(list)
+        silent: dict[str, str] = {}
         weights = [env.config.weight for env in self._environments]
         counts = apportioned(weights, self._config.warm_start.num_episodes, Fraction(1, 2))
         for index, (env, count) in enumerate(zip(self._environments, counts, strict=True)):
             # Of one environment the seed of the run: as ever.
             seed = derive_seed(self._config.seed, index) if index else self._config.seed
-            for role, found in self._by_role(env, max(count, 1), seed).items():
+            by_role = self._by_role(env, max(count, 1), seed)
+            for role, found in by_role.items():
                 data[env.roles[role]] += found
+            trained = {role for role, policy in env.roles.items() if policy in self._config.models}
+            for role in sorted(trained - {*by_role}):
+                silent[qualified(env.name, role)] = env.roles[role]
+        for role, policy in silent.items():
+            told = f"the scripted policies never came to the turn of {role}"
+            if not data[policy]:
+                raise ConfigError(
+                    f"warm_start: {told}, so that {policy} has nothing to imitate; play more "
+                    "episodes (warm_start.num_episodes), or name others in "
+                    "warm_start.demonstrators"
+                )
+            note(f"warm start: {told}; {policy} imitates its other roles")
         return data
 
     def _by_role(
