@@ -1,13 +1,13 @@
 """Problems from files and public data sets: reading, validation, reports, near-duplicates.
 
 ```python
-problems = load_code_problems("train.jsonl").problems      # or "deepmind/code_contests"
+problems = load_problems(CodeProblem, "train.jsonl").problems   # or "deepmind/code_contests"
 print(check("train.jsonl"))                                # rows kept, rows skipped and why
 print(check_overlap("train.jsonl", "test.jsonl"))          # near-duplicates between two sets
 ```
 """
 
-from pettingllms_envs.datasets.loading import Loaded, load_code_problems, load_math_problems
+from pettingllms_envs.datasets.loading import Loaded, load_problems
 from pettingllms_envs.datasets.records import CodeProblem, CodeTest, MathProblem
 from pettingllms_envs.datasets.reports import (
     DataReport,
@@ -33,7 +33,6 @@ __all__ = [
     "check",
     "check_overlap",
     "detect_schema",
-    "load_code_problems",
-    "load_math_problems",
+    "load_problems",
     "near_duplicates",
 ]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pettingllms.arguments import check_choice, check_kind
 from pettingllms.errors import InvalidArgument, MissingDependency
@@ -27,7 +27,6 @@ from pettingllms_envs.datasets.rows import (
     RowError,
     Schema,
     detect_schema,
-    find_schema,
 )
 
 ProblemT = TypeVar("ProblemT", CodeProblem, MathProblem)
@@ -55,50 +54,36 @@ class Loaded(Generic[ProblemT]):
         return len(self.problems) + sum(map(len, self.skipped.values()))
 
 
-def load_code_problems(
-    source: str | Path, *, split: str | None = None, schema: str | None = None
-) -> Loaded[CodeProblem]:
-    """Load programming problems.
+def load_problems(
+    record: type[ProblemT] | None,
+    source: str | Path,
+    *,
+    split: str | None = None,
+    schema: str | None = None,
+) -> Loaded[ProblemT]:
+    """Load the problems of a source.
 
     Problems that nobody can solve are skipped; `skipped` has their rows and the reasons, of which
     `REASONS` of `statements` has those that the words of a problem give.
 
     Args:
+        record: Kind of problems, `CodeProblem` or `MathProblem`; None: either.
         source: A file or hub data set; see `read_rows`.
         split: Split of a hub data set.
-        schema: One of the code schemas in `SCHEMAS`; None: recognised by the fields.
+        schema: One of `SCHEMAS`; None: recognised by the fields.
 
     Raises:
         InvalidArgument: The source does not exist, its schema is unknown or of another kind, or not
             one of its rows can be used (the message gives the reasons).
         MissingDependency: The source needs the extra `data`.
     """
-    return cast("Loaded[CodeProblem]", load(source, split=split, schema=schema, kind="code"))
-
-
-def load_math_problems(
-    source: str | Path, *, split: str | None = None, schema: str | None = None
-) -> Loaded[MathProblem]:
-    """Load mathematical problems; arguments and errors as in `load_code_problems`."""
-    return cast("Loaded[MathProblem]", load(source, split=split, schema=schema, kind="math"))
-
-
-def load(
-    source: str | Path,
-    *,
-    split: str | None = None,
-    schema: str | None = None,
-    kind: Literal["code", "math"] | None = None,
-) -> Loaded[CodeProblem] | Loaded[MathProblem]:
-    """Load problems of either kind; arguments and errors as in `load_code_problems`."""
-    if schema is not None:
-        find_schema(schema)
+    check_choice("schema", schema, SCHEMAS, none="recognised by the fields")
     rows = list(read_rows(source, split))
-    chosen = _recognised(source, rows, kind) if schema is None else find_schema(schema)
-    if kind is not None and chosen.kind != kind:
-        allowed = ", ".join(s.name for s in SCHEMAS.values() if s.kind == kind)
-        raise InvalidArgument("schema", chosen.name, f"a schema of {kind} problems: {allowed}")
-    loaded = _converted(rows, chosen)
+    chosen = _recognised(source, rows, record) if schema is None else SCHEMAS[schema]
+    if record is not None and record is not chosen.record:
+        allowed = ", ".join(s.name for s in SCHEMAS.values() if s.record is record)
+        raise InvalidArgument("schema", chosen.name, f"a schema of a {record.__name__}: {allowed}")
+    loaded: Loaded[Any] = _converted(rows, chosen)
     if not loaded.problems:
         raise InvalidArgument(
             "source", str(source), f"rows of the schema {chosen.name}", _why_empty(loaded)
@@ -106,14 +91,14 @@ def load(
     return loaded
 
 
-def _recognised(source: str | Path, rows: Sequence[Row | RowError], kind: str | None) -> Schema:
+def _recognised(source: str | Path, rows: Sequence[Row | RowError], record: type | None) -> Schema:
     first = next((row for row in rows if not isinstance(row, RowError)), None)
     if first is None:
         hint = f"Its first row is {rows[0]}." if rows else "It has no rows."
         raise InvalidArgument(
             "source", str(source), "a source with at least one readable row", hint
         )
-    found = detect_schema(first, kind)
+    found = detect_schema(first, record)
     if found is None:
         raise InvalidArgument(
             "schema",
@@ -125,8 +110,8 @@ def _recognised(source: str | Path, rows: Sequence[Row | RowError], kind: str | 
     return found
 
 
-def _converted(rows: Iterable[Row | RowError], schema: Schema) -> Loaded[CodeProblem]:
-    problems: dict[int, CodeProblem] = {}
+def _converted(rows: Iterable[Row | RowError], schema: Schema) -> Loaded[Any]:
+    problems: dict[int, Any] = {}
     skipped: dict[str, list[int]] = {}
     seen: set[str] = set()
     for number, row in enumerate(rows):
@@ -141,12 +126,12 @@ def _converted(rows: Iterable[Row | RowError], schema: Schema) -> Loaded[CodePro
             skipped.setdefault(str(error), []).append(number)
             continue
         seen.add(problem.id)
-        problems[number] = cast("CodeProblem", problem)
+        problems[number] = problem
     reasons = {why: tuple(numbers) for why, numbers in skipped.items()}
     return Loaded(schema.name, tuple(problems.values()), tuple(problems), reasons)
 
 
-def _why_empty(loaded: Loaded[CodeProblem]) -> str:
+def _why_empty(loaded: Loaded[Any]) -> str:
     if not loaded.skipped:
         return "It has no rows."
     # Three reasons explain a file that was meant otherwise; more would hide them.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pettingllms.arguments import check_number, check_texts, check_whole
 from pettingllms.evaluation.rows import write_rows
 from pettingllms.registry import spec
-from pettingllms_envs.datasets.loading import load
+from pettingllms_envs.datasets.loading import Loaded, load_problems
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
 from pettingllms_envs.datasets.rows import SCHEMAS
 
@@ -106,15 +106,15 @@ def check(
     """What a source holds: rows, usable problems, and the reason of every skipped row.
 
     Args:
-        source: As in `load_code_problems`; errors are the same.
+        source: As in `load_problems`; errors are the same.
         split: Split of a hub data set.
         schema: Layout of the rows; None: recognised.
         play: Play every problem with its own solution. One that this does not solve is skipped, or
             repaired where another reading of its tests fits the solution.
         out: Where the usable problems are written, as repaired: a `.jsonl` that loads as it is.
     """
-    loaded = load(source, split=split, schema=schema)
-    kind = SCHEMAS[loaded.schema].kind
+    loaded: Loaded[Any] = load_problems(None, source, split=split, schema=schema)
+    kind = "code" if SCHEMAS[loaded.schema].record is CodeProblem else "math"
     skipped = {why: [*rows] for why, rows in loaded.skipped.items()}
     problems: list[Problem] = []
     repaired: list[int] = []
@@ -158,11 +158,12 @@ def check_overlap(
         threshold: Smallest similarity that is reported; see `near_duplicates`.
 
     Raises:
-        InvalidArgument: As in `load_code_problems` and `near_duplicates`.
+        InvalidArgument: As in `load_problems` and `near_duplicates`.
         MissingDependency: A source needs the extra `data`.
     """
-    sides = [
-        load(s, split=split).problems for s, split in zip((first, second), splits, strict=True)
+    sides: list[tuple[Problem, ...]] = [
+        load_problems(None, s, split=split).problems
+        for s, split in zip((first, second), splits, strict=True)
     ]
     texts = [[_text(problem) for problem in problems] for problems in sides]
     pairs = near_duplicates(texts[0], texts[1], threshold=threshold)

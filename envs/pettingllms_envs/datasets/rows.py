@@ -15,9 +15,8 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-from pettingllms.arguments import check_choice
 from pettingllms.parsing import boxed_answer, read_program
 from pettingllms_envs.datasets.asserts import UnreadableTest, parsed, read_tests
 from pettingllms_envs.datasets.records import CodeProblem, CodeTest, MathProblem
@@ -46,13 +45,13 @@ class Schema:
 
     Attributes:
         name: What the argument `schema` calls it.
-        kind: Whether its rows are programming or mathematical problems.
+        record: What its rows become; `kind` says it in the table.
         fields: Fields that every row has; the set that names the schema.
         where: Field -> values of the rows that are meant; rows of other values are refused.
     """
 
     name: str
-    kind: Literal["code", "math"]
+    record: type[CodeProblem] | type[MathProblem]
     fields: frozenset[str]
     id: tuple[str, ...]
     where: Row = field(default_factory=dict[str, Any])
@@ -92,7 +91,7 @@ class Schema:
             found |= _asserts(row, self.asserts)
         if self.read:
             found |= _READERS[self.read](row)
-        if self.kind == "math":
+        if self.record is MathProblem:
             problem = MathProblem(**found)
             reason = objection(problem.question, "math")
         else:
@@ -157,27 +156,17 @@ def _unambiguous(problem: CodeProblem) -> CodeProblem:
     return problem._replace(tests=tuple(dict.fromkeys(problem.tests)))
 
 
-def detect_schema(row: Row, kind: str | None = None) -> Schema | None:
-    """The first schema of a kind, or any, all of whose fields a row has, or None.
+def detect_schema(row: Row, record: type | None = None) -> Schema | None:
+    """The first schema of a record, or of any, all of whose fields a row has, or None.
 
     Where several have the same fields, values of the row decide.
     """
-    fit = [s for s in SCHEMAS.values() if s.fields <= row.keys() and kind in (None, s.kind)]
-    # Without one of the asked kind, the error says which other kind was found.
+    fit = [s for s in SCHEMAS.values() if s.fields <= row.keys() and record in (None, s.record)]
+    # Without one of the asked record, the error says which other schema was found.
     fit = fit or [s for s in SCHEMAS.values() if s.fields <= row.keys()]
     alike = [schema for schema in fit if schema.fields == fit[0].fields]
     meant = (s for s in alike if all(row.get(c) in (None, *v) for c, v in s.where.items()))
     return next(meant, fit[0] if fit else None)
-
-
-def find_schema(name: str) -> Schema:
-    """A schema by name.
-
-    Raises:
-        InvalidArgument: There is no such schema.
-    """
-    check_choice("schema", name, SCHEMAS)
-    return SCHEMAS[name]
 
 
 def _refuse(value: object, name: str, wanted: str) -> RowError:
@@ -535,8 +524,8 @@ _READERS: Mapping[str, Callable[[Row], dict[str, Any]]] = {
 
 
 def _schema(name: str, table: dict[str, Any]) -> Schema:
-    table["fields"] = frozenset(table["fields"])
-    return Schema(name=name, **table)
+    record = {"code": CodeProblem, "math": MathProblem}[table.pop("kind")]
+    return Schema(name, record, frozenset(table.pop("fields")), **table)
 
 
 _TEXT = resources.files("pettingllms_envs.datasets").joinpath("schemas.toml").read_text("utf-8")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from pettingllms.arguments import check_choice, check_kind
 from pettingllms.errors import InvalidArgument, UnreachableRequest, suggestion
 from pettingllms.seeding import check_split, split_of
-from pettingllms_envs.datasets.loading import load, path_of
+from pettingllms_envs.datasets.loading import load_problems, path_of
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
 from pettingllms_envs.datasets.rows import SCHEMAS
 
@@ -21,26 +21,38 @@ _logger = logging.getLogger(__name__)
 ProblemT = TypeVar("ProblemT", CodeProblem, MathProblem)
 
 
-def code_problems(source: str, split: str | None, schema: str | None) -> tuple[CodeProblem, ...]:
-    """The programming problems of a split of a source, loaded once per process.
+def problems_of(
+    record: type[ProblemT], source: str, split: str | None, schema: str | None
+) -> tuple[ProblemT, ...]:
+    """The problems of a split of a source, loaded once per process.
 
     Args:
+        record: Kind of problems.
         source: A file or hub data set; see `read_rows`.
         split: Hub: the data set's own split, required. File: `"train"`, `"validation"` or `"test"`
             is a share of the file decided by the problems' ids, so that one file never serves to
             train and to test; None is the whole file.
-        schema: One of the code schemas in `SCHEMAS`; None: recognised by the fields.
+        schema: One of `SCHEMAS`; None: recognised by the fields.
 
     Raises:
-        InvalidArgument: As in `load_code_problems`, or the split is none.
+        InvalidArgument: As in `load_problems`, or the split is none.
         UnreachableRequest: No problem of the file falls into the split.
     """
-    return cast("tuple[CodeProblem, ...]", _selected(source, split, schema, "code"))
-
-
-def math_problems(source: str, split: str | None, schema: str | None) -> tuple[MathProblem, ...]:
-    """The mathematical problems of a split of a source; see `code_problems`."""
-    return cast("tuple[MathProblem, ...]", _selected(source, split, schema, "math"))
+    path = path_of(source)
+    if not path.is_file():
+        return _loaded(record, source, split, schema, 0)
+    # A file is read once for all splits and environments of a process.
+    problems = _loaded(record, source, None, schema, path.stat().st_mtime_ns)
+    check_split(split)
+    if split is None:
+        return problems
+    chosen = tuple(p for p in problems if split_of(p.id.encode()) == split)
+    if not chosen:
+        raise UnreachableRequest(
+            f"none of the {len(problems)} problems falls into split={split!r}. Use split=None (in "
+            'a run file "all") for all of them, or a larger file.'
+        )
+    return chosen
 
 
 def check_source(source: object, split: object, schema: object, record: type) -> None:
@@ -58,51 +70,25 @@ def check_source(source: object, split: object, schema: object, record: type) ->
         raise InvalidArgument("source", source, allowed)
 
 
-def _selected(source: str, split: str | None, schema: str | None, kind: str) -> Any:
-    path = path_of(source)
-    if not path.is_file():
-        return _loaded(source, split, schema, kind, 0)
-    # A file is read once for all splits and environments of a process.
-    problems = _loaded(source, None, schema, kind, path.stat().st_mtime_ns)
-    check_split(split)
-    return problems if split is None else in_split(problems, split)
-
-
 @functools.lru_cache(maxsize=16)
-def _loaded(source: str, split: str | None, schema: str | None, kind: Any, version: int) -> Any:
+def _loaded(record: Any, source: str, split: str | None, schema: str | None, version: int) -> Any:
     del version  # a changed file is another entry of the cache
-    loaded = load(source, split=split, schema=schema, kind=kind)
+    loaded = load_problems(record, source, split=split, schema=schema)
     for reason, rows in loaded.skipped.items():
         _logger.info("%s: %d of %d rows left out: %s", source, len(rows), loaded.num_rows, reason)
     return loaded.problems
-
-
-def in_split(problems: Sequence[ProblemT], split: str) -> tuple[ProblemT, ...]:
-    """The problems whose id belongs to a split.
-
-    Raises:
-        UnreachableRequest: There is none.
-    """
-    chosen = tuple(p for p in problems if split_of(p.id.encode()) == split)
-    if not chosen:
-        raise UnreachableRequest(
-            f"none of the {len(problems)} problems falls into split={split!r}. Use split=None (in "
-            'a run file "all") for all of them, or a larger file.'
-        )
-    return chosen
 
 
 def of_difficulty(problems: Sequence[ProblemT], labels: Sequence[str]) -> tuple[ProblemT, ...]:
     """The problems of the given difficulties, in the source's own words.
 
     Raises:
-        InvalidArgument: There is none.
+        InvalidArgument: There is none of one of them.
     """
-    chosen = tuple(p for p in problems if p.difficulty in labels)
-    if not chosen:
-        known = sorted({p.difficulty for p in problems})
-        raise InvalidArgument("labels", labels, "of " + ", ".join(map(repr, known)))
-    return chosen
+    known = sorted({problem.difficulty for problem in problems})
+    for label in labels:
+        check_choice("labels", label, known)
+    return tuple(problem for problem in problems if problem.difficulty in labels)
 
 
 def draw(

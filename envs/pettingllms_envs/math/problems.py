@@ -11,7 +11,7 @@ from pettingllms.arguments import check_choice, check_kind, check_texts, check_w
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.datasets.selection import check_source, draw, math_problems
+from pettingllms_envs.datasets.selection import check_source, draw, problems_of
 from pettingllms_envs.math.families import FAMILIES
 from pettingllms_envs.math.family import MAX_DIFFICULTY, MIN_DIFFICULTY, Family
 
@@ -41,7 +41,7 @@ def problem_source(
     if not isinstance(source, str | Path):
         return _from_table(source)
     if source != BUILTIN:
-        return _from_table(math_problems(str(source), split, schema))
+        return _from_table(problems_of(MathProblem, str(source), split, schema))
     check_split(split)
     return lambda rng, options: _generated(rng, options, chosen, difficulty, split)
 

@@ -4,7 +4,7 @@ import pytest
 
 import pettingllms
 from pettingllms_envs.code.known_bad import mutants
-from pettingllms_envs.datasets import load_code_problems
+from pettingllms_envs.datasets import CodeProblem, load_problems
 
 FULL_REWARD = 3.0
 
@@ -21,8 +21,8 @@ def first_return(env, problem_id, source):
 def test_references_earn_everything_and_mutants_do_not(shared_data):
     path = str(shared_data("code_contests_sample.jsonl"))
     env = pettingllms.make("code_v0", source=path, split=None)
-    problems = load_code_problems(path).problems
-    assert len(problems) == 75
+    problems = load_problems(CodeProblem, path).problems
+    assert len(problems) == 69
     survivors = []
     for problem in problems:
         total, success = first_return(env, problem.id, problem.solution)
@@ -43,7 +43,7 @@ def test_references_earn_everything_and_mutants_do_not(shared_data):
 def test_a_few_references_earn_everything_in_whole_episodes(shared_data):
     path = str(shared_data("code_contests_sample.jsonl"))
     env = pettingllms.make("code_v0", source=path, split=None)
-    for problem in load_code_problems(path).problems[:10]:
+    for problem in load_problems(CodeProblem, path).problems[:10]:
         env.reset(seed=0, options={"problem": problem.id})
         test = min(problem.tests, key=lambda t: len(t.input))
         env.step(f"```python\n{problem.solution}\n```")

@@ -8,7 +8,7 @@ import pytest
 from pettingllms_envs.code import CodeEnv, builtin_problems
 from pettingllms_envs.code.judge import default_judge
 from pettingllms_envs.code.known_bad import EDITS
-from pettingllms_envs.datasets import load_code_problems
+from pettingllms_envs.datasets import CodeProblem, load_problems
 
 BUILTIN = list(builtin_problems().values())
 
@@ -93,7 +93,7 @@ def test_the_ladder_on_built_in_problems(program, test_text):
 
 @pytest.mark.nightly
 def test_the_ladder_on_code_contests(shared_data, program, test_text):
-    problems = load_code_problems(shared_data("code_contests_sample.jsonl")).problems
+    problems = load_problems(CodeProblem, shared_data("code_contests_sample.jsonl")).problems
     check_order(problems[::15], program, test_text)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_envs.datasets import load_math_problems, near_duplicates
+from pettingllms_envs.datasets import MathProblem, load_problems, near_duplicates
 
 WORDS = [f"w{i}" for i in range(400)]
 
@@ -58,7 +58,7 @@ def test_exactly_the_similar_pairs_are_reported(seed):
 
 
 def test_nothing_above_the_threshold_is_missed_on_real_texts(shared_data):
-    problems = load_math_problems(shared_data("gsm8k_sample.jsonl")).problems
+    problems = load_problems(MathProblem, shared_data("gsm8k_sample.jsonl")).problems
     rng = random.Random(1)
     train = [problem.question for problem in problems]
     test = [changed(rng, question, 2) for question in train]

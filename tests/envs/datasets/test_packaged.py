@@ -7,19 +7,19 @@ import pytest
 import pettingllms
 from pettingllms.errors import InvalidArgument
 from pettingllms_envs.code.judge import default_judge
-from pettingllms_envs.datasets import load_code_problems, load_math_problems
+from pettingllms_envs.datasets import CodeProblem, MathProblem, load_problems
 from pettingllms_envs.datasets.loading import read_rows
 
 FILES = {
-    "word_problems": (load_math_problems, "math_v0", "question"),
-    "small_programs": (load_code_problems, "code_v0", "statement"),
+    "word_problems": (MathProblem, "math_v0", "question"),
+    "small_programs": (CodeProblem, "code_v0", "statement"),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_row_is_used_and_no_problem_is_in_both_files(name):
-    load, _, field = FILES[name]
-    train, test = (load(f"packaged:{name}_{split}") for split in ("train", "test"))
+    record, _, field = FILES[name]
+    train, test = (load_problems(record, f"packaged:{name}_{split}") for split in ("train", "test"))
     assert not train.skipped
     assert not test.skipped
     asked = [
@@ -48,7 +48,7 @@ def test_nothing_scripted_guesses_the_held_out_answers(name):
 
 def test_tests_of_a_tester_have_something_to_find():
     """A wrong program that any thoughtless test exposes would pay a tester for nothing."""
-    problems = load_code_problems("packaged:small_programs_test").problems
+    problems = load_problems(CodeProblem, "packaged:small_programs_test").problems
     known = [len(default_judge().bad_programs(problem)) for problem in problems[::8]]
     assert min(known) >= 1
     assert sum(known) / len(known) > 1.5

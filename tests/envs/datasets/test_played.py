@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pettingllms_envs.datasets import check, load_code_problems, load_math_problems
+from pettingllms_envs.datasets import CodeProblem, MathProblem, check, load_problems
 
 ADD = "def add(a, b):\n    return a + b"
 
@@ -83,7 +83,7 @@ def test_lists_of_one_are_what_the_solution_returns_and_the_written_file_says_so
         1,
     )
     assert "repaired 1: return values are lists of one" in str(report)
-    problems = load_code_problems(tmp_path / "out.jsonl").problems
+    problems = load_problems(CodeProblem, tmp_path / "out.jsonl").problems
     assert [[test.output for test in problem.tests] for problem in problems] == [
         ["3", "7"],
         ["[3]", "[7]"],
@@ -92,13 +92,17 @@ def test_lists_of_one_are_what_the_solution_returns_and_the_written_file_says_so
 
 
 def test_a_written_file_loads_as_the_problems_that_it_was_written_from(tmp_path, shared_data):
-    for name, load in (
-        ("code_contests_sample", load_code_problems),
-        ("olympiadbench_sample", load_math_problems),
+    for name, record in (
+        ("code_contests_sample", CodeProblem),
+        ("olympiadbench_sample", MathProblem),
     ):
         source = shared_data(f"{name}.jsonl")
-        check(source, out=tmp_path / f"{name}.jsonl")
-        assert load(tmp_path / f"{name}.jsonl").problems == load(source).problems
+        written = tmp_path / f"{name}.jsonl"
+        check(source, out=written)
+        assert (
+            load_problems(record, tmp_path / f"{name}.jsonl").problems
+            == load_problems(record, source).problems
+        )
 
 
 def test_real_rows_are_solved_by_their_solutions(shared_data):

@@ -7,8 +7,8 @@ import pytest
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
-from pettingllms_envs.datasets import check, check_overlap
-from pettingllms_envs.datasets.selection import code_problems, math_problems
+from pettingllms_envs.datasets import CodeProblem, MathProblem, check, check_overlap
+from pettingllms_envs.datasets.selection import problems_of
 
 
 def write(path, rows):
@@ -66,27 +66,27 @@ def test_code_and_mathematics_can_be_compared(shared_data):
 
 def test_shares_of_a_file_are_disjoint_and_complete(shared_data):
     source = str(shared_data("gsm8k_sample.jsonl"))
-    shares = [math_problems(source, split, None) for split in SPLITS]
-    everything = math_problems(source, None, None)
+    shares = [problems_of(MathProblem, source, split, None) for split in SPLITS]
+    everything = problems_of(MathProblem, source, None, None)
     assert sorted(p.id for share in shares for p in share) == sorted(p.id for p in everything)
     assert len(shares[0]) > 130
 
 
 def test_a_file_is_read_once_until_it_changes(tmp_path):
     path = write(tmp_path / "a.jsonl", questions(50))
-    first = math_problems(str(path), None, None)
-    assert math_problems(str(path), None, None) is first
+    first = problems_of(MathProblem, str(path), None, None)
+    assert problems_of(MathProblem, str(path), None, None) is first
     write(path, questions(60))
     os.utime(path, ns=(1, 1))
-    assert len(math_problems(str(path), None, None)) == 60
+    assert len(problems_of(MathProblem, str(path), None, None)) == 60
 
 
 def test_splits_are_checked(tmp_path):
     path = str(write(tmp_path / "a.jsonl", questions(1)))
     with pytest.raises(InvalidArgument, match="split"):
-        math_problems(path, "holdout", None)
+        problems_of(MathProblem, path, "holdout", None)
     empty = [split for split in SPLITS if split != split_of(b"0")]
     with pytest.raises(UnreachableRequest, match="split=None"):
-        math_problems(path, empty[0], None)
+        problems_of(MathProblem, path, empty[0], None)
     with pytest.raises(InvalidArgument):
-        code_problems(path, None, None)
+        problems_of(CodeProblem, path, None, None)

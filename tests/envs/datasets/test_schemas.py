@@ -9,13 +9,13 @@ import pytest
 from pettingllms.errors import InvalidArgument
 from pettingllms_envs.datasets import (
     SCHEMAS,
+    CodeProblem,
     CodeTest,
+    MathProblem,
     RowError,
     detect_schema,
-    load_code_problems,
-    load_math_problems,
+    load_problems,
 )
-from pettingllms_envs.datasets.rows import find_schema
 from pettingllms_envs.datasets.statements import REASONS
 
 ROWS = json.loads(Path(__file__).with_name("rows.json").read_text(encoding="utf-8"))
@@ -133,7 +133,7 @@ def test_return_values_are_unwrapped_in_all_tests_of_a_row_or_in_none(outputs, w
 
 def test_rows_of_mixed_data_sets_are_read_by_their_task():
     code, maths = GOOD["synthetic_1_code"], GOOD["synthetic_1_math"]
-    assert detect_schema(code, "math").name == detect_schema(maths).name == "synthetic_1_math"
+    assert detect_schema(code, MathProblem).name == detect_schema(maths).name == "synthetic_1_math"
     assert convert("synthetic_1_math", maths)[:3] == ("vfm_1", "1+1?", "2")
     assert convert("code_problem", GOOD["code_problem"]).time_limit_s == 2.5
     assert convert("math_problem", GOOD["math_problem"]).tolerance == 0.5
@@ -202,7 +202,7 @@ def write(path, rows):
 
 def test_bad_rows_are_skipped_counted_and_explained(tmp_path):
     rows = [APPS, {**APPS, "problem_id": 8, "question": ""}, {**APPS, "problem_id": 9}, APPS]
-    loaded = load_code_problems(write(tmp_path / "a.jsonl", rows))
+    loaded = load_problems(CodeProblem, write(tmp_path / "a.jsonl", rows))
     assert [problem.id for problem in loaded.problems] == ["7", "9"]
     assert loaded.skipped == {"question is empty": (1,), "the id of an earlier row": (3,)}
     assert loaded.num_rows == 4
@@ -211,30 +211,30 @@ def test_bad_rows_are_skipped_counted_and_explained(tmp_path):
 def test_a_source_without_a_usable_row_is_an_error(tmp_path):
     rows = [{**APPS, "question": ""}] * 3
     with pytest.raises(InvalidArgument, match="question is empty \\(3 rows\\)"):
-        load_code_problems(write(tmp_path / "a.jsonl", rows))
+        load_problems(CodeProblem, write(tmp_path / "a.jsonl", rows))
     with pytest.raises(InvalidArgument, match="at least one readable row"):
-        load_code_problems(write(tmp_path / "b.jsonl", []))
+        load_problems(CodeProblem, write(tmp_path / "b.jsonl", []))
 
 
 def test_unknown_or_unfit_schemas_are_errors(tmp_path):
     path = write(tmp_path / "a.jsonl", [{"text": "hello"}])
     with pytest.raises(InvalidArgument, match="rename the fields"):
-        load_math_problems(path)
+        load_problems(MathProblem, path)
     with pytest.raises(InvalidArgument, match='did you mean "apps"'):
-        find_schema("app")
+        load_problems(MathProblem, path, schema="app")
     path = write(tmp_path / "b.jsonl", [GSM8K])
-    with pytest.raises(InvalidArgument, match="a schema of code problems"):
-        load_code_problems(path)
-    assert load_math_problems(path, schema="question_answer").problems[0].answer == "1002"
+    with pytest.raises(InvalidArgument, match="a schema of a CodeProblem"):
+        load_problems(CodeProblem, path)
+    assert load_problems(MathProblem, path, schema="question_answer").problems[0].answer == "1002"
 
 
 def test_the_real_samples_load_completely(shared_data):
-    loaded = load_code_problems(shared_data("code_contests_sample.jsonl"))
+    loaded = load_problems(CodeProblem, shared_data("code_contests_sample.jsonl"))
     skipped = {why: len(rows) for why, rows in loaded.skipped.items()}
     assert skipped == {REASONS["several"]: 5, REASONS["formula"]: 6}
     assert len(loaded.problems) == 69
     assert all(problem.solution and problem.tests for problem in loaded.problems)
     for name, count in {"aime_2024": 30, "olympiadbench_sample": 150, "gsm8k_sample": 200}.items():
-        loaded = load_math_problems(shared_data(f"{name}.jsonl"))
+        loaded = load_problems(MathProblem, shared_data(f"{name}.jsonl"))
         assert len(loaded.problems) == count
         assert not loaded.skipped

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from pettingllms.errors import InvalidArgument, MissingDependency
-from pettingllms_envs.datasets import RowError, load_math_problems
+from pettingllms_envs.datasets import MathProblem, RowError, load_problems
 from pettingllms_envs.datasets.loading import read_rows
 
 ROWS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
@@ -73,7 +73,7 @@ def test_damaged_lines_are_rows_with_a_reason(tmp_path):
 def test_files_in_another_form_are_named_as_such(tmp_path, name, data, reason):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InvalidArgument, match=reason):
-        load_math_problems(tmp_path / name)
+        load_problems(MathProblem, tmp_path / name)
 
 
 def test_a_mark_of_utf_8_is_no_text(tmp_path):
@@ -91,9 +91,9 @@ def test_a_missing_file_is_an_error(tmp_path, name):
 @pytest.mark.parametrize("source", [None, 3, [ROWS], b"a.jsonl"], ids=repr)
 def test_what_is_no_source_is_refused(source):
     with pytest.raises(InvalidArgument, match="invalid source: got"):
-        load_math_problems(source)
+        load_problems(MathProblem, source)
     with pytest.raises(InvalidArgument, match="invalid schema: got"):
-        load_math_problems("a.jsonl", schema=[source])
+        load_problems(MathProblem, "a.jsonl", schema=[source])
 
 
 def test_other_files_are_refused(tmp_path):

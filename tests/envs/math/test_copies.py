@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pettingllms_envs.datasets import MathProblem, load_math_problems
+from pettingllms_envs.datasets import MathProblem, load_problems
 from pettingllms_envs.math.families import FAMILIES
 from pettingllms_envs.math.family import MAX_DIFFICULTY
 from pettingllms_envs.math.verifier import default_verifier
@@ -25,7 +25,7 @@ SAMPLES = ("olympiadbench_sample", "aime_2024", "gsm8k_sample")
 @pytest.fixture(params=[*BY_NAME, *SAMPLES])
 def problems(request, shared_data):
     if request.param in SAMPLES:
-        return load_math_problems(shared_data(f"{request.param}.jsonl")).problems
+        return load_problems(MathProblem, shared_data(f"{request.param}.jsonl")).problems
     family = BY_NAME[request.param]
     numbers = [
         family.sample(random.Random(seed), difficulty)

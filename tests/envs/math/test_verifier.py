@@ -12,7 +12,7 @@ from pettingllms.callers import ACTING, new_caller
 from pettingllms.errors import InvalidArgument
 from pettingllms.parsing import read_boxed
 from pettingllms.sandbox import Status
-from pettingllms_envs.datasets import load_math_problems
+from pettingllms_envs.datasets import MathProblem, load_problems
 from pettingllms_envs.math import Outcome, Verifier
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS
 from pettingllms_envs.math.verifier import NO_CREDIT
@@ -217,7 +217,7 @@ SPELLINGS = [
 
 
 def test_olympiadbench_references_verify_against_themselves(verifier, shared_data):
-    problems = load_math_problems(shared_data("olympiadbench_sample.jsonl")).problems
+    problems = load_problems(MathProblem, shared_data("olympiadbench_sample.jsonl")).problems
     assert len(problems) == 150
     for problem in problems:
         for spell in SPELLINGS:
@@ -227,7 +227,7 @@ def test_olympiadbench_references_verify_against_themselves(verifier, shared_dat
 
 
 def test_aime_references_verify_against_themselves(verifier, shared_data):
-    problems = load_math_problems(shared_data("aime_2024.jsonl")).problems
+    problems = load_problems(MathProblem, shared_data("aime_2024.jsonl")).problems
     assert len(problems) == 30
     for problem in problems:
         number = int(problem.answer)
@@ -238,7 +238,7 @@ def test_aime_references_verify_against_themselves(verifier, shared_data):
 
 
 def test_references_of_different_questions_rarely_agree(verifier, shared_data):
-    problems = load_math_problems(shared_data("olympiadbench_sample.jsonl")).problems
+    problems = load_problems(MathProblem, shared_data("olympiadbench_sample.jsonl")).problems
     outcomes = [
         verifier.judge(first.answer, second.answer).outcome
         for first, second in itertools.pairwise(problems)
