@@ -87,7 +87,7 @@ def word_problems(table: dict[str, Any], split: str, number: int) -> Iterator[di
         answer = printed[index][0].strip()
         # Nobody has less than nothing left.
         if int(answer) > 0:
-            row = {"id": f"{name}-{index}", "question": question, "answer": answer}
+            row = {"id": f"{name}-{split}{index}", "question": question, "answer": answer}
             yield {**row, "solution": formula}
 
 
@@ -116,7 +116,7 @@ def small_programs(table: dict[str, Any], split: str, number: int) -> Iterator[d
             programs = [f"{line}\n{body}" for body in bodies]
             programs += [f"{line}\n{one}\n{bodies[0]}" for one in more]
             inputs = list(dict.fromkeys(_INPUTS[reader](rng) for _ in range(60)))
-            yield {"name": f"{name}-{len(seen)}", **_tested(text, programs, inputs)}
+            yield {"name": f"{name}-{split}{len(seen)}", **_tested(text, programs, inputs)}
 
 
 def _tested(text: str, programs: Sequence[str], inputs: Sequence[str]) -> dict[str, Any]:

@@ -7,9 +7,10 @@
     python benchmarks/study.py abstract      # planning, mathematics, code; --task math: one
 
 Rows, ways and seeds are in `benchmarks/credit_study/rows.toml`. A layer's cells are computed one
-after another, in one thread. What differs from the commit must be committed first: every cell names
-the commit that computed it. A copy of the repository that nobody changes (`git worktree add PATH`),
-with `--results` outside of it, keeps the study apart from other work.
+after another, in one thread; one that was killed goes on (from `runs/study`). What differs from the
+commit must be committed first: every cell names the commit that computed it. A copy of the
+repository that nobody changes (`git worktree add PATH`), with `--results` outside of it, keeps the
+study apart from other work.
 
 Cells of earlier commits are kept. `--recheck N` computes N of them once more by this commit, drawn
 at random; those that are equal name it too, and if any differs the study fails.
@@ -22,9 +23,9 @@ import json
 import os
 import platform
 import random
+import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -41,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-_ABOUT = ("processor_seconds", "commit", "found_again")
+_ABOUT = ("processor_seconds", "commit", "found_again", "continued")
 """Keys of a cell that are not its result."""
 
 
@@ -176,6 +177,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--anew", action="store_true", help="drop the cells that are there")
     parser.add_argument("--recheck", type=int, default=0, metavar="N", help="known cells, again")
     options = parser.parse_args(arguments)
+    # A study that is told to stop stops its training, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # Times are of one thread, and results must not depend on their number.
     os.environ["OMP_NUM_THREADS"] = "1"
     paths = {layer: options.results / f"credit_{layer}.json" for layer in LAYERS}
@@ -188,10 +191,12 @@ def main(arguments: list[str] | None = None) -> int:
     cells = cells_of(read_table(), options.layer, chosen)
     part = f"abstract|{options.task}|" if options.task else ""
     cells = [cell for cell in cells if options.only in cell.key and cell.key.startswith(part)]
-    with tempfile.TemporaryDirectory(prefix="credit-study-") as shared:
-        if options.recheck:
-            return bool(recheck(study, cells, options.recheck, Path(shared)))
-        return bool(run(study, cells, Path(shared)))
+    # Kept, so that a cell that is killed goes on; by commit, as another one may train otherwise.
+    shared = ROOT / "runs" / "study" / commit
+    shared.mkdir(parents=True, exist_ok=True)
+    if options.recheck:
+        return bool(recheck(study, cells, options.recheck, shared))
+    return bool(run(study, cells, shared))
 
 
 if __name__ == "__main__":

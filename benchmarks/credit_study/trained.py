@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,13 +49,14 @@ def train(
     Args:
         files: Run files.
         flags: Keys that override theirs.
-        directory: Output directory, new; its last checkpoint is of the last train step.
+        directory: Output directory; a run that was killed there goes on. Its last checkpoint is of
+            the last train step.
         tokens: Sampled tokens.
         limit_s: Limit of processor time, whole seconds; other load on the machine does not count.
     """
-    command = command_of(files, {**flags, "output_dir": directory})
+    command = [*command_of(files, {**flags, "output_dir": directory}), "--resume"]
     log = directory.with_name(f"{directory.name}.log")
-    with log.open("w") as output:
+    with log.open("a") as output:
         process = subprocess.Popen(
             command,
             stdout=output,
@@ -112,7 +114,7 @@ def evaluated(
 
     Args:
         directory: Output directory of the run.
-        folder: In which the evaluation is kept, new.
+        folder: In which the evaluation is kept; one that was killed there begins anew.
         policies: Variant -> role -> policy; the other roles are played by what the run trained.
     """
     run = TrainingRun.open(directory)
@@ -128,6 +130,7 @@ def evaluated(
     )
     # As the trainer's own evaluation does.
     plan = plan.with_distinct_levels(plan.make_env())
+    shutil.rmtree(folder, ignore_errors=True)
     kept = RunFolder.create(folder, plan)
     with contextlib.redirect_stderr(io.StringIO()):  # how the models sample is no news
         evaluate(kept, max_concurrency=plan.num_levels)
@@ -204,9 +207,13 @@ def begin_with(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) ->
     """
     if not load_config(files, flag_lines(flags)).warm_start.num_steps:
         return dict(flags)
-    weights = weights_of(warm_start(shared, files, flags))
-    begun = {f"policies.{name}.model": path for name, path in weights.items()}
-    return {**flags, **begun, "warm_start.num_steps": 0}
+    begun = {"policies": begun_with(weights_of(warm_start(shared, files, flags)))}
+    return {**flags, **flat_table(begun), "warm_start.num_steps": 0}
+
+
+def begun_with(weights: Mapping[str, Path]) -> dict[str, Any]:
+    """The section `policies` of a run that begins with weights: adapters are trained further."""
+    return {name: {"model": str(path), "lora": {"rank": 0}} for name, path in weights.items()}
 
 
 def _identity(files: Sequence[Path], flags: Mapping[str, Any]) -> str:
@@ -214,8 +221,11 @@ def _identity(files: Sequence[Path], flags: Mapping[str, Any]) -> str:
     config = load_config(files, flag_lines(flags)).model_dump(mode="json", exclude=set(_LATER))
     del config["env"]["kwargs"]["reward"], config["optimizer"]["learning_rate"]
     del config["optimizer"]["completions_per_minibatch"], config["optimizer"]["spread_prompts"]
-    text = json.dumps(config, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _hash(config)
+
+
+def _hash(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -267,7 +277,7 @@ def flags_of(
         "evaluation.every": task["every"],
         "evaluation.decoding": "sampled",
         "evaluation.swap_roles": False,
-        "checkpoint.every": _MANY_STEPS,
+        "checkpoint.every": task["every"],
         "logging.progress": "off",
         "logging.tensorboard": False,
         "logging.rollouts_every": 0,
@@ -313,16 +323,20 @@ def training_cell(
         RuntimeError: A run failed, or did not use up its tokens within the limit.
     """
     flags = flags_of(task, algorithm, num_levels, reward, bonus, seed)
-    with tempfile.TemporaryDirectory(prefix="credit-study-") as name:
-        folder = Path(name)
-        if plays == "apart":
-            return _apart(folder, task, flags, limit_s, shared)
+    folder = shared / "unfinished" / _hash([plays, task, flags])
+    is_continued = folder.is_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    if plays == "apart":
+        found = _apart(folder, task, flags, limit_s, shared)
+    else:
         path = run_file(folder, task, plays)
         begun = begin_with(shared, [path], flags)
         found = trained(path, begun, folder / "run", task["tokens"], limit_s)
-        if plays == "team":
-            found |= _swapped(folder / "run")
-    return found
+    if plays == "team":
+        found |= _swapped(folder / "run")
+    shutil.rmtree(folder)
+    # Of its processor time, what a process had used that was killed is not known.
+    return found | ({"continued": True} if is_continued else {})
 
 
 def run_file(folder: Path, task: Mapping[str, Any], plays: str) -> Path:
@@ -360,7 +374,7 @@ def _apart(
     begun = weights_of(team)
     found: dict[str, Any] = {}
     for role in task["alone"]:
-        path = _alone(folder, task, role, {"policies": {role: {"model": str(begun[role])}}})
+        path = _alone(folder, task, role, {"policies": begun_with({role: begun[role]})})
         alone = {**flags, "warm_start.num_steps": 0}
         found[role] = trained(path, alone, folder / role, task["tokens"], limit_s)
     teams = {

@@ -27,6 +27,8 @@ def test_every_row_is_used_and_no_problem_is_in_both_files(name):
     ]
     assert not asked[0] & asked[1]
     assert len(asked[1]) == len(test.problems) >= 128
+    # What is known of one, such as that a level is held out, is known by its id.
+    assert {one.id for one in train.problems}.isdisjoint(one.id for one in test.problems)
     families = [{one.id.rpartition("-")[0] for one in found.problems} for found in (train, test)]
     assert families[0] < families[1]
     assert len(families[1]) >= {"word_problems": 30, "small_programs": 48}[name]
