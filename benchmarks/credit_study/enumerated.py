@@ -163,11 +163,12 @@ def bias_cell(exact: Mapping[str, Any], reward: str) -> Cell:
 def noise_cell(exact: Mapping[str, Any], keys: Mapping[str, Any], reward: str) -> Cell:
     """How the trainer's sampled updates of a way relate to the true gradient.
 
-    With the true V where the way has one. `cosine` is that of the expected update, so that
-    1 - cosine is bias: from the length of the mean of many updates the part is taken off that their
-    sampling adds. `noise` is the standard deviation of an update of `completions_per_step`
-    completions relative to the length of its mean, so that it is what variance is left in a step.
-    Both are None where an update cannot be told from 0.
+    With the true V where the way has one. An update is that of a whole train step of about
+    `completions_per_step` completions, since a scale of the batch is one of all its groups.
+    `cosine` is that of the expected update, so that 1 - cosine is bias: from the length of the mean
+    of many updates the part is taken off that their sampling adds. `noise` is the standard
+    deviation of an update relative to the length of its mean. Both are None where an update cannot
+    be told from 0.
     """
     levels, num_rows = _levels(_frozen(exact, 0), reward)
     level, algorithm = levels[0], algorithm_of(keys)
@@ -177,19 +178,24 @@ def noise_cell(exact: Mapping[str, Any], keys: Mapping[str, Any], reward: str) -
     # V has warmed up by this step, in the ways that have one.
     trees = table.sample(algorithm, 0, exact["num_groups"], context=StepContext(100))
     size = algorithm.episodes_per_level
-    groups = [trees[start : start + size] for start in range(0, len(trees), size)]
+    # Each group is of another level to what compares levels.
+    trees = [replace(tree, env_seed=number // size) for number, tree in enumerate(trees)]
+    per_group = num_sampled(trees) * size / len(trees)
+    per_step = size * max(1, round(exact["completions_per_step"] / per_group))
+    steps = [trees[start : start + per_step] for start in range(0, len(trees), per_step)]
+    # The last one may have fewer groups.
+    whole = [step for step in steps if len(step) == per_step]
     context = StepContext(100)  # V has warmed up
-    updates = np.array([table.update(group, algorithm, context).ravel() for group in groups])
+    updates = np.array([table.update(step, algorithm, context).ravel() for step in whole])
     mean, variance = updates.mean(0), updates.var(0, ddof=1).sum()
     square = mean @ mean - variance / len(updates)
     # The mean is no longer than chance alone would make it.
     if square <= 2 * variance / len(updates):
         return {"cosine": None, "noise": None}
     gradient = true_gradient(level, softmax(logits)).ravel()
-    per_group = num_sampled(trees) / len(groups)
     return {
         "cosine": float(mean @ gradient / np.sqrt(square * (gradient @ gradient))),
-        "noise": float(np.sqrt(variance * per_group / exact["completions_per_step"] / square)),
+        "noise": float(np.sqrt(variance / square)),
         "completions": per_group,
     }
 
