@@ -37,16 +37,16 @@ from credit_study.tables import (  # noqa: E402  the path comes first
 _COLUMNS, _NUM_POINTS = 3, 13
 _WIDTH, _HEAD, _ROW = 720, 46, 192
 _LEFT, _TOP, _PLOT_WIDTH, _PLOT_HEIGHT = 50, 38, 164, 126
-_KEYS = (8, 154, 256, 364, 440)
+_KEYS = (8, 154, 262, 338)
 """Where the ways are explained, from the left."""
 _STYLE = """
 .line { stroke: currentColor; stroke-width: 2; } .band { fill: currentColor; opacity: .16; }
-.reinforce { color: #1f2328; } .lockstep { color: #0072b2; stroke-dasharray: 10 2; }
+.reinforce { color: #1f2328; }
 .at_grpo { color: #d55e00; stroke-dasharray: 5 3; }
 .vine { color: #009e73; stroke-dasharray: 2 2; }
 .reinforce_step { color: #b0529a; stroke-dasharray: 8 2 2 2; }
 @media (prefers-color-scheme: dark) {
-  .reinforce { color: #f0f6fc; } .lockstep { color: #56b4e9; } .at_grpo { color: #f0883e; }
+  .reinforce { color: #f0f6fc; } .at_grpo { color: #f0883e; }
   .vine { color: #2fc79a; } .reinforce_step { color: #d98fc6; }
 }
 """

@@ -63,7 +63,6 @@ TREE = HEADER | {
     "cause": None,
     "outcome": OUTCOME,
     "decisions": [],
-    "given_up": [],
 }
 ROLES = ("tool", "planner")
 RUN = {

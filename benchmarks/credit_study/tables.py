@@ -151,7 +151,7 @@ class Family:
         )
 
 
-_COMPARED = "lockstep"
+_COMPARED = "at_grpo"
 WAYS = (*TABLE["tiny"]["ways"], "reinforce_step")
 _OTHERS = [way for way in WAYS if way != _COMPARED]
 _EVERY = [row for row in TABLE["tiny"]["rows"] if "plays" not in row]
@@ -252,7 +252,7 @@ def credit_figure_1() -> str:
 
 _WHOLE = "reinforce"
 _REWARDS = ("shaped", "outcome")
-_FEW = ("reinforce", "lockstep", "at_grpo")
+_FEW = ("reinforce", "at_grpo")
 _MORE = "16 times"
 _MEAN = f"its mean after {', '.join(f'{budget:,}' for budget in TABLE['exact']['budgets'])}"
 
@@ -353,7 +353,6 @@ def _changes() -> Iterator[tuple[str, Place, Place, Value]]:
                 yield label, (base, way), (name, way), value
     for name, label, way, other in (
         ("outcome", "gamma = 0.8", "reinforce", "reinforce_gamma"),
-        ("outcome", "gamma = 0.8", "lockstep", "lockstep_gamma"),
         ("shaped", "random branch", "at_grpo", "tree_random"),
         ("shaped", "K = 2", "at_grpo", "at_grpo_k2"),
         ("shaped", "K = 8", "at_grpo", "at_grpo_k8"),

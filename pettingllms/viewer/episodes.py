@@ -52,8 +52,6 @@ class ShownEpisode:
     """Agent -> sum of its rewards."""
     decisions: list[Decision] = field(default_factory=list[Decision])
     """In play order."""
-    given_up: list[Decision] = field(default_factory=list[Decision])
-    """Decisions, in play order, whose state the episode gave up for that of another one."""
     figures: Mapping[str, float] = field(default_factory=dict[str, float])
     """All further numbers that were recorded, by name."""
     final_board: str | None = None
@@ -79,7 +77,6 @@ class ShownEpisode:
             "cause": self.cause,
             "returns": dict(self.returns),
             "decisions": self.decisions,
-            "given_up": self.given_up,
             "figures": dict(self.figures),
             "final_board": self.final_board,
         }
@@ -130,7 +127,6 @@ def tree_episode(env_id: FoundName, line: Mapping[str, Any]) -> ShownEpisode:
         else _whole(outcome["num_turns"]),
         returns={} if outcome is None else _mapping(outcome["returns"]),
         decisions=decisions,
-        given_up=[_decision(decision) for decision in line["given_up"]],
         figures=_figures(line, ("step", "episode", "env_seed")),
     )
 

@@ -201,8 +201,6 @@ def test_parallel_trajectories_expect_the_gradient(name):
 
 
 def by_state(name, **keys):
-    if name == "lockstep":
-        keys["free_share"] = 0
     return algorithm(name, **{"credit": "state_return", "norm": "none", **keys})
 
 
@@ -215,79 +213,6 @@ def test_averaging_over_states_keeps_the_expectation_and_lowers_the_variance():
     assert_expects(found, expected)
     plain = updates(level, logits, by_state("reinforce", credit="return_to_go", **baseline), 2000)
     assert found.var(0).sum() < 0.9 * plain.var(0).sum()
-
-
-def test_lockstep_with_an_outcome_alone_is_whole_episodes():
-    level, logits = level_of("outcome")
-    variants = [by_state("lockstep"), by_state("reinforce")]
-    together, alone = (updates(level, logits, variant, 100) for variant in variants)
-    assert together.any()
-    assert (together == alone).all()
-
-
-class Simulation:
-    """Lockstep once more, without any code of the trainer: nodes, numpy, no episodes."""
-
-    def __init__(self, level, logits, rng):
-        self.level, self.policy, self.rng = level, softmax(logits), rng
-
-    def update(self):
-        """Return the update of one level, [R * A]."""
-        steps = self.play()
-        gradient = np.zeros_like(self.policy)
-        for agent in self.level.agents:
-            values, worth = {}, {}
-            for time in reversed(range(len(steps))):
-                of_node = {}
-                for index, (number, action, after) in steps[time].items():
-                    node = self.level.nodes[number]
-                    earned = (node.rewards if node.agent == agent else node.team)[action]
-                    worth[time, index] = earned + values.get(after, 0.0)
-                    of_node.setdefault(number, []).append(worth[time, index])
-                values = {number: np.mean(found) for number, found in of_node.items()}
-            for time, acted in enumerate(steps):
-                own = {
-                    i: one for i, one in acted.items() if self.level.nodes[one[0]].agent == agent
-                }
-                for index, (number, action, _) in own.items():
-                    mean = np.mean([worth[time, other] for other in own])
-                    row = self.level.nodes[number].row
-                    weight = (worth[time, index] - mean) / K
-                    gradient[row] -= weight * self.policy[row]
-                    gradient[row, action] += weight
-        return gradient.ravel()
-
-    def play(self):
-        """Return for every decision: episode -> (node, answer, node in which it continues)."""
-        nodes, steps = dict.fromkeys(range(K), 0), []
-        while nodes:
-            acted, rewards = {}, {}
-            for index, number in nodes.items():
-                node = self.level.nodes[number]
-                action = self.rng.choice(len(TEXTS), p=self.policy[node.row])
-                acted[index] = (number, action, int(node.children[action]))
-                rewards[index] = node.rewards[action]
-            nodes = {index: after for index, (_, _, after) in acted.items() if after >= 0}
-            earned = {index: rewards[index] for index in nodes}
-            if nodes and max(earned.values()) - min(earned.values()) > 1e-9:
-                best = min(nodes, key=lambda index: (-earned[index], index))
-                nodes = dict.fromkeys(nodes, nodes[best])
-                for index in nodes:
-                    acted[index] = (*acted[index][:2], nodes[best])
-            steps.append(acted)
-        return steps
-
-
-@pytest.mark.parametrize("reward", ["shaped", pytest.param("outcome", marks=pytest.mark.nightly)])
-def test_lockstep_equals_a_simulation_of_it(reward):
-    level, logits = level_of(reward)
-    found = updates(level, logits, by_state("lockstep"), 1500)
-    simulation = Simulation(level, logits, np.random.default_rng(3))
-    simulated = np.array([simulation.update() for _ in range(1500)])
-    for direction in np.random.default_rng(2).normal(size=(8, found.shape[1])):
-        ours, theirs = found @ direction, simulated @ direction
-        error = np.sqrt((ours.var() + theirs.var()) / 1500)
-        assert abs(ours.mean() - theirs.mean()) < 4.5 * error
 
 
 def test_lemma_and_proposition_are_counted(shaped):

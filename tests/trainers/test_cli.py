@@ -255,8 +255,7 @@ def test_a_frozen_policy_plays_and_is_left_alone(run, tmp_path):
         ("reinforce", {"grouping": "none", "credit": "step"}),
         ("reinforce", {"credit": "state_return"}),
         ("vine", {}),
-        ("lockstep", {}),
-        ("lockstep", {"grouping": "turn"}),
+        ("reinforce", {"grouping": "turn", "credit": "success"}),
     ],
 )
 def test_episodes_of_a_level_are_compared(run, tmp_path, name, parameters):

@@ -5,7 +5,7 @@ from typing import ClassVar
 import pytest
 
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
-from pettingllms_trainers.algorithms.lockstep import Lockstep
+from pettingllms_trainers.algorithms.vine import Vine
 from pettingllms_trainers.config import algorithm
 from pettingllms_trainers.config.algorithm import algorithm_class, algorithm_names
 from pettingllms_trainers.testing import check_algorithm
@@ -15,7 +15,7 @@ GROUPINGS = [
     (name, grouping)
     for name in NAMES
     for grouping in ("agent", "turn", "none")
-    if name != "grpo" or grouping != "turn"
+    if name != "auto" and (name != "grpo" or grouping != "turn")
 ]
 
 
@@ -41,7 +41,7 @@ def test_its_ablations_do(name, grouping):
         ("reinforce", {"credit": "step"}),
         ("reinforce", {"credit": "state_return", "gamma": 0.5}),
         ("vine", {"credit": "step", "num_candidates": 2}),
-        ("lockstep", {"free_share": 0}),
+        ("reinforce", {"credit": "success"}),
     ],
 )
 def test_its_parameters_do(name, parameters):
@@ -102,14 +102,14 @@ class Undocumented(TheirOwn):
     hidden: int = 3
 
 
-class Growing(Lockstep):
+class Growing(Vine):
     """As it was. Take it never. Source: none."""
 
     calls: ClassVar = []
 
     def strategy(self, context):
         self.calls.append(context)
-        kind = Lockstep if len(self.calls) % 2 else AtGrpo
+        kind = Vine if len(self.calls) % 2 else AtGrpo
         return kind(num_candidates=self.num_candidates).strategy(context)
 
 

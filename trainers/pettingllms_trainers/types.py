@@ -210,9 +210,6 @@ class RolloutTree:
     prefix: tuple[Decision, ...] = ()
     """Where an episode continued from another's state: the decisions that led there. They belong
     to other trees of the level."""
-    num_given_up: int = 0
-    """In lockstep: so many of its first decisions led to a state that was given up for the one that
-    the prefix leads to. Returns and outcome are those of the prefix and of what came after."""
 
     @property
     def has_failed(self) -> bool:

@@ -60,7 +60,6 @@ class Detail {
     } else {
       parts.push(el("p", { class: "hint" }, "No decision was taken."));
     }
-    parts.push(this.givenUp(state.role) || "");
     this.box.replaceChildren(...parts);
     const treeBox = this.box.querySelector(".tree-box");
     if (treeBox) {
@@ -148,20 +147,6 @@ class Detail {
       return el("button", { type: "button", class: endOf(c) || "", "aria-current": group.k === k ? "true" : null,
         onclick: () => this.go({ n, k: group.k }) }, drawBoard(board, first, `board after candidate ${name}`), el("span", {}, name));
     }));
-  }
-
-  // What the episode did before it continued from another one: learnt from, but not on its path.
-  givenUp(role) {
-    const decisions = this.episode.given_up.filter((d) => !role || roleOf(d.agent) === role);
-    if (!decisions.length) return null;
-    const answers = decisions.flatMap((d) => d.candidates.map((c) => [d, c]));
-    return el("section", { class: "given-up" },
-      el("h3", {}, plural(answers.length, "answer", "answers"), " given up",
-        el("small", {}, " before the episode continued from another one of its level")),
-      answers.map(([d, c]) => el("details", {},
-        el("summary", {}, `turn ${d.turn + 1} \u00b7 `, visible(d.agent), ": ", visible(actionOf(c)), ` \u00b7 reward ${signed(c.reward)}`,
-          isNumber(c.advantage) ? ` \u00b7 advantage ${signed(c.advantage)}` : "", flags(c)),
-        el("div", { class: "completion" }, rich(c.text)), el("h4", {}, "Prompt"), el("div", { class: "prompt" }, rich(d.observation)))));
   }
 
   completion(decision, candidate, n, k, c) {

@@ -153,6 +153,6 @@ function groupOf(decision, k) {
 }
 
 function occurs(episode, text) {
-  return [...episode.decisions, ...episode.given_up].some((decision) =>
+  return episode.decisions.some((decision) =>
     decision.observation.includes(text) || decision.candidates.some((c) => c.text.includes(text)));
 }

@@ -69,7 +69,6 @@ def tree(step, episode, decisions, success=False, returns=None, tree_set="traini
         "cause": None,
         "outcome": outcome,
         "decisions": decisions,
-        "given_up": [],
     }
 
 

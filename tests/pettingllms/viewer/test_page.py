@@ -58,31 +58,6 @@ def test_shows_tree_rewards_branch_board_and_prompt(browser, page, three):
     assert browser.text(".words details .text") == "Go."
 
 
-def test_answers_that_an_episode_gave_up(browser, page, training, write):
-    """In lockstep: they are trained on, and the episode continued from another one."""
-    up = write.decision("tool_0", 0, [write.candidate("up<b>", 1.0, 0.7)], observation="first")
-    lost = write.decision("tool_0", 0, [write.candidate("hidden gem", -1.0, -0.7)])
-    other = write.decision("planner_0", 1, [write.candidate("??", 0.0, parse_error="no")])
-    trees = [
-        write.tree(1, 0, [up]) | {"given_up": [lost, other]},
-        write.tree(1, 1, [up]) | {"given_up": []},
-        write.tree(1, 2, [up]),  # of an older version
-    ]
-    browser.open(page(training(trees)), "#tab=episodes")
-    assert browser.count(".tree .dot") == 1, "the path is the episode's"
-    assert browser.text(".given-up h3").startswith("2 answers given up")
-    first = browser.text(".given-up details:first-of-type summary")
-    assert (
-        first == "turn 1 \u00b7 tool_0: hidden gem \u00b7 reward \u22121 \u00b7 advantage \u22120.7"
-    )
-    assert browser.text(".given-up details:last-of-type .flag") == "unreadable"
-    browser.open(page(training(trees, name="filtered")), "#role=tool")
-    assert browser.count(".given-up details") == 1
-    for episode in (1, 2):
-        browser.open(page(training(trees[episode:], name=f"none {episode}")), "#tab=episodes")
-        assert browser.count(".given-up") == 0
-
-
 def test_a_decision_whose_candidates_all_failed(browser, page, training, write):
     decisions = [
         write.decision("tool_0", 0, [write.candidate("x")]),

@@ -34,7 +34,6 @@ NUM_STEPS = 3
 RUN = ["--checkpoint.keep=9", "--loss.kl-coefficient=0.1"]
 """Also the distance from the reference, which is another one after every step."""
 VINE = ("--algorithm.name=vine",)
-LOCKSTEP = ("--algorithm.name=lockstep", "--algorithm.free_share=0")  # so that they move
 BOUND = (
     "--optimizer.num_epochs=4", "--optimizer.completions_per_minibatch=2", "--loss.target_kl=1e-6"
 )  # fmt: skip
@@ -98,9 +97,9 @@ def train(small_run_file, tmp_path_factory):
         pytest.param(deepspeed(3), marks=smoke),
         deepspeed(2, "optimizer"),
         deepspeed(3, "all"),
-        *((*deepspeed(2), *flags) for flags in (("--algorithm.name=value",), VINE, LOCKSTEP)),
+        *((*deepspeed(2), *flags) for flags in (("--algorithm.name=value",), VINE)),
         pytest.param(SHARED, marks=slow),
-        *(pytest.param(flags, marks=nightly) for flags in (VINE, LOCKSTEP, BOUND)),
+        *(pytest.param(flags, marks=nightly) for flags in (VINE, BOUND)),
     ],
     ids=str,
 )

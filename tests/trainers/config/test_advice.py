@@ -35,8 +35,8 @@ AT_GRPO = '[algorithm]\nname = "at_grpo"\n'
     [
         (AT_GRPO, True),
         ('[algorithm]\nname = "reinforce"\n', True),
-        ('[algorithm]\nname = "lockstep"\n', False),
-        ('[algorithm]\nname = "lockstep"\nfree_share = 0\n', True),
+        ('[algorithm]\nname = "auto"\n', False),
+        ('[algorithm]\nname = "reinforce"\ncredit = "success"\n', False),
     ],
 )
 def test_who_trusts_a_score_that_nothing_has_tested_is_told(advice, algorithm, trusts):

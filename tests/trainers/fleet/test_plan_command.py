@@ -23,7 +23,7 @@ def test_splits_algorithms_and_costs_are_planned(tmp_path, capsys):
     assert times == sorted(times)
     assert fleets[0]["usd"] == pytest.approx(4 * 2 * times[0] * 10 / 3600)
     assert found["step_s_range"][0] < times[0] < found["step_s_range"][1]
-    assert {"at_grpo", "reinforce", "lockstep", "vine"} <= set(found["algorithms"])
+    assert {"at_grpo", "reinforce", "auto", "vine"} <= set(found["algorithms"])
     assert all(step["waits_for"] for step in (*fleets, *found["algorithms"].values()))
     assert picture.read_bytes().startswith(b"\x89PNG")
 

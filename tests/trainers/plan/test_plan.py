@@ -498,12 +498,12 @@ def dry_run(small_run_file, tmp_path, capsys, monkeypatch):
 
 
 def test_a_dry_run_says_what_the_algorithm_does(dry_run):
-    _, out, _ = dry_run("--algorithm.name", "lockstep")
+    _, out, _ = dry_run("--algorithm.name", "auto")
     cells = [line.split("│")[1:-1] for line in out.splitlines() if line.count("│") == 4]
     begin = next(n for n, cell in enumerate(cells) if cell[0].strip() == "algorithm")
-    assert cells[begin][1].strip() == "lockstep"
+    assert cells[begin][1].strip() == "auto"
     said = " ".join(cell[2].strip() for cell in cells[begin : begin + 3])
-    assert "once it is shown that who leads also wins" in said
+    assert "whole episodes by success" in said
 
 
 def test_a_dry_run_shows_the_plan_and_writes_nothing(dry_run):

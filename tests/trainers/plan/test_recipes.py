@@ -52,17 +52,12 @@ def test_there_is_no_other_file():
 
 
 @pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
-@pytest.mark.parametrize(
-    ("option", "expected"),
-    [("outcome", ("reinforce", "batch")), ("lockstep", ("lockstep", "std"))],
-)
-def test_any_game_can_be_paid_for_its_outcome_alone_or_played_in_lockstep(path, option, expected):
-    if option == "outcome" and "[[env]]" in path.read_text(encoding="utf-8"):
+def test_any_game_can_be_paid_for_its_outcome_alone(path):
+    if "[[env]]" in path.read_text(encoding="utf-8"):
         pytest.skip("several environments: each has arguments of its own")
-    config = load_config([path, PAPER.parent / "options" / f"{option}.toml"])
-    assert (config.algorithm.name, config.algorithm.norm) == expected
-    if option == "outcome":
-        assert config.env[0].kwargs["reward"] == "outcome"
+    config = load_config([path, PAPER.parent / "options" / "outcome.toml"])
+    assert (config.algorithm.name, config.algorithm.norm) == ("reinforce", "batch")
+    assert config.env[0].kwargs["reward"] == "outcome"
     plan = make_plan(config, make_environments(config), num_gpus=0, gpu_gib=0)
     assert not any("credit" in warning for warning in warnings_of(config, plan))
 

@@ -130,7 +130,7 @@ class World:
     def learn(self, step, holds=""):
         """Take a train step; the update waits for rollouts, or rollouts for the update."""
         sample = self.rollouts.take(step)
-        self.rollouts.remember(step, sample.trees)
+        self.rollouts.sampler.memory = self.rollouts.remembered(step, sample.trees)
         if holds == "rollouts":
             self.may_write.clear()
         num_calls = len(self.calls)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pettingllms.ends import End
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo, choose
 from pettingllms_trainers.algorithms.continuation import Continuation
-from pettingllms_trainers.algorithms.lockstep import Lockstep
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
 from pettingllms_trainers.algorithms.vine import Vine
@@ -165,7 +164,7 @@ def test_answers_that_make_code_fail_are_truncated_episodes(echo_env, scripted_p
 
 @pytest.mark.parametrize(
     "algorithm",
-    [AtGrpo, Reinforce, TreeGrpo, Continuation, partial(Lockstep, free_share=0), Vine],
+    [AtGrpo, Reinforce, TreeGrpo, Continuation, Vine],
 )
 def test_chats_that_outgrow_the_context_are_truncated_and_cost_what_the_run_says(
     echo_env, scripted_pool, algorithm

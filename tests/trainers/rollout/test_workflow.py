@@ -7,7 +7,6 @@ import random
 import socket
 import sys
 import time
-from functools import partial
 
 import pytest
 
@@ -17,7 +16,6 @@ from pettingllms.workflows import Workflow, WorkflowEnv
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.algorithms.grpo import Grpo
-from pettingllms_trainers.algorithms.lockstep import Lockstep
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
 from pettingllms_trainers.learning.groups import score_decisions
@@ -26,7 +24,6 @@ ANSWERS = ("1", "2", "5", "-3", "99", "none", "")
 
 
 WHOLE = {"algorithm": Reinforce, "seeds": (7, 7, 7, 8, 8, 8), "apart": 100}
-MOVING = partial(Lockstep, free_share=0)
 WAYS = {
     "greedy": ({}, AtGrpo()),
     "softmax": ({"branch_choice": "softmax", "branch_temperature": 0.5}, AtGrpo()),
@@ -39,8 +36,7 @@ WAYS = {
     "whole episodes first": ({"algorithm": TreeGrpo, "num_branchings": 2}, TreeGrpo()),
     "threads": ({"env_threads": 4}, AtGrpo()),
     "whole episodes": (WHOLE, Grpo()),
-    **{credit: (WHOLE, Reinforce(credit=credit)) for credit in ("return_to_go", "step")},
-    "lockstep": (WHOLE | {"algorithm": MOVING}, MOVING()),
+    **{credit: (WHOLE, Reinforce(credit=credit)) for credit in ("return_to_go", "success", "step")},
 }
 """How episodes are played, and by what the trees are scored."""
 
@@ -87,8 +83,6 @@ def test_the_workflow_gives_the_trees_of_the_environment(
     assert scored[0].decisions, "some groups have something to teach"
     errors = [c.parse_error for tree in theirs for d in tree.decisions for c in d.candidates]
     assert {"not a number", None} == set(errors)
-    if way == "lockstep":
-        assert any(tree.num_given_up for tree in theirs), "somebody continues from another"
 
 
 def one_call(run, **fields):

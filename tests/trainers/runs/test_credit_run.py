@@ -24,8 +24,7 @@ CREDITS = {
     "continuation": ["--algorithm.name=continuation"],
     "whole episodes": ["--algorithm.name=tree_grpo", "--algorithm.num_branchings=1"],
     "vine": ["--algorithm.name=vine"],
-    "lockstep": ["--algorithm.name=lockstep", "--algorithm.free_share=0.9"],
-    "lockstep, untested": ["--algorithm.name=lockstep", "--algorithm.free_share=0"],
+    "auto": ["--algorithm.name=auto", "--algorithm.num_pilot_levels=0"],
 }
 
 
@@ -40,7 +39,7 @@ def results(directory):
 
 
 # One of each way to keep state between steps in every run; the others repeat it at night.
-NIGHTLY = {"own value, adapters", "whole episodes", "vine", "lockstep, untested"}
+NIGHTLY = {"own value, adapters", "whole episodes", "vine"}
 
 
 @pytest.mark.parametrize(
@@ -48,8 +47,8 @@ NIGHTLY = {"own value, adapters", "whole episodes", "vine", "lockstep, untested"
     [pytest.param(n, marks=[pytest.mark.nightly] if n in NIGHTLY else []) for n in CREDITS],
 )
 def test_a_run_is_resumed_exactly(name, small_run_file, tmp_path):
-    # Only where steps are paid can anybody lead, which is what lockstep keeps.
-    flags = [*CREDITS[name], f"--env.kwargs.reward={'shaped' if name == 'lockstep' else 'outcome'}"]
+    # Only where steps are paid can anybody lead, which is what auto keeps.
+    flags = [*CREDITS[name], f"--env.kwargs.reward={'shaped' if name == 'auto' else 'outcome'}"]
     # While V warms up no policy is updated, and a run in which none ever is fails.
     flags += ["--stuck-after=4"]
     config = str(small_run_file(3))
@@ -59,8 +58,8 @@ def test_a_run_is_resumed_exactly(name, small_run_file, tmp_path):
     assert main([config, "--output-dir", str(parts), "--resume", *flags]) == 0
     assert results(parts) == results(whole)
     lines = read_lines(whole / "metrics.jsonl")
-    if name == "lockstep":
-        assert any("lead_z" in key for key in lines[-1])
+    if name == "auto":
+        assert "algorithm/z" in lines[-1]
     if "value" in name:
         assert all(line["value/p/num_examples"] > 0 for line in lines[1:])
         assert lines[-1]["time/value_s"] > 0
@@ -84,15 +83,13 @@ def test_a_shared_policy_has_one_v_for_both_roles(small_run_file, tmp_path, caps
     assert last["value/p/num_examples"] == decisions
 
 
-@pytest.mark.parametrize("name", ["vine", "lockstep, untested"])
-def test_episodes_are_recorded_from_their_beginning(name, small_run_file, tmp_path):
+def test_episodes_are_recorded_from_their_beginning(small_run_file, tmp_path):
     """What shows or plays a recorded episode again needs the whole path."""
-    flags = [*CREDITS[name], "--logging.num-rollouts=100", "--rollout.num-levels=6"]
+    flags = [*CREDITS["vine"], "--logging.num-rollouts=100", "--rollout.num-levels=6"]
     out = tmp_path / "run"
     assert main([str(small_run_file(2)), "--output-dir", str(out), *flags]) == 0
     lines = results(out)[1]
     assert any(line["num_prefix_decisions"] for line in lines)
-    assert any(line["given_up"] for line in lines) == (name != "vine")
     for line in lines:
         env = pettingllms.make("plan_path_v0", **line["env"])
         env.reset(seed=line["env_seed"])
@@ -103,8 +100,7 @@ def test_episodes_are_recorded_from_their_beginning(name, small_run_file, tmp_pa
             for agent in returns:
                 returns[agent] += env.rewards[agent]
         assert returns == pytest.approx(line["outcome"]["returns"])
-        if name != "vine":
-            continue  # decisions of the prefix are of other episodes, and trained on there
+        # Decisions of the prefix are of other episodes, and trained on there.
         advantages = [d["candidates"][0]["advantage"] for d in line["decisions"]]
         assert set(advantages[: line["num_prefix_decisions"]]) <= {None}
 

@@ -129,7 +129,7 @@ def test_what_makes_no_sense_is_refused(run_file, tmp_path, capsys, flags, told)
     "flags",
     [
         ["--algorithm.name=continuation"],
-        ["--algorithm.name=lockstep"],
+        ["--algorithm.name=auto"],
         pytest.param(["--algorithm.name=value"], marks=pytest.mark.nightly),
         pytest.param(["--algorithm.name=grpo"], marks=pytest.mark.nightly),
         pytest.param(["--algorithm.name=vine"], marks=pytest.mark.nightly),

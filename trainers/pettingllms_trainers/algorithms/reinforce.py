@@ -43,8 +43,9 @@ class Reinforce(WholeEpisodes):
     grouping: Grouping = "agent_turn"
     """Which answers of one level are compared: those of an agent at a turn; ablations: all of an
     agent, or of a turn; none: those of the whole batch."""
-    credit: Literal["return_to_go", "state_return", "step"] = "return_to_go"
-    """By what: the return from there on; state_return: the same, with what follows averaged over
+    credit: Literal["return_to_go", "state_return", "success", "step"] = "return_to_go"
+    """By what: the return from there on; success: whether the level was solved, whatever else is
+    paid; state_return: the same, with what follows averaged over
     the episodes of the level that were in the state it led to; step: the reward of the own step."""
     gamma: Annotated[float, CountsWith('credit = "return_to_go" or credit = "state_return"')] = (
         Field(default=1.0, gt=0, le=1)
@@ -55,6 +56,10 @@ class Reinforce(WholeEpisodes):
     def is_by_step(self) -> bool:
         return self.credit == "step"
 
+    @property
+    def trusts_rewards(self) -> bool:
+        return self.credit != "success"
+
     def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
         # States are shared by the episodes of a level, so that they are backed up together.
         if self.credit == "state_return":
@@ -63,6 +68,8 @@ class Reinforce(WholeEpisodes):
         of_path: dict[tuple[int, str], Sequence[float]] = {}
 
         def values(tree: RolloutTree, decision: Decision) -> list[float]:
+            if self.credit == "success":
+                return [float(tree.outcome is not None and tree.outcome.success)]
             if self.credit == "step":
                 return [candidate.reward for candidate in decision.candidates]
             if self.credit == "state_return":

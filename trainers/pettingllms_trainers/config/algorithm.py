@@ -100,18 +100,35 @@ class Algorithm(Section):
     def advantages(self, values: Sequence[float]) -> list[float]:
         """The advantages of the members of a group whose values differ, in their order."""
 
+    def at(self, context: StepContext) -> Algorithm:
+        """What counts in a train step: this one, unless it chooses among others."""
+        return self
+
     @property
     def scales_by_batch(self) -> bool:
         """Whether advantages are divided by their root mean square over the step, per role."""
         return False
+
+    def begin(self, environments: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
+        """What to know in the first train step; see `remember`.
+
+        Args:
+            environments: Those that have scripted policies, if the run has no rewards but theirs.
+            seed: Of all that is drawn.
+        """
+        return {}
 
     def remember(self, trees: Sequence[RolloutTree], context: StepContext) -> Mapping[str, Any]:
         """What to know in the next train step: plain JSON data, kept in checkpoints."""
         return context.memory
 
     def metrics(self, memory: Mapping[str, Any]) -> dict[str, float]:
-        """What `remember` found, as metrics `ROLE/NAME` that METRICS.md describes."""
+        """What `remember` found, as metrics that METRICS.md describes."""
         return {}
+
+    def says(self, memory: Mapping[str, Any]) -> str:
+        """What is done from now on, in a sentence, if memory decides it."""
+        return ""
 
     @property
     def named_roles(self) -> tuple[str, ...]:

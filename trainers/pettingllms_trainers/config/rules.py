@@ -431,7 +431,7 @@ def start_advice(config: ConfigData) -> Iterator[str]:
                 f'reward = "outcome" of {label or env.id} pays at the end of an episode alone, and '
                 f"{config.algorithm.name} compares candidates by the reward of their own step: "
                 "decisions before the last teach next to nothing. Compare whole episodes by what "
-                'followed: algorithm.name = "reinforce", or "lockstep"'
+                'followed: algorithm.name = "reinforce", or "auto"'
             )
     warmup = config.optimizer.num_warmup_steps
     if warmup >= config.num_steps > 0:
@@ -444,8 +444,8 @@ def start_advice(config: ConfigData) -> Iterator[str]:
             yield (
                 f"{config.algorithm.name} takes for granted that what is paid is in line with "
                 f"how the episode ends, and nothing has tested that for {what}: where it is "
-                f'not, success may fall. {how}; or take algorithm.name = "lockstep", which follows '
-                "such rewards once it has shown that those who earn more are solved more often"
+                f'not, success may fall. {how}; or take algorithm.name = "auto", which follows '
+                "such rewards once it is shown that those who earn more are solved more often"
             )
     for name, policy in config.models.items():
         if policy.frozen and policy.model == TINY:

@@ -762,7 +762,7 @@ async def _at_once(
     config: Config, environment: RunEnvironment, places: Sequence[Place]
 ) -> list[RolloutTree]:
     """Play one train step, of which each place has a share of the levels."""
-    size, specs = config.algorithm.episodes_per_level, _specs(config, 0)
+    size, specs = config.algorithm.at(StepContext()).episodes_per_level, _specs(config, 0)
     levels = [specs[first : first + size] for first in range(0, len(specs), size)]
     settings = _settings(config, environment)
     plays = [
@@ -789,7 +789,9 @@ def _seen(config: Config, workload: Workload, places: Sequence[Place], flown: Fl
     episodes = [place.episodes for place in places]
     # In flight, episodes that are still open at the end have no length yet.
     spans = [span for one in episodes for span in one.spans if num == 1 or span[1] < end_s]
-    num_begun = num * config.rollout.num_levels * config.algorithm.episodes_per_level
+    num_begun = (
+        num * config.rollout.num_levels * config.algorithm.at(StepContext()).episodes_per_level
+    )
     servers = [place.servers for place in places]
     tokens, answers = learnt_tokens(config, workload, trees)
     return Rollouts(
@@ -820,7 +822,7 @@ def _specs(config: Config, step: int) -> list[RolloutSpec]:
         step=step,
         first_level=step * config.rollout.num_levels,
         num_levels=config.rollout.num_levels,
-        num_trajectories=config.algorithm.episodes_per_level,
+        num_trajectories=config.algorithm.at(StepContext()).episodes_per_level,
     )
 
 
@@ -828,7 +830,11 @@ def _of(
     config: Config, place: Place, specs: Sequence[RolloutSpec], settings: RolloutSettings
 ) -> EpisodeBatch:
     return EpisodeBatch(
-        place.episodes, place.pool, specs, settings, config.algorithm.strategy(StepContext())
+        place.episodes,
+        place.pool,
+        specs,
+        settings,
+        config.algorithm.at(StepContext()).strategy(StepContext()),
     )
 
 

@@ -450,9 +450,9 @@ def weighted_groups(
 def joined_by_prompt(groups: Sequence[WeightedGroup]) -> list[WeightedGroup]:
     """The same completions with as few copies of equal prompts as possible.
 
-    Episodes of a level begin with one prompt, and in lockstep they come to it again. Only those of
-    one optimizer step are joined, so that what a step is made of does not change: samples of one
-    prompt are alike, and steps of few prompts taught less where both were tried.
+    Episodes of a level begin with one prompt. Only those of one optimizer step are joined, so that
+    what a step is made of does not change: samples of one prompt are alike, and steps of few
+    prompts taught less where both were tried.
 
     Args:
         groups: Those of an optimizer step.

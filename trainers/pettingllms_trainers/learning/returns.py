@@ -50,8 +50,7 @@ class StateReturns:
 
     A decision is worth its reward and the value of the state that it led to; the value of a state
     is the mean of what the decisions taken in it were worth. Where no two episodes were in one
-    state this is the return-to-go. In lockstep the state that an episode continues from counts, so
-    that what is compared of those which gave up their own is what they had earned until then.
+    state this is the return-to-go.
 
     Args:
         trees: The episodes, each a path of decisions with one followed candidate.

@@ -114,8 +114,8 @@ class JoinedValues:
         return dict(zip(prompts, values, strict=True))
 
 
-# Turns of the event loop without a request after which nobody is on the way to one. For episodes in
-# lockstep one is enough; a turn takes microseconds.
+# Turns of the event loop without a request after which nobody is on the way to one. One is enough
+# for episodes that keep step; a turn takes microseconds.
 _TURNS = 4
 
 

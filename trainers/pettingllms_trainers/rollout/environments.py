@@ -216,7 +216,7 @@ def _check_credit(config: Config, env_id: str, env: TextEnv[Any]) -> None:
         raise ConfigError(
             f"the algorithm {config.algorithm.name} compares answers by rewards of their own, and "
             f"{env_id} has a reward for its outcome only. Use algorithm.name = "
-            '"reinforce" or "lockstep"; or let the workflow report rewards '
+            '"reinforce" or "auto"; or let the workflow report rewards '
             "with client.reward, and set step_rewards=True"
         )
 

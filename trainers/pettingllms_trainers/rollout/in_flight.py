@@ -84,10 +84,13 @@ class TrainingRollouts:
         self._is_due = False
         """Whether the policies wait for the first of the pending steps."""
 
-    def remember(self, step: int, trees: Sequence[RolloutTree]) -> None:
-        """Let algorithm and curricula learn from rollouts how to play the next ones."""
+    def remembered(self, step: int, trees: Sequence[RolloutTree]) -> Mapping[str, Any]:
+        """Let curricula learn from rollouts how to play the next ones; what the algorithm learns.
+
+        Returns:
+            The algorithm's memory, which is not that of the sampler yet.
+        """
         config, sampler = self._config, self.sampler
-        sampler.memory = config.algorithm.remember(trees, StepContext(step, sampler.memory))
         sampler.records = {
             name: with_episodes(
                 sampler.records[name],
@@ -100,6 +103,7 @@ class TrainingRollouts:
             )
             for name, env in zip(config.env_names, config.env, strict=True)
         }
+        return config.algorithm.remember(trees, StepContext(step, sampler.memory))
 
     def restore(
         self,

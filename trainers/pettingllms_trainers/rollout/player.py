@@ -70,12 +70,11 @@ class Player:
         self.state: EpisodeState | None = None
         """Where the episode is; None before it has begun."""
         self.decisions: list[Decision] = []
-        """The decisions that it has taken, also those on a path that it has given up."""
+        """The decisions that it has taken."""
         self.num_continuation_tokens = 0
         self._episode: int | None = None
         self._initial_hash = ""
         self._prefix: tuple[Decision, ...] = ()
-        self._num_given_up = 0
         self._returns: dict[str, float] = {}
         self._asked: dict[str, _Asked] = {}
         self._failure: EpisodeFailure | None = None
@@ -98,7 +97,7 @@ class Player:
     @property
     def here(self) -> Waypoint:
         """The state that the episode is in; valid until it takes its next decision."""
-        path = (*self._prefix, *self.decisions[self._num_given_up :])
+        path = (*self._prefix, *self.decisions)
         return Waypoint(self.episode, self._initial_hash, path, dict(self._returns))
 
     @property
@@ -136,14 +135,12 @@ class Player:
         self._initial_hash, self._returns = self.state.state_hash, dict(self.state.rewards)
 
     async def move_to(self, place: Waypoint) -> None:
-        """Give up the own state for one that another episode of the level was in."""
+        """Begin in a state that another episode of the level was in."""
         # Closed first: the answers that were asked of simultaneous agents belong to the old state.
         await self.close()
         self._episode, self.state = await self.candidates.episodes.fork(place.episode)
         self._initial_hash, self._returns = place.initial_hash, dict(place.returns)
-        # What was played so far stays in the tree, since its candidates were sampled and scored;
-        # only the path to the outcome is that of the other episode.
-        self._prefix, self._num_given_up = place.path, len(self.decisions)
+        self._prefix = place.path
 
     async def forked(self) -> Waypoint:
         """The present state in an episode of its own, which whoever asks has to close."""
@@ -228,7 +225,6 @@ class Player:
             cause=None if self._failure is None else str(self._failure),
             num_continuation_tokens=self.num_continuation_tokens,
             prefix=self._prefix,
-            num_given_up=self._num_given_up,
         )
 
     def _outcome(self) -> TreeOutcome:

@@ -15,7 +15,7 @@ from pettingllms import role_of
 from pettingllms.curriculum import LevelRecord, level_shares
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
-from pettingllms_trainers.config.algorithm import StepContext
+from pettingllms_trainers.config.algorithm import Algorithm, StepContext
 from pettingllms_trainers.config.sections import entry_of, qualified
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.fixed import FixedPolicy
@@ -261,7 +261,9 @@ class Sampler:
         weights = [weight for *_, weight in arms]
         # Whole levels: shares of environments hold over train steps, not within each of them.
         counts = level_counts(weights, num, seed=config.seed, step=step, refill=index)
-        settings = [self._settings(env, stage, in_flight) for env, stage, _ in arms]
+        context = StepContext(step, pending.memory)
+        algorithm = config.algorithm.at(context)
+        settings = [self._settings(env, stage, in_flight, algorithm) for env, stage, _ in arms]
         pools = [self.pool.in_env(env.name, env.roles) for env, _, _ in arms]
         plays = [
             EpisodeBatch(
@@ -272,11 +274,11 @@ class Sampler:
                     step=step,
                     first_level=pending.first_levels[index] - index * num,
                     num_levels=count,
-                    num_trajectories=config.algorithm.episodes_per_level,
+                    num_trajectories=algorithm.episodes_per_level,
                     num_played=index * num + last - count,
                 ),
                 own,
-                config.algorithm.strategy(StepContext(step, pending.memory)),
+                algorithm.strategy(context),
             )
             for (env, stage, _), pool, own, count, last in zip(
                 arms, pools, settings, counts, accumulate(counts), strict=True
@@ -296,9 +298,13 @@ class Sampler:
         return joined(share, self._failures, ranks)
 
     def _settings(
-        self, env: TrainingEnvironment, stage: int, in_flight: InFlightRollouts
+        self,
+        env: TrainingEnvironment,
+        stage: int,
+        in_flight: InFlightRollouts,
+        algorithm: Algorithm,
     ) -> RolloutSettings:
-        algorithm, names = self._config.algorithm, {r: qualified(env.name, r) for r in env.roles}
+        names = {role: qualified(env.name, role) for role in env.roles}
         is_all, step = self._config.updates.branch_frozen, in_flight.pending.step
         # Candidates of a role that learns nothing in this step would only cost.
         trained = env.roles if is_all else self._trained(env, step)
@@ -320,7 +326,7 @@ class Sampler:
         """Whether every policy that is updated has as many useful groups as wanted."""
         config, step = self._config, pending.step
         is_trained, context = partial(config.trains, step=step), StepContext(step, pending.memory)
-        scored = score_decisions(trees, config.algorithm, is_trained, context)
+        scored = score_decisions(trees, config.algorithm.at(context), is_trained, context)
         updated = (name for name in self.pool.updaters() if config.updates_policy(name, step))
         return all(scored.num_groups.get(n, 0) >= config.rollout.min_groups for n in updated)
 

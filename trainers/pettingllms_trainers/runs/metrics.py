@@ -527,11 +527,14 @@ _ELSEWHERE = {
     "curriculum/<stage>/success": Metric(
         "Estimate of the share of its rollouts that are solved; later train steps weigh more."
     ),
-    "algorithm/<role>/lead_z": Metric(
-        "With `lockstep`: by how many standard errors it is shown that episodes which have earned "
-        "more so far are solved more often. Above 2, and while hardly anything is solved, the "
-        "others continue from the best; otherwise success alone counts, as in the first train "
-        "step. Absent as long as no level was both solved and failed, or nobody led."
+    "algorithm/z": Metric(
+        "With `auto`: by how many standard errors it is shown that episodes which lead on the way "
+        "are solved more often. Absent as long as no level was both solved and failed, or nobody "
+        "led."
+    ),
+    "algorithm/follows_steps": Metric(
+        "With `auto`: 1 in train steps of `at_grpo`, once `algorithm/z` was above 4; 0 in those "
+        "of whole episodes by success."
     ),
     "warm_start/<policy>/loss": Metric(
         "Mean loss of the last 10 supervised steps, in nats per token."

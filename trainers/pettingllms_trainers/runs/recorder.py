@@ -238,7 +238,6 @@ def tree_to_json(
             written without tokens.
     """
     known, texts = scored or {}, token_texts or {}
-    given_up, own = tree.decisions[: tree.num_given_up], tree.decisions[tree.num_given_up :]
 
     def written(decisions: Iterable[Decision]) -> list[dict[str, Any]]:
         found = (known.get(decision.key, decision) for decision in decisions)
@@ -253,8 +252,7 @@ def tree_to_json(
         "outcome": None if tree.outcome is None else asdict(tree.outcome),
         "num_continuation_tokens": tree.num_continuation_tokens,
         "num_prefix_decisions": len(tree.prefix),
-        "decisions": written([*tree.prefix, *own]),
-        "given_up": written(given_up),
+        "decisions": written([*tree.prefix, *tree.decisions]),
     }
 
 

@@ -265,7 +265,7 @@ _TOO_FAR = (
 )
 _UNTAUGHT = (
     "the algorithm sees the reward of the own step alone, and what the role does pays later. "
-    'Compare whole episodes (algorithm.name = "reinforce", or "lockstep"), or '
+    'Compare whole episodes (algorithm.name = "reinforce", or "auto"), or '
     "pay the role for its step"
 )
 _BLIND = (

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pettingllms import TextEnv
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import (
@@ -74,6 +75,8 @@ class Trainer:
     checkpoints: Path
     stop: StopRequest
     rewards: Rewards = field(default_factory=Rewards)
+    scripted: Mapping[str, TextEnv[Any]] = field(default_factory=dict[str, TextEnv[Any]])
+    """Environments in which an algorithm may let scripted policies play before the run begins."""
 
     def run(self) -> dict[str, Any] | None:
         """Train from the newest checkpoint to the end; return the report.
@@ -151,6 +154,7 @@ class Trainer:
 
     def _begin(self) -> None:
         """Imitate demonstrations, if wanted, and evaluate before the first train step."""
+        self._decide_by(self.config.algorithm.begin(self.scripted, self.config.seed))
         metrics: dict[str, float] = {}
         variants: dict[str, Figures] = {}
         # Engines with a copy, and other ranks, have no weights of ours before the first push.
@@ -164,7 +168,7 @@ class Trainer:
             with self.recorder.busy(lambda: self.warm_start.doing):
                 metrics = self.warm_start.run(self.recorder.note, self.recorder.imitation)
             self.pool.push_weights()
-        self.recorder.metrics(0, metrics | self._evaluate(0, variants))
+        self.recorder.metrics(0, self._decided() | metrics | self._evaluate(0, variants))
         self._save(0)
 
     @contextlib.contextmanager
@@ -198,6 +202,17 @@ class Trainer:
 
         return self.recorder.busy(activity)
 
+    def _decide_by(self, memory: Mapping[str, Any]) -> None:
+        """Give the algorithm what it is to know from now on, and say what that changes."""
+        algorithm, sampler = self.config.algorithm, self.rollouts.sampler
+        if (says := algorithm.says(memory)) != algorithm.says(sampler.memory):
+            self.recorder.note(f"{algorithm.name}: {says}")
+        sampler.memory = memory
+
+    def _decided(self) -> dict[str, float]:
+        found = self.config.algorithm.metrics(self.rollouts.sampler.memory)
+        return {f"algorithm/{name}": value for name, value in found.items()}
+
     def _take_step(self, step: int) -> dict[str, float] | None:
         """Sample and learn; None when a signal came before anything has changed."""
         started = time.perf_counter()
@@ -225,12 +240,13 @@ class Trainer:
         # What was known when they began: with rollouts in flight, more is known by now.
         is_trained = partial(config.trains, step=step - 1)
         context = StepContext(step - 1, sample.memory)
-        scored = score_decisions(trees, config.algorithm, is_trained, context)
+        algorithm = config.algorithm.at(context)
+        scored = score_decisions(trees, algorithm, is_trained, context)
         data = training_groups(
             scored.decisions, mask_truncated=self.config.loss.mask_truncated_completions
         )
-        examples = config.algorithm.value_examples(trees, context)
-        self.rollouts.remember(step - 1, trees)
+        examples = algorithm.value_examples(trees, context)
+        self._decide_by(self.rollouts.remembered(step - 1, trees))
         entered = time.perf_counter()
         activity = f"train step {step}, update"
         with self._busy(activity), self.rollouts.playing_next(step - 1):
@@ -249,10 +265,7 @@ class Trainer:
         return {
             **rollout_metrics(trees, scored),
             **age_metrics(trees, step - 1),
-            **{
-                f"algorithm/{name}": value
-                for name, value in config.algorithm.metrics(self.rollouts.sampler.memory).items()
-            },
+            **self._decided(),
             **ledger_metrics(scored, data, stats),
             **update_metrics(stats),
             **timing_metrics(trees, stats, generate_s=sample.generate_s, update_s=update_s),
@@ -361,4 +374,6 @@ def build_trainer(
         checkpoints=files.checkpoints,
         rewards=rewards,
         stop=stop,
+        # Scripted answers are not written for judges and rewards of one's own.
+        scripted={} if config.rewards else {env.name: env.training[0] for env in environments},
     )

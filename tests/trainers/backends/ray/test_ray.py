@@ -20,7 +20,6 @@ CREDITS = {
     "value": ["--algorithm.name=value", "--algorithm.branch-choice=random"],
     "continuation": ["--algorithm.name=continuation"],
     "vine": ["--algorithm.name=vine"],
-    "lockstep": ["--algorithm.name=lockstep", "--algorithm.free_share=0"],  # so that they move
 }
 """Those that need more of the workers than answers to prompts."""
 

@@ -180,7 +180,6 @@ LORA = [f"--policies.{name}.lora.{key}={value}" for name in "tp"
 
 
 VINE = ["--algorithm.name=vine"]
-LOCKSTEP = ["--algorithm.name=lockstep", "--algorithm.free_share=0"]  # untested: episodes move
 
 
 @pytest.mark.parametrize(
@@ -190,9 +189,8 @@ LOCKSTEP = ["--algorithm.name=lockstep", "--algorithm.free_share=0"]  # untested
         ["--algorithm.name=value", *LORA],
         ["--algorithm.name=continuation"],
         VINE,
-        LOCKSTEP,
     ],
-    ids=["value", "value of adapters", "continuation", "vine", "lockstep"],
+    ids=["value", "value of adapters", "continuation", "vine"],
 )
 def test_every_credit_goes_with_vllm(train, flags):
     """The trainer evaluates V, with the weights that the engine generates with."""
