@@ -1,0 +1,60 @@
+"""The page on files as its reader follows it: save the files, run the commands, compare."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+from pettingllms_trainers.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "bring-a-file.md").read_text(encoding="utf-8")
+PROGRAMS = ROOT / "tests" / "pettingllms" / "workflows" / "programs.toml"
+SMALL = """
+num_steps = 1
+num_threads = 1
+[policies.team]
+model = "tiny"
+hidden_size = 16
+num_layers = 1
+num_heads = 2
+max_length = 2048
+[rollout]
+num_levels = 1
+max_completion_tokens = 2
+[evaluation]
+num_episodes = 1
+[logging]
+progress = "off"
+tensorboard = false
+"""
+
+
+def blocks(kind):
+    return re.findall(rf"^```{kind}([^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_is_followed_to_a_trained_team(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    for title, text in blocks("py"):
+        Path(title.partition('"')[2].strip('"')).write_text(text)
+    proposing, training = (shlex.split(text) for _, text in blocks("sh"))
+    assert proposing[-2] == ">"
+    assert main(proposing[1:-2]) == 0
+    told = capsys.readouterr()
+    Path(proposing[-1]).write_text(told.out)
+    assert "2 agents: Editor, Poet" in told.err
+    ((_, shown),) = blocks("toml")
+    proposed = tomllib.loads(told.out)
+    assert proposed["env"]["id"] == f"workflow:{tmp_path}/team.py:main"
+    table, same = (found["env"]["kwargs"]["program"] for found in (proposed, tomllib.loads(shown)))
+    assert {**table, "clock": same["clock"]} == same
+    Path("small.toml").write_text(SMALL)
+    small = ["small.toml", "--output-dir", "run"]
+    assert main([*training[1:2], small[0], *training[2:], *small[1:]]) == 0, capsys.readouterr().err
+
+
+def test_the_table_has_the_teams_that_are_tested():
+    shown = re.findall(r"^\| `(\w+)` \|", PAGE[PAGE.index("| pattern |") :], re.MULTILINE)
+    assert sorted(shown) == sorted(tomllib.loads(PROGRAMS.read_text(encoding="utf-8")))
