@@ -28,8 +28,8 @@ ANSWERS = {
     "sudoku_v0": {
         "": "the answer could not be read",
         "#### []": "the answer had no fills",
-        "#### [[4,4,2],[1,1,2]]": "all fills were refused",
-        "#### [[4,4,0]]": "the fills repeated what was there",
+        "#### [[3,3,2],[0,0,2]]": "all fills were refused",
+        "#### [[3,3,0]]": "the fills repeated what was there",
     },
 }
 CASES = [(env_id, *case) for env_id, cases in ANSWERS.items() for case in cases.items()]

@@ -335,7 +335,7 @@ _CAGE = rf"\[{_NUMBER}(?:,\[{_NUMBER},{_NUMBER}\])+\]"
 _RULES = re.compile(
     rf"(?:\s+boxes ({_BOXES}))?(?:\s+cages (\[{_CAGE}(?:,{_CAGE})*\]))?(\s+diagonals)?\s*", re.ASCII
 )
-_FORMAT = "boxes [[1,1,2,2],...], cages [[7,[1,1],[1,2]],...] and diagonals, in this order"
+_FORMAT = "boxes [[1,1,2,2],...], cages [[7,[0,0],[0,1]],...] and diagonals, in this order"
 
 
 def rules_lines(size: int, rules: Rules | None) -> list[str]:
@@ -350,8 +350,7 @@ def rules_lines(size: int, rules: Rules | None) -> list[str]:
         )
     if rules.cages:
         cages = [
-            [total, *([cell // size + 1, cell % size + 1] for cell in cells)]
-            for total, cells in rules.cages
+            [total, *([*divmod(cell, size)] for cell in cells)] for total, cells in rules.cages
         ]
         lines.append(_line("cages", cages))
     return lines + ["diagonals"] * rules.diagonals
@@ -387,11 +386,9 @@ def read_rules(size: int, text: str, line: int) -> Rules | None:
             raise LevelFormatError("boxes that are not boxes", line, 0, allowed)
     cages = json.loads(found[2] or "[]")
     places = [place for _, *group in cages for place in group]
-    read = tuple(
-        (total, tuple((row - 1) * size + col - 1 for row, col in group)) for total, *group in cages
-    )
+    read = tuple((total, tuple(row * size + col for row, col in group)) for total, *group in cages)
     if not (
-        all(1 <= number <= size for place in places for number in place)
+        all(0 <= number < size for place in places for number in place)
         and len({*map(tuple, places)}) == len(places)
         and all(len(cells) <= size and is_connected(size, cells) for _, cells in read)
     ):

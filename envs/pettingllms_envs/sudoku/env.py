@@ -115,7 +115,7 @@ print(json.dumps(grid))
 _RULES = """\
 Every row, column and box of the {size}x{size} grid must hold each of the values 1 to {size} \
 once. Boxes have {box_rows} rows and {box_cols} columns. 0 is an empty cell. Rows and columns are \
-numbered from 1; row 1 is at the top, column 1 at the left.
+numbered from 0; row 0 is at the top, column 0 at the left.
 A fill is [row, column, value]; value 0 clears a cell. The given values cannot be changed. A value \
 that is already in the {taken} is refused. There {{max_turns:is # turn|are # turns}}. {{costs}}"""
 
@@ -141,7 +141,7 @@ def words(size: int, is_drawn: bool = False) -> Words:
         rules=rules.replace("A fill is", _DRAWN + "A fill is") if is_drawn else rules,
         user="Turn {turn} of {max_turns}.\n{scene}" + "\n{rules}" * is_drawn,
         update="Turn {turn} of {max_turns}.\n{scene}" * is_drawn,
-        example="[[1,2,3],[4,1,2]]",
+        example="[[0,1,3],[3,0,2]]",
         program=f"""\
 The program reads the grid from stdin, as {size} lines of {size} numbers{lines}, and prints a JSON \
 list of fills, or a whole grid as a JSON list of rows; its answer is the last such list it \
@@ -179,11 +179,10 @@ def _blanks(clues: bytes) -> tuple[Callable[[bytes], tuple[int, ...]], list[list
 @cache
 def _fill_texts(size: int) -> list[list[str]]:
     """Every fill of every cell as text that ends with a comma; that of value 0 is empty."""
-    numbers = range(1, size + 1)
     return [
-        ["", *(f"[{row},{col},{value}]," for value in numbers)]
-        for row in numbers
-        for col in numbers
+        ["", *(f"[{row},{col},{value}]," for value in range(1, size + 1))]
+        for row in range(size)
+        for col in range(size)
     ]
 
 
@@ -201,7 +200,7 @@ def _scene(state: PlanningState, turn: int) -> str:
 def _candidates_compact(puzzle: Puzzle, grid: Grid) -> str:
     size = puzzle.size
     cells = [cell for cell, value in enumerate(grid.cells) if not value]
-    found = [[cell // size + 1, cell % size + 1, *candidates(puzzle, grid, cell)] for cell in cells]
+    found = [[*divmod(cell, size), *candidates(puzzle, grid, cell)] for cell in cells]
     if size > MAX_TERSE_SIZE:
         return json.dumps(found, separators=(",", ":"))
     return ",".join("".join(map(str, numbers)) for numbers in found)
@@ -279,7 +278,7 @@ class SudokuEnv(PlanningEnv):
     ## Action
 
     Planner and proposer: a list of fills, `#### [[1,2,3],[4,1,2]]`, each [row, column, value]
-    with rows and columns from 1; value 0 clears a cell. Or a whole grid as a list of rows; it
+    with rows and columns from 0; value 0 clears a cell. Or a whole grid as a list of rows; it
     clears the team's old fills first. Also read are a list without `####` if it is the only one
     and ends the text, numbers without commas, and up to n = 9 fills of digits alone (`123,412`) in
     a text of nothing else. Fills are written in order. Refused are: cells

@@ -32,7 +32,7 @@ def fills_of(
 
 
 def _fill(size: int, cell: int, value: int) -> Fill:
-    return (cell // size + 1, cell % size + 1, value)
+    return (*divmod(cell, size), value)
 
 
 def _missing(puzzle: Puzzle, grid: Grid) -> list[Fill]:

@@ -13,7 +13,7 @@ from pettingllms_envs.sudoku.drawn import Rules, boxes_of
 from pettingllms_envs.sudoku.generator import Puzzle
 
 Fill = tuple[int, int, int]
-"""(row, column, value), rows and columns counted from 1; value 0 clears the cell."""
+"""(row, column, value), rows and columns counted from 0; value 0 clears the cell."""
 
 Refusal = tuple[Fill, str]
 """A fill that was refused, and why."""
@@ -130,10 +130,10 @@ def write(puzzle: Puzzle, grid: Grid, fills: Iterable[Fill]) -> tuple[Grid, list
     refused: list[Refusal] = []
     for fill in fills:
         row, col, value = fill
-        if not (0 < row <= size and 0 < col <= size and 0 <= value <= size):
+        if not (0 <= row < size and 0 <= col < size and 0 <= value <= size):
             refused.append((fill, "outside the grid"))
             continue
-        cell = (row - 1) * size + col - 1
+        cell = row * size + col
         if clues[cell]:
             refused.append((fill, "a clue"))
             continue
@@ -202,7 +202,7 @@ def attempt(puzzle: Puzzle, grid: Grid, answer: FillAnswer, max_moves: int) -> T
     begin = grid
     if is_grid:
         begin, size = start(puzzle), puzzle.size
-        fills = tuple(f for f in fills if f[2] != puzzle.clues[(f[0] - 1) * size + f[1] - 1])
+        fills = tuple(f for f in fills if f[2] != puzzle.clues[f[0] * size + f[1]])
     after, refused = write(puzzle, begin, fills)
     unchanged = ""
     if after.cells == grid.cells:

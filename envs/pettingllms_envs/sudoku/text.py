@@ -68,7 +68,7 @@ def answer_of_items(items: list[Item], size: int) -> FillAnswer | ParseError:
     if all(len(row) == 3 for row in numbers):
         return FillAnswer(tuple((row[0], row[1], row[2]) for row in numbers))
     if len(numbers) == size and all(len(row) == size for row in numbers):
-        cells = [(r, c, v) for r, row in enumerate(numbers, 1) for c, v in enumerate(row, 1)]
+        cells = [(r, c, v) for r, row in enumerate(numbers) for c, v in enumerate(row)]
         return FillAnswer(tuple(cells), is_grid=True)
     return ParseError(f"no list of [row, column, value] and no {size}x{size} grid of numbers")
 

@@ -171,7 +171,7 @@ def test_refusals_cost_by_number_and_at_most_an_empty_answer(num_refused, cost):
         "sudoku_v0", checks=False, team="single", levels=["0234341221434321"], max_turns=4
     )
     env.reset(seed=0)
-    env.step(f"#### {[[1, 1, 1], *[[1, 2, 1]] * num_refused]}")
+    env.step(f"#### {[[0, 0, 1], *[[0, 1, 1]] * num_refused]}")
     assert env.infos["planner_0"]["reward_parts"]["local"] == pytest.approx(-cost)
 
 

@@ -50,7 +50,7 @@ def test_writing_and_clearing_pays_nothing():
         env.reset(seed=seed)
         state = env.state()
         cell = state.level.clues.index(0)
-        row, col = cell // 4 + 1, cell % 4 + 1
+        row, col = divmod(cell, 4)
         right = state.level.solution[cell]
         total = 0.0
         for turn in range(20):
@@ -133,9 +133,9 @@ def test_fills_that_change_nothing_cost_as_much_as_none(kwargs):
     env.reset(seed=0)
     puzzle, role = env.state().level, env.possible_agents[0].rpartition("_")[0]
     cell = puzzle.clues.index(0)
-    row, col, right = cell // 4 + 1, cell % 4 + 1, puzzle.solution[cell]
+    (row, col), right = divmod(cell, 4), puzzle.solution[cell]
     clue = next(index for index, value in enumerate(puzzle.clues) if value)
-    refused = (clue // 4 + 1, clue % 4 + 1, 1)
+    refused = (*divmod(clue, 4), 1)
     idle = [(row, col, 0)]
     costs = []
     for fills in ([], idle, idle * 2, [*idle, refused], [(row, col, right), *idle]):
@@ -154,9 +154,9 @@ def test_padding_does_not_dilute_the_cost_of_a_refused_fill(kwargs):
     env.reset(seed=0)
     puzzle, agent = env.state().level, env.possible_agents[0]
     cell = puzzle.clues.index(0)
-    right = (cell // 4 + 1, cell % 4 + 1, puzzle.solution[cell])
+    right = (*divmod(cell, 4), puzzle.solution[cell])
     clue = next(index for index, value in enumerate(puzzle.clues) if value)
-    refused = (clue // 4 + 1, clue % 4 + 1, 1)
+    refused = (*divmod(clue, 4), 1)
 
     def cost(fills):
         env.reset(seed=0)
@@ -182,7 +182,7 @@ def test_refused_fills_are_told_next_turn():
     env.reset(seed=2)
     clues = env.state().level.clues
     cell = next(index for index, value in enumerate(clues) if value)
-    row, col = cell // 4 + 1, cell % 4 + 1
+    row, col = divmod(cell, 4)
     env.step(f"#### [[{row},{col},1],[9,9,9]]")
     text = env.observe("planner_0")
     assert f"Refused last turn: [{row},{col},1] (a clue), [9,9,9] (outside the grid)" in text
@@ -238,12 +238,11 @@ def test_a_prompt_can_list_what_the_rules_allow_in_empty_cells(size):
     prompt = {"system": "", "user": "{candidates_compact}"}
     env = SudokuEnv(size=size, team="single", prompts={"planner": prompt})
     env.reset(seed=0)
-    puzzle, grid, numbers = env.state().level, env.state().position, range(1, size + 1)
+    puzzle, grid = env.state().level, env.state().position
     allowed = {
-        (row, col): candidates(puzzle, grid, (row - 1) * size + col - 1)
-        for row in numbers
-        for col in numbers
-        if not grid.cells[(row - 1) * size + col - 1]
+        divmod(cell, size): candidates(puzzle, grid, cell)
+        for cell in range(size * size)
+        if not grid.cells[cell]
     }
     text = env.observe("planner_0")
     found = [[int(c) for c in e] for e in text.split(",")] if size < 10 else json.loads(text)

@@ -29,13 +29,13 @@ class Reference:
 
     def fill(self, row, col, value):
         n = self.puzzle.size
-        if not (1 <= row <= n and 1 <= col <= n and 0 <= value <= n):
+        if not (0 <= row < n and 0 <= col < n and 0 <= value <= n):
             return False
-        if self.puzzle.clues[(row - 1) * n + col - 1]:
+        if self.puzzle.clues[row * n + col]:
             return False
-        if value and value in self.peers(row - 1, col - 1):
+        if value and value in self.peers(row, col):
             return False
-        self.grid[row - 1][col - 1] = value
+        self.grid[row][col] = value
         return True
 
     def cells(self):
@@ -52,8 +52,8 @@ def test_any_sequence_of_fills(data, size):
     # Values of the solution are mixed in, so that grids get full.
     for _ in range(data.draw(st.integers(1, 25))):
         row, col, value = data.draw(number), data.draw(number), data.draw(number)
-        if 1 <= row <= size and 1 <= col <= size and data.draw(st.booleans()):
-            value = puzzle.solution[(row - 1) * size + col - 1]
+        if 0 <= row < size and 0 <= col < size and data.draw(st.booleans()):
+            value = puzzle.solution[row * size + col]
         before = grid
         grid, refused = write(puzzle, grid, [(row, col, value)])
         assert (not refused) == reference.fill(row, col, value)
@@ -84,7 +84,7 @@ def test_a_grid_is_solved_when_all_cells_are_right():
         for cell in range(size * size):
             assert is_solved(grid) == (grid.cells == puzzle.solution)
             right = puzzle.solution[cell]
-            grid, _ = write(puzzle, grid, [(cell // size + 1, cell % size + 1, right)])
+            grid, _ = write(puzzle, grid, [(*divmod(cell, size), right)])
         assert is_solved(grid)
 
 
@@ -100,7 +100,7 @@ def test_a_wrong_value_that_contradicts_nothing_is_written_and_can_be_cleared():
     ]
     assert wrong
     for cell, value in wrong:
-        place = (cell // 4 + 1, cell % 4 + 1)
+        place = divmod(cell, 4)
         filled, refused = write(puzzle, grid, [(*place, value)])
         assert not refused
         assert filled.num_wrong == 1

@@ -61,8 +61,8 @@ def test_too_many_fills_are_no_answer(size):
 def test_reads_a_grid():
     answer = read_answer(f"#### {GRID}", 4)
     assert answer.is_grid
-    assert answer.fills[0] == (1, 1, 1)
-    assert answer.fills[-1] == (4, 4, 1)
+    assert answer.fills[0] == (0, 0, 1)
+    assert answer.fills[-1] == (3, 3, 1)
     assert len(answer.fills) == 16
     assert isinstance(read_answer(GRID, 9), ParseError)
 
