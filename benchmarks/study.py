@@ -41,7 +41,6 @@ from pettingllms.files import write_whole
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
-
 _ABOUT = ("processor_seconds", "commit", "found_again", "continued")
 """Keys of a cell that are not its result."""
 

@@ -148,7 +148,7 @@ def abstract(table: Table) -> Iterator[Cell]:
             who, way = plays[label]
             arguments = {
                 "plays": who,
-                "task": {**task, "keys": {**section["keys"], **task["keys"]}},
+                "task": {"rate": section["rate"], "keys": section["keys"], **task},
                 "algorithm": table["ways"][way]["algorithm"],
                 "num_levels": task["num_levels"],
                 "reward": "shaped",

@@ -42,19 +42,22 @@ _GRACE_S = 10
 
 
 def train(
-    files: Sequence[Path], flags: Mapping[str, Any], directory: Path, tokens: int, limit_s: int
+    file: Path, flags: Mapping[str, Any], directory: Path, tokens: int, limit_s: int
 ) -> dict[str, Any]:
     """Train until the tokens are used up; return what `training_cell` returns of the run itself.
 
     Args:
-        files: Run files.
-        flags: Keys that override theirs.
+        file: Run file.
+        flags: Keys that override its own.
         directory: Output directory; a run that was killed there goes on. Its last checkpoint is of
             the last train step.
         tokens: Sampled tokens.
         limit_s: Limit of processor time, whole seconds; other load on the machine does not count.
+
+    Raises:
+        RuntimeError: See `training_cell`.
     """
-    command = [*command_of(files, {**flags, "output_dir": directory}), "--resume"]
+    command = [*command_of([file], {**flags, "output_dir": directory}), "--resume"]
     log = directory.with_name(f"{directory.name}.log")
     with log.open("a") as output:
         process = subprocess.Popen(
@@ -74,9 +77,10 @@ def train(
             process.kill()
             process.wait()
     found = _read(directory, tokens)
-    has_failed = process.returncode not in (0, -signal.SIGXCPU) and not found["complete"]
-    if has_failed or not found["curve"]:
-        found["error"] = (log.read_text().strip().splitlines() or ["no output"])[-1]
+    if not found.pop("complete"):
+        is_slow = process.returncode in (0, -signal.SIGXCPU) and found["curve"]
+        last = (log.read_text().strip().splitlines() or ["no output"])[-1]
+        raise RuntimeError(f"not at its tokens within {limit_s} s" if is_slow else last)
     return found
 
 
@@ -233,27 +237,6 @@ _MANY_STEPS = 100_000
 _RATE = 1e-3
 
 
-def trained(
-    file: Path, flags: Mapping[str, Any], directory: Path, tokens: int, limit_s: int
-) -> dict[str, Any]:
-    """Train until the tokens are used up; return what `training_cell` returns.
-
-    Args:
-        file: Run file.
-        flags: Keys that override its own.
-        directory: Of the run, new.
-        tokens: Sampled tokens.
-        limit_s: Limit of processor time, seconds.
-
-    Raises:
-        RuntimeError: See `training_cell`.
-    """
-    found = train([file], flags, directory, tokens, limit_s)
-    if not found["complete"]:
-        raise RuntimeError(found.get("error", f"not at its tokens within {limit_s} s"))
-    return {name: found[name] for name in ("curve", "scripted", "tokens")}
-
-
 def flags_of(
     task: Mapping[str, Any],
     algorithm: Mapping[str, Any],
@@ -331,7 +314,7 @@ def training_cell(
     else:
         path = run_file(folder, task, plays)
         begun = begin_with(shared, [path], flags)
-        found = trained(path, begun, folder / "run", task["tokens"], limit_s)
+        found = train(path, begun, folder / "run", task["tokens"], limit_s)
     if plays == "team":
         found |= _swapped(folder / "run")
     shutil.rmtree(folder)
@@ -376,7 +359,7 @@ def _apart(
     for role in task["alone"]:
         path = _alone(folder, task, role, {"policies": begun_with({role: begun[role]})})
         alone = {**flags, "warm_start.num_steps": 0}
-        found[role] = trained(path, alone, folder / role, task["tokens"], limit_s)
+        found[role] = train(path, alone, folder / role, task["tokens"], limit_s)
     teams = {
         "before": {role: f"hf:{begun[role]}" for role in task["alone"]},
         "after": {role: f"run:{folder / role}?policy={role}" for role in task["alone"]},

@@ -18,6 +18,7 @@ pytest.importorskip("torch")
 from safetensors.torch import load_file
 
 from pettingllms.evaluation.statistics import mean_interval
+from pettingllms.files import read_lines
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.runs.export import export_policies
 
@@ -215,12 +216,17 @@ def run_of(**changes):
 def test_a_run_is_the_same_with_a_shared_warm_start(rank, tmp_path):
     files, flags = run_of()
     flags = {**flags, "num_steps": 2, "every_policy.lora.rank": rank}
-    alone = trained.train(files, flags, tmp_path / "alone", 10**6, 100)
     (tmp_path / "shared").mkdir()
     begun = trained.begin_with(tmp_path / "shared", files, flags)
     assert begun["warm_start.num_steps"] == 0
-    assert trained.train(files, begun, tmp_path / "begun", 10**6, 100)["curve"] == alone["curve"]
-    assert len(alone["curve"]) == 3
+    curves = {}
+    for directory, of in {"alone": flags, "begun": begun}.items():
+        command = trained.command_of(files, {**of, "output_dir": tmp_path / directory})
+        subprocess.run(command, check=True, capture_output=True)
+        lines = read_lines(tmp_path / directory / "evaluations.jsonl")
+        curves[directory] = [line["variants"]["sampled"] for line in lines]
+    assert curves["alone"] == curves["begun"]
+    assert len(curves["alone"]) == 3
     for role in ("tool", "planner"):
         for directory in ("alone", "begun"):
             export_policies(tmp_path / directory, tmp_path / directory / role, policy=role)
@@ -247,16 +253,16 @@ def test_only_what_comes_later_shares_a_warm_start(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("end", "is_error"),
+    ("end", "said"),
     [
-        ("while True: pass", False),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", True),
-        ("raise SystemExit('no memory')", True),
-        ("pass", False),
+        ("while True: pass", "within 1 s"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "no output"),
+        ("raise SystemExit('no memory')", "no memory"),
+        ("pass", "within 1 s"),
     ],
 )
 def test_a_run_that_is_ended_from_outside_is_not_taken_for_one_that_is_slow(
-    end, is_error, tmp_path, monkeypatch
+    end, said, tmp_path, monkeypatch
 ):
     directory = tmp_path / "run"
     directory.mkdir()
@@ -264,10 +270,8 @@ def test_a_run_that_is_ended_from_outside_is_not_taken_for_one_that_is_slow(
     first = {"step": 0, "num_episodes": 4, "variants": {"sampled": {"success": 0.5}}}
     (directory / "evaluations.jsonl").write_text(json.dumps(first) + "\n")
     monkeypatch.setattr(trained, "command_of", lambda *_: [sys.executable, "-c", end])
-    found = trained.train([], {}, directory, 100, 1)
-    assert found["curve"] == [[0.0, 0.5, 4]]
-    assert not found["complete"]
-    assert ("error" in found) == is_error
+    with pytest.raises(RuntimeError, match=said):
+        trained.train(tmp_path, {}, directory, 100, 1)
 
 
 @pytest.mark.parametrize("num_pairs", [5, 10, 20])
