@@ -37,6 +37,10 @@ _ARGUMENTS = {
     "nothing else.",
     "observation_mode": '`"full"` prompts, or `"delta"`: from the second turn on only what is new.',
     "prompts": "role -> replacement of its prompt.",
+    "schema": "schema of the rows of a file or hub data set; None: recognised by the fields.",
+    "families": "names of the built-in families to use; None: all.",
+    "sandbox": "runs programs; None: the one that all environments share.",
+    "verifier": "compares answers; None: the one that all environments share.",
 }
 _EXAMPLE = """\
 ```python

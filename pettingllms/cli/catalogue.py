@@ -16,23 +16,13 @@ from pettingllms.cli.console import plain_table, print_json, stdout
 from pettingllms.env import TextEnv
 from pettingllms.errors import MissingDependency, PettingLLMsError
 from pettingllms.evaluation.plan import roles_of
-from pettingllms.pages import sections_of
+from pettingllms.pages import SECTIONS, sections_of
 from pettingllms.registry import make, registered_ids, spec
 from pettingllms.sources import is_source
 from pettingllms.tables import visible
 
 # Without the arguments, which are a table of their own, and the example, which is long.
-_SHOWN_SECTIONS = (
-    "Task",
-    "Agents and roles",
-    "Observation",
-    "Action",
-    "Reward",
-    "Termination",
-    "Info keys",
-    "Version history",
-    "Source",
-)
+_SHOWN_SECTIONS = tuple(name for name in SECTIONS if name not in ("Arguments", "Example"))
 
 # Longer lines of prose are hard to read, however wide the terminal is.
 _PAGE_WIDTH = 110

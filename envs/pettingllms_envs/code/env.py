@@ -127,14 +127,12 @@ class CodeEnv(TextEnv[CodeState]):
     - `source`: `"builtin"`, a file, a hub data set, or a sequence of `CodeProblem`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all). Built-in problems and files: a
       share of the problems by id; hub data sets: their own splits.
-    - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
     - `labels`: difficulties to keep, in the source's words; None: all. Built-in problems are
       `"introductory"`, `"easy"`, `"medium"` or `"hard"`.
     - `max_tests`: maximum number of golden tests of a problem; None: all.
     - `tests_per_turn`: maximum number of tests of a tester's turn, 1 to 16.
     - `exact`: compare printed texts character by character.
     - `history`: number of mismatches that prompts show, at least 1.
-    - `sandbox`: runs programs; None: the one that all environments share.
     - `render_mode`: `"ansi"` or `"human"`; shows the golden verdict.
 
     `reset(options={"problem": id})` chooses a problem.

@@ -97,12 +97,8 @@ class MathEnsembleEnv(AnswerEnv):
     - `source`: `"builtin"`, a file, a hub data set, `"reasoning_gym:NAME"`, or a sequence of
       `MathProblem`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); as in `math_v0`.
-    - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
     - `difficulty_range`: minimum and maximum difficulty of built-in questions and tasks, 1 to 5.
-    - `families`: names of the built-in families to use; None: all.
     - `history`: number of past turns that prompts show, at least 1.
-    - `sandbox`: runs programs; None: the one that all environments share.
-    - `verifier`: compares answers; None: the one that all environments share.
     - `prompts`: role -> replacement of its prompt; where it names neither `python` nor `\boxed`,
       the scripted policies write nothing around their answers.
     - `render_mode`: `"ansi"` or `"human"`; shows the reference answer.

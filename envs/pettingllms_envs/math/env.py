@@ -114,13 +114,9 @@ class MathEnv(AnswerEnv):
       `make("reasoning_gym:NAME")`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all). Built-in questions and tasks: by
       content; files: a share of the problems by id; hub data sets: their own splits.
-    - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
     - `difficulty_range`: minimum and maximum difficulty of built-in questions, 1 to 5; of a task,
       the place in its curriculum, from the first to the last level of every attribute.
-    - `families`: names of the built-in families to use; None: all.
     - `history`: number of past turns that prompts show, at least 1.
-    - `sandbox`: runs programs; None: the one that all environments share.
-    - `verifier`: compares answers; None: the one that all environments share.
     - `prompts`: role -> replacement of its prompt; where it names neither `python` nor `\boxed`,
       the scripted policies write nothing around their answers, which is all that a tiny model
       needs to write.
