@@ -38,7 +38,7 @@ _WORDS = ("cat", "Tree", "lamp", "stone", "River", "apple", "green", "Zebra", "m
 _INPUTS: dict[str, Callable[[random.Random], str]] = {
     "two": lambda rng: _numbers(rng, 2),
     "three": lambda rng: _numbers(rng, 3),
-    "number": lambda rng: str(rng.randint(-9, 20)),
+    "number": lambda rng: str(rng.randint(0, 20)),
     "count": lambda rng: str(rng.randint(2, 6)),
     "word": lambda rng: rng.choice(_WORDS) + rng.choice(["", *_WORDS]),
     "list": lambda rng: _numbers(rng, rng.randint(2, 5)),
@@ -48,7 +48,7 @@ _INPUTS: dict[str, Callable[[random.Random], str]] = {
 
 
 def _numbers(rng: random.Random, count: int) -> str:
-    return " ".join(str(rng.randint(-4, 9)) for _ in range(count))
+    return " ".join(str(rng.randint(0, 9)) for _ in range(count))
 
 
 def run_all(programs: Sequence[str], inputs: Sequence[str]) -> list[list[str]]:
