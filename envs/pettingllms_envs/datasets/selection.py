@@ -86,7 +86,8 @@ def of_difficulty(problems: Sequence[ProblemT], labels: Sequence[str]) -> tuple[
         InvalidArgument: There is none of one of them.
     """
     known = sorted({problem.difficulty for problem in problems})
-    for label in labels:
+    # An empty list leaves no problem either.
+    for label in labels or [None]:
         check_choice("labels", label, known)
     return tuple(problem for problem in problems if problem.difficulty in labels)
 
