@@ -105,7 +105,7 @@ def test_of_several_environments_each_has_to_show_it():
 @pytest.mark.parametrize(
     ("reward", "like"),
     [
-        ("shaped", ["--algorithm.name=at_grpo"]),
+        ("shaped", ["--algorithm.name=at_grpo", "--algorithm.branch_choice=greedy"]),
         ("outcome", ["--algorithm.name=reinforce", "--algorithm.credit=success"]),
     ],
 )
