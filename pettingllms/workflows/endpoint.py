@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 from openai import BaseModel
 from pydantic import ValidationError
@@ -242,7 +243,7 @@ async def _received(run: Answerer, http: Request, body: ChatBody) -> tuple[ChatR
     Raises:
         ClientDisconnect: It has left.
     """
-    sender = Sender(body.model, system_of(body), http.headers.get(AGENT, ""))
+    sender = Sender(body.model, system_of(body), unquote(http.headers.get(AGENT, "")))
     place = http.headers.get(PLACE, "")
     request = chat_request(body, run.agent_of(sender), run.models, place)
     # OpenAI's clients count so how often they have sent a request, of which no answer came.

@@ -32,11 +32,12 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote
 
 PLACE = "x-pettingllms-place"
 """Header of a request: where in its run it was sent."""
 AGENT = "x-pettingllms-agent"
-"""Header of a request: the name of the agent that sent it, in the words of its framework."""
+"""Header of a request: the name of the agent that sent it, in its framework, as in a URL."""
 _NUM_HOPS = 100
 """Turns of an event loop in which what waits for an answer takes note of it."""
 _HINTS = ("instructions", "system_prompt", "system_message", "handoffs", "tools")
@@ -110,7 +111,9 @@ class Scope:
 
     def run(self, function: Callable[[], ResultT]) -> ResultT:
         """Call a function as code of this run."""
-        _install()
+        with _INSTALLING:
+            _install()
+            _hook_clients()
         context = copy_context()
         context.run(_HERE.set, _Here(self, "0"))
         return context.run(function)
@@ -147,7 +150,7 @@ class Scope:
         place = f"{here.place}:{self.counts[key]}"
         headers = {PLACE: place, "authorization": f"Bearer {self.api_key}"}
         if name := _agent_name():
-            headers[AGENT] = name
+            headers[AGENT] = quote(name)
         return self.base_url + url[len(start) :], headers
 
 
@@ -165,6 +168,7 @@ class _Here(NamedTuple):
 
 _HERE: ContextVar[_Here | None] = ContextVar("pettingllms_here", default=None)
 _THREAD = threading.local()
+_INSTALLING = threading.Lock()
 
 
 def _here(*, is_running: bool = True) -> _Here | None:
@@ -190,7 +194,7 @@ def _install() -> None:
     _replace(http.client.HTTPConnection, "putrequest", _put_request)
 
 
-def hook_clients() -> None:
+def _hook_clients() -> None:
     """Have requests of the clients that are imported by now say from which run they come."""
     for name in ("httpx", "httpx2"):
         module = sys.modules.get(name)

@@ -24,7 +24,7 @@ from pettingllms.workflows.definition import (
     WorkflowFailure,
     WorkflowTimeout,
 )
-from pettingllms.workflows.isolation import BlocksLoop, Scope, awaited, hook_clients, variables
+from pettingllms.workflows.isolation import BlocksLoop, Scope, awaited, variables
 from pettingllms.workflows.wire import Answered, ChatRequest, RequestError, Sender
 
 if TYPE_CHECKING:
@@ -141,7 +141,6 @@ class WorkflowRun:
             self.fail(failure)
 
     def _outcome(self, client: Client) -> Any:
-        hook_clients()
         try:
             try:
                 outcome = self._workflow.run(json.loads(self._task), client)

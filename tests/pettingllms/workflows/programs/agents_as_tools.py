@@ -2,7 +2,7 @@
 
 from agents import Agent, Runner
 
-spanish = Agent(name="Spanish", instructions="Translate to Spanish.")
+spanish = Agent(name="Español", instructions="Translate to Spanish.")
 french = Agent(name="French", instructions="Translate to French.")
 lead = Agent(
     name="Lead",
