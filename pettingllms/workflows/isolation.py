@@ -527,3 +527,8 @@ def _check_blocking() -> None:
     with contextlib.suppress(RuntimeError):
         if asyncio.get_running_loop() is shared_loop():
             raise BlocksLoop
+        # On its own loop nothing else happens until there is an answer.
+        own = scope()
+        if own is not None and own.watcher is not None:
+            for place in {*own.awaited}:
+                own.watcher.settled(place)

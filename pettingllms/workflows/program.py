@@ -9,7 +9,7 @@ import inspect
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -82,7 +82,7 @@ class Program:
         if not inspect.isawaitable(outcome):
             return outcome
         if self._is_blocking:
-            return asyncio.run(awaited(outcome))
+            return asyncio.run(_in_task(outcome))
         future = asyncio.run_coroutine_threadsafe(awaited(outcome), shared_loop())
         own.ends.append(future.cancel)
         try:
@@ -90,6 +90,11 @@ class Program:
         except BlocksLoop:
             self._is_blocking = True  # whoever runs it does so again, and this time on its own loop
             raise
+
+
+async def _in_task(outcome: Awaitable[Any]) -> Any:
+    # As on the shared loop: requests then have the same places.
+    return await asyncio.create_task(awaited(outcome))
 
 
 _nowhere = Scope(

@@ -190,9 +190,11 @@ class WorkflowRun:
             RequestError: It is none of the team.
         """
         with self._changed:
-            if sender not in self._heard:
-                self._heard.append(sender)
-            return self._workflow.agent_of(sender, self._heard.index(sender) + 1)
+            # A name stays, and a system prompt may show what has changed.
+            known = sender._replace(model="", system="") if sender.agent else sender
+            if known not in self._heard:
+                self._heard.append(known)
+            return self._workflow.agent_of(sender, self._heard.index(known) + 1)
 
     def ask(self, request: ChatRequest, *, is_repeated: bool = False) -> Future[Answered]:
         """A recorded answer, or the promise of one; a repeated request gets the same."""
