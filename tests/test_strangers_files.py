@@ -480,6 +480,7 @@ def test_code_in_a_models_folder_is_not_run(place, kind):
 
 LOADERS = {
     "pettingllms/sources.py": "what a user has typed",
+    "pettingllms/workflows/program.py": "again, for every run, what a user has typed",
     "pettingllms/plugins.py": "what installed packages announce; algorithms of vetted run files",
     "pettingllms/__init__.py": "this package's own modules",
     "pettingllms/cli/app.py": "this package's own commands",

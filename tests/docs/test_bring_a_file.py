@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 import tomllib
 from pathlib import Path
 
@@ -36,7 +37,9 @@ def blocks(kind):
 
 def test_the_page_is_followed_to_a_trained_team(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    monkeypatch.setattr("sys.path", [*sys.path])
+    for name in ("team", "reward"):  # those of other tests
+        monkeypatch.delitem(sys.modules, name, raising=False)
     for title, text in blocks("py"):
         Path(title.partition('"')[2].strip('"')).write_text(text)
     proposing, training = (shlex.split(text) for _, text in blocks("sh"))

@@ -21,7 +21,7 @@ NO_COMMANDS = {"pyproject.toml"}
 # Of a shell, a usage line, or a sentence around a command.
 AROUND = re.compile(r"\[.*?\]+|\.\.\.|[:,]$|: .*| #.*|\$PAPER")
 COMMANDS = {"launch", "plan", "warm-start", "--dry-run", "--resume", "--trust", "--servers"}
-VALUED = {"--gpus", "--gpu-memory", "--gpu", "--usd-per-hour"}
+VALUED = {"--gpus", "--gpu-memory", "--gpu", "--usd-per-hour", "--task"}
 
 
 def commands():

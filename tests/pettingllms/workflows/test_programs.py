@@ -40,7 +40,7 @@ def made(name, **fields):
     table = {
         "roles": told["roles"],
         "tasks": {"train": [told["task"]]},
-        "reward": f"{HERE}/programs/reward.py:longest",
+        "reward": f"{HERE}/programs/worth.py:longest",
         "timeout_s": 60.0,
         **fields,
     }
@@ -114,8 +114,8 @@ def test_a_dry_run_proposes_who_asks(name, proposed):
         ({"roles": {"a": 3}}, "role a of the workflow"),
         ({"clock": "noon"}, "2026-01-01T12:00"),
         ({"rewards": "x"}, "key of the program"),
-        ({"reward": f"{HERE}/programs/reward.py:none"}, "cannot be loaded"),
-        ({"tasks": f"{HERE}/programs/reward.py:none"}, "cannot be loaded"),
+        ({"reward": f"{HERE}/programs/worth.py:none"}, "cannot be loaded"),
+        ({"tasks": f"{HERE}/programs/worth.py:none"}, "cannot be loaded"),
     ],
 )
 def test_an_ill_formed_program_is_refused(fields, told):
@@ -139,8 +139,8 @@ def test_tasks_may_be_drawn_and_other_addresses_asked(tmp_path):
     )
     table = {
         "roles": {"x": {}},
-        "tasks": f"{HERE}/programs/reward.py:draw",
-        "reward": f"{HERE}/programs/reward.py:longest",
+        "tasks": f"{HERE}/programs/worth.py:draw",
+        "reward": f"{HERE}/programs/worth.py:longest",
         "addresses": ["http://localhost:11434/v1"],
         "environ": {"WHO": "me"},
     }

@@ -192,6 +192,7 @@ tensorboard = false
 def test_a_file_is_played_proposed_and_trained(tmp_path, monkeypatch, capsys):
     """From a file that knows nothing of us to a trained team, with what the commands print."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "reward", raising=False)  # that of the page on files
     monkeypatch.setattr("sys.path", [*sys.path])
     Path("pair.py").write_text(
         "from openai import OpenAI\n"
