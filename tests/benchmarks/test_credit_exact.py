@@ -200,21 +200,6 @@ def test_parallel_trajectories_expect_the_gradient(name):
         assert cosine(found.mean(0), true_gradient(level, softmax(logits)).ravel()) > 0.8
 
 
-def by_state(name, **keys):
-    return algorithm(name, **{"credit": "state_return", "norm": "none", **keys})
-
-
-@pytest.mark.nightly
-def test_averaging_over_states_keeps_the_expectation_and_lowers_the_variance():
-    level, logits = level_of("outcome", min_moves=3)
-    expected = true_gradient(level, softmax(logits))
-    baseline = {"baseline": "leave_one_out"}
-    found = updates(level, logits, by_state("reinforce", **baseline), 2000)
-    assert_expects(found, expected)
-    plain = updates(level, logits, by_state("reinforce", credit="return_to_go", **baseline), 2000)
-    assert found.var(0).sum() < 0.9 * plain.var(0).sum()
-
-
 def test_lemma_and_proposition_are_counted(shaped):
     level, _ = shaped
     counts = lemma_1(level)

@@ -253,7 +253,6 @@ def test_a_frozen_policy_plays_and_is_left_alone(run, tmp_path):
         ("reinforce", {}),
         ("grpo", {}),
         ("reinforce", {"grouping": "none", "credit": "step"}),
-        ("reinforce", {"credit": "state_return"}),
         ("vine", {}),
         ("reinforce", {"grouping": "turn", "credit": "success"}),
     ],

@@ -39,7 +39,7 @@ def test_its_ablations_do(name, grouping):
         ("continuation", {"num_continuations": 2, "gamma": 0.5}),
         ("tree_grpo", {"num_branchings": 1, "gamma": 0.5}),
         ("reinforce", {"credit": "step"}),
-        ("reinforce", {"credit": "state_return", "gamma": 0.5}),
+        ("reinforce", {"gamma": 0.5}),
         ("vine", {"credit": "step", "num_candidates": 2}),
         ("reinforce", {"credit": "success"}),
     ],

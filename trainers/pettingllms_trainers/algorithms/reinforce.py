@@ -17,7 +17,7 @@ from pettingllms_trainers.algorithms.base import (
 )
 from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.config.sections import CountsWith
-from pettingllms_trainers.learning.returns import path_returns, state_returns
+from pettingllms_trainers.learning.returns import path_returns
 from pettingllms_trainers.types import Decision, RolloutTree
 
 
@@ -30,9 +30,8 @@ class Reinforce(WholeEpisodes):
         REINFORCE (Williams 1992) with the other samples as the baseline (RLOO, arXiv 2402.14740),
         of an agent's answers at one turn; the scale of the batch as in REINFORCE++-baseline (arXiv
         2501.03262). With `credit = "step"` it is the parallel sampling that Stronger-MAS (arXiv
-        2510.11062) compares AT-GRPO with; with `"state_return"` it merges states as GiGPO (arXiv
-        2505.10978) and GraphGPO (arXiv 2605.26684) do. Changed: an agent is credited with the team
-        part of all rewards, and with its own local ones.
+        2510.11062) compares AT-GRPO with. Changed: an agent is credited with the team part of all
+        rewards, and with its own local ones.
     """
 
     name: str = "reinforce"
@@ -43,13 +42,10 @@ class Reinforce(WholeEpisodes):
     grouping: Grouping = "agent_turn"
     """Which answers of one level are compared: those of an agent at a turn; ablations: all of an
     agent, or of a turn; none: those of the whole batch."""
-    credit: Literal["return_to_go", "state_return", "success", "step"] = "return_to_go"
+    credit: Literal["return_to_go", "success", "step"] = "return_to_go"
     """By what: the return from there on; success: whether the level was solved, whatever else is
-    paid; state_return: the same, with what follows averaged over
-    the episodes of the level that were in the state it led to; step: the reward of the own step."""
-    gamma: Annotated[float, CountsWith('credit = "return_to_go" or credit = "state_return"')] = (
-        Field(default=1.0, gt=0, le=1)
-    )
+    paid; step: the reward of the own step."""
+    gamma: Annotated[float, CountsWith('credit = "return_to_go"')] = Field(default=1.0, gt=0, le=1)
     """Discount per decision, of any role, of what follows."""
 
     @property
@@ -61,10 +57,6 @@ class Reinforce(WholeEpisodes):
         return self.credit != "success"
 
     def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
-        # States are shared by the episodes of a level, so that they are backed up together.
-        if self.credit == "state_return":
-            trees = {tree.episode: tree for tree, _ in played}
-            of_level = state_returns([*trees.values()], self.gamma)
         of_path: dict[tuple[int, str], Sequence[float]] = {}
 
         def values(tree: RolloutTree, decision: Decision) -> list[float]:
@@ -72,14 +64,10 @@ class Reinforce(WholeEpisodes):
                 return [float(tree.outcome is not None and tree.outcome.success)]
             if self.credit == "step":
                 return [candidate.reward for candidate in decision.candidates]
-            if self.credit == "state_return":
-                returns = of_level[tree.env_seed].of(tree.episode, decision.key.agent)
-            else:
-                # Once per episode and agent, or long episodes take the square of their length.
-                who = tree.episode, decision.key.agent
-                if who not in of_path:
-                    of_path[who] = path_returns(tree, decision.key.agent, self.gamma)
-                returns = of_path[who]
-            return [returns[decision.key.position]] * len(decision.candidates)
+            # Once per episode and agent, or long episodes take the square of their length.
+            who = tree.episode, decision.key.agent
+            if who not in of_path:
+                of_path[who] = path_returns(tree, decision.key.agent, self.gamma)
+            return [of_path[who][decision.key.position]] * len(decision.candidates)
 
         return members(played, lambda tree, own: by_level(self.grouping, tree, own), values)
