@@ -83,7 +83,9 @@ def check_choice(
     is_kind = isinstance(value, str | int) and not isinstance(value, bool)
     if not is_kind or value not in allowed:
         names = ", ".join(map(str, allowed)) + (f", or None ({none})" if none else "")
-        raise InvalidArgument(name, value, f"one of {names}{suggestion(value, allowed)}")
+        error = InvalidArgument(name, value, f"one of {names}{suggestion(value, allowed)}")
+        error.choices = tuple(allowed)
+        raise error
 
 
 def check_texts(name: str, value: object, allowed: str) -> None:

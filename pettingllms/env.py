@@ -40,6 +40,7 @@ from pettingllms.types import (
     TextSpace,
     Transition,
     digest,
+    encodable,
     order_of,
     role_of,
     stage_openings,
@@ -421,7 +422,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
             return
         if not isinstance(action, str):
             raise InvalidAction(f"{agent} is live and needs a text; got {action!r}")
-        parsed = self._parse(self._state, agent, action)
+        parsed = self._parse(self._state, agent, encodable(action))
         token = ACTING.set(self._caller)
         try:
             done = self._act(self._state, agent, parsed)
@@ -517,7 +518,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         Nothing is played. What actions are is the game's own affair.
         """
         self._require_reset("parse")
-        return self._parse(self._state, agent, text)
+        return self._parse(self._state, agent, encodable(text))
 
     def acting(self) -> tuple[str, ...]:
         """The agents that act in the running stage from now on, in playing order.

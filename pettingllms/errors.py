@@ -77,6 +77,9 @@ class InvalidArgument(PettingLLMsError, ValueError):
         fix: What to do about it; left out of the message when empty.
     """
 
+    choices: tuple[object, ...] = ()
+    """All values that are allowed, where they are few."""
+
     def __init__(self, argument: str, got: object, allowed: str, fix: str = "") -> None:
         self.argument = argument
         message = f"invalid {argument}: got {got!r}; allowed: {allowed}"

@@ -28,6 +28,7 @@ from pettingllms.evaluation.episode import Chats, prompt_of, remember
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run, tree_moments
 from pettingllms.files import read_lines, whole_file
+from pettingllms.types import encodable
 
 VIEWS = ("rollouts", "sft", "preference")
 FORMATS = (".parquet", ".jsonl")
@@ -128,7 +129,7 @@ def _write_parquet(rows: list[Row], file: IO[bytes]) -> None:
 def _encodable(value: Any) -> Any:
     """A value without lone surrogates of model text, which Parquet cannot hold."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
+        return encodable(value)
     if isinstance(value, list):
         return [_encodable(part) for part in cast(list[Any], value)]
     if isinstance(value, dict):

@@ -186,9 +186,8 @@ def _played(env: AnyEnv, team: Mapping[str, str], seeds: Iterable[int] = SEARCHE
     pays: dict[tuple[str, str], list[float]] = {}
     num_solved = 0
     for seed in seeds:
-        own = dict.fromkeys(env.possible_agents, 0.0)
-        episode = episode_of(env, seed, _noting(own, _team(env, team, seed)))
-        _note(env, episode.texts[-1][0], own)
+        episode = episode_of(env, seed, _team(env, team, seed))
+        own = episode.own
         num_solved += episode.solved
         is_gathering = GATHERING in team.values()
         for role in team:
@@ -200,23 +199,6 @@ def _played(env: AnyEnv, team: Mapping[str, str], seeds: Iterable[int] = SEARCHE
                     paid *= not episode.solved
                 pays.setdefault((role, pay), []).append(paid / len(agents))
     return _Played(pays, num_solved)
-
-
-def _noting(own: dict[str, float], actor: Actor) -> Actor:
-    """An actor that adds up what agents were paid for their own actions."""
-    last: list[str] = []
-
-    def noting(env: AnyEnv, agent: str) -> str:
-        if last:
-            _note(env, last[0], own)
-        last[:] = [agent]
-        return actor(env, agent)
-
-    return noting
-
-
-def _note(env: AnyEnv, agent: str, own: dict[str, float]) -> None:
-    own[agent] += env.infos[agent]["reward_parts"]["local"]
 
 
 def _team(env: AnyEnv, team: Mapping[str, str], seed: int) -> Actor:

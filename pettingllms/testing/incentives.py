@@ -58,7 +58,7 @@ def check_long_episodes(subject: Subject) -> Mapping[str, float]:
 
 
 def check_detours(subject: Subject) -> Mapping[str, float]:
-    """A solution does not earn more after a detour than at once."""
+    """A solution earns no more after a detour than at once, and more than none at all."""
     env = subject()
     oracle = oracle_episodes(env)
     slowest = max(episode.turns for episode in oracle.values())
@@ -76,17 +76,53 @@ def check_detours(subject: Subject) -> Mapping[str, float]:
         for seed, direct in _searched(oracle).items():
             actor = _then_oracle(of_episode(seed), oracle, seed)
             episode = episode_of(env, seed, actor)
-            num_solved += episode.solved
+            if not episode.solved:
+                continue
+            num_solved += 1
+            alone = episode_of(env, seed, of_episode(seed))
             for agent, earned in episode.returns.items():
-                if episode.solved and earned > direct.returns[agent] + TOLERANCE:
+                if earned > direct.returns[agent] + TOLERANCE:
                     faults[name] = (
                         f"Seed {seed}: {name} and then the oracle's solution earns {agent} "
                         f"{earned:.3f}, the solution at once {direct.returns[agent]:.3f}."
+                    )
+                elif not alone.solved and earned <= alone.returns[agent] + TOLERANCE:
+                    faults[name] = (
+                        f"Seed {seed}: a late solution, after {name}, earns {agent} {earned:.3f}, "
+                        f"and none {alone.returns[agent]:.3f}."
                     )
     require(not faults, " ".join(faults.values()))
     if not num_solved:
         raise SkippedCheck("The oracle solved no level after a detour.")
     return {"solved episodes with a detour": num_solved}
+
+
+def check_giving_up(subject: Subject) -> None:
+    """Giving up is not free where failed attempts cost something.
+
+    Who may abstain from an answer says so in the metadata (`"may_give_up": True`).
+    """
+    env = subject()
+    if env.metadata.get("may_give_up", False):
+        raise NotPromised('The metadata say that an agent may abstain ("may_give_up").')
+    oracle_episodes(env, SEARCHED_SEEDS[:1])  # raises where nothing is paid
+    tried = [episode_of(env, seed, random_actor(seed)) for seed in LEVEL_SEEDS]
+    failed = [episode for episode in tried if not episode.solved]
+    if not failed:
+        raise SkippedCheck("Random answers solve every level: no attempt fails.")
+    lost = min(_least(episode) for episode in failed)
+    for name, of_episode in idle_actors().items():
+        idle = [episode_of(env, seed, of_episode(seed)) for seed in LEVEL_SEEDS]
+        free = max((_least(episode) for episode in idle if not episode.solved), default=-1.0)
+        require(
+            free < -TOLERANCE or lost >= -TOLERANCE,
+            f"{name} costs no agent anything, and a failed attempt {-lost:.3f}.",
+        )
+
+
+def _least(episode: Episode) -> float:
+    """What the agent that was paid least got, in all or for its own actions."""
+    return min(*episode.returns.values(), *episode.own.values())
 
 
 def check_other_answers(subject: Subject) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import io
 import math
@@ -25,6 +24,8 @@ import numpy as np
 from pettingzoo.test import (
     api_test,  # pyright: ignore[reportUnknownVariableType]
     parallel_api_test,  # pyright: ignore[reportUnknownVariableType]
+    parallel_seed_test,  # pyright: ignore[reportUnknownVariableType]
+    render_test,  # pyright: ignore[reportUnknownVariableType]
     seed_test,  # pyright: ignore[reportUnknownVariableType]
 )
 from pettingzoo.utils import aec_to_parallel
@@ -53,11 +54,12 @@ def check_pettingzoo(subject: Subject) -> None:
 
 
 def check_parallel(subject: Subject) -> None:
-    """PettingZoo's parallel_api_test passes, if all roles act simultaneously."""
+    """PettingZoo's tests of the parallel API pass, if all roles act simultaneously."""
     if not subject().metadata["is_parallelizable"]:
         raise NotPromised("The roles act one after another.")
     with _quiet():
         parallel_api_test(aec_to_parallel(ChecksWrapper(subject())), num_cycles=20)
+        parallel_seed_test(lambda: aec_to_parallel(ChecksWrapper(subject())), num_cycles=20)
 
 
 @contextlib.contextmanager
@@ -84,21 +86,6 @@ def check_names_and_spaces(subject: Subject) -> None:
         require(is_agent(agent), f"agent {agent!r} is not named <role>_<number>")
 
 
-def check_arguments(subject: Subject) -> None:
-    """Arguments and options stay as they were given: an environment copies what it changes."""
-    passed: dict[str, Any] = {name: subject.kwargs[name] for name in subject.given}
-    if "prompts" in subject.parameters:
-        passed.setdefault("prompts", dict(subject().prompts))
-    options = {"an option that no game knows": [1, 2]}
-    before = {**copy.deepcopy({**passed, "options": options}), **subject.given}
-    env = subject(**passed)
-    env.reset(seed=0, options=options)
-    play(env, mixed_actor(random.Random(0)))
-    after = {**passed, "options": options}
-    changed = [name for name, value in before.items() if after[name] != value]
-    require(not changed, f"The environment changed what it was given as {', '.join(changed)}.")
-
-
 def check_any_text(subject: Subject) -> None:
     """Any text is a legal action of every agent: an outcome, never an exception."""
     for text in HOSTILE_TEXTS:
@@ -112,15 +99,20 @@ def check_any_text(subject: Subject) -> None:
 
 
 def check_modes(subject: Subject) -> None:
-    """Scripted policies answer texts for every agent; `ansi` rendering gives a text."""
+    """Scripted policies answer texts for every agent; all modes of rendering work."""
     env = subject()
     env.reset(seed=0)
     for policy in env.scripted_policies:
         for agent in env.possible_agents:
             text = env.scripted_action(agent, policy, random.Random(0))
             require(isinstance(cast(Any, text), str), f"{policy!r} answers no text for {agent!r}")
-    env.render_mode = "ansi"
-    require(isinstance(env.render(), str), "ansi rendering gives no text")
+
+
+def check_rendering(subject: Subject) -> None:
+    """PettingZoo's render_test passes: `ansi` gives a text, `rgb_array` an image."""
+    subject.require_argument("render_mode")
+    with _quiet():
+        render_test(cast(Any, subject))
 
 
 def check_determinism(subject: Subject) -> None:
@@ -130,6 +122,10 @@ def check_determinism(subject: Subject) -> None:
         first = episode(env, seed)
         require(first == episode(env, seed), f"seed {seed} played twice gave two episodes")
         require(first == episode(other, seed), f"seed {seed} differs between two environments")
+        env.reset(seed=seed + 1)
+        play(env, mixed_actor(random.Random(seed)), num_steps=1)
+        same = first == episode(env, seed)
+        require(same, f"seed {seed} differs after an episode that was left before its end")
     # Without a seed the environment draws one, which must be enough to come back.
     env.reset(seed=5)
     env.reset()
@@ -139,14 +135,24 @@ def check_determinism(subject: Subject) -> None:
 
 
 def check_global_rngs(subject: Subject) -> None:
-    """Making, resetting and stepping leave Python's and numpy's global generators untouched."""
+    """Making and playing leave global generators, variables of the process and files untouched."""
     state, numpy_state = random.getstate(), np.random.get_state()
+    variables, files = dict(os.environ), _files_here()
     episode(subject(), 3)
+    changed = [n for n in {*variables, *os.environ} if variables.get(n) != os.environ.get(n)]
+    require(not changed, f"environment variables were changed: {', '.join(changed)}")
+    left = sorted({name for name, _ in _files_here() ^ files})
+    require(not left, f"files in the working directory were written or removed: {left}")
     require(random.getstate() == state, "the state of the global `random` was changed")
     same = all(
         np.array_equal(a, b) for a, b in zip(numpy_state, np.random.get_state(), strict=True)
     )
     require(same, "numpy's global state was changed")
+
+
+def _files_here() -> set[tuple[str, int]]:
+    """(name, time of the last change) of what is in the working directory."""
+    return {(one.name, one.stat(follow_symlinks=False).st_mtime_ns) for one in os.scandir()}
 
 
 # Levels that are compared besides the episodes.

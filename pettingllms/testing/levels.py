@@ -9,7 +9,7 @@ from typing import Any
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS
-from pettingllms.testing.play import AnyEnv, mixed_actor, play, require, scripted_actor
+from pettingllms.testing.play import AnyEnv, mixed_actor, play, require, scripted_actor, start_of
 from pettingllms.testing.report import NotPromised, SkippedCheck, Subject
 
 # Split -> levels that are drawn. What two splits have in common shows by the product of their
@@ -17,6 +17,8 @@ from pettingllms.testing.report import NotPromised, SkippedCheck, Subject
 DRAWS = {"train": 300, "validation": 30, "test": 30}
 # Seeds of the levels whose shortest solutions are checked.
 LENGTH_SEEDS = range(8)
+# Seeds after which levels may come back if only a part of the seed is used.
+PERIOD_SEEDS, PERIODS = 12, (*range(1, 17), 20, 100, 1 << 16, 1 << 31, 1 << 32, 1 << 64)
 # Different levels that 30 seeds must give, unless the levels themselves are an argument.
 MIN_LEVELS = 5
 # Arguments with which the caller gives the levels.
@@ -45,9 +47,23 @@ def check_variety(subject: Subject) -> None:
         f"30 seeds gave {len(starts)} different initial states; at least {fewest} are needed, or "
         'fewer if the metadata say so ("min_levels").',
     )
+    _require_own_levels(env)
     if len(readings) == 1:  # the level may show later
         readings = {tuple(s["observation"] for s in _replayed(env, seed)) for seed in range(10, 40)}
     require(len(readings) > 1, "No observation of whole episodes depends on the seed.")
+
+
+def _require_own_levels(env: AnyEnv) -> None:
+    """Prove that levels neither come back after some seeds nor share one `level_hash`."""
+    env.reset(seed=0)
+    drawn = {env.state_hash() for _ in range(8) if env.reset() is None}
+    require(len(drawn) > 1, "8 resets without a seed gave one level.")
+    starts = {seed: start_of(env, seed) for seed in range(PERIOD_SEEDS)}
+    hashes = {env.level_hash() for seed in starts if env.reset(seed=seed) is None}
+    require(len(hashes) > 1, "All levels have one `level_hash`.")
+    for period in PERIODS:
+        again = [start_of(env, seed + period) == start for seed, start in starts.items()]
+        require(not all(again), f"Levels repeat every {period} seeds.")
 
 
 def _replayed(env: AnyEnv, seed: int) -> list[dict[str, Any]]:
@@ -56,11 +72,7 @@ def _replayed(env: AnyEnv, seed: int) -> list[dict[str, Any]]:
 
 
 def check_splits(subject: Subject) -> Mapping[str, float]:
-    """Levels of different splits differ, whatever the seeds.
-
-    Levels are compared as they are. Whether two of them are the same up to symmetry, only the
-    environment's own tests can say.
-    """
+    """Levels of different splits differ, whatever the seeds, by their `level_hash`."""
     subject.require_argument("split")
     if subject.kwargs.get("levels") is not None:
         raise NotPromised("The levels are given; they have no splits.")
@@ -139,4 +151,4 @@ def _counted(env: AnyEnv, seed: int, policy: str) -> tuple[int, dict[str, int]] 
 
 def _level(env: AnyEnv, seed: int) -> str:
     env.reset(seed=seed)
-    return env.state_hash()
+    return env.level_hash()

@@ -151,6 +151,12 @@ def episode(env: AnyEnv, seed: int) -> list[dict[str, Any]]:
     return play(env, mixed_actor(random.Random(seed)))
 
 
+def start_of(env: AnyEnv, seed: int) -> str:
+    """What identifies the first state of a seed."""
+    env.reset(seed=seed)
+    return env.state_hash()
+
+
 def require(condition: bool, message: str) -> None:
     """Raise `ConformanceError` with the message unless the condition holds."""
     if not condition:

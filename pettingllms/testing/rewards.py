@@ -33,12 +33,12 @@ def check_rewards(subject: Subject) -> None:
     env = subject()
     for seed in SEEDS:
         env.reset(seed=seed)
-        for step in _paid(env, mixed_actor(random.Random(seed))):
-            _check_parts(step)
+        for _ in paid_steps(env, mixed_actor(random.Random(seed))):
+            pass
 
 
-def _paid(env: AnyEnv, actor: Actor) -> Iterator[dict[str, Any]]:
-    """Play an episode; yield its steps, and prove that `last` pays their rewards and no others."""
+def paid_steps(env: AnyEnv, actor: Actor) -> Iterator[dict[str, Any]]:
+    """Play an episode; yield its steps, and prove that rewards are their parts and are paid."""
     owed = dict.fromkeys(env.possible_agents, 0.0)
 
     def paid(env: AnyEnv, agent: str) -> str:
@@ -55,6 +55,7 @@ def _paid(env: AnyEnv, actor: Actor) -> Iterator[dict[str, Any]]:
         (step,) = play(env, paid, num_steps=1)
         for agent, reward in step["rewards"].items():
             owed[agent] += reward
+        _check_parts(step)
         yield step
 
 
@@ -73,8 +74,7 @@ def check_outcome(subject: Subject) -> None:
     subject.require_argument("reward")
     env = subject(reward="outcome")
     for seed, actor in _starts(env):
-        for step in _paid(env, actor):
-            _check_parts(step)
+        for step in paid_steps(env, actor):
             expected = {"team": env.alpha * step["info"]["success"], "local": 0.0}
             require(
                 step["info"]["reward_parts"] == expected,
@@ -139,16 +139,22 @@ ADDED_TURNS = 2
 def check_ending(subject: Subject) -> None:
     """All agents end in the same step with one kind of flag, within max_turns turns."""
     for env, last in _played(subject):
-        flags = {(env.terminations[a], env.truncations[a]) for a in env.possible_agents}
-        require(len(flags) == 1, f"Agents ended with different flags: {flags}.")
-        require(flags != {(True, True)}, "An episode was terminated and truncated at once.")
-        require(last["info"]["turn"] < env.max_turns, "More than max_turns turns were played.")
-        if last["truncated"]:
-            at_limit = env.turn == env.max_turns
-            require(at_limit, "An episode was truncated before max_turns turns were played.")
+        check_end(env, last)
         for _ in env.possible_agents:
             env.step(None)
         require(not env.agents, "Agents are left after each has been given None.")
+
+
+def check_end(env: AnyEnv, last: Mapping[str, Any]) -> None:
+    """Prove that an episode has ended as it should, after its last step."""
+    flags = {(env.terminations[a], env.truncations[a]) for a in env.possible_agents}
+    require(len(flags) == 1, f"Agents ended with different flags: {flags}.")
+    require(flags != {(True, True)}, "An episode was terminated and truncated at once.")
+    require(last["info"]["turn"] < env.max_turns, "More than max_turns turns were played.")
+    if last["truncated"]:
+        at_limit = env.turn == env.max_turns
+        require(at_limit, "An episode was truncated before max_turns turns were played.")
+        require(not last["info"]["success"], "A time-out is counted as success.")
 
 
 def check_success_ends(subject: Subject) -> None:
@@ -211,11 +217,7 @@ def check_timeouts(subject: Subject) -> dict[str, float]:
             require(not success, f"Seed {seed}: the episode of a {name} team is a success.")
             at_limit += last["info"]["turn"] == env.max_turns - 1
             num_truncated += last["truncated"]
-    for env, last in _played(subject):
-        if last["truncated"]:
-            success = any(info["success"] for info in env.infos.values())
-            require(not success, "A time-out is counted as success.")
-            num_truncated += 1
+    num_truncated += sum(last["truncated"] for _, last in _played(subject))
     if not at_limit:
         raise SkippedCheck("No episode could be made to last max_turns turns.")
     return {"truncated episodes": num_truncated}

@@ -97,16 +97,26 @@ def _moment(env: AnyEnv) -> dict[str, Any]:
 
 
 def check_hashes(subject: Subject) -> None:
-    """States that agents or people can tell apart have different hashes."""
-    known: dict[str, tuple[Any, ...]] = {}
+    """States of one hash read alike and answer alike; states of one key earn alike."""
+    hashes: dict[str, AnyEnv] = {}
+    keys: dict[str, AnyEnv] = {}
 
     def note(env: AnyEnv) -> None:
-        read = (*map(env.observe, env.possible_agents), env.render())
-        other = known.setdefault(env.state_hash(), (env.state(), read))
+        where = f"Seed {env.episode_seed}, turn {env.turn}: "
+        twin = hashes.setdefault(env.state_hash(), env.fork())
+        if twin.state() != env.state():
+            require(
+                _read(twin) == _read(env) and _answers(twin) == _answers(env, twin),
+                f"{where}a state has the hash of another one that reads or answers otherwise: "
+                "`_state_json` leaves out what distinguishes them.",
+            )
+        if has_ended(env):
+            return  # keys are of decisions
+        twin = keys.setdefault(env.state_key(), env.fork())
         require(
-            other[0] == env.state() or other[1] == read,
-            f"Seed {env.episode_seed}, turn {env.turn}: a state has the hash of another one that "
-            "reads otherwise: `_state_json` leaves out what distinguishes them.",
+            twin.state() == env.state() or _solved(twin) == _solved(env, twin),
+            f"{where}a state has the key of another one in which the same answer earns otherwise: "
+            "`_key_json` leaves out what counts.",
         )
 
     env = subject()
@@ -125,6 +135,43 @@ def check_hashes(subject: Subject) -> None:
                 branch.step(text)
                 note(branch)
             env.step(actor(env, agent))
+
+
+def _read(env: AnyEnv) -> list[Any]:
+    return [*map(env.observe, env.possible_agents), env.render()]
+
+
+def _answers(env: AnyEnv, asked: AnyEnv | None = None) -> list[Any]:
+    """What the texts of scripted policies, which `asked` gives, lead to."""
+    found: list[Any] = []
+    if not has_ended(env):
+        for text in _texts(asked or env):
+            branch = env.fork()
+            branch.step(text)
+            found.append((branch.rewards, branch.state_hash()))
+    return found
+
+
+def _solved(env: AnyEnv, asked: AnyEnv | None = None) -> list[Any]:
+    """What a turn of the same texts earns the team, and whether it solves the task."""
+    found: list[Any] = []
+    for policy in env.scripted_policies:
+        branch, model, rng = env.fork(), (asked or env).fork(), random.Random(0)
+        for _ in env.possible_agents:
+            if has_ended(branch) or has_ended(model):
+                break
+            agent = branch.agent_selection
+            text = model.scripted_action(agent, policy, rng)
+            branch.step(text)
+            model.step(text)
+            info = branch.infos[agent]
+            found.append((round(info["reward_parts"]["team"], 9), info["success"]))
+    return found
+
+
+def _texts(env: AnyEnv) -> list[str]:
+    agent, rng = env.agent_selection, random.Random(0)
+    return [env.scripted_action(agent, name, rng) for name in env.scripted_policies]
 
 
 def check_state_value(subject: Subject) -> None:

@@ -45,7 +45,7 @@ Guess = Callable[[Glimpse], str]
 def guesses() -> dict[str, Guess]:
     """All cheap policies that look at nothing but prompts and texts, by name."""
     found: dict[str, Guess] = {}
-    for text in ("", "0", "1", "yes", "#### []"):
+    for text in ("", "0", "1", "yes", "#### []", " ".join(map(str, range(100)))):
         found[f"always {text!r}" if text else "silence"] = partial(_constant, text)
     for place in range(NUM_LINES):
         found[f"line {place + 1} from the end"] = partial(_line, place, after_colon=False)
@@ -248,6 +248,8 @@ class Episode(NamedTuple):
 
     returns: Mapping[str, float]
     """Agent -> sum of its rewards."""
+    own: Mapping[str, float]
+    """Agent -> sum of the local parts of its actions."""
     solved: bool
     truncated: bool
     turns: int
@@ -256,10 +258,16 @@ class Episode(NamedTuple):
     """(agent, text) of every action."""
 
 
-def episode_of(env: AnyEnv, seed: int, actor: Actor, max_steps: int = 10_000) -> Episode:
+def episode_of(env: AnyEnv, seed: int, actor: Actor) -> Episode:
     """Play the episode of a seed to its end."""
     env.reset(seed=seed)
+    return rest_of(env, actor)
+
+
+def rest_of(env: AnyEnv, actor: Actor, max_steps: int = 10_000) -> Episode:
+    """Play an episode from the present moment to its end."""
     rewards: dict[str, list[float]] = {agent: [] for agent in env.possible_agents}
+    own = dict.fromkeys(env.possible_agents, 0.0)
     texts: list[tuple[str, str]] = []
     while not has_ended(env):
         if len(texts) == max_steps:
@@ -268,12 +276,14 @@ def episode_of(env: AnyEnv, seed: int, actor: Actor, max_steps: int = 10_000) ->
         text = actor(env, agent)
         texts.append((agent, text))
         env.step(text)
+        own[agent] += env.infos[agent]["reward_parts"]["local"]
         for other, series in rewards.items():
             series.append(env.rewards[other])
     info = env.infos[texts[-1][0]]
     returns = {agent: math.fsum(series) for agent, series in rewards.items()}
     is_truncated = any(env.truncations.values())
-    return Episode(returns, bool(info["success"]), is_truncated, info["turn"] + 1, tuple(texts))
+    num_turns = info["turn"] + 1
+    return Episode(returns, own, bool(info["success"]), is_truncated, num_turns, tuple(texts))
 
 
 def oracle_episodes(env: AnyEnv, seeds: Iterable[int] = LEVEL_SEEDS) -> dict[int, Episode]:
@@ -292,7 +302,15 @@ def oracle_episodes(env: AnyEnv, seeds: Iterable[int] = LEVEL_SEEDS) -> dict[int
 
 
 # Texts of policies that do no work.
-IDLE = {"silence": "", "a constant": "0", "an empty list": "#### []", "a long text": "so " * 5000}
+IDLE = {
+    "silence": "",
+    "a constant": "0",
+    "an empty list": "#### []",
+    "a long text": "so " * 5000,
+    "giving up": "#### I give up.",
+    "passing": "pass",
+    "claiming success": "#### done, \\boxed{correct}",
+}
 
 
 def idle_actors() -> dict[str, EpisodeActor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from pettingllms.types import UNBOUND, Action, Constraints
+from pettingllms.types import UNBOUND, Action, Constraints, encodable
 from pettingllms.workflows.tools import FREE, Form, Reply
 
 
@@ -125,6 +125,5 @@ def wire_answer(model: str, request: ChatRequest, answered: Answered) -> WireAns
     is_open = request.form.is_free and len(text) == len(action)
     is_cut = action.finish_reason == "length" and is_open
     # Lone surrogates, which no client could send on, become U+FFFD.
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    reply = request.form.reply(text, request.tools)
+    reply = request.form.reply(encodable(text), request.tools)
     return WireAnswer(reply, is_cut, action, model, answered.number)

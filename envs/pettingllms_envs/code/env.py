@@ -144,7 +144,11 @@ class CodeEnv(TextEnv[CodeState]):
     differences, so that time does not pay.
     """
 
-    metadata: dict[str, Any] = {"name": "code_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "code_v0",
+        "render_modes": ["ansi", "human"],
+        "unseen_arguments": ("schema", "exact", "history"),
+    }
     fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
     data_checks: ClassVar[Any] = datasets
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "example")

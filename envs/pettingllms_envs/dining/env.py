@@ -181,6 +181,7 @@ class DiningEnv(TextEnv[DiningState]):
     metadata: dict[str, Any] = {  # noqa: RUF012
         "name": "dining_v0",
         "render_modes": ["ansi", "human"],
+        "unseen_arguments": ("min_turns", "sight"),
     }
     scripted_policies: ClassVar[tuple[str, ...]] = (
         "oracle",

@@ -114,6 +114,8 @@ class MathEnsembleEnv(AnswerEnv):
     metadata: dict[str, Any] = {  # noqa: RUF012
         "name": "math_ensemble_v0",
         "render_modes": ["ansi", "human"],
+        "second_values": {"difficulty_range": (3, 4), "families": ("gcd",)},
+        "unseen_arguments": ("schema", "history"),
     }
     fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
     scripted_policies: ClassVar[tuple[str, ...]] = (

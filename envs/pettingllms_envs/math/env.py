@@ -130,7 +130,12 @@ class MathEnv(AnswerEnv):
     equivalence in killable processes, rewards are differences, so that time does not pay.
     """
 
-    metadata: dict[str, Any] = {"name": "math_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "math_v0",
+        "render_modes": ["ansi", "human"],
+        "second_values": {"difficulty_range": (3, 4), "families": ("gcd",)},
+        "unseen_arguments": ("schema", "history"),
+    }
     fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
     scripted_policies: ClassVar[tuple[str, ...]] = (
         "oracle",

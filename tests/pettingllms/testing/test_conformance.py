@@ -45,7 +45,10 @@ def test_the_report_lists_every_check_and_what_was_measured(corridor_env):
     assert report.env == "CorridorEnv(longest=20)"
     assert [finding.promise for finding in report.findings] == [*map(promise_of, CHECKS)]
     not_kept = [f.check for f in report.findings if f.status is not CheckStatus.KEPT]
-    assert not_kept == ["parallel", "shortest", "same_moment", "private", "state_key"]
+    assert not_kept == [
+        *("parallel", "rendering", "difficulties", "shortest"),
+        *("same_moment", "private", "state_key"),
+    ]
     assert report.figures["different levels among 300 of train"] > 200
     assert report.figures["mean return of the oracle"] == pytest.approx(2.0)
     assert report.figures["highest return of a degenerate policy in an unsolved episode"] < 1
@@ -129,7 +132,10 @@ def over_in_a_turn(kind):
 
 
 OF_ARGUMENTS = {"splits", "long_episodes", "outcome", "max_turns"}
-INCENTIVES = {"unsolved", "long_episodes", "detours", "other_answers", "length", "cheap_policies"}
+INCENTIVES = {
+    *("unsolved", "long_episodes", "detours", "giving_up", "other_answers", "length"),
+    *("cheap_policies", "one_answer", "whole_answer", "answers_hidden"),
+}
 
 
 @pytest.mark.parametrize(

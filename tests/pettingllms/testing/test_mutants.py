@@ -93,7 +93,7 @@ RESULTS = {
     "earns walker_0 .* without solving anything|after a detour": lambda done, action: done._replace(
         local=0.1 if readable(action) else done.local
     ),
-    "A solution does not earn more after a detour than at once": lambda done, action: done._replace(
+    "A solution earns no more after a detour than at once": lambda done, action: done._replace(
         local=0.02 * len(action) if readable(action) else done.local
     ),
     r"The parse error 'no list .*' earns scout_0 \+0.01": lambda done, action: (
@@ -314,12 +314,12 @@ def shorter_turns_than_given(base):
     return Mutant
 
 
-@replaces("_state_json", "a state has the hash of another one that reads otherwise")
+@replaces("_state_json", "a state has the hash of another one that reads or answers otherwise")
 def hashes_without_the_position(env, honest, state):
     return honest(state._replace(position=0, trail="", advice=""))
 
 
-@class_of("a state has the hash of another one that reads otherwise")
+@class_of("a state has the hash of another one that reads or answers otherwise")
 def hashes_without_the_goal(base):
     class Mutant(base):
         def _fields(self, state, agent, turn):
