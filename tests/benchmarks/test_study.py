@@ -204,6 +204,24 @@ def test_figure_cells_train_roles_together_and_apart(tmp_path):
     assert set(apart["joined"]) == {"before", "after"}
 
 
+@pytest.mark.nightly
+def test_a_cell_that_was_killed_goes_on_and_ends_the_same(tmp_path, monkeypatch):
+    given = small("tiny|figure|team|10")
+    given |= {"task": given["task"] | {"tokens": 12000}}
+
+    def look(_):
+        if any(tmp_path.glob("killed/unfinished/*/run/checkpoints/step-*2")):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trained.time, "sleep", look)
+        with pytest.raises(KeyboardInterrupt):
+            trained.training_cell(**given, shared=tmp_path / "killed")
+    found = trained.training_cell(**given, shared=tmp_path / "killed")
+    assert found.pop("continued")
+    assert found == trained.training_cell(**given, shared=tmp_path / "whole")
+
+
 def run_of(**changes):
     """Return files and flags of the run of a cell, or of one like it."""
     given = small("tiny|plan_path_hard, outcome|reinforce|10", num_levels=2) | changes
