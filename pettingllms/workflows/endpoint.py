@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 from urllib.parse import unquote
 
+import h11
 from openai import BaseModel
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -24,6 +25,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pettingllms.workflows.chat import (
     IGNORED,
@@ -95,12 +97,16 @@ class Endpoint:
     """A server on the loopback interface; each run of a workflow has a path of its own.
 
     Args:
+        request_s: Within which a request must come whole, after its first byte, or after the
+            connection; answers may take any time. In seconds.
         beat_s: After which a client that still waits gets a sign of life, and then again, in
             seconds; shorter than clients wait.
         max_connections: Those beyond it are refused with status 503.
     """
 
-    def __init__(self, *, beat_s: float = 2.0, max_connections: int = 2048) -> None:
+    def __init__(
+        self, *, request_s: float = 30.0, beat_s: float = 2.0, max_connections: int = 2048
+    ) -> None:
         self._beat_s = beat_s
         self.api_key = secrets.token_urlsafe(24)
         """Whoever has another key is refused with status 401."""
@@ -122,7 +128,7 @@ class Endpoint:
         self._listener.listen(1024)
         config = Config(
             self._check,
-            http="h11",
+            http=_bounded(request_s),
             interface="asgi3",
             lifespan="off",
             ws="none",
@@ -321,6 +327,40 @@ async def _unknown(request: Request, error: HTTPException) -> Response:
 
 async def _left(request: Request, error: ClientDisconnect) -> Response:
     return Response()  # to nobody
+
+
+def _bounded(request_s: float) -> type[H11Protocol]:
+    """The protocol of connections that end where no whole request comes in time.
+
+    Before the key is read, too: whoever has none must not hold connections.
+    """
+
+    class Bounded(H11Protocol):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            super().connection_made(transport)
+            self._start()
+
+        def data_received(self, data: bytes) -> None:
+            self._start()
+            super().data_received(data)
+            if self.conn.their_state is not h11.IDLE and self.conn.their_state is not h11.SEND_BODY:
+                self._stop()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            super().connection_lost(exc)
+
+        def _start(self) -> None:
+            self._timer = self._timer or self.loop.call_later(request_s, self.transport.abort)
+
+        def _stop(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None
+
+    return Bounded
 
 
 @functools.cache

@@ -3,8 +3,10 @@
 import json
 import random
 import socket
+import threading
 import tracemalloc
 from concurrent.futures import Future
+from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -213,6 +215,38 @@ def test_without_the_key_nothing_of_a_body_is_kept(caller):
     assert peak < 32 << 20
     for sender in senders:
         sender.close()
+
+
+@pytest.mark.parametrize("head", [b"", b"POST / HTTP/1.1\r\nX: ", b"POST /", "with a key"])
+def test_slow_clients_are_left_and_others_served(head):
+    caller = Caller(request_s=2.0)
+    if head == "with a key":
+        key = f"Authorization: Bearer {caller.endpoint.api_key}"
+        path = f"{urlsplit(caller.url).path}/chat/completions"
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{key}\r\nContent-Length: 99\r\n\r\n".encode()
+    slow = [socket.create_connection(caller.place, 60) for _ in range(200)]
+    for sender in slow:
+        sender.sendall(head)
+    stop = threading.Event()
+
+    def drip():
+        while not stop.wait(0.1):
+            for sender in slow[:20]:
+                with suppress(OSError):
+                    sender.sendall(b"x" * bool(head))
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    assert caller.is_served()
+    for sender in slow:
+        with suppress(ConnectionResetError):
+            assert sender.recv(1) == b"", "it is not answered"
+        sender.close()
+    stop.set()
+    dripping.join()
+    assert caller.is_served()
+    assert caller.run.failures == []
+    caller.connection.close()
 
 
 def test_ignored_keys_are_reported_once(caller, caplog):
