@@ -40,7 +40,7 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     "split": SPLITS,
 }
 # Arguments that mean something whatever the others are.
-_ALWAYS = ("alpha", "reward", "observation_mode", "split")
+_ALWAYS = ("alpha", "observation_mode", "split")
 # Values of an argument that are tried until one makes a difference.
 MOST_VALUES = 4
 # What an argument that is None may be.
@@ -141,10 +141,10 @@ def check_second_values(subject: Subject) -> Figures:
     """
     env = subject()
     usual = audit(env)
-    unseen = {
-        *env.metadata.get("unseen_arguments", ()),
-        *["observation_mode"] * (env.max_turns == 1),
-    }
+    # Where nothing but the outcome is paid no reward is shaped; `check_outcome` is about it.
+    unseen = {"reward", *env.metadata.get("unseen_arguments", ())}
+    if env.max_turns == 1:
+        unseen.add("observation_mode")  # which is about later turns
     idle, untried = list[str](), list[str]()
     names = _settable(subject, env)
     for name in names:
