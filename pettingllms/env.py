@@ -696,3 +696,8 @@ def _plain(done: Transition) -> Transition:
     if common:
         done = done._replace(common={name: plain(value) for name, value in common.items()})
     return done
+
+
+def roles_of(env: TextEnv[Any]) -> tuple[str, ...]:
+    """The roles of an environment's team, in playing order."""
+    return tuple(dict.fromkeys(map(role_of, env.possible_agents)))

@@ -128,7 +128,7 @@ _PROBLEMS = {
 def os_problem(error: OSError) -> str:
     """What the system has refused, and what to do about it, as a sentence."""
     what, cure = _PROBLEMS.get(error.errno or 0, ("the system has refused", "See to it"))
-    return f"{what} ({error}). {cure} and try again; what was written before is kept (--resume)"
+    return f"{what} ({error}). {cure} and try again; what was written before is kept: resume it"
 
 
 @contextmanager

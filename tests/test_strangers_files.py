@@ -215,7 +215,7 @@ EVALUATION = {
 TRAINING = {
     "replay": lambda p, *named: ["replay", p.trained_in(*named)],
     "blame": lambda p, *named: ["blame", p.trained_in(*named)],
-    "eval": lambda p, *named: ["eval", "--run", p.trained_in(*named)],
+    "eval": lambda p, *named: ["eval", p.trained_in(*named)],
     "crossplay": lambda p, *named: ["crossplay", p.trained_in(*named), "training@1"],
     "export": lambda p, *named: ["data", "export", p.trained_in(*named), "--out", "rows.jsonl"],
 }
@@ -321,9 +321,9 @@ ASKED = {
     "crossplay": lambda p, policy: [
         *("crossplay", p.evaluation(policy=policy), p.evaluation(policy=policy, name="other"))
     ],
-    "eval": lambda p, policy: ["eval", "--run", p.training(policies=fixed(policy))],
+    "eval": lambda p, policy: ["eval", p.training(policies=fixed(policy))],
     "frozen": lambda p, policy: [
-        *("eval", "--run", p.training(policies=frozen("stranger/model")), "-n", "1")
+        *("eval", p.training(policies=frozen("stranger/model")), "-n", "1")
     ],
 }
 
@@ -427,7 +427,7 @@ def test_a_run_folder_names_neither_code_nor_servers(place, capsys, door, key):
         lambda p: ["replay", p.evaluation("trap.py:Trap"), "--trust"],
         lambda p: ["replay", p.trained_in("trap.py:Trap", {}), "--trust"],
         lambda p: ["eval", "--resume", p.evaluation("trap:Trap"), "--trust"],
-        lambda p: ["eval", "--run", p.trained_in("trap:Trap", {}), "--trust"],
+        lambda p: ["eval", p.trained_in("trap:Trap", {}), "--trust"],
         lambda p: ["blame", p.transcript("trap.py", {}), "-p", "oracle", "--trust"],
         lambda p: ["data", "export", p.evaluation("trap.py"), "--out", "x.jsonl", "--trust"],
         lambda p: ["info", "trap.py"],  # typed

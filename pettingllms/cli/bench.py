@@ -16,6 +16,7 @@ from click.exceptions import Exit
 from pettingllms.cli import options
 from pettingllms.cli.console import print_result, stderr
 from pettingllms.cli.playing import played
+from pettingllms.env import roles_of
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.bench import (
     FORMAT,
@@ -28,7 +29,7 @@ from pettingllms.evaluation.bench import (
     checked_about,
     climbed,
 )
-from pettingllms.evaluation.plan import MAIN, roles_of
+from pettingllms.evaluation.plan import MAIN
 from pettingllms.evaluation.report import Report, VariantReport
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import special_functions

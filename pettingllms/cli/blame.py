@@ -12,7 +12,7 @@ import click
 from pettingllms.cli import options
 from pettingllms.cli.console import print_result
 from pettingllms.cli.playing import keep, replay_bar
-from pettingllms.env import TextEnv, role_of
+from pettingllms.env import TextEnv, role_of, roles_of
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.blame import Seat, judge
 from pettingllms.evaluation.episode import AnswerLog, play_episode
@@ -30,7 +30,6 @@ from pettingllms.evaluation.plan import (
     held_out_kwargs,
     names_of,
     policy_of,
-    roles_of,
 )
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.sides import RunTeam

@@ -8,14 +8,12 @@ from typing import Any
 
 import click
 from rich.console import Console, Group
-from rich.markdown import Markdown
 from rich.panel import Panel
 
 from pettingllms.cli import options
 from pettingllms.cli.console import plain_table, print_json, stdout
-from pettingllms.env import TextEnv
+from pettingllms.env import TextEnv, roles_of
 from pettingllms.errors import MissingDependency, PettingLLMsError
-from pettingllms.evaluation.plan import roles_of
 from pettingllms.pages import SECTIONS, sections_of
 from pettingllms.registry import make, registered_ids, spec
 from pettingllms.sources import is_source
@@ -121,16 +119,22 @@ def info_command(
     page = inspect.getdoc(type(env)) or ""
     sections = sections_of(page)
     if not sections:
-        console.print(Markdown(page.partition("\n")[2]))
+        console.print(_markdown(page.partition("\n")[2]))
     for name in _SHOWN_SECTIONS:
         if name in sections:
             _heading(console, name)
-            console.print(Markdown(sections[name].strip()))
+            console.print(_markdown(sections[name].strip()))
     _heading(console, "Arguments")
     console.print(_arguments_table(env, sections.get("Arguments", "")))
     if prompts:
         _print_prompts(console, env, seed)
     return 0
+
+
+def _markdown(text: str) -> Any:
+    from rich.markdown import Markdown  # a twentieth of what `list` takes, which has no prose
+
+    return Markdown(text)
 
 
 def _heading(console: Console, text: str) -> None:
@@ -170,7 +174,7 @@ def _arguments_table(env: TextEnv[Any], section: str) -> Any:
     table = plain_table("argument", "default", "meaning")
     for parameter in _arguments(env):
         default = "required" if parameter.default is parameter.empty else repr(parameter.default)
-        meaning = Markdown(meanings.get(parameter.name, ""))
+        meaning = _markdown(meanings.get(parameter.name, ""))
         table.add_row(visible(parameter.name, "cyan"), visible(default), meaning)
     return table
 

@@ -14,13 +14,13 @@ import click
 from pettingllms.cli import options
 from pettingllms.cli.console import print_result, stderr
 from pettingllms.cli.playing import played
+from pettingllms.env import roles_of
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import (
     MAIN,
     SWAPPED,
     EvaluationPlan,
     held_out_kwargs,
-    roles_of,
     swapped,
 )
 from pettingllms.evaluation.report import (
@@ -33,8 +33,9 @@ from pettingllms.evaluation.report import (
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.sides import ComparedSides, Side, open_side, unlike
 from pettingllms.evaluation.statistics import special_functions
-from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.registry import make
+from pettingllms.sources import is_source
 from pettingllms.tables import as_markdown
 
 # Parameter -> option of what a resumed run takes from its folder.
@@ -45,7 +46,6 @@ _PLAN_OPTIONS = {
     "episodes": "--episodes",
     "samples": "--samples",
     "seed": "--seed",
-    "run": "--run",
     "environment": "--environment",
     "step": "--step",
     "swap": "--swap",
@@ -58,28 +58,23 @@ Examples:
   pettingllms eval plan_path_v0 -p oracle -n 200
   pettingllms eval plan_path_v0 -p openai:qwen3:4b@http://localhost:11434/v1 -s temperature=0.6
   pettingllms eval plan_path_v0 -p tool=oracle -p planner=openai:gpt-5-mini -k 4 --price 0.25,2
-  pettingllms eval --run runs/tiny_team --step 20 -s temperature=0
+  pettingllms eval recipe:plan_path -p oracle
+  pettingllms eval runs/tiny_team --step 20 -s temperature=0
 """
 
 
 @click.command("eval", epilog=_EXAMPLES)
-@click.argument("env_id", metavar="ID", required=False, shell_complete=options.complete_id)
+@click.argument("source", metavar="SOURCE", required=False, shell_complete=options.complete_id)
 @options.policy_option
 @options.env_option
 @options.reset_option
 @options.sampling_option
-@options.path(
-    "--run",
-    metavar="RUN",
-    help="Evaluate a training run: environment, prompts, sampling, levels and policies are those "
-    "of its own held-out evaluation; other options override them.",
-)
 @click.option(
     "--environment",
     metavar="NAME",
-    help="Of --run: which of its environments, in a run of several.",
+    help="Of a run or recipe with several environments: which one.",
 )
-@options.number("--step", least=0, help="Of --run: checkpoint.  [default: the newest]")
+@options.number("--step", least=0, help="Of a run: checkpoint.  [default: the newest]")
 @options.number("-n", "--episodes", default=100, help="Held-out levels.")
 @options.number(
     "-k", "--samples", default=1, help="Plays of every level; gives pass@k up to this k."
@@ -100,6 +95,10 @@ Examples:
 def eval_command(context: click.Context, **values: Any) -> int:
     """Play held-out levels with policies and report with 95 % intervals.
 
+    SOURCE is the id of an environment, a file such as game.py, the folder of a training run, or
+    recipe:NAME. Of a run or a recipe, environment, prompts, sampling, levels and policies are those
+    of its own held-out evaluation, unless options say otherwise.
+
     Every answer of a model is kept at once; an interrupted run continues with --resume RUN, from
     the first action that was not answered. If the environment has splits, levels are of the split
     `test` unless --env split=... says otherwise.
@@ -117,10 +116,10 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     trained = _trained(values)
     given = options.read_pairs(values["env_values"], "--env")
     if trained is None:
-        env_id = values["env_id"]
+        env_id = values["source"]
         if env_id is None:
             raise click.UsageError(
-                "name an environment, a training run (--run RUN), or an evaluation to continue "
+                "name an environment, a training run, recipe:NAME, or an evaluation to continue "
                 "(--resume RUN)"
             )
         kwargs = held_out_kwargs(env_id, given)
@@ -161,16 +160,15 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
 
 
 def _trained(values: Mapping[str, Any]) -> TrainingRun | None:
-    if values["run"] is None:
-        if values["step"] is not None:
-            raise click.UsageError("--step names a checkpoint of a training run; add --run RUN")
-        if values["environment"] is not None:
-            raise click.UsageError("--environment names one of a training run; add --run RUN")
+    source: str = values["source"] or ""
+    # What looks like a folder and is none is a mistake in its name, and not an id.
+    is_folder = "/" in source and not is_source(source)
+    if not source or not (is_folder or is_training_run(source)):
+        if given := [f"--{name}" for name in ("step", "environment") if values[name] is not None]:
+            raise click.UsageError(f"{given[0]} is of a training run; name its folder before it")
         return None
-    if values["env_id"] is not None:
-        raise click.UsageError("--run takes the environment from the run; leave out ID")
     return options.run_environment(
-        TrainingRun.open(values["run"], trust=values["trust"]), values["environment"]
+        TrainingRun.open(source, trust=values["trust"]), values["environment"]
     )
 
 
@@ -183,8 +181,8 @@ def _chosen(
 
 def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     given = [option for name, option in _PLAN_OPTIONS.items() if options.given(context, name)]
-    if values["env_id"] is not None:
-        given.insert(0, "ID")
+    if values["source"] is not None:
+        given.insert(0, "SOURCE")
     if given:
         raise click.UsageError(
             f"--resume takes the plan of the run from its folder; leave out {', '.join(given)}"

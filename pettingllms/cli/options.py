@@ -9,19 +9,21 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from pettingllms.errors import InvalidArgument, suggestion
-from pettingllms.evaluation.plan import Price
-from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.policies import PolicySettings, Sampling
 from pettingllms.registry import registered_ids
 from pettingllms.sources import short_name
 from pettingllms.trust import Name
+
+if TYPE_CHECKING:  # evaluations cost a tenth of a second, which `list` and `--help` do not need
+    from pettingllms.evaluation.plan import Price
+    from pettingllms.evaluation.training_run import TrainingRun
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

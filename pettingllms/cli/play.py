@@ -18,10 +18,9 @@ from rich.panel import Panel
 
 from pettingllms.cli import options
 from pettingllms.cli.console import stdout
-from pettingllms.env import TextEnv, role_of
+from pettingllms.env import TextEnv, role_of, roles_of
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.episode import has_ended, one_answer, prompt_of
-from pettingllms.evaluation.plan import roles_of
 from pettingllms.policies import Completion, Policy, Sampling, Usage, acted, load_policy
 from pettingllms.registry import make
 from pettingllms.seeding import derive_seed

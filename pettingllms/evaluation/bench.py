@@ -238,6 +238,11 @@ class BenchResult(NamedTuple):
             ),
             "Success is that of boards which had no part in choosing the level; those that had are "
             "in the last column: level, boards solved of those played.",
+            *(
+                f"{env_id} is not played: {game.skipped}"
+                for env_id, game in self.games.items()
+                if game.skipped
+            ),
             "## Roles",
             TextTable(["game", "level", "role", "policy", "own reward", "unreadable"], by_role),
         ]
@@ -263,7 +268,7 @@ def _level_json(report: VariantReport) -> dict[str, Any]:
 
 def _game_row(env_id: str, game: GameResult) -> list[str]:
     if game.measured is None:
-        return [env_id, f"0 of {len(game.levels)}", "not played", game.skipped, ""]
+        return [env_id, f"0 of {len(game.levels)}", "not played", "", ""]
     hardest = str(game.passed[-1]) if game.passed else "none"
     tried = ", ".join(
         f"{k}: {one.num_success:.0f} of {one.num_episodes:.0f}" for k, one in game.tried.items()

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from pettingllms.env import TextEnv, role_of
+from pettingllms.env import TextEnv, role_of, roles_of
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.policies import Sampling, stays_here
 from pettingllms.registry import check_kwargs, is_announced, make, recorded_id, spec
@@ -215,11 +215,6 @@ class EvaluationPlan:
             given["level_numbers"] = tuple(given["level_numbers"])
         given["prices"] = {n: tuple(map(float, p)) for n, p in data.get("prices", {}).items()}
         return cls(**given)
-
-
-def roles_of(env: TextEnv[Any]) -> tuple[str, ...]:
-    """The roles of an environment's team, in playing order."""
-    return tuple(dict.fromkeys(map(role_of, env.possible_agents)))
 
 
 def check_roles(names: Sequence[str], given: Mapping[str, Any]) -> None:

@@ -499,7 +499,7 @@ class Comparison:
         if not self.is_paired:
             return (
                 f"Not paired: {self.num_only_first} levels of the first, "
-                f"{self.num_only_second} of the second. Evaluations (pettingllms eval --run) on "
+                f"{self.num_only_second} of the second. Evaluations (pettingllms eval RUN) on "
                 "the same levels are compared level by level."
             )
         note = (

@@ -83,8 +83,8 @@ class RunFolder:
         # run.json alone holds nothing: its policies could not be loaded, nothing was paid.
         if any(file.exists() and file.stat().st_size for file in files):
             raise RunFolderError(
-                f"{folder} holds an evaluation already. Continue it (--resume {folder}), or "
-                "choose another folder (--out)."
+                f"{folder} holds an evaluation already. Continue it (RunFolder.open; on "
+                f"the command line --resume {folder}), or choose another folder (out)."
             )
         created = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(folder, plan, _versions(plan.env_id), created)
@@ -456,7 +456,7 @@ async def play_all(
         if failures.total() > max_failures:
             raise EvaluationStopped(
                 f"{failures.total()} {what} failed, more than the {max_failures} allowed "
-                f"(--max-failures). Most frequent cause: {failures.most_common(1)[0][0]}"
+                f"(max_failures). Most frequent cause: {failures.most_common(1)[0][0]}"
             ) from error
 
     await work_off(items, one, max_concurrency)

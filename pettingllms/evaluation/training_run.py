@@ -14,13 +14,14 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode
 
-from pettingllms.env import TextEnv
-from pettingllms.errors import InvalidArgument, ReplayDivergence, RunFolderError
-from pettingllms.evaluation.plan import held_out_kwargs, roles_of
+from pettingllms.env import TextEnv, roles_of
+from pettingllms.errors import InvalidArgument, MissingDependency, ReplayDivergence, RunFolderError
+from pettingllms.evaluation.plan import held_out_kwargs
 from pettingllms.files import read_lines
 from pettingllms.policies import Sampling
 from pettingllms.registry import SOLVED_SHARE, make
@@ -30,6 +31,10 @@ from pettingllms.trust import FoundName, Name
 from pettingllms.types import Action, TokenCounts
 
 CONFIG = "config.toml"
+RUN, RECIPE = "run:", "recipe:"
+"""What names of runs and recipes begin with, among names of environments or policies."""
+# The model with random weights of a run file.
+_TINY = "tiny"
 _VERSION = re.compile(r"_v\d+$")
 _CHECKPOINT = re.compile(r"step-(\d{8})")
 
@@ -50,12 +55,17 @@ class TrainingRun:
         """Open the directory of a training run.
 
         Args:
-            path: The directory.
+            path: The directory, also as `run:DIRECTORY`; or `recipe:NAME`, a run that has not
+                begun: its policies are the models that it would start from.
             trust: Whether it may name code and servers; see `pettingllms.trust`.
 
         Raises:
             RunFolderError: If it is none, or its configuration cannot be read.
+            MissingDependency: A recipe is named and the trainer is not installed.
         """
+        if str(path).startswith(RECIPE):
+            return cls(Path(path), _recipe(str(path)), is_trusted=True)
+        path = str(path).removeprefix(RUN)
         file = Path(path) / CONFIG
         try:
             config = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -155,6 +165,10 @@ class TrainingRun:
         if step is None and known and not self._is_finished():
             step = known[-1]
         roles = cast(Mapping[str, str], self.config["roles"])
+        if str(self.path).startswith(RECIPE):
+            # Random weights, which a warm start teaches to speak, are no policy to evaluate.
+            models = {name: one.get("model") for name, one in self.config["policies"].items()}
+            roles = {role: name for role, name in roles.items() if models[name] != _TINY}
         return {role: self._policy(name, step) for role, name in roles.items()}
 
     def sampling(self, line_up: Mapping[str, Name]) -> dict[str, Sampling]:
@@ -188,7 +202,7 @@ class TrainingRun:
         options = {"precision": self.config.get("engine", {}).get("precision", "float32")}
         if self.config.get("device", "auto") != "auto":
             options["device"] = self.config["device"]
-        if policy.get("frozen"):
+        if policy.get("frozen") or str(self.path).startswith(RECIPE):
             return self.found(f"hf:{policy['model']}?{urlencode(options)}")
         if step is not None:
             return f"run:{self.path}?{urlencode({'policy': name, 'step': step, **options})}"
@@ -217,8 +231,20 @@ class TrainingRun:
 
 
 def is_training_run(path: str | Path) -> bool:
-    """Whether a folder looks like a training run."""
+    """Whether a text names a training run: its folder, or `recipe:NAME`."""
+    if str(path).startswith((RUN, RECIPE)):
+        return True
     return (Path(path) / CONFIG).is_file() and not (Path(path) / "run.json").is_file()
+
+
+def _recipe(name: str) -> dict[str, Any]:
+    """The configuration that a recipe of the trainer stands for, default values written out."""
+    try:
+        # By name: the core works without the trainer, and imports nothing of it by itself.
+        loading = import_module("pettingllms_trainers.config.loading")
+    except ModuleNotFoundError as error:
+        raise MissingDependency(f"{name!r}", "pettingllms-trainers", "") from error
+    return loading.load_config([name]).model_dump(mode="json")
 
 
 def _tables(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:

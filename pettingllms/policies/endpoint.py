@@ -95,8 +95,9 @@ class EndpointPolicy:
         if not key and (self._is_openai or variable not in (None, OPENAI_KEY)):
             raise PolicyUnavailable(
                 f"{self} needs a key, and the environment variable {variable} is not set. Set it, "
-                f"name another variable (--api-key-env {self._client.base_url.host}=VARIABLE), or "
-                "name your own server: openai:MODEL@http://localhost:8000/v1"
+                f"name another variable (api_keys, on the command line --api-key-env "
+                f"{self._client.base_url.host}=VARIABLE), or name your own server: "
+                "openai:MODEL@http://localhost:8000/v1"
             )
         if key:
             self._client.api_key = key
@@ -295,9 +296,9 @@ class EndpointPolicy:
             is_alive = True
         return PolicyFailure(
             f"{self} did not answer within {self.settings.timeout_s:g} s (after "
-            f"{self.settings.max_retries + 1} tries). Allow more time (--timeout-s), ask less at a "
-            "time (--concurrency), or limit the tokens of a completion (--sampling "
-            "max_completion_tokens=N).",
+            f"{self.settings.max_retries + 1} tries). Allow more time (timeout_s), ask less at a "
+            "time (concurrency), or limit the tokens of a completion (max_completion_tokens of "
+            "the sampling).",
             End.TIME if is_alive else End.SERVER,
         )
 

@@ -50,7 +50,7 @@ class LiveServer:
             self._server = ThreadingHTTPServer((HOST, port), partial(_PageHandler, pages))
         except OSError as error:
             raise ViewerError(
-                f"port {port} of {HOST} cannot be served ({error}). Name another one (--port)."
+                f"port {port} of {HOST} cannot be served ({error}). Name another port."
             ) from error
         # Browsers keep connections open, for which Ctrl+C must not wait.
         self._server.daemon_threads = True

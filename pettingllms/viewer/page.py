@@ -176,7 +176,7 @@ def _written(path: Path, fill: Callable[[IO[str]], int]) -> int:
             result = fill(file)
     except OSError as error:
         raise ViewerError(
-            f"the page {path} cannot be written ({error}). Name another file (--out)."
+            f"the page {path} cannot be written ({error}). Name another file."
         ) from error
     return result
 

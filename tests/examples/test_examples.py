@@ -106,7 +106,7 @@ def test_it_is_checked_played_trained_replayed_and_viewed(tmp_path, monkeypatch,
     assert main(["one_file_game.toml", "--trust", "--output-dir", "r", "--resume", *SMALL]) == 0
     monkeypatch.chdir(elsewhere)
     played, trained = home / "e", home / "r"
-    assert run(["eval", "--run", str(trained), "--trust", "-n", "2", "--out", "again"]) == 0
+    assert run(["eval", str(trained), "--trust", "-n", "2", "--out", "again"]) == 0
     for recorded in (played, trained):
         assert run(["replay", str(recorded), "--quiet", "--trust"]) == 0
         assert run(["view", str(recorded)]) == 0
@@ -115,5 +115,5 @@ def test_it_is_checked_played_trained_replayed_and_viewed(tmp_path, monkeypatch,
     capsys.readouterr()
     (home / "one_file_game.py").rename(home / "renamed.py")
     monkeypatch.delitem(sys.modules, "one_file_game")
-    assert run(["eval", "--run", str(trained), "--trust", "-n", "2", "--out", "third"]) == 2
+    assert run(["eval", str(trained), "--trust", "-n", "2", "--out", "third"]) == 2
     assert f"there is no file {home / 'one_file_game.py'}" in capsys.readouterr().err

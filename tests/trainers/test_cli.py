@@ -322,8 +322,8 @@ def test_the_warm_start_of_a_run_is_that_of_the_command(run, tmp_path):
     flags = ("--engine.kind", "vllm", "--logging.progress", "plain")
     code, out, _ = run(*flags, command=["warm-start"], out="alone")
     assert code == 0
-    assert "warm start of t: step 1/40, loss" in out
-    assert "warm start of p: step 40/40, loss" in out
+    assert "warm start of t: step 1 of 40, loss" in out
+    assert "warm start of p: step 40 of 40, loss" in out
     assert load_config(tmp_path / "alone" / "config.toml").engine.kind == "vllm"
     assert run(num_steps=0)[0] == 0
     losses = [
@@ -404,3 +404,16 @@ def test_a_finished_run_is_prolonged(run, tmp_path):
     code, _, err = run("--num-steps", "1", "--resume")
     assert code == 2
     assert "has done 2 train steps" in err
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [("recipe:plan_path_sh", "recipe:plan_path_shared"), ("plan_path_sh", "plan_path_shared")],
+)
+def test_names_of_recipes_are_completed(monkeypatch, capsys, typed, shown):
+    words = {"COMP_WORDS": f"pettingllms-train {typed}", "COMP_CWORD": "1"}
+    for name, value in (words | {"_PETTINGLLMS_TRAIN_COMPLETE": "bash_complete"}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        main([])
+    assert capsys.readouterr().out == f"plain,{shown}\n"

@@ -50,7 +50,7 @@ def evaluated(tmp_path, *arguments):
 
 
 def test_greedy_play_of_the_trained_team_is_what_the_trainer_reports(trained, tmp_path):
-    report = evaluated(tmp_path, "--run", trained, "-s", "temperature=0")
+    report = evaluated(tmp_path, trained, "-s", "temperature=0")
     own, variant = json.loads((trained / "eval.json").read_text()), report["variants"]["main"]
     greedy = own["after"]["variants"]["greedy"]
     assert variant["manifest"] == own["manifest"]
@@ -65,14 +65,14 @@ def test_greedy_play_of_the_trained_team_is_what_the_trainer_reports(trained, tm
 
 @pytest.mark.usefixtures("announced")
 def test_a_checkpoint_plays_without_an_export(trained, tmp_path, capsys):
-    report = evaluated(tmp_path, "--run", trained, "--step", 1, "-n", 4, "-s", "temperature=0")
+    report = evaluated(tmp_path, trained, "--step", 1, "-n", 4, "-s", "temperature=0")
     variants = report["plan"]["variants"]["main"]
     assert variants["tool"] == f"run:{trained}?policy=tool&step=1&precision=float32"
     assert report["variants"]["main"]["num_episodes"] == 4
     capsys.readouterr()
     missing = f"run:{trained}?policy=tool&step=7"
     status = pettingllms(
-        ["eval", "--run", str(trained), "-p", f"tool={missing}", "--out", str(tmp_path / "none")]
+        ["eval", str(trained), "-p", f"tool={missing}", "--out", str(tmp_path / "none")]
     )
     assert status == 1
     assert "has no checkpoint of train step 7" in " ".join(capsys.readouterr().err.split())
@@ -80,8 +80,8 @@ def test_a_checkpoint_plays_without_an_export(trained, tmp_path, capsys):
 
 @pytest.mark.usefixtures("announced")
 def test_the_last_checkpoint_is_what_the_run_ends_with(trained, tmp_path):
-    by_step = evaluated(tmp_path / "a", "--run", trained, "--step", 2, "-n", 4)
-    at_the_end = evaluated(tmp_path / "b", "--run", trained, "-n", 4)
+    by_step = evaluated(tmp_path / "a", trained, "--step", 2, "-n", 4)
+    at_the_end = evaluated(tmp_path / "b", trained, "-n", 4)
     figures = [found["variants"]["main"] for found in (by_step, at_the_end)]
     for found in figures:
         for role in found["roles"].values():

@@ -201,7 +201,7 @@ class Run:
         step: int | None = None,
         out: str | Path | None = None,
     ) -> Report:
-        """Play held-out levels of the run with its policies, as `pettingllms eval --run RUN` does.
+        """Play held-out levels of the run with its policies, as `pettingllms eval RUN` does.
 
         Args:
             num_levels: Levels; None: as many as the run's own evaluation has.

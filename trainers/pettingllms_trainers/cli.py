@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from pettingllms.errors import PettingLLMsError
 from pettingllms.files import os_problem
 from pettingllms.sources import WORKFLOW_PREFIX
 from pettingllms_trainers import commands
-from pettingllms_trainers.config.loading import PREFIX, load_config
+from pettingllms_trainers.config.loading import PREFIX, load_config, recipe_names
 from pettingllms_trainers.errors import (
     BudgetSpent,
     ConfigError,
@@ -75,6 +76,22 @@ Experimental: vLLM on a GPU, NCCL, FSDP2 and DeepSpeed on GPUs, Ray on several m
 tested on CPUs, and have not run on that hardware.
 """
 _trust_option = click.option("--trust", is_flag=True, help="Let RUN name code and servers.")
+
+
+def _complete_recipe(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The recipes that begin like this, else the files, for the completion of a shell."""
+    # Bash ends a word at a colon, and asks for what follows it.
+    is_split = not (PREFIX.startswith(incomplete) or incomplete.startswith(PREFIX))
+    shown = [name if is_split else PREFIX + name for name in recipe_names()]
+    found = [name for name in shown if name.startswith(incomplete.removeprefix(":"))]
+    return [CompletionItem(name) for name in found] or [CompletionItem(incomplete, type="file")]
+
+
+_files_and_flags = click.argument(
+    "arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=_complete_recipe
+)
 _FILES_AND_FLAGS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -134,7 +151,7 @@ def _group() -> None:
 @click.option("--measure", is_flag=True)
 @click.option("--task", default="Hello")
 @_trust_option
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_files_and_flags
 def _train(
     resume: bool,
     dry_run: bool,
@@ -170,7 +187,7 @@ def _train(
 @click.option("--gpus", type=int)
 @click.option("--servers", is_flag=True)
 @_trust_option
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_files_and_flags
 def _launch(gpus: int | None, servers: bool, trust: bool, arguments: Sequence[str]) -> int:
     paths, flags = _split(arguments)
     if not paths:
@@ -186,7 +203,7 @@ def _launch(gpus: int | None, servers: bool, trust: bool, arguments: Sequence[st
 @click.option("--json", "is_json", is_flag=True)
 @click.option("--picture", type=click.Path(path_type=Path))
 @_trust_option
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_files_and_flags
 def _plan(
     gpus: int,
     gpu: str,
@@ -216,7 +233,7 @@ def _plan(
 
 @_group.command("warm-start", context_settings=_FILES_AND_FLAGS)
 @_trust_option
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@_files_and_flags
 def _warm_start(trust: bool, arguments: Sequence[str]) -> int:
     paths, flags = _split(arguments)
     if not paths:
@@ -271,7 +288,7 @@ def _recipes() -> int:
 
 
 @_group.command("recipe")
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_recipe)
 @click.option(
     "--copy",
     "path",

@@ -32,7 +32,7 @@ from pettingllms_trainers.rollout.environments import RunEnvironment, make_envir
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.judges import build_rewards
 from pettingllms_trainers.runs.machines import Machines, open_machines
-from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder, progress_view
+from pettingllms_trainers.runs.recorder import Doing, Recorder, SilentRecorder, progress_view
 from pettingllms_trainers.runs.report import no_gain, report_table
 from pettingllms_trainers.runs.trackers import Trackers, check_trackers
 
@@ -159,7 +159,7 @@ def _train(
         )
         for command in (
             f"pettingllms view {files.directory} --open",
-            f"pettingllms eval --run {files.directory}{trust}",
+            f"pettingllms eval {files.directory}{trust}",
             f"pettingllms-train export {files.directory} DIRECTORY{code}",
         ):
             console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
@@ -269,7 +269,7 @@ def _warm_start(
         recorder.start_at(-1)
         try:
             start = WarmStart(config, environments, pool, stop)
-            with recorder.busy(lambda: start.doing):
+            with recorder.busy(lambda: Doing(*start.doing)):
                 metrics = start.run(recorder.note, recorder.imitation)
         except StopRequested:
             assert stop.signal is not None

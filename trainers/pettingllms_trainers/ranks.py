@@ -220,7 +220,7 @@ def _keep_own_gpu(local_rank: int) -> None:
 def _no_gpu(local_rank: int, seen: str) -> RankError:
     return RankError(
         f"process {local_rank} of this machine has no GPU: {seen}. Start one process for each GPU "
-        "(--nproc-per-node)"
+        "(torchrun --nproc-per-node)"
     )
 
 

@@ -1,4 +1,4 @@
-"""`eval --run`, `compare` and `replay` of training runs, without the trainer: only its files."""
+"""`eval RUN`, `compare` and `replay` of training runs, without the trainer: only its files."""
 
 import json
 import math
@@ -55,7 +55,7 @@ def write_evaluations(run, variants_of):
 
 def test_everything_comes_from_the_run(call, chat_server, training_run, tmp_path):
     run = training_run(planner=f'fixed = "{chat_server.policy}"')
-    done = call("eval", "--run", run, "--out", "own", "--trust")
+    done = call("eval", run, "--out", "own", "--trust")
     assert done.returncode == 0, done.stderr
     plan = plan_of(tmp_path / "own")
     assert plan["env_id"] == "plan_path_v0"
@@ -77,7 +77,7 @@ def test_everything_comes_from_the_run(call, chat_server, training_run, tmp_path
 def test_flags_override_the_run(call, chat_server, training_run, tmp_path):
     run = training_run()
     done = call(
-        *("eval", "--run", run, "--out", "own", "-n", 2, "--seed", 5, "-e", "max_turns=2"),
+        *("eval", run, "--out", "own", "-n", 2, "--seed", 5, "-e", "max_turns=2"),
         *("-p", f"planner={chat_server.policy}", "-s", "temperature=0", "-s", "extra.top_k=4"),
     )
     assert done.returncode == 0, done.stderr
@@ -91,11 +91,10 @@ def test_flags_override_the_run(call, chat_server, training_run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--run", "nothing"), "is not a training run"),
-        (("--run", "run", "plan_path_v0"), "leave out ID"),
-        (("plan_path_v0", "--step", "2"), "add --run"),
-        (("--run", "run", "--step", "2"), "a train step with a checkpoint: 1, 3"),
-        (("--run", "trained"), "neither trained policies nor a checkpoint"),
+        (("./nothing",), "is not a training run"),
+        (("plan_path_v0", "--step", "2"), "--step is of a training run"),
+        (("run", "--step", "2"), "a train step with a checkpoint: 1, 3"),
+        (("trained",), "neither trained policies nor a checkpoint"),
     ],
 )
 def test_what_is_not_there_is_refused(call, training_run, tmp_path, arguments, message):
@@ -126,8 +125,8 @@ def test_a_trained_policy_is_that_of_the_newest_checkpoint_or_of_the_end(trainin
 
 
 def test_compare_says_who_played_and_what_differs(call, training_run):
-    assert call("eval", "--run", training_run(), "--out", "a").returncode == 0
-    other = ("--run", "run", "-p", "planner=random", "-s", "temperature=1", "-n", 5)
+    assert call("eval", training_run(), "--out", "a").returncode == 0
+    other = ("run", "-p", "planner=random", "-s", "temperature=1", "-n", 5)
     assert call("eval", *other, "--out", "b").returncode == 0
     found = json.loads(call("compare", "a", "b", "--format", "json").stdout)
     assert found["policies"] == [
@@ -148,9 +147,9 @@ def test_compare_says_who_played_and_what_differs(call, training_run):
 
 def test_unlike_tasks_are_compared_with_anyway_only(call, training_run):
     run = training_run()
-    call("eval", "--run", run, "--out", "a")
-    call("eval", "--run", run, "-e", "max_turns=2", "--out", "b")
-    call("eval", "--run", run, "-e", "size=6", "--out", "c")
+    call("eval", run, "--out", "a")
+    call("eval", run, "-e", "max_turns=2", "--out", "b")
+    call("eval", run, "-e", "size=6", "--out", "c")
     for other in ("b", "c"):
         refused = call("compare", "a", other)
         assert refused.returncode == 2
@@ -164,7 +163,7 @@ def test_unlike_tasks_are_compared_with_anyway_only(call, training_run):
     assert not others["is_paired"]
     assert others["settings"] == {"env.size": [5, 6]}
     prompt = ("-e", 'prompts={"planner": {"system": "", "user": "{board}"}}')
-    call("eval", "--run", run, *prompt, "--out", "d")
+    call("eval", run, *prompt, "--out", "d")
     assert call("compare", "a", "d").returncode == 0, "two prompts for one task"
 
 
@@ -226,3 +225,9 @@ def test_a_recorded_rollout_is_played_again(call, training_run, stage):
     diverged = call("replay", run, "--level", 1)
     assert diverged.returncode == 1
     assert "reward" in diverged.stderr
+
+
+def test_a_recipe_is_evaluated_before_it_is_trained(call):
+    done = call("eval", "recipe:two_games", "--environment", "blocksworld", "-p", "oracle", "-n", 3)
+    assert "3 of 3 (3 levels" in done.stdout
+    assert "no policy for tool, planner" in call("eval", "recipe:plan_path").stderr

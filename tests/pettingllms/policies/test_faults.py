@@ -180,7 +180,7 @@ def outcomes(server, faults, how="always", **settings):
 
 
 KINDS = {
-    r"PolicyFailure: .* did not answer within 0.3 s .*--timeout-s": LATE,
+    r"PolicyFailure: .* did not answer within 0.3 s .*timeout_s": LATE,
     r"PolicyUnavailable: .* cannot be reached \(\w+Error.*Is the server running": LOST,
     r"PolicyFailure: .* (larger than 67108864 bytes|is encoded)": REFUSED,
     r"PolicyFailure: .* not JSON": NOT_JSON,

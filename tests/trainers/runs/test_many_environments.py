@@ -131,10 +131,10 @@ def test_a_resumed_run_is_bit_for_bit_the_same(run, run_file):
 
 
 def test_one_environment_of_the_run_is_evaluated_again(run, tmp_path, capsys):
-    assert core(["eval", "--run", str(run), "--out", str(tmp_path / "x")]) == 2
+    assert core(["eval", str(run), "--out", str(tmp_path / "x")]) == 2
     assert "--environment team or --environment solo" in capsys.readouterr().err
     flags = ["--environment", "solo", "--out", str(tmp_path / "solo")]
-    assert core(["eval", "--run", str(run), *flags]) == 0
+    assert core(["eval", str(run), *flags]) == 0
     plan = json.loads((tmp_path / "solo" / "run.json").read_text())["plan"]
     assert (plan["num_levels"], plan["env_kwargs"]["team"]) == (4, "single")
     (line_up,) = plan["variants"].values()

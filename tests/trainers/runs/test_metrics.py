@@ -25,6 +25,7 @@ from pettingllms_trainers.runs.metrics import (
     update_metrics,
 )
 from pettingllms_trainers.runs.recorder import (
+    Doing,
     LiveProgress,
     PlainProgress,
     ProgressView,
@@ -235,12 +236,12 @@ def test_a_long_silence_is_broken_by_what_is_done(monkeypatch):
     def activity():
         if console.file.getvalue():
             said.set()
-        return "train step 2, rollouts: 7 completions"
+        return Doing("rollouts: 7 of at most 7 completions", 7, 7)
 
     with view, view.busy(activity):
         assert said.wait(60)
     lines = console.file.getvalue().splitlines()
-    assert lines[0] == "train step 2, rollouts: 7 completions, 0 s"
+    assert lines[0] == "rollouts: 7 of at most 7 completions, 0 s, 0:00 left"
     with progress_view("off", console, 3) as silent, silent.busy(activity):
         pass
 
@@ -265,7 +266,7 @@ def test_live_view_and_silence():
 def test_nothing_is_cut_where_a_terminal_has_80_columns():
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     with progress_view("live", console, 20) as view:
-        view.note("warm start of planner: step 20/20, loss 2.553, and nothing else to be told")
+        view.note("warm start of planner: step 20 of 20, loss 2.553, and nothing else to be told")
         view.step(1, STEP)
         view.note("evaluation after train step 1: 64 completions of held-out episodes")
         view.warn("train step 1: the policy planner was not updated, and so it learns nothing")

@@ -158,7 +158,7 @@ def test_a_finished_run_is_viewed_replayed_and_evaluated_again(
     assert (summary.num_episodes, summary.notices) == (recorded, ())
     assert pettingllms(["replay", str(directory), "--quiet", "--trust"]) == 0
     assert "replayed exactly" in capsys.readouterr().out
-    words = ["eval", "--run", str(directory), "--trust", "-s", "temperature=0", "--out", str(again)]
+    words = ["eval", str(directory), "--trust", "-s", "temperature=0", "--out", str(again)]
     assert pettingllms(words) == 0
     report = json.loads((again / "report.json").read_text())
     own = json.loads((directory / "eval.json").read_text())

@@ -16,14 +16,14 @@ import tomli_w
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from pettingllms.evaluation.training_run import RECIPE as PREFIX
+from pettingllms.evaluation.training_run import RUN
 from pettingllms_trainers.config.algorithm import DEFAULT, Algorithm, known_parameters, section_of
 from pettingllms_trainers.config.root import Config
 from pettingllms_trainers.config.sections import TINY, TINY_KEYS, Section, env_places, flat_roles
 from pettingllms_trainers.config.vetting import vet
 from pettingllms_trainers.errors import ConfigError
 
-PREFIX = "recipe:"
-"""What the name of a run file begins with when it comes with the package."""
 TABLE = "recipe"
 """Key of the table in a run file that says what is known about it."""
 
@@ -151,15 +151,15 @@ def layer_of(table: Mapping[str, Any], source: str, file: str = "") -> Layer:
 def read_layer(name: str | Path) -> Layer:
     """The content of a run file: a TOML file, ``recipe:NAME`` of the package, or that of a run.
 
-    The folder of a run stands for its configuration, with that folder as `output_dir`, wherever it
-    is now.
+    The folder of a run, also as ``run:FOLDER``, stands for its configuration, with that folder as
+    `output_dir`, wherever it is now.
 
     Raises:
         ConfigError: There is no such file, or it is not TOML.
     """
-    source = str(name)
+    source = str(name).removeprefix(RUN)
     is_recipe = source.startswith(PREFIX)
-    path = recipe_path(source.removeprefix(PREFIX)) if is_recipe else Path(name)
+    path = recipe_path(source.removeprefix(PREFIX)) if is_recipe else Path(source)
     if (path / "config.toml").is_file():
         layer = read_layer(path / "config.toml")
         return layer._replace(table={**layer.table, "output_dir": source})

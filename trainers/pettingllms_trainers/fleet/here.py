@@ -82,7 +82,7 @@ def measured_here(
         raise ConfigError(
             f'the engines "{config.engine.kind}" of {len(config.models)} policies write at the '
             "same time, so that the seconds of none are its own; measure with one policy or with "
-            'engine.kind = "transformers", or name a GPU (--gpu)'
+            'engine.kind = "transformers", or name a GPU'
         )
     in_turn = config.rollout.model_copy(update={"max_staleness": 0})
     config = config.model_copy(update={"rollout": in_turn})

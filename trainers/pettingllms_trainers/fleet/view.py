@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
+from pettingllms.tables import MAX_WIDTH, TextTable, terminal_table
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.fleet.planner import HERE, FleetPlan, bottleneck, plan_fleet
 from pettingllms_trainers.fleet.simulate import Fleet, StepTimes
@@ -164,6 +164,8 @@ def _rate(step: StepTimes) -> str:
 
 
 def _seconds(seconds: float) -> str:
+    if seconds < 0.01:
+        return "<0.01"
     return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
@@ -188,13 +190,9 @@ def _values(step: StepTimes) -> dict[str, Any]:
     return values | {"waits_for": bottleneck(step)}
 
 
-def _table(title: str, head: str, rows: Iterator[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE, padding=0)
-    for name in head.split(", "):
-        table.add_column(name, no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table
+def _table(title: str, head: str, rows: Iterator[Sequence[str]]) -> RenderableType:
+    # Folded and never cut: half a heading says nothing.
+    return terminal_table(TextTable(head.split(", "), list(rows), title), box=SIMPLE, padding=0)
 
 
 def show_fleet(
@@ -222,7 +220,7 @@ def show_fleet(
     if is_json:
         sys.stdout.write(f"{json.dumps(fleet_json(plan), indent=2)}\n")
     else:
-        Console().print(fleet_view(plan))
+        Console(width=None if sys.stdout.isatty() else MAX_WIDTH).print(fleet_view(plan))
     if picture is not None:
         fleet_picture(plan).savefig(picture, dpi=120)
     return 0

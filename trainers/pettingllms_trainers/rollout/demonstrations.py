@@ -87,8 +87,8 @@ class WarmStart:
         pool: PolicyPool,
         stop: StopRequest,
     ) -> None:
-        self.doing = "warm start"
-        """What is being done, in words."""
+        self.doing: tuple[str, int, int] = ("warm start", 0, 0)
+        """What is being done, in words; steps that are done, and all of them."""
         self._stop = stop
         self._config = config
         self._environments = environments
@@ -182,15 +182,16 @@ class WarmStart:
         """Report the progress of a fit; return its loss in the end."""
         losses: list[float] = []
         num_steps, said_s = self._config.warm_start.num_steps, -math.inf
-        self.doing = f"warm start of {name}: step 1/{num_steps}"
+        told = f"warm start of {name}: step"
+        self.doing = (f"{told} 1 of {num_steps}", 0, num_steps)
         for step in steps:
             self._stop.check()
             losses.append(step.loss)
-            self.doing = f"warm start of {name}: step {len(losses) + 1}/{num_steps}"
+            self.doing = (f"{told} {len(losses) + 1} of {num_steps}", len(losses), num_steps)
             record(name, step)
             if len(losses) == num_steps or time.monotonic() - said_s >= _NOTE_S:
                 said_s = time.monotonic()
-                note(f"warm start of {name}: step {len(losses)}/{num_steps}, loss {step.loss:.3f}")
+                note(f"{told} {len(losses)} of {num_steps}, loss {step.loss:.3f}")
         return fmean(losses[-_NUM_LAST_STEPS:])
 
 

@@ -207,6 +207,18 @@ class HeldOut:
         """First episodes of the latest play of each environment, by the first way of decoding, for
         people to look at."""
 
+    @property
+    def most_decisions(self) -> int:
+        """Decisions of an episode, at most."""
+        envs = [own.env.held_out for own in self._sets]
+        return max(env.max_turns * len(env.possible_agents) for env in envs)
+
+    @property
+    def most_completions(self) -> int:
+        """Completions of one evaluation, at most."""
+        num_levels = sum(len(own.specs) for own in self._sets)
+        return num_levels * self.most_decisions * len(self._config.evaluation.ways)
+
     def advice(self) -> Iterator[str]:
         """Yield why the figures of an environment say little, or too much."""
         return itertools.chain.from_iterable(own.advice() for own in self._sets)

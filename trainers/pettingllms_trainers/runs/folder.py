@@ -83,9 +83,9 @@ class RunDirectory:
             return  # it ended before its first checkpoint: this one starts from the beginning
         if not is_resumed:
             raise OutputDirError(
-                f"the output directory {self.directory} is not empty. Give a new one "
-                "(--output-dir), remove it, or continue its run: "
-                f"pettingllms-train {self.directory} --resume"
+                f"the output directory {self.directory} is not empty. Give another "
+                "output_dir, remove it, or continue its run with resume=True (on the command line: "
+                f"pettingllms-train {self.directory} --resume)"
             )
         if not self.config.is_file():
             raise OutputDirError(f"{self.directory} holds no run: it has no config.toml")
@@ -102,7 +102,7 @@ class RunDirectory:
         if (done := self.last_step() or 0) > config.num_steps:
             raise CheckpointError(
                 f"{self.directory} has done {done} train steps, and num_steps = "
-                f"{config.num_steps}; give at least {done} (--num-steps)"
+                f"{config.num_steps}; give at least {done}"
             )
 
     def settled(self, config: Config) -> Config:

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -45,8 +45,26 @@ _NUM_STEPS = 12
 # Characters of a train step in the live table.
 _STEP_WIDTH = 8
 
-Activity = Callable[[], str]
-"""Says in a few words what is being done and how far it is."""
+
+class Doing(NamedTuple):
+    """What is being done, in a few words, and how far it is."""
+
+    text: str
+    done: float = 0.0
+    """In whatever is counted; 0: nothing to count yet."""
+    total: float = 0.0
+    """In the same, at most; 0: unknown."""
+
+    def after(self, seconds: float) -> str:
+        """The words for a reader after so many seconds, with the time that is left."""
+        told = f"{self.text}, {seconds:.0f} s"
+        if not self.done or not self.total:
+            return told
+        left = seconds * max(self.total - self.done, 0) / self.done
+        return f"{told}, {_minutes(left)} left"
+
+
+Activity = Callable[[], Doing]
 
 
 class ProgressView:
@@ -81,7 +99,7 @@ class ProgressView:
 
         def report() -> None:
             while not done.wait(self.quiet_s):
-                self.note(f"{activity()}, {time.monotonic() - started:.0f} s")
+                self.note(activity().after(time.monotonic() - started))
 
         # A daemon, so that a call which never returns does not keep the process from ending.
         thread = threading.Thread(target=report, daemon=True)
@@ -185,8 +203,12 @@ class _Clock:
         self._seconds.append(metrics["time/step_s"] + metrics.get("time/evaluate_s", 0.0))
         # The latest 20 alone: answers get longer or shorter while a run learns.
         mean = sum(self._seconds) / len(self._seconds)
-        minutes, seconds = divmod(round(mean * (self.num_steps - step)), 60)
-        return f"{minutes}:{seconds:02d}"
+        return _minutes(mean * (self.num_steps - step))
+
+
+def _minutes(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
 
 
 def _cells(metrics: Mapping[str, float]) -> dict[str, str]:
@@ -470,7 +492,7 @@ class Recorder:
             if line["step"] > 0:
                 self._watch.step(line["step"], line)
 
-    def busy(self, activity: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
+    def busy(self, activity: Activity) -> contextlib.AbstractContextManager[None]:
         """Break long silence, while the context lasts, by what is being done."""
         return self._progress.busy(activity)
 
@@ -554,7 +576,7 @@ class SilentRecorder(Recorder):
 
     start_at = note = imitation = rollouts = held_out = evaluation = _nothing
 
-    def busy(self, activity: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
+    def busy(self, activity: Activity) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:

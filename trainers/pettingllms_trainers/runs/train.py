@@ -53,7 +53,7 @@ from pettingllms_trainers.runs.metrics import (
     update_metrics,
     value_metrics,
 )
-from pettingllms_trainers.runs.recorder import Recorder
+from pettingllms_trainers.runs.recorder import Doing, Recorder
 from pettingllms_trainers.types import ValueExample
 
 
@@ -77,6 +77,8 @@ class Trainer:
     rewards: Rewards = field(default_factory=Rewards)
     scripted: Mapping[str, TextEnv[Any]] = field(default_factory=dict[str, TextEnv[Any]])
     """Environments in which an algorithm may let scripted policies play before the run begins."""
+    durations: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
+    """Kind of work -> seconds and completions of the last time."""
 
     def run(self) -> dict[str, Any] | None:
         """Train from the newest checkpoint to the end; return the report.
@@ -161,11 +163,12 @@ class Trainer:
         self.pool.push_weights()
         if self.config.warm_start.num_steps:
             self.recorder.note("evaluating the untouched policies")
-            with self._busy("evaluation of the untouched policies"):
+            most = self.held_out.most_completions
+            with self._busy("evaluation", " of the untouched policies", most):
                 variants = untouched(self.held_out.play(self.pool))
             # Supervised steps may need the memory in which engines keep what they have read.
             self.pool.release_engines()
-            with self.recorder.busy(lambda: self.warm_start.doing):
+            with self.recorder.busy(lambda: Doing(*self.warm_start.doing)):
                 metrics = self.warm_start.run(self.recorder.note, self.recorder.imitation)
             self.pool.push_weights()
         self.recorder.metrics(0, self._decided() | metrics | self._evaluate(0, variants))
@@ -192,15 +195,29 @@ class Trainer:
                 self.recorder.note(f"a checkpoint has what was learnt up to train step {step}")
             raise
 
-    def _busy(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """Let the progress view say what is being done, if it takes long."""
-        before = self.pool.num_completions
+    @contextlib.contextmanager
+    def _busy(self, kind: str, where: str = "", most: int = 0) -> Iterator[None]:
+        """Let the progress view say what is being done, if it takes long.
 
-        def activity() -> str:
-            written = self.pool.num_completions - before
-            return f"{what}: {written} completions" if written else what
+        Args:
+            kind: What it is: the last one of its kind says how long this one will take.
+            where: Of which train step.
+            most: Completions that the first one of its kind writes at most; 0: none.
+        """
+        before, started = self.pool.num_completions, time.monotonic()
+        last_s, last = self.durations.get(kind, (0.0, 0))
 
-        return self.recorder.busy(activity)
+        def activity() -> Doing:
+            written, passed_s = self.pool.num_completions - before, time.monotonic() - started
+            if not written:
+                return Doing(kind + where, passed_s, last_s)
+            total = max(last or most, written)
+            told = f"{written} of {'about' if last else 'at most'} {total} completions"
+            return Doing(f"{kind}{where}: {told}", written, total)
+
+        with self.recorder.busy(activity):
+            yield
+        self.durations[kind] = time.monotonic() - started, self.pool.num_completions - before
 
     def _decide_by(self, memory: Mapping[str, Any]) -> None:
         """Give the algorithm what it is to know from now on, and say what that changes."""
@@ -216,7 +233,10 @@ class Trainer:
     def _take_step(self, step: int) -> dict[str, float] | None:
         """Sample and learn; None when a signal came before anything has changed."""
         started = time.perf_counter()
-        with self._busy(f"train step {step + 1}, rollouts"):
+        algorithm = self.config.algorithm
+        num = algorithm.episodes_per_level * algorithm.candidates_per_decision
+        most = self.config.rollout.num_levels * num * self.held_out.most_decisions
+        with self._busy("rollouts", f" of train step {step + 1}", most):
             sample = self.rollouts.take(step)
         if sample is None:
             return None
@@ -248,8 +268,7 @@ class Trainer:
         examples = algorithm.value_examples(trees, context)
         self._decide_by(self.rollouts.remembered(step - 1, trees))
         entered = time.perf_counter()
-        activity = f"train step {step}, update"
-        with self._busy(activity), self.rollouts.playing_next(step - 1):
+        with self._busy("update", f" of train step {step}"), self.rollouts.playing_next(step - 1):
             self.pool.release_engines()
             started = time.perf_counter()
             stats = self.pool.update(data, partial(config.updates_policy, step=step - 1))
@@ -289,7 +308,7 @@ class Trainer:
     def _evaluate(self, step: int, before: Mapping[str, Figures] | None = None) -> dict[str, float]:
         """Play the held-out levels; what was played before counts to the evaluation too."""
         started = time.perf_counter()
-        with self._busy(f"evaluation after train step {step}"):
+        with self._busy("evaluation", f" after train step {step}", self.held_out.most_completions):
             variants = {**(before or {}), **self.held_out.play(self.pool)}
         if step == 0:
             # Scripted policies do not learn: one evaluation of them holds for the whole run.
