@@ -1,4 +1,4 @@
-"""`pettingllms eval --run` of what `pettingllms-train` has trained, from both command lines."""
+"""`pettingllms eval RUN` of what `pettingllms-train` has trained, from both command lines."""
 
 import json
 import tomllib
