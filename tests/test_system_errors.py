@@ -100,4 +100,4 @@ def test_what_happens_to_a_disk_during_a_run(monkeypatch, capsys, number, said):
     assert pettingllms_train([*TRAIN, "--output-dir", "run"]) == 1
     found = capsys.readouterr().err
     assert said in found
-    assert "try again; what was written before is kept (--resume)" in found
+    assert "try again; what was written before is kept: resume it" in found

@@ -162,7 +162,9 @@ def check_second_values(subject: Subject) -> Figures:
         elif found == usual and name not in unseen:
             idle.append(name)
     # With other arguments given, one may have nothing to say: a tool where nobody has one.
-    must = [name for name in idle if name in _ALWAYS or not subject.kwargs]
+    # So has a split where the caller's own levels are played.
+    has_levels = "levels" in subject.kwargs
+    must = [one for one in idle if not subject.kwargs or (one in _ALWAYS and not has_levels)]
     require(
         not must,
         f"Episodes are the same with other values of {', '.join(must)}; if a few episodes cannot "
@@ -220,8 +222,8 @@ def _others(subject: Subject, name: str, now: object) -> Iterable[Any]:
 def check_difficulties(subject: Subject) -> Mapping[str, float]:
     """Every difficulty has levels of its own, which the oracle solves and is paid for."""
     env = subject()
-    if not len(env.difficulties):
-        raise NotPromised("The environment has no difficulties.")
+    if not len(env.difficulties) or "levels" in subject.kwargs:
+        raise NotPromised("The environment has no difficulties, or its levels are given.")
     played: dict[int, tuple[AnyEnv, list[Any]]] = {}
     for number, attributes in enumerate(env.difficulties.attributes):
         if not attributes.keys() <= subject.parameters:

@@ -219,9 +219,8 @@ class CodeEnv(TextEnv[CodeState]):
         return read_tests(text, self._tests_per_turn, problem.function_name is not None)
 
     def _key_json(self, state: CodeState) -> Any:
-        # Whether the standing program is of this turn decides whether tests can end the episode.
-        worth = (state.num_passed, state.test_value, state.is_program_new)
-        return [state.problem_id, *worth]
+        # A test is paid by the program that it meets, and ends the episode if that is of this turn.
+        return [state.problem_id, state.program, state.test_value, state.is_program_new]
 
     def _ansi(self, state: CodeState) -> str:
         return board(self._problems[state.problem_id], state, self._is_alone)

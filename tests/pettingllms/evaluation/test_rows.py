@@ -102,7 +102,7 @@ def test_files_load_back_equal(tmp_path, suffix):
         assert json.loads(path.read_text()) == rows[0]
     else:
         parquet = pytest.importorskip("pyarrow.parquet")
-        assert parquet.read_table(path).to_pylist() == [{**rows[0], "completion": "b?"}]
+        assert parquet.read_table(path).to_pylist() == [{**rows[0], "completion": "b\ufffd"}]
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 

@@ -149,12 +149,7 @@ class TestCalls:
         assert late.repr is None
 
     def test_forged_report(self, any_jail):
-        for report in (
-            b"{}",
-            b"[" * 100_000,
-            b'{"repr": 1, "value": ' + b"9" * 9999 + b"}",
-            b"\xff",
-        ):
+        for report in (b"{}", b"[" * 100_000, b"\xff"):
             code = f"import os\nos.write(3, {report!r}) and os._exit(0)"
             call = any_jail.run_calls(code, "f", [()])[0]
             assert not call.has_value

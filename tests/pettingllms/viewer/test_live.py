@@ -142,7 +142,7 @@ def test_what_is_no_run_and_a_taken_port_are_refused(serve, running, tmp_path):
     with pytest.raises(ViewerError, match="does not exist"):
         LiveServer([tmp_path / "nothing"])
     port = int(serve(running[0]).rstrip("/").rpartition(":")[2])
-    with pytest.raises(ViewerError, match="--port"):
+    with pytest.raises(ViewerError, match="Name another port"):
         LiveServer([running[0]], port=port)
 
 

@@ -27,10 +27,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.fixture(autouse=True)
 def path(monkeypatch):
     monkeypatch.setattr("sys.path", [*sys.path])
+    before = threading.enumerate()
     yield
     # Forks that nobody followed end in their own time, and their sockets with them.
     for thread in threading.enumerate():
-        if thread.name == "pettingllms-workflow":
+        if thread not in before and thread.name == "pettingllms-workflow":
             thread.join(60)
     gc.collect()
 
