@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.files import read_lines
-from pettingllms_trainers.algorithms.auto import Auto, Episode, Evidence, leads, pilot
+from pettingllms_trainers.algorithms.auto import Auto, EpisodeRewards, Evidence, leads, pilot
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.algorithm import StepContext
 
 PLAN_PATH = {"size": 5, "team": "tool-planner", "moves_per_turn": 2, "max_turns": 4}
 REWARDS = st.lists(st.floats(-1, 1), min_size=1, max_size=6)
-LEVEL = st.lists(st.builds(Episode, REWARDS, st.booleans()), min_size=1, max_size=4)
+LEVEL = st.lists(st.builds(EpisodeRewards, REWARDS, st.booleans()), min_size=1, max_size=4)
 
 
 @given(LEVEL, st.floats(-1, 1))
@@ -30,7 +30,9 @@ def test_how_an_episode_ends_and_how_long_it_is_paid_makes_nobody_lead(level, pa
 
 @given(st.lists(LEVEL, max_size=9))
 def test_evidence_changes_its_sign_with_the_rewards(levels):
-    turned = [[Episode([-r for r in one.rewards], one.is_solved) for one in own] for own in levels]
+    turned = [
+        [EpisodeRewards([-r for r in one.rewards], one.is_solved) for one in own] for own in levels
+    ]
     found, other = Evidence(), Evidence()
     for level, opposite in zip(levels, turned, strict=True):
         found, other = found.with_level(level), other.with_level(opposite)
@@ -43,7 +45,9 @@ def test_rewards_that_mean_nothing_are_shown_in_no_run_of_many():
         rng, evidence = random.Random(seed), Evidence()
         for _ in range(400):
             level = [
-                Episode([rng.gauss(0, 1) for _ in range(rng.randint(1, 8))], rng.random() < 0.2)
+                EpisodeRewards(
+                    [rng.gauss(0, 1) for _ in range(rng.randint(1, 8))], rng.random() < 0.2
+                )
                 for _ in range(4)
             ]
             evidence = evidence.with_level(level)

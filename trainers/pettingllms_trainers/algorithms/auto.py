@@ -134,7 +134,7 @@ def _is_shown(memory: Mapping[str, Any]) -> bool:
     return bool(memory) and all(Evidence(*sums).is_shown for sums in memory.values())
 
 
-class Episode(NamedTuple):
+class EpisodeRewards(NamedTuple):
     """What the test sees of an episode."""
 
     rewards: Sequence[float]
@@ -157,7 +157,7 @@ class Evidence(NamedTuple):
     variance: float = 0.0
     """Of that sum, if it were drawn at random which of a level's episodes are solved."""
 
-    def with_level(self, episodes: Iterable[Episode]) -> Evidence:
+    def with_level(self, episodes: Iterable[EpisodeRewards]) -> Evidence:
         """The evidence with that of a level."""
         known = [one for one in leads([*episodes]) if one is not None]
         if not has_signal([lead for lead, _ in known]):
@@ -178,7 +178,7 @@ class Evidence(NamedTuple):
         return self.z is not None and self.z > _SURE
 
 
-def leads(episodes: Sequence[Episode]) -> list[tuple[float, bool] | None]:
+def leads(episodes: Sequence[EpisodeRewards]) -> list[tuple[float, bool] | None]:
     """By how much each episode of a level was ahead on its way, and whether it was solved.
 
     One number per episode: what it had earned by one decision hangs on what it had by the last, and
@@ -208,10 +208,10 @@ def _product(xs: Sequence[float], ys: Sequence[float]) -> float:
     return math.fsum(x * y for x, y in zip(xs, ys, strict=True))
 
 
-def _earned(tree: RolloutTree) -> Episode:
+def _earned(tree: RolloutTree) -> EpisodeRewards:
     followed = (one.candidates[one.chosen or 0] for one in tree.decisions)
     is_solved = tree.outcome is not None and tree.outcome.success
-    return Episode([candidate.reward for candidate in followed], is_solved)
+    return EpisodeRewards([candidate.reward for candidate in followed], is_solved)
 
 
 def pilot(env: TextEnv[Any], num_levels: int, seed: int, num_episodes: int = 4) -> Evidence:
@@ -242,7 +242,7 @@ def pilot(env: TextEnv[Any], num_levels: int, seed: int, num_episodes: int = 4) 
             for episode in range(num_episodes)
         )
         evidence = evidence.with_level(
-            Episode([one.reward for one in episode.decisions], episode.success)
+            EpisodeRewards([one.reward for one in episode.decisions], episode.success)
             for episode in played
         )
     return evidence
