@@ -26,7 +26,15 @@ from pettingllms_envs.code.rules import (
     with_mismatches,
     with_program,
 )
-from pettingllms_envs.code.text import FIELDS, board, fields, read_program, read_tests, team_prompts
+from pettingllms_envs.code.text import (
+    FIELDS,
+    board,
+    fields,
+    read_program,
+    read_tests,
+    team_prompts,
+    without_comments,
+)
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 from pettingllms_envs.datasets.selection import draw
 
@@ -220,7 +228,8 @@ class CodeEnv(TextEnv[CodeState]):
 
     def _key_json(self, state: CodeState) -> Any:
         # A test is paid by the program that it meets, and ends the episode if that is of this turn.
-        return [state.problem_id, state.program, state.test_value, state.is_program_new]
+        program = None if state.program is None else without_comments(state.program)
+        return [state.problem_id, program, state.test_value, state.is_program_new]
 
     def _ansi(self, state: CodeState) -> str:
         return board(self._problems[state.problem_id], state, self._is_alone)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tokenize
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -37,6 +39,21 @@ FIELDS: Mapping[str, str] = {
 def read_program(text: str) -> str | ParseError:
     """Read the program of an answer; see `pettingllms.parsing`."""
     return parsing.read_program(text, MAX_PROGRAM_CHARS)
+
+
+def without_comments(program: str) -> str:
+    """A program without its comments and blank lines, so that two that run alike are equal.
+
+    A program that has no tokens (it does not end its brackets or strings) is given back as it is.
+    """
+    # Tokens, not a syntax tree: Python's parser may take its process down on hostile nesting.
+    skipped = (tokenize.COMMENT, tokenize.NL)
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(program).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return program
+    kept = (one.string or tokenize.tok_name[one.type] for one in tokens if one.type not in skipped)
+    return "\0".join(kept)
 
 
 def read_tests(text: str, limit: int, is_call: bool) -> tuple[CodeTest, ...] | ParseError:

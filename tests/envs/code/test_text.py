@@ -11,6 +11,7 @@ from pettingllms_envs.code.text import (
     read_program,
     read_tests,
     shown,
+    without_comments,
 )
 from pettingllms_envs.datasets import CodeTest
 
@@ -69,6 +70,21 @@ def test_tests_of_functions_are_json(test_text):
 def test_any_text_is_read(text):
     read_program(text)
     read_tests(text, 2, is_call=True)
+
+
+@given(st.text(max_size=60) | st.text(alphabet="a(\"'#\\\n :=", max_size=60))
+def test_comments_of_any_program_are_dropped_once(text):
+    bare = without_comments(f"{text}\n")
+    assert without_comments(f"# why\n\n{text}\n") == bare or bare == f"{text}\n"
+
+
+@pytest.mark.parametrize(
+    "other", ["if a:\n    b = '#'\n    c = 1\n", "if a:\n    b = '#!'\nc = 1\n"]
+)
+def test_without_comments_what_runs_otherwise_differs(other):
+    program = "if a:\n    b = '#'\nc = 1\n"
+    assert without_comments(program.replace("\n", "  # ...\n")) == without_comments(program)
+    assert without_comments(program) != without_comments(other)
 
 
 @given(st.text(max_size=300), st.integers(10, 100))
