@@ -35,6 +35,7 @@ from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.files import read_lines
 from pettingllms.types import flat_table
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.config.sections import LoraConfig
 
 _POLL_S = 0.5
 _PATIENCE_S = 120
@@ -217,7 +218,9 @@ def begin_with(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) ->
 
 def begun_with(weights: Mapping[str, Path]) -> dict[str, Any]:
     """The section `policies` of a run that begins with weights: adapters are trained further."""
-    return {name: {"model": str(path), "lora": {"rank": 0}} for name, path in weights.items()}
+    # No new adapter: a scale that a recipe gives one would be refused, as it changes nothing.
+    lora = {"rank": 0, "alpha": LoraConfig().alpha}
+    return {name: {"model": str(path), "lora": lora} for name, path in weights.items()}
 
 
 def _identity(files: Sequence[Path], flags: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 
 from pettingllms.evaluation.statistics import mean_interval
 from pettingllms.files import read_lines
+from pettingllms.types import flat_table
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.runs.export import export_policies
 
@@ -254,6 +255,20 @@ def test_a_run_is_the_same_with_a_shared_warm_start(rank, tmp_path):
         )
         assert first.keys() == second.keys()
         assert all((first[name] == second[name]).all() for name in first)
+
+
+@pytest.mark.parametrize("plays", ["single", "team", "shared"])
+@pytest.mark.parametrize("task", TABLE["abstract"]["tasks"])
+def test_runs_of_the_abstract_begin_with_trained_adapters(task, plays, tmp_path):
+    """No key of a recipe's new adapters is left that would change nothing, and be refused."""
+    given = next(c for c in rows.abstract(TABLE) if c.key.startswith(f"abstract|{task}|"))
+    arguments = {k: v for k, v in given.arguments.items() if k not in ("plays", "limit_s")}
+    path = trained.run_file(tmp_path, arguments["task"], plays)
+    policies = load_config([path], []).policies
+    begun = {"policies": trained.begun_with(dict.fromkeys(policies, tmp_path))}
+    flags = {**trained.flags_of(**arguments), **flat_table(begun), "warm_start.num_steps": 0}
+    models = load_config([path], trained.flag_lines(flags)).models
+    assert {policy.lora.rank for policy in models.values()} == {0}
 
 
 @pytest.mark.nightly
