@@ -41,6 +41,9 @@ from pettingllms.ends import End
 class PettingLLMsError(Exception):
     """Base of all errors raised on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.args, dict(self.__dict__)))
+
 
 FOREIGN = (Exception, SystemExit)
 """What code of others may raise; where it calls for the end, that is not the caller's."""
@@ -85,9 +88,6 @@ class InvalidArgument(PettingLLMsError, ValueError):
         message = f"invalid {argument}: got {got!r}; allowed: {allowed}"
         super().__init__(f"{message}. {fix}" if fix else message)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.args, dict(self.__dict__)))
-
 
 class UntrustedName(PettingLLMsError):
     """A file names code or a server, and the user has not said that he trusts the file.
@@ -105,9 +105,6 @@ class UntrustedName(PettingLLMsError):
             "name what installed packages announce, and nothing else. If you trust the file, add "
             "--trust (in Python trust=True)"
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.args, dict(self.__dict__)))
 
 
 class LevelFormatError(InvalidArgument):
@@ -168,9 +165,6 @@ class MissingDependency(PettingLLMsError, ImportError):
             f"Install it with: {install_command(extra)}"
         )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.args, dict(self.__dict__)))
-
 
 class InvalidAction(PettingLLMsError, TypeError):
     """Something that is not a text was passed to `step`, or None for a live agent."""
@@ -201,9 +195,6 @@ class ReplayDivergence(TranscriptError):
             f"the replay diverged at step {step} in {field!r}: recorded {recorded!r}, "
             f"replayed {replayed!r}. Its version or arguments are not the recorded ones."
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.args, dict(self.__dict__)))
 
 
 class ConformanceError(PettingLLMsError, AssertionError):

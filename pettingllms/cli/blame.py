@@ -14,16 +14,17 @@ from pettingllms.cli.console import print_result
 from pettingllms.cli.playing import keep, replay_bar
 from pettingllms.env import TextEnv, role_of, roles_of
 from pettingllms.errors import InvalidArgument
-from pettingllms.evaluation.blame import Seat, judge
-from pettingllms.evaluation.episode import AnswerLog, play_episode
-from pettingllms.evaluation.judgement import (
+from pettingllms.evaluation.blame import (
     FILE,
     MEASURES,
     SUCCESS,
     BlameReport,
     BlameSettings,
     JudgedEpisode,
+    Seat,
+    judge,
 )
+from pettingllms.evaluation.episode import AnswerLog, play_episode
 from pettingllms.evaluation.plan import (
     MAIN,
     episode_spec,

@@ -17,8 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from pettingllms.cli.console import stderr
-from pettingllms.evaluation.presentation import tokens
-from pettingllms.evaluation.report import Report, summarise
+from pettingllms.evaluation.report import Report, summarise, tokens
 from pettingllms.evaluation.run_folder import EvaluationStopped, Progress, RunFolder, evaluate
 from pettingllms.files import write_whole
 from pettingllms.policies import PolicySettings, PolicyUnavailable, Usage

@@ -10,9 +10,8 @@ print(summarise(folder.plan, folder.results()).variants["main"].success)
 """
 
 from pettingllms.errors import RunFolderError
-from pettingllms.evaluation.blame import Seat, judge
+from pettingllms.evaluation.blame import Blame, BlameSettings, JudgedAnswer, Seat, judge
 from pettingllms.evaluation.episode import EpisodeResult, RoleResult
-from pettingllms.evaluation.judgement import Blame, BlameSettings, JudgedAnswer
 from pettingllms.evaluation.plan import (
     EpisodeSpec,
     EvaluationPlan,

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from pettingllms.curriculum import PASSED, LevelRecord, hardest_passed, next_level, with_episodes
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import MAIN, EvaluationPlan
-from pettingllms.evaluation.presentation import mean, share, tokens
-from pettingllms.evaluation.report import Report, VariantReport, figures_json
+from pettingllms.evaluation.report import Report, VariantReport, figures_json, mean, share, tokens
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.policies import Usage
 from pettingllms.seeding import derive_seed

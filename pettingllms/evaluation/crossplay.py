@@ -32,8 +32,14 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.blame import players_of
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.plan import EvaluationPlan, policy_of
-from pettingllms.evaluation.presentation import share, share_difference
-from pettingllms.evaluation.report import by_content, compare, figures_json, solved_of
+from pettingllms.evaluation.report import (
+    by_content,
+    compare,
+    figures_json,
+    share,
+    share_difference,
+    solved_of,
+)
 from pettingllms.evaluation.sides import RunTeam
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.tables import Block, TextTable

@@ -336,26 +336,22 @@ class AnswerRecord:
     def to_json(self) -> dict[str, Any]:
         """The record as JSON data."""
         written = self.completion
-        return {
-            **{name: getattr(self, name) for name in _PLAIN},
-            "completion": None if written is None else written._asdict(),
-            "usage": asdict(self.usage),
-        }
+        return {**asdict(self), "completion": None if written is None else written._asdict()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AnswerRecord:
         """The record that `to_json` gave.
 
         Raises:
-            KeyError: A field is missing.
-            TypeError: A field is unknown.
+            KeyError: A field with parts is missing.
+            TypeError: Another field is missing, or one is unknown.
         """
         written = data["completion"]
-        return cls(
-            **{name: data[name] for name in _PLAIN},
-            completion=None if written is None else Completion(**written),
-            usage=_usage(data["usage"]),
-        )
+        parts: dict[str, Any] = {
+            "completion": None if written is None else Completion(**written),
+            "usage": _usage(data["usage"]),
+        }
+        return cls(**{**data, **parts})
 
 
 _MOST = 2**53
@@ -368,9 +364,6 @@ def _usage(data: Mapping[str, int]) -> Usage:
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < _MOST:
             raise ValueError(f"{name} must be an integer in [0, 2**53), and is {count!r:.40}")
     return Usage(**data)
-
-
-_PLAIN = ("variant", "level", "sample", "action", "agent", "prompt")
 
 
 class AnswerLog:

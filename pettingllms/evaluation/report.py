@@ -1,4 +1,4 @@
-"""From finished episodes to figures with intervals, and the difference of two runs."""
+"""From finished episodes to figures with intervals, as data and in words; how two runs differ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from pettingllms.evaluation.plan import (
     names_of,
     policies_of,
 )
-from pettingllms.evaluation.presentation import mean, number, share, share_difference, tokens
 from pettingllms.evaluation.statistics import (
     Interval,
     clustered_share,
@@ -37,6 +36,42 @@ from pettingllms.tables import Block, TextTable
 
 Levels = Mapping[str, Sequence[EpisodeResult]]
 """Content of a level -> its plays, of all numbers that drew it."""
+
+
+def tokens(usage: Usage) -> str:
+    """Tokens in words; what a server did not report is not counted as 0."""
+    if usage.num_unknown == usage.num_requests:
+        return f"unknown: no usage reported for {usage.num_requests:,} answers"
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    hidden = f" ({usage.reasoning_tokens:,} reasoning)" if usage.reasoning_tokens else ""
+    text = f"{usage.prompt_tokens:,} in{cached}, {usage.completion_tokens:,} out{hidden}"
+    if usage.num_unknown:
+        text = f"at least {text}; no usage reported for {usage.num_unknown:,} answers"
+    return text
+
+
+def share(value: Interval) -> str:
+    """A share with its interval, in percent."""
+    return f"{value.value:.1%} [{value.low:.1%}, {value.high:.1%}]"
+
+
+def share_difference(value: Interval) -> str:
+    """A difference of shares with its interval, in points of percent."""
+    return f"{100 * value.value:+.1f} [{100 * value.low:+.1f}, {100 * value.high:+.1f}] points"
+
+
+def mean(value: Interval, sign: str = "") -> str:
+    """A mean with its interval, if it has one."""
+    text = number(value.value, sign)
+    if not math.isfinite(value.low):
+        return text
+    return f"{text} [{number(value.low, sign)}, {number(value.high, sign)}]"
+
+
+def number(value: float, sign: str = "") -> str:
+    """A number with three decimals at most."""
+    text = f"{value:{sign},.3f}"
+    return text.rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

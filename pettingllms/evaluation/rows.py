@@ -28,7 +28,7 @@ from pettingllms.evaluation.episode import Chats, prompt_of, remember
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run, tree_moments
 from pettingllms.files import read_lines, whole_file
-from pettingllms.types import encodable
+from pettingllms.parsing import encodable
 
 VIEWS = ("rollouts", "sft", "preference")
 FORMATS = (".parquet", ".jsonl")

@@ -7,9 +7,14 @@ import pytest
 import pettingllms
 from pettingllms.env import role_of
 from pettingllms.errors import InvalidArgument, ReplayDivergence
-from pettingllms.evaluation import EvaluationStopped, Interval, weighted_sum, wilson_interval
+from pettingllms.evaluation import (
+    BlameSettings,
+    EvaluationStopped,
+    Interval,
+    weighted_sum,
+    wilson_interval,
+)
 from pettingllms.evaluation.blame import Seat, coalitions_of, judge, players_of, shapley_weights
-from pettingllms.evaluation.judgement import BlameSettings
 from pettingllms.policies import Answer, Completion, Usage
 from pettingllms.transcript import RecordTranscripts
 

@@ -19,8 +19,7 @@ from pettingllms.evaluation import (
     summarise_variant,
     wilson_interval,
 )
-from pettingllms.evaluation.presentation import tokens
-from pettingllms.evaluation.report import variant_rows
+from pettingllms.evaluation.report import tokens, variant_rows
 from pettingllms.policies import Usage
 from pettingllms.tables import as_markdown
 
