@@ -7,6 +7,7 @@ import os
 import reprlib
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -15,7 +16,15 @@ from typing import Any, Literal, Self
 
 from pettingllms.callers import current_caller
 from pettingllms.errors import InvalidArgument, SandboxError
-from pettingllms.sandbox.isolation import JAILS, Tier, check_platform
+from pettingllms.sandbox.isolation import (
+    FILES_NOT_HIDDEN,
+    JAILS,
+    NOT_COVERED,
+    STARVATION_NOT_SEEN,
+    Tier,
+    check_platform,
+    open_jail,
+)
 from pettingllms.sandbox.library import packages_of
 from pettingllms.sandbox.outcome import (
     CallResult,
@@ -25,9 +34,8 @@ from pettingllms.sandbox.outcome import (
     clean,
     whole_number,
 )
-from pettingllms.sandbox.pool import Finished
-from pettingllms.sandbox.processors import num_processors
-from pettingllms.sandbox.servers import Servers, open_jail
+from pettingllms.sandbox.pool import Finished, Pool, counts_waits, num_processors
+from pettingllms.sandbox.unsafe import UnsafePool
 from pettingllms.sandbox.worker import ExecutionRequest
 
 Isolation = Literal["auto", "namespaces", "landlock", "sealed", "unsafe"]
@@ -85,10 +93,17 @@ class Sandbox:
         self.limits = limits or Limits()
         self.workers = workers or num_processors()
         self._isolation: Isolation = isolation
-        self._servers = Servers(isolation, flavour, self.workers)
+        self._lock = threading.Lock()
+        self._pool: Pool | UnsafePool | None = None
+        self._tier = Tier.UNSAFE
+        self._reasons: dict[str, str] = {}
+        """Tier that this machine does not offer -> why."""
+        self._finalizer: weakref.finalize[..., Any] | None = None
+        self._is_closed = False
+        _sandboxes.add(self)
 
     def __enter__(self) -> Self:
-        self._servers.pool()
+        self._opened()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -99,7 +114,11 @@ class Sandbox:
 
     def close(self) -> None:
         """End all servers and whatever they run. Closing twice is allowed."""
-        self._servers.close()
+        with self._lock:
+            self._is_closed = True
+            self._pool = None
+        if self._finalizer is not None:
+            self._finalizer()
 
     # ---- running
 
@@ -116,7 +135,7 @@ class Sandbox:
         Raises:
             SandboxError: The sandbox is closed or cannot be started. A program never raises.
         """
-        return self._servers.pool().submit(self._request(code, stdin, limits)).result()[0]
+        return self._opened().submit(self._request(code, stdin, limits)).result()[0]
 
     def run_many(
         self, code: str, stdins: Iterable[str | bytes], limits: Limits | None = None
@@ -169,9 +188,58 @@ class Sandbox:
 
     def describe(self) -> dict[str, Any]:
         """What the jail consists of, for a run's metadata and for messages; starts the servers."""
-        return {"flavour": self.flavour, "workers": self.workers, **self._servers.describe()}
+        pool = self._opened()
+        is_jail = self._tier in JAILS
+        not_covered = list(NOT_COVERED) if is_jail else ["everything: it is not a jail"]
+        if is_jail and not pool.facts["hides_files"]:
+            not_covered.append(FILES_NOT_HIDDEN)
+        if is_jail and not counts_waits():
+            not_covered.append(STARVATION_NOT_SEEN)
+        return {
+            "flavour": self.flavour,
+            "workers": self.workers,
+            "isolation": str(self._tier),
+            "is_jail": is_jail,
+            "server_pids": pool.server_pids,
+            "num_restarts": pool.num_restarts,
+            "not_available": dict(self._reasons),
+            "not_covered": not_covered,
+            **pool.facts,
+        }
 
     # ---- inner workings
+
+    def _opened(self) -> Pool | UnsafePool:
+        """The servers, started now if they were not."""
+        with self._lock:
+            if self._is_closed:
+                raise SandboxError("this sandbox is closed. Make a new one.")
+            if self._pool is None:
+                self._tier, self._pool = self._start()
+                self._finalizer = weakref.finalize(self, self._pool.close)
+            return self._pool
+
+    def _start(self) -> tuple[Tier, Pool | UnsafePool]:
+        if self._isolation == "unsafe":
+            return Tier.UNSAFE, UnsafePool(self.workers)
+        check_platform()
+        self._reasons = {}
+        for tier in JAILS if self._isolation == "auto" else (Tier(self._isolation),):
+            try:
+                return tier, open_jail(tier, self.flavour, self.workers)
+            except SandboxError as error:
+                self._reasons[str(tier)] = str(error)
+        reasons = "; ".join(f"{tier}: {reason}" for tier, reason in self._reasons.items())
+        raise SandboxError(
+            f"this machine does not offer isolation={self._isolation!r}: {reasons}. "
+            "Run `pettingllms doctor`; in a container, the default settings of Docker are enough "
+            "for 'landlock' and 'sealed'."
+        )
+
+    def _forget(self) -> None:
+        """In a forked process: the servers are the other process's, the lock may be held there."""
+        self._lock = threading.Lock()
+        self._pool = None
 
     def _request(self, code: str, stdin: str | bytes, limits: Limits | None) -> ExecutionRequest:
         caller = current_caller()
@@ -193,7 +261,7 @@ class Sandbox:
 
     def _stream(self, requests: Iterable[ExecutionRequest]) -> Iterator[Finished]:
         """Results in order, with a bounded number of requests in flight."""
-        pool = self._servers.pool()
+        pool = self._opened()
         window = pool.window
         under_way: deque[Future[Finished]] = deque()
         try:
@@ -226,14 +294,23 @@ def _call_result(execution: ExecutionResult, report: bytes) -> CallResult:
         return CallResult(execution)
 
 
+_sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 _shared: dict[str, Sandbox] = {}
 _shared_lock = threading.Lock()
+
+
+def _begin_fork() -> None:
+    for sandbox in list(_sandboxes):
+        sandbox._forget()
+    _shared_lock.release()
+
+
 if hasattr(os, "register_at_fork"):
     # So that no forked process begins with the lock held by a thread that it does not have.
     os.register_at_fork(
         before=_shared_lock.acquire,
         after_in_parent=_shared_lock.release,
-        after_in_child=_shared_lock.release,
+        after_in_child=_begin_fork,
     )
 
 

@@ -62,7 +62,7 @@ def deny(numbers, seccomp):
 
 
 if __name__ == "__main__":
-    from pettingllms.sandbox.syscalls import syscall_numbers
+    from pettingllms.sandbox.filter import syscall_numbers
 
     table = syscall_numbers()
     if len(sys.argv) > 2:

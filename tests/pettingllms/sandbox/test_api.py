@@ -19,7 +19,6 @@ from pettingllms.sandbox import (
     Sandbox,
     Status,
     isolation,
-    servers,
     unsafe,
     worker,
 )
@@ -212,7 +211,9 @@ def test_auto_takes_the_strongest(sandboxes):
 
 
 def test_no_jail_is_a_refusal_with_reasons(monkeypatch):
-    monkeypatch.setattr("pettingllms.sandbox.servers.CANARY", "print('read a file')\nprint('end')")
+    monkeypatch.setattr(
+        "pettingllms.sandbox.isolation.CANARY", "print('read a file')\nprint('end')"
+    )
     with pytest.raises(SandboxError, match="does not hold; in it one can read a file"):
         Sandbox(workers=1).run("1")
 
@@ -226,7 +227,7 @@ def test_other_systems_are_refused(monkeypatch):
 def test_a_server_that_cannot_start_says_why(monkeypatch):
     sandbox = Sandbox(isolation="sealed", workers=1)
     monkeypatch.setitem(isolation.FLAVOURS, "lean", ("nothing_there",))
-    monkeypatch.setattr(servers, "archive", lambda flavour: archive("science"))
+    monkeypatch.setattr(isolation, "archive", lambda flavour: archive("science"))
     with pytest.raises(SandboxError, match="nothing_there"):
         sandbox.run("1")
 
@@ -240,7 +241,7 @@ def test_files_that_cannot_be_hidden_are_reported(any_jail, monkeypatch):
         return Sandbox(isolation="sealed", workers=1)
 
     seen = f"print({isolation.LOOKS_UP_FILES!r})\nprint('end')"
-    monkeypatch.setattr(servers, "CANARY", seen)
+    monkeypatch.setattr(isolation, "CANARY", seen)
     with pytest.raises(SandboxError, match="does not hold; in it one can look files up"):
         opened(hides_files=True).run("1")
     with opened(hides_files=False) as sandbox:

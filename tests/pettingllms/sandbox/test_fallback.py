@@ -12,7 +12,7 @@ import pytest
 
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import Sandbox, isolation, probe
-from pettingllms.sandbox.syscalls import syscall_numbers
+from pettingllms.sandbox.filter import syscall_numbers
 
 NUMBERS = syscall_numbers() | {"landlock": 444}
 NUMBERS["memfd_create"] = {"x86_64": 319, "aarch64": 279}[platform.machine()]

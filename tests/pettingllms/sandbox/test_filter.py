@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.sandbox import filter as seccomp
-from pettingllms.sandbox.syscalls import CALLS, COPIES, audit_arch, syscall_numbers
+from pettingllms.sandbox.filter import CALLS, COPIES, audit_arch, syscall_numbers
 
 ALLOW, ASK, KILL = 0x7FFF0000, 0x7FC00000, 0x80000000
 NUMBERS = syscall_numbers()

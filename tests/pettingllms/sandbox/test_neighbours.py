@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.callers import ACTING, new_caller
-from pettingllms.sandbox import Limits, Sandbox, Status, pool, processors
+from pettingllms.sandbox import Limits, Sandbox, Status, pool
+from pettingllms.sandbox.isolation import open_files_of
 from pettingllms.sandbox.jail import child
 from pettingllms.sandbox.jail.server import OUT_OF_TIME
 from pettingllms.sandbox.jail.threads import niceness
 from pettingllms.sandbox.outcome import ChildReport, judge
 from pettingllms.sandbox.pool import Waiting
-from pettingllms.sandbox.servers import open_files_of
 from pettingllms.sandbox.worker import ExecutionRequest
 
 SCRIPT = Path(__file__).with_name("neighbours.py")
@@ -143,7 +143,7 @@ class TestPipes:
     def test_the_bound_holds_in_the_jail(self, any_jail, tmp_path, monkeypatch, caplog):
         budget = tmp_path / "budget"
         budget.write_text(str(16 * 16))
-        monkeypatch.setattr("pettingllms.sandbox.servers._PIPE_BUDGET", budget)
+        monkeypatch.setattr("pettingllms.sandbox.isolation._PIPE_BUDGET", budget)
         code = "import os\ncount = 0\nwhile True: os.pipe(); count += 1; print(count, flush=True)"
         with Sandbox(any_jail.describe()["isolation"], workers=2) as sandbox:
             assert sandbox.describe()["max_open_files"] == 16
@@ -197,7 +197,7 @@ class TestStarvation:
         monkeypatch.setattr("pettingllms.sandbox.pool._CREDIT_S", 0.3)
         quick = Limits(wall_s=0.2)
         with Sandbox(any_jail.describe()["isolation"], workers=1) as sandbox:
-            (only,) = sandbox._servers.pool()._servers
+            (only,) = sandbox._opened()._servers
 
             def num_runs_of_a_slow_program(number):
                 before = only.worker.num_runs
@@ -213,7 +213,7 @@ class TestStarvation:
 
     def test_who_spins_and_then_sleeps_is_not_repeated(self, jail):
         """However many compete for the processors meanwhile."""
-        if not processors.is_seen():
+        if not pool.counts_waits():
             pytest.skip("this kernel does not say how long a program waited")
         code = "import time\nend = time.monotonic() + 0.7\nwhile time.monotonic() < end: pass\n"
         code += "time.sleep(50)"
@@ -221,7 +221,7 @@ class TestStarvation:
             Sandbox(jail.describe()["isolation"], workers=6) as sandbox,
             ThreadPoolExecutor(6) as threads,
         ):
-            fork_servers = sandbox._servers.pool()._servers
+            fork_servers = sandbox._opened()._servers
             before = sum(server.worker.num_runs for server in fork_servers)
             list(threads.map(lambda n: sandbox.run(code, "", Limits(wall_s=2)), range(12)))
             assert sum(server.worker.num_runs for server in fork_servers) - before == 12
@@ -250,12 +250,12 @@ class TestStarvation:
                 process.stdout.readline()
 
             use(0.2)
-            before = processors.runnable_s(handle)
+            before = pool.runnable_s(handle)
             assert before >= 0.15
-            assert processors.runnable_s(handle) - before < 0.1
+            assert pool.runnable_s(handle) - before < 0.1
             use(0.5)
-            assert processors.runnable_s(handle) - before >= 0.25
-        assert processors.runnable_s(handle) == 0
+            assert pool.runnable_s(handle) - before >= 0.25
+        assert pool.runnable_s(handle) == 0
         os.close(handle)
 
     def test_many_at_once(self, any_jail, monkeypatch):

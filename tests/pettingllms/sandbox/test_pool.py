@@ -21,9 +21,8 @@ from pettingllms.sandbox import (
     Sandbox,
     Status,
     default_sandbox,
+    isolation,
     pool,
-    processors,
-    servers,
     worker,
 )
 
@@ -175,7 +174,7 @@ def test_threads_share_a_sandbox(sandbox):
 def test_inputs_are_taken_as_they_are_needed(sandbox):
     ahead = []
     finished = 0
-    window = sandbox._servers.pool().window
+    window = sandbox._opened().window
 
     def stdins():
         for n in range(100):
@@ -288,7 +287,7 @@ def test_a_forked_process_does_not_keep_our_servers_alive(any_jail):
 
 
 def test_one_server_runs_several_programs_at_once(any_jail, monkeypatch):
-    monkeypatch.setattr(servers, "_MAX_SERVERS", 1)
+    monkeypatch.setattr(isolation, "_MAX_SERVERS", 1)
     with Sandbox(isolation=any_jail.describe()["isolation"], workers=4) as sandbox:
         assert len(sandbox.describe()["server_pids"]) == 1
         (server,) = sandbox.describe()["server_pids"]
@@ -308,7 +307,7 @@ def test_one_server_runs_several_programs_at_once(any_jail, monkeypatch):
 
 def test_many_programs_at_once_on_one_server(any_jail, monkeypatch):
     """More than a program may have open files, all of which its child begins with."""
-    monkeypatch.setattr(servers, "_MAX_SERVERS", 1)
+    monkeypatch.setattr(isolation, "_MAX_SERVERS", 1)
     code = "import time\ntime.sleep(0.5)\nprint(input())"
     with Sandbox(any_jail.describe()["isolation"], workers=80, limits=LONG) as sandbox:
         results = sandbox.run_many(code, [str(n) for n in range(160)])
@@ -329,12 +328,12 @@ def test_many_programs_at_once_on_one_server(any_jail, monkeypatch):
     ],
 )
 def test_quota_of_a_container(monkeypatch, tmp_path, files, expected):
-    monkeypatch.setattr(processors, "CGROUPS", tmp_path)
+    monkeypatch.setattr(pool, "CGROUPS", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert processors.num_processors() == expected
+    assert pool.num_processors() == expected
     assert Sandbox().workers == expected
 
 
