@@ -27,6 +27,7 @@ from pettingllms.callers import ACTING, new_caller
 from pettingllms.ends import End, end_of_game
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
 from pettingllms.hooks import GameHooks, StateT
+from pettingllms.parsing import encodable
 from pettingllms.prompts import PreparedTemplate, resolve_prompts
 from pettingllms.seeding import checked_seed, derive_seed, next_seed
 from pettingllms.sources import EnvSpec
@@ -40,7 +41,6 @@ from pettingllms.types import (
     TextSpace,
     Transition,
     digest,
-    encodable,
     order_of,
     role_of,
     stage_openings,

@@ -145,6 +145,16 @@ def usual_answer(text: str, max_chars: int) -> str | None:
     return text[mark + len(MARK) :].strip()
 
 
+def encodable(text: str) -> str:
+    """A text with replacement characters for surrogates without a partner.
+
+    Servers send them; who reads them in a prompt could neither tokenise nor save it.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def after_thinking(text: str) -> str | ParseError:
     """What follows the last `</think>`; a `ParseError` if a `<think>` is never closed."""
     if "<" not in text:

@@ -105,16 +105,6 @@ def mutable_parts(value: object, path: str) -> Iterator[str]:
         yield from mutable_parts(part, place)
 
 
-def encodable(text: str) -> str:
-    """A text with replacement characters for surrogates without a partner.
-
-    Servers send them; who reads them in a prompt could neither tokenise nor save it.
-    """
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def digest(value: Any) -> str:
     """32 hexadecimal digits that identify JSON data, the same in every process."""
     # One canonical text: sorted keys and no spaces, so that equal data has equal bytes.

@@ -17,7 +17,7 @@ from typing import Any
 from measuring import frame, parser_of, timed, write
 
 import pettingllms
-from pettingllms.policies.scripted import program_action
+from pettingllms.policies.loading import program_action
 from pettingllms.testing import play
 from pettingllms.testing.play import Actor, scripted_actor
 

@@ -11,7 +11,9 @@ entry-point group `pettingllms.policies`.
 """
 
 from pettingllms.policies.loading import (
+    NoisePolicy,
     PolicyFactory,
+    ScriptedPolicy,
     load_policy,
     loaded_policies,
     stays_here,
@@ -29,7 +31,6 @@ from pettingllms.policies.protocol import (
     Usage,
     acted,
 )
-from pettingllms.policies.scripted import NoisePolicy, ScriptedPolicy
 
 __all__ = [
     "ANY_HOST",

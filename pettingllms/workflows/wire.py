@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from pettingllms.types import UNBOUND, Action, Constraints, encodable
+from pettingllms.parsing import encodable
+from pettingllms.types import UNBOUND, Action, Constraints
 from pettingllms.workflows.tools import FREE, Form, Reply
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import pettingllms
 from pettingllms.evaluation.statistics import wilson_interval
-from pettingllms.policies.scripted import program_action
+from pettingllms.policies.loading import program_action
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.blocksworld.text import level_text as blocks_text
