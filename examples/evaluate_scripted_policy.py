@@ -1,6 +1,6 @@
 """Evaluate scripted policies on held-out levels, with 95 % intervals.
 
-Two line-ups play the same levels: a planner that plays like the oracle, and one that moves at
+Two assignments play the same levels: a planner that plays like the oracle, and one that moves at
 random. A model behind an endpoint is named in the same place, `openai:MODEL@URL`.
 """
 
@@ -11,7 +11,7 @@ from pettingllms.evaluation import EvaluationPlan, RunFolder, compare, evaluate,
 
 
 def main() -> None:
-    """Play 40 levels with both line-ups and compare them level by level."""
+    """Play 40 levels with both assignments and compare them level by level."""
     plan = EvaluationPlan(
         env_id="plan_path_v0",
         env_kwargs={"team": "proposer-planner", "size": 6, "split": "test"},

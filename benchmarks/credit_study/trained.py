@@ -123,13 +123,13 @@ def evaluated(
         policies: Variant -> role -> policy; the other roles are played by what the run trained.
     """
     run = TrainingRun.open(directory)
-    line_up = run.line_up()
+    assignment = run.assignment()
     numbers = run.levels()
     plan = EvaluationPlan(
         env_id=run.env_id,
-        variants={name: {**line_up, **others} for name, others in policies.items()},
+        variants={name: {**assignment, **others} for name, others in policies.items()},
         env_kwargs=run.held_out_kwargs(),
-        sampling=run.sampling(line_up),
+        sampling=run.sampling(assignment),
         seed=numbers["seed"],
         num_levels=numbers["episodes"],
     )
@@ -227,7 +227,7 @@ def _identity(files: Sequence[Path], flags: Mapping[str, Any]) -> str:
     # All that the warm start reads, whether it matters or not: a false hit would be worse.
     config = load_config(files, flag_lines(flags)).model_dump(mode="json", exclude=set(_LATER))
     del config["env"]["kwargs"]["reward"], config["optimizer"]["learning_rate"]
-    del config["optimizer"]["completions_per_minibatch"], config["optimizer"]["spread_prompts"]
+    del config["optimizer"]["completions_per_minibatch"], config["optimizer"]["shuffle"]
     return _hash(config)
 
 
@@ -348,8 +348,8 @@ def run_file(folder: Path, task: Mapping[str, Any], plays: str) -> Path:
 
 
 def _swapped(directory: Path) -> dict[str, float]:
-    line_up = TrainingRun.open(directory).line_up()
-    return played(directory, directory / "swapped", {"swapped": swapped(line_up)})
+    assignment = TrainingRun.open(directory).assignment()
+    return played(directory, directory / "swapped", {"swapped": swapped(assignment)})
 
 
 def _apart(

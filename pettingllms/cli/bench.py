@@ -157,11 +157,11 @@ def _climbed(
     levels = suite.levels[env_id]
     roles = roles_of(make(env_id, checks=False, difficulty=levels[0]))
     texts = [text for text in about["policies"] if options.role_named(text) in (None, *roles)]
-    line_up = {role: named(text) for role, text in options.read_policies(texts, roles).items()}
-    if missing := [role for role in roles if role not in line_up]:
+    assignment = {role: named(text) for role, text in options.read_policies(texts, roles).items()}
+    if missing := [role for role in roles if role not in assignment]:
         return GameResult(levels, skipped=f"no policy for {', '.join(missing)}")
     sampling = options.read_sampling(about["sampling"], roles)
-    prices = options.read_prices(about["prices"], line_up)
+    prices = options.read_prices(about["prices"], assignment)
 
     def play(level: int, num_tried: int | None, num_boards: int) -> VariantReport:
         part = "" if num_tried is None else f"-try-{num_tried}"
@@ -171,7 +171,7 @@ def _climbed(
         if (path / "run.json").exists():
             run = RunFolder.open(path, trust=settings.trust)
         else:
-            cell = (env_id, level, num_tried, num_boards, about["seed"], line_up)
+            cell = (env_id, level, num_tried, num_boards, about["seed"], assignment)
             run = RunFolder.create(path, cell_plan(*cell, sampling=sampling, prices=prices))
         doing = "measured" if num_tried is None else "tried"
         stderr().print(f"{env_id}, level {level}, {doing}", style="bold", highlight=False)

@@ -84,7 +84,7 @@ Examples:
 )
 @click.option("--level", type=int, help="Of an evaluation: the episode of this level.")
 @click.option("--sample", type=int, default=0, show_default=True, help="Of --level: which play.")
-@click.option("--variant", default=MAIN, show_default=True, help="Of an evaluation: line-up.")
+@click.option("--variant", default=MAIN, show_default=True, help="Of an evaluation: assignment.")
 @click.option("--environment", metavar="NAME", help="Of a training run of several environments.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides all chance.")
 @options.policy_settings_options
@@ -161,14 +161,14 @@ async def _judged(
 
 def _seats(
     env: TextEnv[Any],
-    line_up: Mapping[str, Name],
+    assignment: Mapping[str, Name],
     sampling: Mapping[str, Sampling],
     policies: Mapping[str, Policy],
 ) -> dict[str, Seat]:
     """Agent -> who answers for it."""
     return {
         agent: Seat(
-            policies[str(policy_of(line_up, agent))], sampling.get(role_of(agent), Sampling())
+            policies[str(policy_of(assignment, agent))], sampling.get(role_of(agent), Sampling())
         )
         for agent in env.possible_agents
     }
@@ -279,11 +279,11 @@ def _of_environment(env_id: str, values: Mapping[str, Any]) -> Source:
 
     async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
         env: TextEnv[Any] = make(env_id, checks=False, **kwargs)
-        line_up = {role: policies[str(team.policies[role])] for role in roles_of(env)}
+        assignment = {role: policies[str(team.policies[role])] for role in roles_of(env)}
         log = AnswerLog((), lambda record: None)
         for level in range(MAX_TRIES):
             spec = episode_spec(values["seed"], MAIN, level, 0)
-            result = await play_episode(env, spec, line_up, team.sampling, of_reset, log)
+            result = await play_episode(env, spec, assignment, team.sampling, of_reset, log)
             if not result.success:
                 yield f"level {level}", result.transcript(env_id, kwargs, of_reset)
 

@@ -127,19 +127,19 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
         env_id, kwargs = trained.env_id, {**trained.held_out_kwargs(), **given}
     # Which roles there are depends on the arguments, such as `team`: it has to be made.
     roles = roles_of(make(env_id, checks=False, **kwargs))
-    line_up = options.read_policies(values["policy_values"], roles)
+    assignment = options.read_policies(values["policy_values"], roles)
     if trained is not None:
-        line_up = {**trained.line_up(values["step"]), **line_up}
-    missing = [role for role in roles if role not in line_up]
+        assignment = {**trained.assignment(values["step"]), **assignment}
+    missing = [role for role in roles if role not in assignment]
     if missing:
         raise click.UsageError(
             f"no policy for {', '.join(missing)}; name one for every role (--policy "
             f"{missing[0]}=oracle) or one for all (--policy oracle)"
         )
-    variants = {MAIN: line_up}
+    variants = {MAIN: assignment}
     if values["swap"]:
-        variants[SWAPPED] = swapped(line_up)
-    defaults = trained.sampling(line_up) if trained else None
+        variants[SWAPPED] = swapped(assignment)
+    defaults = trained.sampling(assignment) if trained else None
     numbers = trained.levels() if trained else {}
     plan = EvaluationPlan(
         env_id=env_id,
@@ -150,7 +150,7 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
         seed=_chosen(context, values, "seed", numbers),
         num_levels=_chosen(context, values, "episodes", numbers),
         num_samples=values["samples"],
-        prices=options.read_prices(values["price_values"], line_up),
+        prices=options.read_prices(values["price_values"], assignment),
     )
     # Before there is a folder: a plan that does not fit its environment leaves nothing behind.
     plan = plan.with_distinct_levels(plan.make_env())
@@ -188,8 +188,8 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
             f"--resume takes the plan of the run from its folder; leave out {', '.join(given)}"
         )
     folder = RunFolder.open(values["resume"], trust=values["trust"])
-    line_up = folder.plan.variants[MAIN]
-    moved = options.read_policies(values["policy_values"], tuple(line_up))
+    assignment = folder.plan.variants[MAIN]
+    moved = options.read_policies(values["policy_values"], tuple(assignment))
     plan = folder.plan.with_policies(moved) if moved else folder.plan
     # Prices decide no result: they may be named, or corrected, afterwards.
     if values["price_values"]:

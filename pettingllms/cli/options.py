@@ -292,7 +292,7 @@ def read_sampling(
     return {role: _sampling(given.get(role, {}), common, special[role]) for role in roles}
 
 
-def read_prices(values: Iterable[str], line_up: Mapping[str, Name]) -> dict[str, Price]:
+def read_prices(values: Iterable[str], assignment: Mapping[str, Name]) -> dict[str, Price]:
     """Policy -> price, of texts `[ROLE=]IN,OUT[,CACHED]`; see `EvaluationPlan.prices`.
 
     Raises:
@@ -308,9 +308,9 @@ def read_prices(values: Iterable[str], line_up: Mapping[str, Name]) -> dict[str,
             price = ()
         if len(price) not in (2, 3):
             raise InvalidArgument("--price", text, "[ROLE=]IN,OUT[,CACHED] in US dollars")
-        if role and role not in line_up:
-            raise InvalidArgument("--price", text, "a role of " + ", ".join(line_up))
-        for policy in [line_up[role]] if role else line_up.values():
+        if role and role not in assignment:
+            raise InvalidArgument("--price", text, "a role of " + ", ".join(assignment))
+        for policy in [assignment[role]] if role else assignment.values():
             prices[str(policy)] = price
     return prices
 

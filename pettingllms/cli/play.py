@@ -66,13 +66,13 @@ def play_command(**values: Any) -> int:
             "--role", person, ", ".join(roles) + ", all" + suggestion(person, roles)
         )
     others = [] if person == "all" else [role for role in roles if role != person]
-    line_up = options.read_policies(values["policy_values"], roles)
+    assignment = options.read_policies(values["policy_values"], roles)
     for role in others:
-        if role not in line_up and not env.scripted_policies:
+        if role not in assignment and not env.scripted_policies:
             raise InvalidArgument(
                 "--policy", None, f"a policy for {role}", "It has no scripted policy."
             )
-        line_up.setdefault(role, env.scripted_policies[0] if env.scripted_policies else "")
+        assignment.setdefault(role, env.scripted_policies[0] if env.scripted_policies else "")
     sampling = options.read_sampling(values["sampling_values"], roles)
     recorder = RecordTranscripts(env)
     recorder.reset(
@@ -81,11 +81,11 @@ def play_command(**values: Any) -> int:
     settings = options.policy_settings(values)
     # One loop for the whole game: clients of servers keep their connections in it.
     with asyncio.Runner() as runner:
-        policies = {role: load_policy(line_up[role], settings) for role in others}
+        policies = {role: load_policy(assignment[role], settings) for role in others}
         try:
             for policy in policies.values():
                 runner.run(policy.check(recorder.env))
-            _Game(recorder, policies, line_up, sampling, runner, stdout()).play()
+            _Game(recorder, policies, assignment, sampling, runner, stdout()).play()
         finally:
             for policy in policies.values():
                 runner.run(policy.aclose())
@@ -112,7 +112,7 @@ class _Game:
         self,
         recorder: RecordTranscripts,
         policies: Mapping[str, Policy],
-        line_up: Mapping[str, str],
+        assignment: Mapping[str, str],
         sampling: Mapping[str, Sampling],
         runner: asyncio.Runner,
         console: Console,
@@ -120,7 +120,7 @@ class _Game:
         self._recorder = recorder
         self._env: TextEnv[Any] = recorder.env
         self._policies = policies
-        self._line_up = line_up
+        self._assignment = assignment
         self._sampling = sampling
         self._runner = runner
         self._console = console
@@ -146,7 +146,7 @@ class _Game:
     def _policy_acts(self, role: str) -> None:
         sampling = self._sampling.get(role) or Sampling()
         answer = self._answer(self._policies[role], sampling, "play", self._env.agent_selection)
-        self._step(acted(*answer), self._line_up[role], show_text=True)
+        self._step(acted(*answer), self._assignment[role], show_text=True)
 
     def _answer(self, policy: Policy, sampling: Sampling, *what: str) -> tuple[Completion, Usage]:
         env = self._env

@@ -33,7 +33,7 @@ from pettingllms.viewer import LiveServer, ViewSummary, runs_below, write_overvi
 )
 @click.option("--step", type=int, help="Of a training run: train step.  [default: the newest]")
 @click.option("--sample", type=int, default=0, show_default=True, help="Of an evaluation: play.")
-@click.option("--variant", default=MAIN, show_default=True, help="Of an evaluation: line-up.")
+@click.option("--variant", default=MAIN, show_default=True, help="Of an evaluation: assignment.")
 @flag("--prompts", help="Show what the agents read, too.")
 @flag("--quiet", help="Verify only.")
 @trust_option

@@ -114,7 +114,7 @@ def cell_plan(
     num_tried: int | None,
     num_boards: int,
     seed: int,
-    line_up: Mapping[str, Name],
+    assignment: Mapping[str, Name],
     **plan: Any,
 ) -> EvaluationPlan:
     """What is played at one level of one game.
@@ -126,12 +126,12 @@ def cell_plan(
             measurement draw boards and chance of their own.
         num_boards: Boards, fewer where the level has fewer that differ.
         seed: Decides boards and chance; entries of one suite have the same.
-        line_up: Role -> policy.
+        assignment: Role -> policy.
         **plan: `sampling` and `prices` of the plan.
     """
     found = EvaluationPlan(
         env_id=env_id,
-        variants={MAIN: line_up},
+        variants={MAIN: assignment},
         env_kwargs={"difficulty": level, "split": "test"},
         # Boards that chose the level were lucky or unlucky: the measurement draws its own.
         seed=seed if num_tried is None else derive_seed(seed, "try", num_tried),

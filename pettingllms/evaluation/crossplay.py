@@ -182,7 +182,7 @@ def crossplay_plan(
     players = players_of(agents)
     return EvaluationPlan(
         env_id=first.env_id,
-        variants={cell.variant: _line_up(cell, teams, players) for cell in cells},
+        variants={cell.variant: _assignment(cell, teams, players) for cell in cells},
         env_kwargs=first.env_kwargs,
         options=first.options,
         sampling=first.sampling,
@@ -192,7 +192,7 @@ def crossplay_plan(
     )
 
 
-def _line_up(
+def _assignment(
     cell: Cell, teams: Mapping[str, RunTeam], players: Mapping[str, Sequence[str]]
 ) -> dict[str, Name]:
     def run(player: str) -> str:

@@ -127,7 +127,7 @@ class EvaluationPlan:
             )
         roles = roles_of(env)
         for variant in self.variants.values():
-            check_line_up(env, variant)
+            check_assignment(env, variant)
         check_roles(roles, self.sampling)
         # One reset now: an option that is refused must not show after an hour, in every episode.
         env.reset(seed=episode_spec(self.seed, MAIN, 0, 0).level_seed, options=self.options)
@@ -171,15 +171,15 @@ class EvaluationPlan:
                 )
             moved[known] = name
         variants = {
-            variant: {role: moved.get(str(name), name) for role, name in line_up.items()}
-            for variant, line_up in self.variants.items()
+            variant: {role: moved.get(str(name), name) for role, name in assignment.items()}
+            for variant, assignment in self.variants.items()
         }
         prices = {moved.get(name, name): price for name, price in self.prices.items()}
         return replace(self, variants=variants, prices=prices)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON data."""
-        variants = {variant: names_of(line_up) for variant, line_up in self.variants.items()}
+        variants = {variant: names_of(assignment) for variant, assignment in self.variants.items()}
         return asdict(replace(self, env_id=str(self.env_id), variants=variants))
 
     @classmethod
@@ -204,8 +204,8 @@ class EvaluationPlan:
         check_kwargs(data.get("env_kwargs", {}), data.get("options", {}))
         given["env_id"] = FoundName(data["env_id"], str(file), trust)
         given["variants"] = {
-            variant: {role: FoundName(name, str(file), trust) for role, name in line_up.items()}
-            for variant, line_up in data["variants"].items()
+            variant: {role: FoundName(name, str(file), trust) for role, name in assignment.items()}
+            for variant, assignment in data["variants"].items()
         }
         given["sampling"] = {
             role: Sampling(**cast(Any, {**values, "stop": tuple(values.get("stop", ()))}))
@@ -232,52 +232,52 @@ def check_roles(names: Sequence[str], given: Mapping[str, Any]) -> None:
             )
 
 
-def names_of(line_up: Mapping[str, Name]) -> dict[str, str]:
+def names_of(assignment: Mapping[str, Name]) -> dict[str, str]:
     """Role -> name of its policy, to be shown or written."""
-    return {role: str(name) for role, name in line_up.items()}
+    return {role: str(name) for role, name in assignment.items()}
 
 
-def check_line_up(env: TextEnv[Any], line_up: Mapping[str, Name]) -> None:
-    """Check that a line-up names a policy for every agent of a team, and for nobody else.
+def check_assignment(env: TextEnv[Any], assignment: Mapping[str, Name]) -> None:
+    """Check that an assignment names a policy for every agent of a team, and for nobody else.
 
     Raises:
         InvalidArgument: If it does not.
     """
     roles = roles_of(env)
-    check_roles((*roles, *env.possible_agents), line_up)
+    check_roles((*roles, *env.possible_agents), assignment)
     for agent in env.possible_agents:
-        if agent not in line_up and role_of(agent) not in line_up:
+        if agent not in assignment and role_of(agent) not in assignment:
             raise InvalidArgument(
                 "policies",
-                names_of(line_up),
+                names_of(assignment),
                 "one policy per role of the team: " + ", ".join(roles),
             )
 
 
-def policy_of(line_up: Mapping[str, Any], agent: str) -> Any:
-    """What a line-up has for an agent: its own, or that of its role."""
-    return line_up[agent] if agent in line_up else line_up[role_of(agent)]
+def policy_of(assignment: Mapping[str, Any], agent: str) -> Any:
+    """What an assignment has for an agent: its own, or that of its role."""
+    return assignment[agent] if agent in assignment else assignment[role_of(agent)]
 
 
-def policies_of(line_up: Mapping[str, str], role: str) -> str:
+def policies_of(assignment: Mapping[str, str], role: str) -> str:
     """The names of the policies that play a role, in words; empty when unknown."""
-    names = [n for key, n in line_up.items() if role == (role_of(key) if is_agent(key) else key)]
+    names = [n for key, n in assignment.items() if role == (role_of(key) if is_agent(key) else key)]
     return ", ".join(dict.fromkeys(names))
 
 
-def swapped(line_up: Mapping[str, Name]) -> dict[str, Name]:
-    """A line-up in which every role is played by the next role's policy.
+def swapped(assignment: Mapping[str, Name]) -> dict[str, Name]:
+    """An assignment in which every role is played by the next role's policy.
 
     Raises:
         InvalidArgument: If all roles have the same policy, so that nothing would change.
     """
-    names = list(line_up.values())
+    names = list(assignment.values())
     # By name: two roles with one policy would swap nothing, at twice the cost.
     if len(set(map(str, names))) < 2:
         raise InvalidArgument(
-            "swap", names_of(line_up), "a team with at least two different policies"
+            "swap", names_of(assignment), "a team with at least two different policies"
         )
-    return dict(zip(line_up, [*names[1:], names[0]], strict=True))
+    return dict(zip(assignment, [*names[1:], names[0]], strict=True))
 
 
 def held_out_kwargs(env_id: Name, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,7 +303,7 @@ class EpisodeSpec(NamedTuple):
     """One episode: level and chance are fixed by it."""
 
     variant: str
-    """Which line-up of policies plays."""
+    """Which assignment of policies plays."""
     level: int
     """Number of the level, from 0."""
     sample: int

@@ -105,7 +105,7 @@ class RoleReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantReport:
-    """How one line-up of policies did."""
+    """How one assignment of policies did."""
 
     num_episodes: int
     """Finished episodes."""

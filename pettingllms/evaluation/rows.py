@@ -170,11 +170,11 @@ def _of_evaluation(folder: RunFolder) -> Iterator[Row]:
         known = _of_episode(str(plan.env_id), key, result.level_seed, outcome)
         transcript = result.transcript(plan.env_id, plan.env_kwargs, plan.options)
         chats: Chats = {}
-        line_up = plan.variants[result.variant]
+        assignment = plan.variants[result.variant]
         pairs = zip(transcript.moments(), transcript.steps, strict=False)
         for number, (env, step) in enumerate(pairs):
             agent = step["agent"]
-            policy = line_up.get(agent, line_up.get(role_of(agent)))
+            policy = assignment.get(agent, assignment.get(role_of(agent)))
             about = {"decision": number, "turn": step["turn"], "policy": policy and str(policy)}
             answer = {**step, "text": step["action"], "reward": step["rewards"][agent]}
             yield from _decided(env, chats, {**known, **about}, [(True, answer)])

@@ -363,13 +363,13 @@ async def _evaluate(
         folder.save_plan()
         with folder.appending() as (episodes, answers):
             log = _log(folder, finished, answers, progress)
-            line_ups = {
-                variant: {role: policies[str(name)] for role, name in line_up.items()}
-                for variant, line_up in plan.variants.items()
+            assignments = {
+                variant: {role: policies[str(name)] for role, name in assignment.items()}
+                for variant, assignment in plan.variants.items()
             }
 
             async def play(spec: EpisodeSpec) -> None:
-                team = line_ups[spec.variant]
+                team = assignments[spec.variant]
                 result = await play_episode(env, spec, team, plan.sampling, plan.options, log)
                 episodes.add(result)
                 progress.count(result)

@@ -225,11 +225,11 @@ def _policies(run: TrainingRun, variant: str, step: int) -> dict[str, str]:
     roles = cast(Mapping[str, str], run.config["roles"])
     if variant.startswith(_SCRIPTED):
         return dict.fromkeys(roles, variant.removeprefix(_SCRIPTED))
-    line_up = {
+    assignment = {
         role: name if name != "hf:" else f"{roles[role]} of {run.path.name}, step {step}"
         for role, name in run.fixed_or_local().items()
     }
-    return names_of(swapped(line_up)) if variant == SWAPPED else line_up
+    return names_of(swapped(assignment)) if variant == SWAPPED else assignment
 
 
 def _check_variant(variant: str, variants: Mapping[str, Any], path: Path) -> None:
@@ -267,7 +267,7 @@ class RunTeam:
             InvalidArgument: If there is no checkpoint of that step.
             RunFolderError: If nothing is trained yet.
         """
-        policies = run.line_up(step)
+        policies = run.assignment(step)
         return cls(
             env_id=run.env_id,
             env_kwargs=run.held_out_kwargs(),

@@ -147,7 +147,7 @@ class TrainingRun:
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         return sorted(int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name)))
 
-    def line_up(self, step: int | None = None) -> dict[str, Name]:
+    def assignment(self, step: int | None = None) -> dict[str, Name]:
         """Role -> name of its policy (see `pettingllms.policies.load_policy`).
 
         Args:
@@ -171,9 +171,9 @@ class TrainingRun:
             roles = {role: name for role, name in roles.items() if models[name] != _TINY}
         return {role: self._policy(name, step) for role, name in roles.items()}
 
-    def sampling(self, line_up: Mapping[str, Name]) -> dict[str, Sampling]:
+    def sampling(self, assignment: Mapping[str, Name]) -> dict[str, Sampling]:
         """Role -> how its completions are drawn in the run's held-out evaluation."""
-        return {role: self._sampling(role, str(policy)) for role, policy in line_up.items()}
+        return {role: self._sampling(role, str(policy)) for role, policy in assignment.items()}
 
     def fixed_or_local(self) -> dict[str, str]:
         """Role -> the name of its fixed policy, or `hf:` for a model in the trainer."""

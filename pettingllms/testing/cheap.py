@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from pettingllms.errors import ConformanceError
 from pettingllms.testing.play import Actor, AnyEnv, has_ended, transcript_of
 from pettingllms.testing.report import Subject
-from pettingllms.testing.uninformed import PASSED_ON, Glimpse, episode_of, guesses, oracle_episodes
+from pettingllms.testing.uninformed import PASSED_ON, Clue, episode_of, guesses, oracle_episodes
 from pettingllms.types import role_of
 
 # Seeds of the levels on which the best policies are looked for.
@@ -213,7 +213,7 @@ def _team(env: AnyEnv, team: Mapping[str, str], seed: int) -> Actor:
             if name == GATHERING and _ends(env, text, rng):
                 text = ""
         else:
-            text = known[name](Glimpse(agent, str(env.observe(agent)), said))
+            text = known[name](Clue(agent, str(env.observe(agent)), said))
         said.pop(agent, None)
         said[agent] = text
         return text

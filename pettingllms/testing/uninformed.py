@@ -29,7 +29,7 @@ EXAMPLE, PASSED_ON = "the example", "what a team-mate wrote last"
 NUM_LINES, NUM_PARTS = 4, 2
 
 
-class Glimpse(NamedTuple):
+class Clue(NamedTuple):
     """What somebody who knows nothing of the game has at hand when asked for an answer."""
 
     agent: str
@@ -38,8 +38,8 @@ class Glimpse(NamedTuple):
     """Agent -> what it wrote last."""
 
 
-Guess = Callable[[Glimpse], str]
-"""A cheap policy: what it answers at a glimpse."""
+Guess = Callable[[Clue], str]
+"""A cheap policy: what it answers at a clue."""
 
 
 def guesses() -> dict[str, Guess]:
@@ -56,12 +56,12 @@ def guesses() -> dict[str, Guess]:
         for place in (*range(NUM_PARTS), *range(-NUM_PARTS, 0)):
             end = f"{place + 1}" if place >= 0 else f"{-place} from the end"
             found[f"{what} {end}"] = partial(_part, pattern, place)
-    found[EXAMPLE] = lambda glimpse: example(glimpse.prompt)
+    found[EXAMPLE] = lambda clue: example(clue.prompt)
     for name, edit in EDITS.items():
         for which, block in (("first", 0), ("last", -1)):
             found[f"{EXAMPLE}, {name} ({which} block)"] = partial(_edited, edit, block)
     found[PASSED_ON] = _passed_on
-    found["the same as before"] = lambda glimpse: glimpse.said.get(glimpse.agent, "")
+    found["the same as before"] = lambda clue: clue.said.get(clue.agent, "")
     return found
 
 
@@ -98,31 +98,31 @@ def _paragraph_under(label: str, prompt: str) -> str:
     return found[-1].rstrip("\n") if found else ""
 
 
-def _constant(text: str, glimpse: Glimpse) -> str:
-    return text if text.startswith("####") or not text else wrapped(glimpse.prompt, text)
+def _constant(text: str, clue: Clue) -> str:
+    return text if text.startswith("####") or not text else wrapped(clue.prompt, text)
 
 
-def _line(place: int, glimpse: Glimpse, *, after_colon: bool) -> str:
-    lines = [line for line in glimpse.prompt.splitlines() if line.strip()]
+def _line(place: int, clue: Clue, *, after_colon: bool) -> str:
+    lines = [line for line in clue.prompt.splitlines() if line.strip()]
     line = lines[-1 - place] if place < len(lines) else ""
-    return wrapped(glimpse.prompt, line.rpartition(":")[2].strip(" .?") if after_colon else line)
+    return wrapped(clue.prompt, line.rpartition(":")[2].strip(" .?") if after_colon else line)
 
 
-def _part(pattern: re.Pattern[str], place: int, glimpse: Glimpse) -> str:
+def _part(pattern: re.Pattern[str], place: int, clue: Clue) -> str:
     # What comes last in a prompt is the level; the rules before it are the same in all of them.
-    level = glimpse.prompt[-len(glimpse.prompt) // 3 :]
+    level = clue.prompt[-len(clue.prompt) // 3 :]
     parts = pattern.findall(level)
     fits = -len(parts) <= place < len(parts)
-    return wrapped(glimpse.prompt, parts[place] if fits else "")
+    return wrapped(clue.prompt, parts[place] if fits else "")
 
 
-def _passed_on(glimpse: Glimpse) -> str:
-    others = [text for agent, text in glimpse.said.items() if agent != glimpse.agent]
+def _passed_on(clue: Clue) -> str:
+    others = [text for agent, text in clue.said.items() if agent != clue.agent]
     return others[-1] if others else ""
 
 
-def _edited(edit: Callable[[str], str], block: int, glimpse: Glimpse) -> str:
-    return edited(example(glimpse.prompt), edit, block)
+def _edited(edit: Callable[[str], str], block: int, clue: Clue) -> str:
+    return edited(example(clue.prompt), edit, block)
 
 
 def edited(text: str, edit: Callable[[str], str], block: int) -> str:

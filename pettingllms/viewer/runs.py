@@ -274,9 +274,12 @@ def _training_facts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _evaluation_facts(data: Mapping[str, Any], plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [("Environment", str(plan["env_id"]))]
-    for variant, line_up in plan["variants"].items():
+    for variant, assignment in plan["variants"].items():
         facts.append(
-            (f"Variant {variant}", ", ".join(f"{role}: {name}" for role, name in line_up.items()))
+            (
+                f"Variant {variant}",
+                ", ".join(f"{role}: {name}" for role, name in assignment.items()),
+            )
         )
     facts += [
         ("Levels", f"{plan.get('num_levels')} x {plan.get('num_samples')} plays"),
@@ -450,8 +453,8 @@ def read_crossplay(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
 
 
 def _facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    def team(line_up: Mapping[str, str]) -> str:
-        return ", ".join(f"{role}: {name}" for role, name in line_up.items())
+    def team(assignment: Mapping[str, str]) -> str:
+        return ", ".join(f"{role}: {name}" for role, name in assignment.items())
 
     settings = data["settings"]
     return [

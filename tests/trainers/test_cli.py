@@ -193,7 +193,7 @@ def test_a_policy_without_data_is_skipped_and_counted(run, tmp_path, monkeypatch
 def test_a_run_says_that_it_learns_nothing_and_stops_if_it_is_to(run, tmp_path):
     flags = ("--rollout.max-completion-tokens", "1", "--warm-start.num-steps", "0")
     flags += ("--logging.progress", "plain")
-    code, out, err = run(*flags, "--stop-when-stuck", num_steps=5)
+    code, out, err = run(*flags, "--stop-when-stalled", num_steps=5)
     assert code == 1
     assert "StuckError: stopped after train step 3" in err
     assert "train steps 1 to 3: the policy t was not updated" in err

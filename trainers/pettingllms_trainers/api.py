@@ -185,11 +185,11 @@ class Run:
             RunFolderError: There is no such role, or nothing is trained yet.
         """
         part = self._of(environment)
-        line_up = part.line_up(step)
-        if role not in line_up:
-            raise RunFolderError(f"the run has no role {role!r}; it has: {', '.join(line_up)}")
+        assignment = part.assignment(step)
+        if role not in assignment:
+            raise RunFolderError(f"the run has no role {role!r}; it has: {', '.join(assignment)}")
         settings = PolicySettings(trust=self._trained.is_trusted)
-        return RolePolicy(role, line_up[role], part.sampling(line_up)[role], settings)
+        return RolePolicy(role, assignment[role], part.sampling(assignment)[role], settings)
 
     def evaluate(
         self,
@@ -212,14 +212,14 @@ class Run:
             out: Folder that keeps the episodes; None: a new one beside the run.
         """
         part = self._of(environment)
-        line_up = {**part.line_up(step), **(policies or {})}
+        assignment = {**part.assignment(step), **(policies or {})}
         # The run's own seed: these levels were never trained on.
         numbers = part.levels()
         plan = EvaluationPlan(
             env_id=part.env_id,
-            variants={"main": line_up},
+            variants={"main": assignment},
             env_kwargs=part.held_out_kwargs(),
-            sampling=part.sampling(line_up),
+            sampling=part.sampling(assignment),
             seed=numbers.get("seed", 0),
             num_levels=num_levels or numbers.get("episodes", 100),
             num_samples=num_samples,

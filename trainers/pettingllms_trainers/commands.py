@@ -53,7 +53,7 @@ def train(
         stop: Listens to signals already; None: those of this thread.
 
     Returns:
-        Exit code: 0; 1 if `stuck_after` train steps or more have updated no policy; 128 + n after
+        Exit code: 0; 1 if `stalled_after` train steps or more have updated no policy; 128 + n after
         signal n.
 
     Raises:
@@ -163,7 +163,7 @@ def _train(
             f"pettingllms-train export {files.directory} DIRECTORY{code}",
         ):
             console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
-        if config.num_steps >= config.stuck_after and not report["num_optimizer_steps"]:
+        if config.num_steps >= config.stalled_after and not report["num_optimizer_steps"]:
             # A script that goes on with untrained policies should have to ask for that.
             console.print(
                 "nothing was learnt: no train step has updated a policy", style="bold red"

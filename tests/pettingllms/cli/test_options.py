@@ -42,7 +42,7 @@ def test_ill_formed_pairs_are_refused(texts):
 
 
 @pytest.mark.parametrize(
-    ("texts", "line_up"),
+    ("texts", "assignment"),
     [
         (["oracle"], {"tool": "oracle", "planner": "oracle"}),
         (["tool=random", "oracle"], {"tool": "random", "planner": "oracle"}),
@@ -51,8 +51,8 @@ def test_ill_formed_pairs_are_refused(texts):
         ([], {}),
     ],
 )
-def test_policies_of_roles(texts, line_up):
-    assert read_policies(texts, ROLES) == line_up
+def test_policies_of_roles(texts, assignment):
+    assert read_policies(texts, ROLES) == assignment
 
 
 @pytest.mark.parametrize("texts", [["plannr=oracle"], ["tool=a", "tool=b"], ["a", "b"]])
@@ -85,13 +85,13 @@ def test_ill_formed_sampling_is_refused(text):
 
 
 def test_prices_are_kept_by_policy():
-    line_up = {"tool": "a", "planner": "b"}
-    assert read_prices(["0.25,2"], line_up) == {"a": (0.25, 2), "b": (0.25, 2)}
-    assert read_prices(["planner=1,2"], line_up) == {"b": (1, 2)}
-    assert read_prices(["planner=1,2,0.1"], line_up) == {"b": (1, 2, 0.1)}
+    assignment = {"tool": "a", "planner": "b"}
+    assert read_prices(["0.25,2"], assignment) == {"a": (0.25, 2), "b": (0.25, 2)}
+    assert read_prices(["planner=1,2"], assignment) == {"b": (1, 2)}
+    assert read_prices(["planner=1,2,0.1"], assignment) == {"b": (1, 2, 0.1)}
     for text in ("1", "1,2,3,4", "x,y", "nobody=1,2"):
         with pytest.raises(InvalidArgument, match="--price"):
-            read_prices([text], line_up)
+            read_prices([text], assignment)
 
 
 @given(st.text())

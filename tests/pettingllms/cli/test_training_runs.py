@@ -114,13 +114,13 @@ def test_a_trained_policy_is_that_of_the_newest_checkpoint_or_of_the_end(trainin
         (run / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
     opened = TrainingRun.open(run)
     newest = f"run:{run}?policy=planner&step=3&precision=float32"
-    assert names_of(opened.line_up()) == {"tool": "oracle", "planner": newest}
-    assert "step=1" in opened.line_up(1)["planner"]
+    assert names_of(opened.assignment()) == {"tool": "oracle", "planner": newest}
+    assert "step=1" in opened.assignment(1)["planner"]
     (run / "policies" / "planner").mkdir(parents=True)
-    assert opened.line_up()["planner"] == newest, "an unfinished run that was prolonged"
+    assert opened.assignment()["planner"] == newest, "an unfinished run that was prolonged"
     (run / "metrics.jsonl").write_text('{"step": 4}\n')
-    assert opened.line_up()["planner"] == f"hf:{run}/policies/planner?precision=float32"
-    own = opened.sampling(opened.line_up())
+    assert opened.assignment()["planner"] == f"hf:{run}/policies/planner?precision=float32"
+    own = opened.sampling(opened.assignment())
     assert (own["planner"].top_p, own["planner"].extra) == (1.0, {"top_k": 0})
 
 

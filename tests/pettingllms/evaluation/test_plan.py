@@ -1,4 +1,4 @@
-"""Plans: JSON, ranges, levels and chance, line-ups, splits."""
+"""Plans: JSON, ranges, levels and chance, assignments, splits."""
 
 import json
 from pathlib import Path

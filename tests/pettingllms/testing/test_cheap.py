@@ -11,7 +11,7 @@ from pettingllms.testing import search_cheap_policies
 from pettingllms.testing.cheap import MAX_SHARE, check_cheap_policies
 from pettingllms.testing.uninformed import (
     EDITS,
-    Glimpse,
+    Clue,
     edited,
     example,
     guesses,
@@ -160,7 +160,7 @@ def test_an_edit_of_a_marked_answer():
 )
 def test_guesses_read_nothing_but_places(name, answer):
     prompt = "rules of the game\n" * 9 + "Write ####\nName: Ada Low, 7 of 9."
-    moment = Glimpse("a_0", prompt, {"b_0": "hers", "a_0": "mine"})
+    moment = Clue("a_0", prompt, {"b_0": "hers", "a_0": "mine"})
     assert guesses()[name](moment) == answer
 
 
@@ -173,7 +173,7 @@ def test_guesses_read_nothing_but_places(name, answer):
     ],
 )
 def test_guesses_take_the_form_that_is_asked_for(prompt, answer):
-    assert guesses()["line 1 from the end"](Glimpse("a_0", prompt, {})) == answer
+    assert guesses()["line 1 from the end"](Clue("a_0", prompt, {})) == answer
 
 
 @pytest.mark.parametrize(

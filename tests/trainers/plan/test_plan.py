@@ -612,7 +612,7 @@ def test_whole_episodes_of_one_prompt_are_counted_as_a_group():
     assert [size[1:] for size in sizes(8)] == [(8 * 51, 8, 8), (8 * 51, 2, 8)]
 
 
-def test_spread_prompts_are_counted_once_per_completion():
+def test_shuffle_are_counted_once_per_completion():
     optimizer = {"tokens_per_microbatch": 3000, "completions_per_minibatch": 8}
     lengths = Lengths(100, 51)
 
@@ -621,7 +621,7 @@ def test_spread_prompts_are_counted_once_per_completion():
         return [size[1:] for size in micro_batch_sizes(config, lengths, 8)]
 
     assert sizes() == [(8 * 51, 2, 8)]
-    assert sizes(spread_prompts=True) == [(8 * 51, 8, 8), (8 * 51, 2, 8)]
+    assert sizes(shuffle=True) == [(8 * 51, 8, 8), (8 * 51, 2, 8)]
 
 
 def test_a_directory_with_an_adapter_is_planned_as_that_adapter(tmp_path):

@@ -122,7 +122,7 @@ def test_a_run_is_that_of_the_algorithm_that_was_chosen(
             str(small_run_file(2)),
             "--output-dir",
             str(out),
-            "--stuck-after=9",
+            "--stalled-after=9",
             "--logging.progress=plain",
         ]
         assert main([*arguments, f"--env.kwargs.reward={reward}", *flags]) == 0

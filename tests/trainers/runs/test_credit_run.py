@@ -50,7 +50,7 @@ def test_a_run_is_resumed_exactly(name, small_run_file, tmp_path):
     # Only where steps are paid can anybody lead, which is what auto keeps.
     flags = [*CREDITS[name], f"--env.kwargs.reward={'shaped' if name == 'auto' else 'outcome'}"]
     # While V warms up no policy is updated, and a run in which none ever is fails.
-    flags += ["--stuck-after=4"]
+    flags += ["--stalled-after=4"]
     config = str(small_run_file(3))
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert main([config, "--output-dir", str(whole), *flags]) == 0

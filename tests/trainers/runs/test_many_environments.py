@@ -137,8 +137,8 @@ def test_one_environment_of_the_run_is_evaluated_again(run, tmp_path, capsys):
     assert core(["eval", str(run), *flags]) == 0
     plan = json.loads((tmp_path / "solo" / "run.json").read_text())["plan"]
     assert (plan["num_levels"], plan["env_kwargs"]["team"]) == (4, "single")
-    (line_up,) = plan["variants"].values()
-    assert list(line_up) == ["planner"]
+    (assignment,) = plan["variants"].values()
+    assert list(assignment) == ["planner"]
 
 
 def test_the_viewer_shows_both(run, tmp_path):

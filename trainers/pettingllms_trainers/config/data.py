@@ -88,10 +88,10 @@ class ConfigData(Section):
     """Torch device of the policies; auto: the first GPU, else the CPU."""
     num_threads: Annotated[int, COSMETIC] = Field(default=0, ge=0)
     """CPU threads of torch; 0: torch's own choice."""
-    stuck_after: Annotated[int, COSMETIC] = Field(default=3, ge=1)
+    stalled_after: Annotated[int, COSMETIC] = Field(default=3, ge=1)
     """Train steps in a row after which a warning says that a policy is not updated, or gives one
     answer to every prompt."""
-    stop_when_stuck: Annotated[bool, COSMETIC] = False
+    stop_when_stalled: Annotated[bool, COSMETIC] = False
     """Whether the run then stops, with a checkpoint and exit code 1."""
     algorithm: Annotated[Algorithm, BeforeValidator(algorithm_of), PlainSerializer(_named)] = Field(
         default={"name": DEFAULT}, validate_default=True

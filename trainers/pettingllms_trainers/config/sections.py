@@ -918,7 +918,7 @@ class OptimizerConfig(Section):
     completions_per_minibatch: int = Field(default=0, ge=0)
     """Completions per optimizer step, at most on average; 0: all of the train step at once. A
     number is the same size of a step in all modes."""
-    spread_prompts: Annotated[bool, CountsWith("completions_per_minibatch")] = False
+    shuffle: Annotated[bool, CountsWith("completions_per_minibatch")] = False
     """Whether the K completions of a prompt of a tree come into different optimizer steps, as those
     of whole episodes do. A step then sees more prompts, at the cost of computing a prompt in up to
     K steps. In Plan-Path AT-GRPO gained a point by it, in Sudoku none. false: they stay
@@ -949,7 +949,7 @@ class OptimizerConfig(Section):
         """
         if not self.completions_per_minibatch:
             return min(num_prompts, 1)
-        most = num_completions if self.spread_prompts else num_prompts
+        most = num_completions if self.shuffle else num_prompts
         return min(most, math.ceil(num_completions / self.completions_per_minibatch))
 
 

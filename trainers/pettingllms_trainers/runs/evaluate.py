@@ -151,8 +151,8 @@ class HeldOutSet:
 
     def _of_scripted(self, spec: RolloutSpec, name: str) -> EpisodeResult:
         env = self.env
-        line_up = {role: {name: 1.0} for role in env.roles}
-        played: ScriptedEpisode = play_scripted_episode(env.held_out, spec, line_up)
+        assignment = {role: {name: 1.0} for role in env.roles}
+        played: ScriptedEpisode = play_scripted_episode(env.held_out, spec, assignment)
         roles = {role: RoleResult() for role in self._roles}
         for decision in played.decisions:
             role, is_error = qualified(env.name, decision.role), decision.parse_error is not None

@@ -73,11 +73,11 @@ class StallWatch:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether something has been wrong for `stuck_after` train steps up to the latest one."""
+        """Whether something has been wrong for `stalled_after` train steps up to the latest one."""
         return any(f.is_stalled and self._is_long(f) for f in self._present.values())
 
     def warnings(self) -> list[str]:
-        """All that lasted for `stuck_after` train steps or more, oldest first."""
+        """All that lasted for `stalled_after` train steps or more, oldest first."""
         found = [*self._past, *filter(self._is_long, self._present.values())]
         return [str(finding) for finding in sorted(found, key=lambda finding: finding.first)]
 
@@ -107,7 +107,7 @@ class StallWatch:
             old = self._present.get(key)
             first, num = (old.first, old.num_steps) if old else (step, 0)
             # One such update may have destroyed the policy; waiting for more helps nobody.
-            needed = 1 if key.startswith("moved") else self._config.stuck_after
+            needed = 1 if key.startswith("moved") else self._config.stalled_after
             self._present[key] = finding = _Finding(
                 policy, what, cause, first, step, num + 1, not key.startswith(_BESIDE), needed
             )

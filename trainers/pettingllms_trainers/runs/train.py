@@ -108,7 +108,7 @@ class Trainer:
             if _is_due(step, config.checkpoint.every):
                 self._save(step)
             # The main rank alone watches, and all have to leave the loop after the same step.
-            if config.stop_when_stuck and self.pool.ranks.any(self.recorder.is_stalled):
+            if config.stop_when_stalled and self.pool.ranks.any(self.recorder.is_stalled):
                 break
         # Also after a signal: what is learnt since the last checkpoint is not lost.
         self._save(step)
@@ -117,7 +117,7 @@ class Trainer:
         if self.stop.is_wanted():
             return None
         raise StuckError(
-            f"stopped after train step {step}, because nothing is learnt (stop_when_stuck). "
+            f"stopped after train step {step}, because nothing is learnt (stop_when_stalled). "
             f"{' '.join(self.recorder.warnings())}"
         )
 

@@ -262,7 +262,7 @@ def test_optimizer_steps_are_of_as_many_completions_whatever_their_prompts():
 
 @pytest.mark.parametrize("loss", [{}, {"kl_coefficient": 0.1, "old_logprobs": "recompute"}])
 def test_completions_of_a_prompt_can_be_spread_over_optimizer_steps(stepped, loss):
-    policy = make_policy(loss=loss, completions_per_minibatch=4, spread_prompts=True)
+    policy = make_policy(loss=loss, completions_per_minibatch=4, shuffle=True)
     groups = sample_groups(policy, count=8)
     stats = policy.updater.update(groups)
     steps = [
@@ -279,7 +279,7 @@ def test_completions_of_a_prompt_can_be_spread_over_optimizer_steps(stepped, los
 
     # In one step with all others they are what they were, recomputed scores included.
     together = make_policy(loss=loss)
-    spread = make_policy(loss=loss, spread_prompts=True)
+    spread = make_policy(loss=loss, shuffle=True)
     for each in (together, spread):
         each.updater.update(groups)
     torch.testing.assert_close(weights_of(spread), weights_of(together), rtol=1e-3, atol=1e-4)

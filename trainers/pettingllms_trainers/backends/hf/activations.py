@@ -83,7 +83,7 @@ def micro_batch_sizes(
     """The largest micro-batches of train steps and of the warm start."""
     algorithm, optimizer = config.algorithm, config.optimizer
     of_decision, is_packed = algorithm.candidates_per_decision, optimizer.packing
-    group_sizes = {of_decision} | ({1} if optimizer.spread_prompts else set())
+    group_sizes = {of_decision} | ({1} if optimizer.shuffle else set())
     if is_packed:  # decisions of one prompt may be joined
         group_sizes.add(of_decision * algorithm.episodes_per_level)
     found: list[tuple[int, int]] = []  # completions of a group, tokens of all groups

@@ -269,7 +269,7 @@ class Updater:
                 parts_of,
                 groups,
                 reference=reference,
-                by_completion=settings.optimizer.spread_prompts,
+                by_completion=settings.optimizer.shuffle,
             )
             is_single = len([*mini_batches(parted(None), settings.optimizer, (0, 0))]) == 1
             old = self._old_logprobs(groups, is_single)
