@@ -47,8 +47,6 @@ def train(
     """Train from the start, or from the newest checkpoint; show the report.
 
     Args:
-        config: The run's configuration.
-        is_resumed: Whether the run continues what is in its output directory.
         on_step: Called with the number and the metrics of each train step, from 1.
         stop: Listens to signals already; None: those of this thread.
 
@@ -195,7 +193,6 @@ def propose(source: str, task: str) -> int:
 
     Args:
         source: ``workflow:file.py:function``.
-        task: What the program is given.
 
     Returns:
         Exit code: 0.
@@ -227,9 +224,6 @@ def propose(source: str, task: str) -> int:
 
 def warm_start(config: Config) -> int:
     """Take only the supervised steps on demonstrations and write the policies.
-
-    Args:
-        config: The run's configuration.
 
     Returns:
         Exit code.

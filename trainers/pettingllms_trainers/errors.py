@@ -39,9 +39,7 @@ class MissingPackage(ConfigError):
 
     Args:
         key: What needs it, as in a run file.
-        package: The package.
         extra: The extra of pettingllms-trainers that brings it.
-        why: Why it cannot be used.
     """
 
     def __init__(self, key: str, package: str, extra: str, why: object = "not installed") -> None:
@@ -77,8 +75,6 @@ class EpisodeFailure(TrainerError, RuntimeError):
     """An episode cannot go on; others can.
 
     Args:
-        message: Why.
-        end: How it ends.
         kind: What it has in common with messages that differ in details; none: the message itself.
     """
 

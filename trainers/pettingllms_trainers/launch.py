@@ -59,7 +59,6 @@ def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Divisi
     """Who gets which GPU of a machine.
 
     Args:
-        config: The run's configuration.
         gpus: Numbers of the GPUs, at least one.
         has_servers: Whether engines are servers on GPUs of their own.
 
@@ -99,7 +98,6 @@ class WatchedServer:
     Args:
         command: Of the process, without the port; it ends with this process, even a killed one.
         variables: Of its environment, besides those of this process.
-        log: Its output goes there.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
@@ -180,10 +178,8 @@ def launch(
     If this process is killed, the kernel asks ranks and servers to end.
 
     Args:
-        paths: The run files.
         flags: Over them; also those of the command, such as ``--resume``.
         num_gpus: How many GPUs; None for all that are visible.
-        has_servers: See `divided`.
         trust: Whether the files may name code and servers; see `pettingllms.trust`.
 
     Returns:

@@ -50,7 +50,6 @@ def copy_recipe(name: str, path: Path) -> Path:
     """Write a recipe to be edited, and return where it is.
 
     Args:
-        name: Of the recipe.
         path: A new file, or a folder, in which it keeps its name.
 
     Raises:

@@ -75,14 +75,7 @@ class Credit(Protocol):
     async def __call__(
         self, candidates: Candidates, episode: int, num_branches: int, seed: int
     ) -> Values:
-        """What follows each of the last branches of an episode.
-
-        Args:
-            candidates: Where the episode lives, and who plays it.
-            episode: Its id.
-            num_branches: Number of its last branches.
-            seed: Decides what is drawn.
-        """
+        """What follows each of the last branches of an episode."""
         ...
 
 
@@ -93,12 +86,6 @@ async def by_reward(candidates: Candidates, episode: int, num_branches: int, see
 
 class Tree:
     """Plays an episode that has K candidates at every decision and follows one; see `Strategy`.
-
-    Args:
-        num_candidates: K.
-        credit: Finds what follows candidates beyond their rewards.
-        branch_choice: Which candidate is followed; see `choose`.
-        branch_temperature: See `choose`.
 
     Source:
         AT-GRPO (arXiv 2510.11062, algorithm 1), which follows the best.
@@ -155,7 +142,6 @@ def choose(
         branch_choice: `greedy`: the best, the lowest index among equals; `random`: any;
             `softmax`: with probability proportional to `exp(reward / temperature)`.
         temperature: Of `softmax`, above 0.
-        rng: Source of chance.
     """
     if branch_choice == "greedy":
         return rewards.index(max(rewards))

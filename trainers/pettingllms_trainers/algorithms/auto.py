@@ -218,10 +218,7 @@ def pilot(env: TextEnv[Any], num_levels: int, seed: int, num_episodes: int = 4) 
     """Test on scripted play whether rewards of steps lead to success.
 
     Args:
-        env: Where; it is not changed.
         num_levels: Levels at most. It ends when it has shown something, or nothing was paid.
-        seed: Chooses levels and answers.
-        num_episodes: Episodes of a level.
 
     Raises:
         EpisodeFailure: The environment has failed.

@@ -136,8 +136,6 @@ def members(
     """Yield every candidate as a member of the group of its decision.
 
     Args:
-        played: [D] decisions with their trees.
-        key: The group of a decision.
         values: The values of a decision's candidates; none: it is not compared.
     """
     for index, (tree, decision) in enumerate(played):

@@ -50,7 +50,6 @@ class ByContinuation:
     counted as sampled tokens, and nothing else of them is retained or trained on.
 
     Args:
-        num_continuations: M, at least 1.
         gamma: Discount per decision.
     """
 

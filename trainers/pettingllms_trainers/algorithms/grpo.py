@@ -38,8 +38,6 @@ def by_episode(played: Sequence[Played], grouping: Grouping, gamma: float) -> Gr
     """Yield one member per episode and agent: its return, for all answers of the agent in it.
 
     Args:
-        played: [D] decisions with their trees.
-        grouping: Whose episodes are compared.
         gamma: Discount per decision, of any role, of what follows.
     """
     positions: dict[tuple[int, str], list[int]] = defaultdict(list)

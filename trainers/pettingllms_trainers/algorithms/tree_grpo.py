@@ -57,7 +57,6 @@ class Branchings:
     are played on to their ends.
 
     Args:
-        algorithm: How many decisions branch, into what, and what follows.
         prefer: Which decisions branch: those of which this is highest; None: any, at random.
     """
 

@@ -93,7 +93,6 @@ class Algorithm(Section):
         Args:
             played: [D] decisions of a train step with their trees, in play order. Trees of equal
                 `env_seed` are episodes of one level.
-            context: That of the rollouts.
         """
 
     @abstractmethod
@@ -114,7 +113,6 @@ class Algorithm(Section):
 
         Args:
             environments: Those that have scripted policies, if the run has no rewards but theirs.
-            seed: Of all that is drawn.
         """
         return {}
 

@@ -224,7 +224,6 @@ def origin_of(layers: Sequence[Layer], location: Sequence[str]) -> tuple[str, li
     """Which files a key comes from, and its name there.
 
     Args:
-        layers: As they were merged.
         location: Path of the key in the merged table.
 
     Returns:

@@ -45,9 +45,6 @@ def settled(config: ConfigData) -> dict[str, Any]:
     """The sections of a configuration with every default that follows what is trained.
 
     A rate stays 0 where policies of several kinds learn: see `learning_rates`.
-
-    Args:
-        config: All else in it is valid.
     """
     rollout, optimizer, start = config.rollout, config.optimizer, config.warm_start
     if not rollout.max_completion_tokens:

@@ -119,7 +119,6 @@ def entry_of(table: Mapping[str, _ValueT], role: str) -> _ValueT | None:
 
     Args:
         table: By `ROLE` or `ENV.ROLE`.
-        role: See `qualified`.
     """
     own = table.get(role)
     return own if own is not None else table.get(role.partition(".")[2])

@@ -66,10 +66,6 @@ def vet(
     """Refuse a table of a file that names code or servers, unless it is trusted.
 
     Args:
-        table: A run file's.
-        file: The file.
-        trust: Whether the user has said that the file may.
-        known: Names that are used anyway.
         is_read: Whether the configuration is only read: all that is imported is its algorithm.
 
     Raises:

@@ -70,8 +70,6 @@ def measured_here(
     parts too, and after them play better than those of a run do.
 
     Args:
-        config: The run.
-        environments: What it plays: one.
         num_steps: Train steps, at least 1.
 
     Raises:
@@ -137,7 +135,6 @@ class Watch:
     """Times what the policies of a run compute.
 
     Args:
-        config: The run.
         num_unprobed: Train steps after which parts of batches are computed once more.
     """
 

@@ -62,9 +62,6 @@ def fastest(config: Config, num_gpus: int, trial: Trial, larger: Fleet | None = 
     long as that is faster.
 
     Args:
-        config: The run.
-        num_gpus: All of the fleet.
-        trial: Simulates; asked once for each fleet.
         larger: The best one of twice the size: its halves are where more than 8 GPUs begin.
     """
     tried: dict[Fleet, StepTimes | None] = {}
@@ -199,7 +196,6 @@ def plan_fleet(
     """Plan a run on fleets of up to a number of GPUs.
 
     Args:
-        config: The run.
         num_gpus: At most.
         gpu: A key of `GPUS`, or `HERE`: then the one fleet is this machine.
         usd_per_hour: Of one GPU; None: see `GPUS`. 0 for this machine.

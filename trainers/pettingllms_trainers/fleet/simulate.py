@@ -111,9 +111,6 @@ class Server:
 
     All sequences advance by one token in an iteration. Models on one server take turns, so that an
     iteration is as long as those of all models that have something to write.
-
-    Args:
-        speeds: Model to what its engine takes here.
     """
 
     def __init__(self, speeds: Mapping[str, EngineSpeed]) -> None:
@@ -244,15 +241,7 @@ class Server:
 
 
 class SimulatedEngine:
-    """An engine (`Generate`) that takes the time of its servers.
-
-    Args:
-        model: Its model on the servers.
-        servers: A request goes to the one with the fewest sequences.
-        speed: What a call takes besides.
-        draw: How long answers are.
-        is_concurrent: See `Generate`.
-    """
+    """An engine (`Generate`) that takes the time of its servers."""
 
     limits = _LIMITS
 
@@ -310,7 +299,6 @@ class SimulatedEpisodes:
     that compare episodes or branches have something to choose by.
 
     Args:
-        workload: What is played.
         workers: Environments step while one of these is free; a step of one is not divided. None:
             the process that plays steps them, and does nothing else meanwhile.
     """
@@ -471,15 +459,7 @@ def place_of(
     fleet: Fleet,
     engines: Mapping[str, EngineSpeed],
 ) -> Place:
-    """A place of its own on a fleet.
-
-    Args:
-        config: The run.
-        environment: What it plays.
-        workload: What stands for it.
-        fleet: On what.
-        engines: What engines take, by base model.
-    """
+    """A place of its own on a fleet."""
     servers = _servers(config, fleet, engines)
     has_workers = config.rollout.env_threads or (config.ray.enabled and config.ray.num_env_workers)
     workers = asyncio.Semaphore(config.num_env_workers(1)) if has_workers else None
@@ -562,7 +542,6 @@ class Flights:
     in flight: longer updates leave them more time.
 
     Args:
-        play: Plays the levels of a train step.
         most: `rollout.max_staleness`, at least 1.
         must_drain: Whether engines finish what they write before they get new weights.
 
@@ -719,15 +698,7 @@ def rollouts_on(
     fleet: Fleet,
     engines: Mapping[str, EngineSpeed],
 ) -> Rollouts:
-    """Play the rollouts of a train step.
-
-    Args:
-        config: The run: its algorithm plays.
-        environment: What it plays.
-        workload: What stands for it.
-        fleet: On what.
-        engines: What engines take, by base model.
-    """
+    """Play the rollouts of a train step."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(_play(config, environment, workload, fleet, engines))
 
@@ -839,14 +810,7 @@ def _of(
 
 
 def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) -> StepTimes:
-    """A train step: rollouts, updates and the way of new weights to the engines.
-
-    Args:
-        config: The run.
-        rollouts: Its rollouts on the fleet.
-        fleet: On what.
-        speeds: What learning takes.
-    """
+    """A train step: rollouts, updates and the way of new weights to the engines."""
     gpus = learning_gpus(config, fleet)
     update_s = {
         name: speeds.learning[name].update_s(

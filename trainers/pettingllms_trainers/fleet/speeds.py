@@ -112,7 +112,6 @@ class LearningSpeed(NamedTuple):
         """The seconds of an update.
 
         Args:
-            num_steps: Optimizer steps.
             num_tokens: Of prompts and answers, on each GPU.
             num_answer_tokens: Of answers alone.
         """
@@ -138,8 +137,6 @@ def engine_of(shape: ModelShape, gpu: Gpu, num_shards: int, reached: Efficiency)
     """What vLLM should take for a model in bfloat16.
 
     Args:
-        shape: The model.
-        gpu: On what.
         num_shards: GPUs that one engine is spread over.
         reached: Shares of the data sheet.
 
@@ -176,7 +173,6 @@ def learning_of(
 
     Args:
         shape: The model; with an adapter its frozen weights need no gradients.
-        gpu: On what.
         reached: Shares of the data sheet.
         is_recomputed: Whether log-probabilities are computed once more before the update.
         is_checkpointed: Whether activations are computed once more in the backward pass.

@@ -80,14 +80,7 @@ def from_trees(
     steps: Sequence[Mapping[str, float]],
     branch_s: float,
 ) -> Workload:
-    """What was played in some train steps.
-
-    Args:
-        trees: All rollouts of the steps.
-        stages: See `Workload`.
-        steps: Metrics of each.
-        branch_s: See `Workload`.
-    """
+    """What was played in some train steps."""
     played = [
         tuple(
             Step(
@@ -158,11 +151,6 @@ def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path)
     The trees of the last recorded train step, whose mean tokens are those of all its trees: kept
     are those that were most instructive. A branch takes what the rollouts took besides generation.
 
-    Args:
-        config: The run that is planned.
-        environments: What it plays: one.
-        path: Directory of the recorded one.
-
     Raises:
         ConfigError: There is no recorded tree, or one of other agents.
     """
@@ -203,10 +191,6 @@ def from_script(config: Config, environments: Sequence[RunEnvironment]) -> Workl
 
     Prompts and decisions are those of the environment. What models will write is not known: lengths
     are lognormal around a quarter of `max_completion_tokens`.
-
-    Args:
-        config: The run that is planned.
-        environments: What it plays: one.
     """
     env = _only(environments).training[0].fork()
     # The best one, and one that seldom solves anything: episodes of all lengths.

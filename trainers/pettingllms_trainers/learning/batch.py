@@ -336,7 +336,6 @@ def parts_of(
     """What an optimizer step has whole or not at all: groups, or completions of them.
 
     Args:
-        groups: Those of the update.
         old: Denominators of the ratios, by group; None to take the sampling log-probabilities.
         reference: Log-probabilities of the reference policy, by group; None without one.
         by_completion: Whether completions of one prompt may be in different optimizer steps.
@@ -361,7 +360,6 @@ def mini_batches(
     """Yield the indices of the parts of each optimizer step.
 
     Args:
-        parts: Those of the update.
         optimizer: Epochs, and completions of an optimizer step.
         seed: Decides the order, with the number of the epoch.
     """
@@ -453,9 +451,6 @@ def joined_by_prompt(groups: Sequence[WeightedGroup]) -> list[WeightedGroup]:
     Episodes of a level begin with one prompt. Only those of one optimizer step are joined, so that
     what a step is made of does not change: samples of one prompt are alike, and steps of few
     prompts taught less where both were tried.
-
-    Args:
-        groups: Those of an optimizer step.
     """
     joined: list[WeightedGroup] = []
     last_of_prompt: dict[Hashable, int] = {}

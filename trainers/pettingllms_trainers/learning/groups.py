@@ -103,8 +103,6 @@ def score_decisions(
     Args:
         trees: Rollouts of one training step. Trees of equal `env_seed` are trajectories of
             one level.
-        algorithm: Who is compared with whom, by what, and how.
-        is_trained: See `collect_decisions`.
         context: That of the rollouts; None: the first one.
 
     Raises:

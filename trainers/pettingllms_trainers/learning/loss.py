@@ -309,9 +309,7 @@ def policy_loss(
 
     Args:
         statistics: Of the present policy, with gradient.
-        targets: The sampled tokens.
         config: Objective, ranges, coefficients, estimator.
-        diagnostics: Gets the sums of this micro-batch.
 
     Source: PPO (arXiv 1707.06347, eq. 7); the higher upper limit of DAPO (arXiv 2503.14476, section
         3.1); truncated importance sampling, a factor ``min(trainer / engine, cap)`` without
@@ -402,7 +400,6 @@ def with_mismatch_check(loss: MicroLoss, limit: float) -> MicroLoss:
     its forward pass computes those of the trainer anyway.
 
     Args:
-        loss: What it returns.
         limit: As for `mismatch`, whose error it raises.
     """
 

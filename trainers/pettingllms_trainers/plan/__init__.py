@@ -106,7 +106,6 @@ def make_plan(
     """The plan of a run; nothing is written, and no weights are loaded.
 
     Args:
-        config: The run's configuration.
         environments: What the run plays; it is not changed.
         num_gpus: GPUs to plan for, whatever is here; None for what the run would use here.
         gpu_gib: Memory of each GPU in GiB; None for that of the GPUs here, 80 without any.

@@ -115,9 +115,6 @@ def plan_memory(
     """Estimate what one GPU must hold.
 
     Args:
-        config: The run's configuration.
-        shapes: Policy to the sizes of its model.
-        lengths: Policy to its longest sequences.
         num_ranks: Processes, with a GPU each, that share an update.
         gpu_bytes: Memory of one GPU.
         num_groups: Policy to the decisions of a train step, at most; None: any number.

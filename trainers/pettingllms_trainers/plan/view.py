@@ -344,7 +344,6 @@ def show_plan(
     """Show the plan of a run.
 
     Args:
-        config: The run's configuration.
         is_resumed: Whether the run would continue what is in its output directory.
         num_gpus: GPUs to plan for; None for what the run would use here.
         gpu_gib: Memory of each GPU in GiB; None for that of the GPUs here, 80 without any.

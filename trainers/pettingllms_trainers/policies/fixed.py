@@ -39,7 +39,6 @@ class FixedPolicy:
         """One answer as a completion without tokens.
 
         Args:
-            messages: The prompt.
             agent: Who is asked, ``<role>_<n>``.
             env: The environment at this moment, for policies that look at its state.
             sampling: How to draw, where the policy can.
@@ -69,9 +68,7 @@ def open_fixed_policies(
     """Yield the fixed policies of a run by name, and close them at the end.
 
     Args:
-        config: The run's configuration.
         played: Policy to the environments in which it plays a role.
-        runner: Runs everything that they do.
 
     Raises:
         PettingLLMsError: A policy cannot be loaded or reached, or cannot play this environment.

@@ -85,11 +85,7 @@ _Prompt = tuple[int, ...]
 
 
 class JoinedValues:
-    """Joins prompts of concurrent coroutines into one evaluation; equal ones are evaluated once.
-
-    Args:
-        evaluate: Prompts to their V; see `Update.values`.
-    """
+    """Joins prompts of concurrent coroutines into one evaluation; equal ones are evaluated once."""
 
     def __init__(self, evaluate: Callable[[Sequence[_Prompt]], list[float]]) -> None:
         self._evaluate = evaluate
@@ -128,7 +124,6 @@ class Batcher:
     can get each in a call of its own: nobody then waits for the longest completion of others.
 
     Args:
-        engine: Answers.
         overlaps: Whether coroutines run while the engine computes. What shares a call then
             depends on timing.
         is_continuous: Whether requests are not joined; needs an engine that is concurrent.
@@ -301,7 +296,6 @@ class PolicyPool:
         """Train policies on their groups of one step; see `Update.update`.
 
         Args:
-            data: Groups by policy.
             is_updated: Whether the step updates a policy; the others are left as they are.
         """
         # Policies without groups are asked too: they report that they were skipped.

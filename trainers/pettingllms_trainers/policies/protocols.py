@@ -111,7 +111,6 @@ class Update(Protocol):
         """Write weights and tokenizer as an ordinary Hugging Face directory.
 
         Args:
-            directory: Where to write.
             final: Where the directory will be moved to; None when it stays.
         """
         ...

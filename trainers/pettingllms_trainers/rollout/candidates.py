@@ -105,11 +105,8 @@ def episode_specs(
     """Return `num_trajectories` episodes of each of some levels of a train step.
 
     Args:
-        seed: Seed of the run.
         step: Train step, part of the chance of sampling.
         first_level: Level cursor: number of levels the run had used before the step.
-        num_levels: E, at least 1.
-        num_trajectories: Episodes per level.
         num_played: Levels of the step that come before these.
     """
     return [
@@ -142,9 +139,6 @@ class FailureLog:
         """Log a cause, unless its kind has been logged before.
 
         Args:
-            what: What came of it.
-            cause: What failed.
-            error: Whose traceback is shown.
             kind: What it has in common with causes that differ in details; none: the cause itself.
             details: A traceback as text, of an error of another process.
         """
@@ -198,14 +192,7 @@ class SampledCandidates(NamedTuple):
 
 
 class Candidates:
-    """Samples and scores candidates in a call of `play_all`.
-
-    Args:
-        episodes: Where the environments live.
-        pool: Policies of the roles.
-        settings: How completions are drawn.
-        failures: Logs what fails.
-    """
+    """Samples and scores candidates in a call of `play_all`."""
 
     def __init__(
         self,
@@ -225,12 +212,6 @@ class Candidates:
         self, episode: int, state: EpisodeState, num: int, seed: int
     ) -> SampledCandidates:
         """The answers of the agent that acts next; one of a fixed policy.
-
-        Args:
-            episode: Its id.
-            state: Where it is.
-            num: Candidates of an engine.
-            seed: Decides the draws.
 
         Raises:
             EpisodeFailure: They cannot be had.
@@ -265,10 +246,6 @@ class Candidates:
 
     async def branch(self, episode: int, sampled: SampledCandidates) -> tuple[Branch, ...]:
         """What the answers earn in branches of an episode.
-
-        Args:
-            episode: Its id.
-            sampled: Answers to its state.
 
         Raises:
             EpisodeFailure: The episode cannot go on.

@@ -50,7 +50,6 @@ def collect_demonstrations(
         policies: Role to the policy that is to learn the role; its tokenizer is used. Nothing is
             collected for other roles.
         demonstrators: Role to scripted policies with their weights, for every role of the team.
-        num_episodes: Episodes that are played.
         seed: Chooses levels and chance; the levels are others than those of train steps.
     """
     found: dict[str, list[Demonstration]] = defaultdict(list)
@@ -74,9 +73,7 @@ class WarmStart:
     """Supervised steps of all trainable policies.
 
     Args:
-        config: The run's configuration.
         environments: What the run plays; demonstrated is the first stage of each.
-        pool: The policies.
         stop: Asked after every step.
     """
 
@@ -96,10 +93,6 @@ class WarmStart:
 
     def run(self, note: Callable[[str], None], record: Record) -> dict[str, float]:
         """Fit the policies; return the metrics. Does nothing when no steps are wanted.
-
-        Args:
-            note: Gets a line about the progress now and then.
-            record: Gets every supervised step.
 
         Raises:
             StopRequested: A signal asked to stop.
@@ -260,7 +253,6 @@ def play_scripted_episode(
 
     Args:
         env: Environment to take a fork of; it is not changed.
-        spec: Which episode.
         policies: Role to scripted policies of the environment with their weights, for every
             role; one is drawn anew for every action.
 

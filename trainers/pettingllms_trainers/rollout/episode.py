@@ -209,7 +209,6 @@ def _asked(env: TextEnv[Any], within_stage: bool) -> tuple[Asked, ...]:
     """Who acts next, and later in the stage that begins then: they all see the same moment.
 
     Args:
-        env: The environment.
         within_stage: Whether the later ones were asked before.
     """
     agents = env.acting()[:1] if within_stage else env.acting()

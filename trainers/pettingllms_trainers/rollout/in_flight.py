@@ -51,9 +51,6 @@ class TrainingRollouts:
     time is saved. Several ranks play their own levels, and exchange them when their step comes.
 
     Args:
-        sampler: Plays rollouts.
-        config: The run's configuration.
-        stop: Tells when to stop early.
         runner: Runs the rollouts; one event loop, in which they stay between two train steps.
         ranks: The processes of the run; None for this one alone.
 

@@ -59,7 +59,6 @@ class Scorer(Protocol):
         """A verdict, also when there is no score; only programming errors are raised.
 
         Args:
-            exchange: What is scored.
             seed: In [0, 2**31); verdicts with different seeds are independent draws.
         """
         ...
@@ -96,7 +95,6 @@ class PolicyScorer:
     Args:
         policy: Who is asked; its own settings say how often a request is sent again.
         config: Question or rubric, and how verdicts are drawn.
-        extra: Further fields of the request.
     """
 
     def __init__(
@@ -222,11 +220,7 @@ AnswerFunction = Callable[[Sequence[Mapping[str, str]], str], float]
 
 
 class FunctionScorer:
-    """Calls a function in a thread; what it raises is a verdict without a score.
-
-    Args:
-        function: Scores an answer.
-    """
+    """Calls a function in a thread; what it raises is a verdict without a score."""
 
     def __init__(self, function: AnswerFunction) -> None:
         self._function = function
@@ -268,7 +262,6 @@ class Ledger:
 
     Args:
         path: The file; None keeps nothing beyond this process.
-        name: Name of the reward.
         config: What it is; its budget is checked here.
         num_shares: Processes that share the budget.
     """
@@ -365,7 +358,6 @@ def content_key(config: RewardConfig, exchange: Exchange, number: int) -> str:
 
     Args:
         config: Who is asked what. Weights and budgets do not matter.
-        exchange: What is scored.
         number: Which verdict on it, from 0.
     """
     names = ("judge", "question", "rubric", "structured", "function", "model", "temperature")
@@ -392,14 +384,7 @@ _NOTHING = ExtraReward(0.0, {})
 
 
 class Reward:
-    """One reward of a run.
-
-    Args:
-        name: Its name.
-        config: Its table of the run file.
-        scorer: Gives verdicts.
-        ledger: Keeps them.
-    """
+    """One reward of a run."""
 
     def __init__(self, name: str, config: RewardConfig, scorer: Scorer, ledger: Ledger) -> None:
         self.name, self.config, self.ledger = name, config, ledger
@@ -468,9 +453,6 @@ class Rewards:
     async def tried(self, exchanges: Mapping[str, Exchange]) -> None:
         """Ask every reward once, before anything else is spent.
 
-        Args:
-            exchanges: Role to an answer.
-
         Raises:
             ConfigError: A reward has no score for the answer.
             BudgetSpent: There is no money or time left for it.
@@ -488,7 +470,6 @@ class Rewards:
 
         Args:
             role: Who gave it; `ENV.ROLE` in a run of several environments.
-            exchange: The answer, and what it answers.
 
         Raises:
             BudgetSpent: There is no money or time left for it.
@@ -532,12 +513,8 @@ class ShapedEpisodes:
     known of all branches alike, not only of the one that is followed.
 
     Args:
-        episodes: Where the episodes are played; see `Episodes`.
-        rewards: Who judges.
         scale: The factor, at least 0.
-        env: Name of the environment among several.
         cut_reward: What everybody earns where an episode is cut off so.
-        fits: Whether a prompt can be read.
     """
 
     def __init__(

@@ -58,12 +58,7 @@ class _Asked(NamedTuple):
 
 
 class Player:
-    """Plays one episode, a decision at a time.
-
-    Args:
-        candidates: Samples and scores them; shared by all episodes of a call.
-        spec: Which episode.
-    """
+    """Plays one episode, a decision at a time."""
 
     def __init__(self, candidates: Candidates, spec: RolloutSpec) -> None:
         self.candidates, self.spec = candidates, spec
@@ -181,8 +176,6 @@ class Player:
         """Take a decision: continue with one of the last branches.
 
         Args:
-            sampled: Its candidates.
-            branches: What they earned.
             values: What follows them; None: nothing.
             chosen: Index of the candidate that is followed.
         """
@@ -345,16 +338,7 @@ async def play_episodes(
     strategy: Strategy,
     failures: FailureLog,
 ) -> list[RolloutTree]:
-    """Play episodes of one environment; see `play_all`.
-
-    Args:
-        episodes: Where the environments live.
-        pool: Policies of the roles.
-        specs: Episodes to play.
-        settings: How to sample.
-        strategy: What the episodes of a level do.
-        failures: Counts and logs what fails.
-    """
+    """Play episodes of one environment; see `play_all`."""
     return await play_all(
         [EpisodeBatch(episodes, pool, specs, settings, strategy)], failures, pool.ranks
     )
@@ -367,7 +351,6 @@ async def play_all(
 
     Args:
         plays: Episodes of each environment; their ids are different.
-        failures: Counts and logs what fails.
         ranks: The processes that play together. Collective.
 
     Returns:
@@ -394,9 +377,6 @@ async def play_share(
     A level in which the infrastructure has failed an episode is played again, a few times.
 
     Args:
-        plays: See `play_all`.
-        failures: See `play_all`.
-        ranks: See `play_all`.
         keep: Plays a level, whose trees it gives: none of one that it gives up.
     """
     candidates = [Candidates(play.episodes, play.pool, play.settings, failures) for play in plays]

@@ -88,14 +88,7 @@ class PendingStep:
 
 
 class InFlightRollouts:
-    """A pending step while it is played: whom its episodes ask, and which levels are over.
-
-    Args:
-        pending: What is played.
-        answering: Asks the policies.
-        valuing: Asks V.
-        callback: Called whenever a level is over.
-    """
+    """A pending step while it is played: whom its episodes ask, and which levels are over."""
 
     def __init__(
         self,
@@ -155,13 +148,7 @@ class TrainingEnvironment:
     """What answers earn beside its own rewards."""
 
     def at(self, stage: int, cut_reward: float, fits: Fits) -> Episodes:
-        """Where a stage of the curriculum is played.
-
-        Args:
-            stage: From 0.
-            cut_reward: See `ShapedEpisodes`.
-            fits: See `ShapedEpisodes`.
-        """
+        """Where a stage of the curriculum is played."""
         episodes, scale = self.episodes[stage], self.config.reward_scale
         return ShapedEpisodes(episodes, self.rewards, scale, self.name, cut_reward, fits)
 
@@ -170,10 +157,6 @@ class Sampler:
     """Samples training rollouts.
 
     Args:
-        environments: What is played.
-        pool: Policies of the roles.
-        config: The run's configuration.
-        failures: Counts and logs what fails.
         stop: Asked before every round of further levels.
     """
 
@@ -215,7 +198,6 @@ class Sampler:
         have something to teach.
 
         Args:
-            in_flight: Says which; notes what is played.
             may_stop: Whether the sample ends early when a signal asks to stop. It must be given up
                 then, so that a resumed run draws all of it again.
 
@@ -341,14 +323,7 @@ def fits(
     agent: str,
     messages: Sequence[Mapping[str, str]],
 ) -> bool:
-    """Whether the model of an agent can read messages and write the longest answer to them.
-
-    Args:
-        pool: Policies of the roles.
-        sampling: How a role is sampled.
-        agent: Who is asked.
-        messages: The prompt.
-    """
+    """Whether the model of an agent can read messages and write the longest answer to them."""
     role = role_of(agent)
     policy = pool.for_role(role)
     limit = None if isinstance(policy, FixedPolicy) else policy.batcher.engine.limits.context_length
@@ -371,7 +346,6 @@ def sampling_of(
     Args:
         config: Settings of all roles, and what differs for some.
         role: The role; `ENV.ROLE` in a run of several environments.
-        temperature: Instead of the one of training.
     """
     own = entry_of(config.per_role, role) or RoleSamplingConfig()
     if temperature is None:
@@ -396,7 +370,6 @@ def apportioned(weights: Sequence[float], num: int, offset: Fraction) -> list[in
 
     Args:
         weights: Above 0, at least one.
-        num: Parts, at least 0.
         offset: Which of the roundings, in [0, 1).
     """
     total = sum(map(Fraction, weights))
@@ -416,9 +389,6 @@ def level_counts(
     environment stay near their quota, also where it is less than one level per step.
 
     Args:
-        weights: Of the environments.
-        num_levels: Of all of them together.
-        seed: Of the run.
         step: Train step, from 0.
         refill: Number of the round within the step, from 0.
     """

@@ -67,14 +67,9 @@ def save_checkpoint(
     one under a checkpoint's name.
 
     Args:
-        directory: Holds all checkpoints of a run.
-        policies: Trainable policies by name.
-        step: Train steps that are done.
-        num_levels_used: Training levels drawn so far.
         flights: Rollouts that have begun: the weights that wrote their answers are gone.
         memory: What the algorithm remembers; None: nothing.
         records: How the stages of curricula have been played; None: there are none.
-        config_hash: Of the run's configuration.
         keep: Number of newest checkpoints that stay, at least 1.
         ranks: The processes that write it together, on a file system that all see; None for this
             one alone. Collective.
@@ -128,8 +123,6 @@ def load_checkpoint(
     """Read a checkpoint of a run; None when it has none yet.
 
     Args:
-        directory: Holds all checkpoints of a run.
-        config_hash: Of the configuration that wants to go on.
         step: Train steps that are done; None for the newest checkpoint.
 
     Raises:

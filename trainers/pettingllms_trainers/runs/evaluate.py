@@ -55,10 +55,6 @@ class HeldOutSet:
 
     Args:
         env: What is played; its held-out environment is not changed.
-        episodes: Where it is played.
-        config: The run's configuration.
-        failures: Counts and logs what fails.
-        runner: Runs the rollouts.
         first: Number of the first episode: those of several environments differ.
     """
 
@@ -195,10 +191,6 @@ class HeldOut:
 
     Figures of several environments are over all levels of all of them, and have the figures of
     each under ``environments``.
-
-    Args:
-        sets: Those of each environment.
-        config: The run's configuration.
     """
 
     def __init__(self, sets: Sequence[HeldOutSet], config: Config) -> None:

@@ -28,7 +28,6 @@ def export_policies(
     """Write the trained policies of a run; the directory has all of it or is not there.
 
     Args:
-        run: Output directory of a run.
         directory: Where to write; new or empty. Of several policies each has a folder in it,
             called after it.
         policy: Name of the only policy that is written; None: all that the run trains.

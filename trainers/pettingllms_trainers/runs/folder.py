@@ -67,7 +67,6 @@ class RunDirectory:
         """Find out whether a run may use the directory, without writing anything.
 
         Args:
-            config: Configuration of the run.
             is_resumed: Whether the run continues what is there. A directory in which nothing
                 was written yet is fine: the run then starts from the beginning.
 

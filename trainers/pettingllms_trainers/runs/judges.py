@@ -32,7 +32,6 @@ def build_rewards(
     """Build what answers of a run earn beside the environments' rewards.
 
     Args:
-        config: The run's configuration.
         fixed_policies: Opened ones, the judges among them.
         verdicts: File that keeps all verdicts; None keeps them in memory.
         ranks: The processes that share the budgets; None for this one alone.

@@ -22,9 +22,6 @@ class Machines(Protocol):
     def build_pool(self, fixed_policies: Mapping[str, FixedPolicy]) -> PolicyPool:
         """Load the models, start the engines and return who plays which role.
 
-        Args:
-            fixed_policies: Policies without weights.
-
         Raises:
             PettingLLMsError: A model cannot be loaded, or an engine not be started.
         """
@@ -32,9 +29,6 @@ class Machines(Protocol):
 
     def build_episodes(self, environments: Sequence[RunEnvironment]) -> tuple[EpisodesOfEnv, ...]:
         """Prepare the places where episodes of each environment are played.
-
-        Args:
-            environments: See `make_environments`.
 
         Raises:
             PettingLLMsError: An environment cannot be made there.
@@ -78,10 +72,6 @@ class ThisProcess:
 @contextlib.contextmanager
 def open_machines(config: Config, ranks: Ranks) -> Generator[Machines]:
     """Reserve what the configuration wants, for as long as the run takes.
-
-    Args:
-        config: The run's configuration.
-        ranks: The processes that a launcher has started.
 
     Raises:
         ConfigError: The processors are not available.

@@ -43,8 +43,6 @@ def measured(
     """Take train steps and an evaluation with untrained policies; nothing is kept.
 
     Args:
-        config: The run's configuration.
-        environments: What the run plays.
         ranks: The processes of the run, which measure together.
         num_steps: Train steps that count, at least 1.
         watch: Called with the policies before the first; those that it returns are trained.

@@ -206,12 +206,7 @@ ROLLOUTS: Mapping[str, AnyMetric] = {
 
 
 def rollout_metrics(trees: Sequence[RolloutTree], scored: ScoredDecisions) -> dict[str, float]:
-    """Metrics of the rollouts of a train step.
-
-    Args:
-        trees: All rollouts of the step.
-        scored: Their decisions with advantages.
-    """
+    """Metrics of the rollouts of a train step."""
     metrics = _computed("rollout", _ROLLOUT, _Rollouts(trees))
     ends = Counter(tree.end for tree in trees)
     metrics |= {f"rollout/end/{end}": ends[end] / max(len(trees), 1) for end in End}
@@ -236,7 +231,6 @@ def age_metrics(trees: Sequence[RolloutTree], step: int) -> dict[str, float]:
     """How old the tokens of a train step are.
 
     Args:
-        trees: All rollouts of the step.
         step: From 0: train steps that the policies have taken when they learn from them.
     """
     num_tokens: Counter[int] = Counter()
@@ -309,8 +303,6 @@ def ledger_metrics(
 
     Args:
         scored: All decisions of the step that were to be learnt from.
-        data: What each policy was given.
-        stats: What it did with that.
     """
     metrics: dict[str, float] = {}
     compared = sampled_tokens(scored.decisions)
@@ -361,7 +353,6 @@ def curriculum_metrics(trees: Sequence[RolloutTree], records: Records) -> dict[s
     """How much the stages of curricula were played, and how well.
 
     Args:
-        trees: All rollouts of the step.
         records: Of the stages, by environment, after the step.
     """
     metrics: dict[str, float] = {}
@@ -412,14 +403,7 @@ def timing_metrics(
     generate_s: float,
     update_s: float,
 ) -> dict[str, float]:
-    """Times and throughputs of a train step.
-
-    Args:
-        trees: All rollouts of the step.
-        stats: Statistics of the updates.
-        generate_s: Wall time spent in the engines.
-        update_s: Wall time of the updates.
-    """
+    """Times and throughputs of a train step."""
     return {
         "time/generate_s": generate_s,
         "time/update_s": update_s,

@@ -59,7 +59,6 @@ def checked_prompts(
     """Find the first prompts of a run; raise before one starts in which none would fit.
 
     Args:
-        config: The run's configuration.
         environments: What the run plays; it is not changed.
 
     Raises:
@@ -79,7 +78,6 @@ def first_prompts(config: Config, environments: Sequence[RunEnvironment]) -> dic
     """Find the longest first-turn prompt of every role that a model plays.
 
     Args:
-        config: The run's configuration.
         environments: What the run plays; it is not changed.
     """
     stages = [(env, stage) for env in environments for stage in env.training]
@@ -232,7 +230,6 @@ def prompt_problems(
     """Yield which policies cannot read their first prompts, each with the key to change.
 
     Args:
-        config: The run's configuration.
         contexts: Policy to its longest prompt and completion together, in tokens.
         prompts: Role to its longest prompt in the first turn.
     """

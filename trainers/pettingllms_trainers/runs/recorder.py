@@ -254,7 +254,6 @@ def tree_to_json(
     """A rollout tree as JSON data.
 
     Args:
-        tree: The tree.
         scored: Groups with advantages, also those of other trees; None: there are none.
         token_texts: Policy to the texts of its tokens; the completions of other policies are
             written without tokens.
@@ -341,8 +340,6 @@ class TreeFile:
     between them, and held-out episodes before and after training.
 
     Args:
-        files: Where to.
-        config: The run's configuration.
         note: Reports a tree that is left out.
     """
 
@@ -454,14 +451,7 @@ def num_mixed(tree: RolloutTree) -> int:
 
 
 class Recorder:
-    """Writes the lines of train steps and evaluations, and the results at the end.
-
-    Args:
-        files: Where to.
-        config: The run's configuration.
-        progress: What people see meanwhile.
-        trackers: Get the metrics too.
-    """
+    """Writes the lines of train steps and evaluations, and the results at the end."""
 
     def __init__(
         self, files: RunDirectory, config: Config, progress: ProgressView, trackers: Trackers

@@ -45,11 +45,7 @@ def build_report(
 
 
 def no_gain(report: Mapping[str, Any]) -> str:
-    """A sentence about a run that shows no gain on held-out levels; empty if it shows one.
-
-    Args:
-        report: Made by `build_report`.
-    """
+    """A sentence about a run that shows no gain on held-out levels; empty if it shows one."""
     # Imitation is not what train steps gave, so they are compared with what they began from.
     before = report.get("warm_start", report["before"])["variants"]
     after = report["after"]["variants"]
@@ -73,7 +69,6 @@ def report_table(report: Mapping[str, Any], console: Console) -> Table:
     """The report as a table for people.
 
     Args:
-        report: Made by `build_report`.
         console: Where it will be printed. If it is too narrow for figures with their intervals
             beside them, every interval is on a line of its own.
     """
@@ -158,7 +153,6 @@ def learning_curve(evaluations: Sequence[Mapping[str, Any]], title: str) -> Figu
 
     Args:
         evaluations: Lines of evaluations.jsonl, oldest first.
-        title: Heading of the picture.
     """
     from matplotlib.figure import Figure  # half a second, which only this needs
 

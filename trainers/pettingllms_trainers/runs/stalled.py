@@ -61,9 +61,6 @@ class StallWatch:
 
     Train steps that solve nearly all of their levels are left out: there equal rewards are success.
     So are policies whose answers look sound while another policy is updated.
-
-    Args:
-        config: The run's configuration.
     """
 
     def __init__(self, config: Config) -> None:
@@ -86,7 +83,6 @@ class StallWatch:
 
         Args:
             step: From 1; each is the one after the last.
-            metrics: As logged.
         """
         wrong = dict(self._moved(metrics)) | dict(self._wrong(metrics))
         wrong |= dict(self._untaught(metrics, wrong)) | dict(self._cut_off(metrics))

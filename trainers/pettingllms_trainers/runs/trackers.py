@@ -255,8 +255,6 @@ class Trackers:
     """The trackers of a run, closed at the end of this context.
 
     Args:
-        directory: That of the run.
-        config: The run's configuration.
         on_step: Called with the number and the metrics of each train step, from 1.
     """
 

@@ -201,7 +201,6 @@ class Trainer:
 
         Args:
             kind: What it is: the last one of its kind says how long this one will take.
-            where: Of which train step.
             most: Completions that the first one of its kind writes at most; 0: none.
         """
         before, started = self.pool.num_completions, time.monotonic()
@@ -354,15 +353,7 @@ def build_trainer(
     """Put the parts of a run together.
 
     Args:
-        config: The run's configuration.
-        environments: See `make_environments`.
-        pool: See `build_pool`.
-        recorder: Writes what happens.
-        files: An opened run directory.
-        episodes: Where each of these environments is played.
-        stop: Tells when to stop early.
         runner: Runs rollouts; one event loop for the whole run.
-        rewards: What answers earn in training beside the environments' rewards; None: nothing.
     """
     rewards = rewards or Rewards()
     failures = FailureLog(config.rollout.max_failed_fraction)
