@@ -1,9 +1,7 @@
-"""Metrics of a run: each is declared once, with its documentation and how it is computed.
+"""Metrics of a run: how each is computed; what it means stands in metrics.toml.
 
-`METRICS`, the progress view and the table in METRICS.md are made from these declarations:
-``python -m pettingllms_trainers.runs.metrics trainers/METRICS.md`` writes the table. Parts in angle
-brackets stand for a role, a policy, a variant of the evaluation, a stage or one of several
-environments.
+`METRICS`, the progress view and the table in METRICS.md are made from that file:
+``python -m pettingllms_trainers.runs.metrics trainers/METRICS.md`` writes the table.
 """
 
 from __future__ import annotations
@@ -12,13 +10,13 @@ import itertools
 import math
 import re
 import sys
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import fmean, pvariance
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from pettingllms.ends import End, EndKind
 from pettingllms.files import write_whole
@@ -40,26 +38,45 @@ from pettingllms_trainers.types import (
 )
 
 SubjectT = TypeVar("SubjectT")
+Computed = Mapping[str, Callable[[SubjectT], float]]
+"""The last part of a metric's name to how it is computed from its subject."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metric(Generic[SubjectT]):
-    """A metric, apart from its name."""
+class Metric(NamedTuple):
+    """What is known of a metric besides its name."""
 
     doc: str
     """What it means."""
-    of: Callable[[SubjectT], float] | None = None
-    """How it is computed from the subject of its table; None when it is measured elsewhere."""
     shown: Shown | None = None
     """How it appears in the progress view; None: not at all."""
 
 
-AnyMetric = Metric[Any]
-"""A metric of whatever subject."""
+_UPDATE = ("num_groups", "num_completions", "num_tokens", "num_optimizer_steps", "skipped")
+
+
+def _declared() -> Iterator[tuple[str, Metric]]:
+    """Yield the metrics of metrics.toml, and before the last table the fields of `UpdateStats`."""
+    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    shown = {name: Shown(*pair) for name, pair in tables.pop("shown").items()}
+    for title, table in tables.items():
+        for name, field in STATS_FIELDS.items() if title == "others" else ():
+            section = "update" if name in _UPDATE else "loss"
+            marker = next((one for one in field.metadata if isinstance(one, Shown)), None)
+            doc = " ".join((field.description or "").split())
+            yield f"{section}/<policy>/{name}", Metric(doc, marker)
+        for name, doc in table.items():
+            yield name, Metric(doc, shown.get(name))
+
+
+METRICS: Mapping[str, Metric] = dict(_declared())
+"""Every metric that a run may log, by its name."""
+
+# Names of roles and policies have no slash: a part in angle brackets is one part.
+_PATTERNS = {name: re.compile(re.sub(r"<\w+>", "[^/]+", name)) for name in METRICS}
 
 
 class _Rollouts(NamedTuple):
-    """Subject of `_ROLLOUT`: the rollouts of a train step."""
+    """The rollouts of a train step."""
 
     trees: Sequence[RolloutTree]
 
@@ -78,131 +95,43 @@ class _Rollouts(NamedTuple):
 
 
 class _Role(NamedTuple):
-    """Subject of `_CANDIDATES` and `_COMPARED`: a role in a train step."""
+    """A role in a train step."""
 
     candidates: Sequence[Candidate]
     num_decisions: int
     num_used: int
 
 
-_ROLLOUT: Mapping[str, Metric[_Rollouts]] = {
-    "num_trees": Metric("Rollouts of the step that can be used.", lambda s: len(s.usable)),
-    "num_failed_trees": Metric(
-        "Rollouts left out because the infrastructure failed, also when they were played again.",
-        _Rollouts.num_failed,
+_ROLLOUT: Computed[_Rollouts] = {
+    "num_trees": lambda s: len(s.usable),
+    "num_failed_trees": _Rollouts.num_failed,
+    "ends_policy": lambda s: s.share_of("policy"),
+    "ends_limit": lambda s: s.share_of("limit"),
+    "ends_infrastructure": lambda s: s.share_of("infrastructure"),
+    "num_fixed_actions": lambda s: sum(
+        not d.prompt_ids for tree in s.usable for d in tree.decisions
     ),
-    "ends_policy": Metric(
-        "Share of all rollouts whose end is the policy's: an answer that ended the game, the last "
-        "turn, or an answer that made code fail.",
-        lambda s: s.share_of("policy"),
-    ),
-    "ends_limit": Metric(
-        "Share that met a limit, of the context or of time; trained on with rollout.cut_reward.",
-        lambda s: s.share_of("limit"),
-    ),
-    "ends_infrastructure": Metric(
-        "Share of the failed ones, at most rollout.max_failed_fraction.",
-        lambda s: s.share_of("infrastructure"),
-    ),
-    "num_fixed_actions": Metric(
-        "Actions of fixed policies: one per decision, not compared and not trained.",
-        lambda s: sum(not d.prompt_ids for tree in s.usable for d in tree.decisions),
-    ),
-    "success": Metric(
-        "Share of rollouts whose followed path solves the task. With a greedy branch choice "
-        "this is best-of-K, not a learning curve.",
-        lambda s: _mean(outcome.success for outcome in s.outcomes()),
-    ),
-    "num_turns": Metric(
-        "Mean number of turns of a rollout.",
-        lambda s: _mean(outcome.num_turns for outcome in s.outcomes()),
-    ),
-    "num_completion_tokens": Metric(
-        "Sampled tokens of the step, also of failed rollouts and of continuations."
-    ),
-    "mean_age": Metric(
-        "Mean age of the sampled tokens: train steps that the policies have taken since their "
-        "weights drew them; 0 without rollout.max_staleness."
-    ),
-    "max_age": Metric("Age of the oldest of these tokens."),
-    "num_stale_episodes": Metric(
-        "Episodes that were given up, since by the next train step they would have been older than "
-        "rollout.max_staleness; they are in no other figure."
-    ),
-    "num_continuation_tokens": Metric(
-        "Those of continuations among them.",
-        lambda s: sum(tree.num_continuation_tokens for tree in s.usable),
-    ),
-    "num_refills": Metric(
-        "Rounds of further levels, played because a policy had too few groups whose rewards differ."
-    ),
+    "success": lambda s: _mean(outcome.success for outcome in s.outcomes()),
+    "num_turns": lambda s: _mean(outcome.num_turns for outcome in s.outcomes()),
+    "num_continuation_tokens": lambda s: sum(tree.num_continuation_tokens for tree in s.usable),
 }
-_ENVIRONMENT: Mapping[str, Metric[_Rollouts]] = {
-    "num_trees": Metric("Usable rollouts of the environment.", lambda s: len(s.usable)),
-    "num_failed_trees": Metric("Those that failed.", _Rollouts.num_failed),
-    "success": Metric(
-        "Share of them whose followed path solves the task.",
-        _ROLLOUT["success"].of,
-        Shown("success", ".0%"),
-    ),
-    "num_turns": Metric("Mean number of their turns.", _ROLLOUT["num_turns"].of),
+_ENVIRONMENT: Computed[_Rollouts] = {
+    name: _ROLLOUT[name] for name in ("num_trees", "num_failed_trees", "success", "num_turns")
 }
-_CANDIDATES: Mapping[str, Metric[_Role]] = {
-    "reward": Metric(
-        "Mean reward of the role's candidates, alpha * team + local.",
-        lambda s: _mean(c.reward for c in s.candidates),
-        Shown("reward", "+.3f"),
-    ),
-    "team": Metric(
-        "Mean team part of that reward, alpha included.",
-        lambda s: _mean(c.team for c in s.candidates),
-    ),
-    "local": Metric(
-        "Mean local part of that reward.", lambda s: _mean(c.local for c in s.candidates)
-    ),
-    "value": Metric(
-        "Mean of what was expected to follow the role's candidates, by V or continuations.",
-        lambda s: _mean(c.value for c in s.candidates),
-    ),
-    "parse_errors": Metric(
-        "Share of the role's candidates that could not be read.",
-        lambda s: _mean(c.parse_error is not None for c in s.candidates),
-        Shown("unreadable", ".0%"),
-    ),
-    "truncated": Metric(
-        "Share of the role's candidates that reached the token limit.",
-        lambda s: _mean(c.completion.finish_reason == "length" for c in s.candidates),
-        Shown("truncated", ".0%"),
-    ),
-    "same_answer": Metric(
-        "Share of the role's candidates that have its commonest text, over all prompts; near 1 the "
-        "role answers all prompts alike.",
-        lambda s: _commonest([c.completion.text for c in s.candidates]),
-    ),
+_CANDIDATES: Computed[_Role] = {
+    "reward": lambda s: _mean(c.reward for c in s.candidates),
+    "team": lambda s: _mean(c.team for c in s.candidates),
+    "local": lambda s: _mean(c.local for c in s.candidates),
+    "value": lambda s: _mean(c.value for c in s.candidates),
+    "parse_errors": lambda s: _mean(c.parse_error is not None for c in s.candidates),
+    "truncated": lambda s: _mean(c.completion.finish_reason == "length" for c in s.candidates),
+    "same_answer": lambda s: _commonest([c.completion.text for c in s.candidates]),
 }
-_COMPARED: Mapping[str, Metric[_Role]] = {
-    "num_tokens": Metric(
-        "Mean tokens of the role's candidates.",
-        lambda s: _mean(len(c.completion.token_ids) for c in s.candidates),
-    ),
-    "num_decisions": Metric("Decisions of the role.", lambda s: s.num_decisions),
-    "decisions_used": Metric(
-        "Share of the role's decisions in groups whose rewards differ; the others are dropped.",
-        lambda s: s.num_used / s.num_decisions,
-        Shown("used", ".0%"),
-    ),
+_COMPARED: Computed[_Role] = {
+    "num_tokens": lambda s: _mean(len(c.completion.token_ids) for c in s.candidates),
+    "num_decisions": lambda s: s.num_decisions,
+    "decisions_used": lambda s: s.num_used / s.num_decisions,
 }
-
-ROLLOUTS: Mapping[str, AnyMetric] = {
-    **{f"rollout/{name}": metric for name, metric in _ROLLOUT.items()},
-    "rollout/end/<end>": Metric(
-        "Share of all rollouts that ended so: answered, unreadable, tokens, turns, code; context, "
-        "time; server, connection, sandbox, environment. `pettingllms.ends` says what each means."
-    ),
-    **{f"env/<env>/{name}": metric for name, metric in _ENVIRONMENT.items()},
-    **{f"role/<role>/{name}": metric for name, metric in {**_CANDIDATES, **_COMPARED}.items()},
-}
-"""Metrics of rollouts, by name."""
 
 
 def rollout_metrics(trees: Sequence[RolloutTree], scored: ScoredDecisions) -> dict[str, float]:
@@ -257,10 +186,8 @@ def num_sampled_tokens(trees: Sequence[RolloutTree]) -> int:
     return own + sum(tree.num_continuation_tokens for tree in trees)
 
 
-def _computed(
-    prefix: str, table: Mapping[str, Metric[SubjectT]], subject: SubjectT
-) -> dict[str, float]:
-    return {f"{prefix}/{name}": m.of(subject) for name, m in table.items() if m.of is not None}
+def _computed(prefix: str, table: Computed[SubjectT], subject: SubjectT) -> dict[str, float]:
+    return {f"{prefix}/{name}": compute(subject) for name, compute in table.items()}
 
 
 def _commonest(texts: Sequence[str]) -> float:
@@ -270,26 +197,6 @@ def _commonest(texts: Sequence[str]) -> float:
 def _mean(values: Iterable[float]) -> float:
     found = [float(value) for value in values]
     return fmean(found) if found else 0.0
-
-
-LEDGER: Mapping[str, AnyMetric] = {
-    "tokens/<policy>/sampled": Metric(
-        "Sampled tokens of the roles that the policy is trained on in the step. The seven shares "
-        "below say where each of them went, and add up to 1."
-    ),
-    "tokens/<policy>/equal_rewards": Metric("In groups whose answers all earned the same."),
-    "tokens/<policy>/truncated": Metric(
-        "In answers at the token limit, with loss.mask_truncated_completions."
-    ),
-    "tokens/<policy>/unused": Metric(
-        "Not trained on: the policy rests, or loss.target_kl ended the update before them."
-    ),
-    "tokens/<policy>/flat": Metric("Trained on with an advantage of 0."),
-    "tokens/<policy>/masked": Metric('Without a gradient by loss.importance_mode = "mask".'),
-    "tokens/<policy>/clipped": Metric("Without a gradient by the clip."),
-    "tokens/<policy>/learnt": Metric("With a gradient."),
-}
-"""The account of the sampled tokens of a train step."""
 
 
 def ledger_metrics(
@@ -323,24 +230,6 @@ def ledger_metrics(
         metrics[f"tokens/{policy}/sampled"] = sampled
         metrics |= {f"tokens/{policy}/{name}": n / max(sampled, 1) for name, n in parts.items()}
     return metrics
-
-
-_UPDATE = ("num_groups", "num_completions", "num_tokens", "num_optimizer_steps", "skipped")
-
-
-def _stats_metrics() -> dict[str, AnyMetric]:
-    """Declare the metrics that are fields of `UpdateStats`, documented there."""
-    metrics: dict[str, AnyMetric] = {}
-    for name, field in STATS_FIELDS.items():
-        section = "update" if name in _UPDATE else "loss"
-        shown = next((marker for marker in field.metadata if isinstance(marker, Shown)), None)
-        doc = " ".join((field.description or "").split())
-        metrics[f"{section}/<policy>/{name}"] = Metric(doc, shown=shown)
-    return metrics
-
-
-STATS: Mapping[str, AnyMetric] = _stats_metrics()
-"""Metrics of the updates, by name."""
 
 
 def phase_metrics(config: Config, step: int) -> dict[str, float]:
@@ -418,30 +307,6 @@ def _rate(number: int, seconds: float) -> float:
     return number / seconds if seconds else 0.0
 
 
-JUDGED: Mapping[str, AnyMetric] = {
-    "judged/<reward>/score": Metric("Mean score of `rewards.NAME` over the answers of the step."),
-    "judged/<reward>/noise": Metric(
-        "Standard deviation of two scores of one answer around their mean, over the answers that "
-        "were judged twice (`judged_twice`)."
-    ),
-    "judged/<reward>/reliability": Metric(
-        "1 - noise² / variance of the scores: the share of their variance that is of the answers. "
-        "Near 0 a comparison of answers compares noise."
-    ),
-    "judged/<reward>/outcome_alignment": Metric(
-        "Of pairs of answers to one prompt of which one solves the task and the other does not, "
-        "the share in which the score of the first is higher; equal scores count half. 0.5: the "
-        "score says nothing about the outcome; missing where there is no such pair."
-    ),
-    "cost/<reward>/num_verdicts": Metric(
-        "Verdicts that were asked for since the run began, by this process; others were kept."
-    ),
-    "cost/<reward>/dollars": Metric("US dollars that they cost."),
-    "cost/<reward>/seconds": Metric("Seconds that they took, all together."),
-}
-"""Metrics of rewards, by name."""
-
-
 def judged_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
     """Metrics of all scores in the rollouts of a train step."""
     candidates = [c for tree in trees for decision in tree.decisions for c in decision.candidates]
@@ -485,106 +350,6 @@ def _aligned(trees: Sequence[RolloutTree], name: str) -> Iterator[float]:
         others = [c.judged[name] for c in answers if not c.success and name in c.judged]
         for one, other in product(solved, others):
             yield (1 + (one > other) - (one < other)) / 2
-
-
-_ELSEWHERE = {
-    "gradient/<policy>/<role>/norm": Metric(
-        "With `optimizer.role_gradients`: mean norm of the role's part of the gradient of a shared "
-        "policy, before clipping."
-    ),
-    "gradient/<policy>/<role>/share": Metric(
-        "Inner product of that part with the whole gradient, over the squared norm of the whole. "
-        "Shares add up to 1; below 0 the update harms the role, to first order."
-    ),
-    "gradient/<policy>/<role>/<role>/cosine": Metric(
-        "Mean cosine between the parts of two roles; below 0 they pull the policy apart."
-    ),
-    "update/phase": Metric(
-        "Phase of `updates.phases`, from 1; a policy that it does not update has no metrics of an "
-        "update or a loss in the step.",
-        shown=Shown("phase", ".0f"),
-    ),
-    "curriculum/<stage>/share": Metric(
-        "Share of the rollouts that played a stage of `env.curriculum`, which are numbered from 1; "
-        "`ENV.NUMBER` in a run of several environments."
-    ),
-    "curriculum/<stage>/success": Metric(
-        "Estimate of the share of its rollouts that are solved; later train steps weigh more."
-    ),
-    "algorithm/z": Metric(
-        "With `auto`: by how many standard errors it is shown that episodes which lead on the way "
-        "are solved more often. Absent as long as no level was both solved and failed, or nobody "
-        "led."
-    ),
-    "algorithm/follows_steps": Metric(
-        "With `auto`: 1 in train steps of `at_grpo`, once `algorithm/z` was above 4; 0 in those "
-        "of whole episodes by success."
-    ),
-    "warm_start/<policy>/loss": Metric(
-        "Mean loss of the last 10 supervised steps, in nats per token."
-    ),
-    "eval/<variant>/success": Metric(
-        "Share of held-out levels that are solved, one sample per decision.",
-        shown=Shown("held-out", ".1%"),
-    ),
-    "eval/<variant>/<env>/success": Metric(
-        "Of the levels of one environment, in a run of several; so are the next four.",
-        shown=Shown("held-out", ".1%"),
-    ),
-    "eval/<variant>/<env>/success_low": Metric("Lower end of its 95 % Wilson interval."),
-    "eval/<variant>/<env>/success_high": Metric("Upper end of its 95 % Wilson interval."),
-    "eval/<variant>/<env>/num_turns": Metric("Mean number of turns of its held-out episodes."),
-    "eval/<variant>/<env>/num_failed": Metric("Its held-out rollouts that failed."),
-    "eval/<variant>/success_low": Metric("Lower end of its 95 % Wilson interval."),
-    "eval/<variant>/success_high": Metric("Upper end of its 95 % Wilson interval."),
-    "eval/<variant>/num_turns": Metric("Mean number of turns of held-out episodes."),
-    "eval/<variant>/num_failed": Metric(
-        "Held-out rollouts that the infrastructure failed; they count as not solved."
-    ),
-    "eval/<variant>/end/<end>": Metric(
-        "Share of held-out rollouts that ended so; see rollout/end/<end>."
-    ),
-    "eval/<variant>/<role>/reward": Metric("Mean reward of the role's actions on held-out levels."),
-    "eval/<variant>/<role>/parse_errors": Metric(
-        "Share of its held-out actions that could not be read."
-    ),
-    "value/<policy>/num_examples": Metric("Decisions that V was fitted to in the step."),
-    "value/<policy>/target": Metric("Mean return that V was to predict for them."),
-    "value/<policy>/r2": Metric(
-        "Share of the variance of these returns that V predicted before it had seen them."
-    ),
-    "value/<policy>/loss": Metric("Mean squared error of V in the last pass of its fit."),
-    "time/value_s": Metric("Wall time in which V was evaluated during the rollouts."),
-    "time/fit_value_s": Metric("Wall time of the fits of V."),
-    "time/rollout_s": Metric(
-        "Wall time in which the rollouts were in flight, also beside updates."
-    ),
-    "time/wait_s": Metric("Wall time of the train step in which policies waited for rollouts."),
-    "time/generate_s": Metric(
-        "Time in which engines generated, added up over policies; the rest of the rollouts may "
-        "overlap with it."
-    ),
-    "time/update_s": Metric("Wall time of the updates."),
-    "time/sync_s": Metric("Wall time of moving new weights to the engines."),
-    "time/evaluate_s": Metric("Wall time of the held-out evaluation."),
-    "time/step_s": Metric("Wall time of the train step without evaluation."),
-    "throughput/sampled_tokens_per_s": Metric(
-        "Sampled tokens per second of generation.", shown=Shown("tokens/s", ",.0f")
-    ),
-    "throughput/trained_tokens_per_s": Metric("Trained tokens per second of update."),
-}
-
-METRICS: Mapping[str, AnyMetric] = {
-    **ROLLOUTS,
-    **LEDGER,
-    **JUDGED,
-    **STATS,
-    **_ELSEWHERE,
-}
-"""Every metric that a run may log, by its name."""
-
-# Names of roles and policies have no slash: a part in angle brackets is one part.
-_PATTERNS = {name: re.compile(re.sub(r"<\w+>", "[^/]+", name)) for name in METRICS}
 
 
 def template_of(name: str) -> str | None:
