@@ -9,10 +9,9 @@ import itertools
 import math
 import random
 import selectors
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, NamedTuple, cast
 
@@ -24,21 +23,19 @@ from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
 from pettingllms_trainers.fleet.workload import Workload, longest_answer
 from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.policies.protocols import Update
-from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.rollout.candidates import (
-    FailureLog,
-    RolloutSettings,
-    RolloutSpec,
-    episode_specs,
-)
+from pettingllms_trainers.ranks import Ranks, StopRequest
+from pettingllms_trainers.rollout.candidates import FailureLog, at_once, value_at_once
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import Asked, Branch, EpisodeState
 from pettingllms_trainers.rollout.in_flight import WeightGate, has_only_stragglers
-from pettingllms_trainers.rollout.player import EpisodeBatch, joined, play_all, play_share
-from pettingllms_trainers.rollout.sampler import InFlightRollouts, PendingStep, sampling_of
+from pettingllms_trainers.rollout.sampler import (
+    InFlightRollouts,
+    Sample,
+    Sampler,
+    TrainingEnvironment,
+)
 from pettingllms_trainers.runs.metrics import age_metrics
 from pettingllms_trainers.types import (
-    Decision,
     GenerateRequest,
     RequestLimits,
     RolloutTree,
@@ -429,11 +426,6 @@ class Fleet(NamedTuple):
     policies; without Ray each plays a share of the levels. 0: every base model has its own GPUs."""
 
 
-def num_players(config: Config, fleet: Fleet) -> int:
-    """The processes that play levels: one with Ray or dedicated GPUs."""
-    return 1 if config.ray.enabled else max(fleet.num_shared, 1)
-
-
 def learning_gpus(config: Config, fleet: Fleet) -> dict[str, int]:
     """Return base model to the GPUs on which it learns."""
     names = [group[0] for group in base_groups(config.models)]
@@ -443,37 +435,59 @@ def learning_gpus(config: Config, fleet: Fleet) -> dict[str, int]:
     return dict(zip(names, own, strict=True))
 
 
-class Place(NamedTuple):
-    """Where a process plays."""
+class _NoValue:
+    """What rollouts ask of an updater: V, which costs little beside what is written."""
+
+    def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+        return [0.0] * len(prompts)
+
+
+class _Rank(Ranks):
+    """One of several simulated processes, which keeps what it has played to itself."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A process that plays: levels as in a run, on simulated engines and episodes."""
 
     servers: Mapping[str, Sequence[Server]]
     """Base model to its engines."""
-    pool: PolicyPool
     episodes: SimulatedEpisodes
+    sampler: Sampler
+
+    @classmethod
+    def of(cls, scene: Scene, rank: int, size: int) -> Place:
+        """The place of one of several processes, each of which plays a share of the levels."""
+        config, env = scene.config, scene.environment
+        servers = _servers(scene)
+        uses_ray = config.ray.enabled and config.ray.num_env_workers
+        has_workers = config.rollout.env_threads or uses_ray
+        workers = asyncio.Semaphore(config.num_env_workers(1)) if has_workers else None
+        episodes = SimulatedEpisodes(scene.workload, workers)
+        played = TrainingEnvironment(
+            name=env.name,
+            config=env.config,
+            roles=env.roles,
+            episodes=[episodes] * len(env.training),
+        )
+        pool = _pool(scene, servers, _Rank(rank, size))
+        return cls(servers, episodes, Sampler([played], pool, config, FailureLog(), StopRequest()))
+
+    async def play(self) -> list[RolloutTree]:
+        """Play this process's share of a train step, which has the engines to itself."""
+        alone = InFlightRollouts(self.sampler.pending(0, 0), at_once, value_at_once)
+        alone.comes_next.set()
+        return (await self.sampler.rollouts(alone)).trees
 
 
-def place_of(
-    config: Config,
-    environment: RunEnvironment,
-    workload: Workload,
-    fleet: Fleet,
-    engines: Mapping[str, EngineSpeed],
-) -> Place:
-    """A place of its own on a fleet."""
-    servers = _servers(config, fleet, engines)
-    has_workers = config.rollout.env_threads or (config.ray.enabled and config.ray.num_env_workers)
-    workers = asyncio.Semaphore(config.num_env_workers(1)) if has_workers else None
-    pool = _pool(config, environment, workload, servers, engines)
-    return Place(servers, pool, SimulatedEpisodes(workload, workers))
-
-
-def _servers(
-    config: Config, fleet: Fleet, engines: Mapping[str, EngineSpeed]
-) -> dict[str, list[Server]]:
+def _servers(scene: Scene) -> dict[str, list[Server]]:
+    fleet, engines = scene.fleet, scene.engines
     if fleet.num_shared:
-        num = fleet.num_shared // num_players(config, fleet)
         # Shared GPUs hold an engine of every model, which take turns on each of them.
-        shared = [Server(engines) for _ in range(num)]
+        shared = [Server(engines) for _ in range(fleet.num_shared // scene.num_players)]
         return dict.fromkeys(engines, shared)
     return {
         name: [Server({name: speed}) for _ in range(num)]
@@ -481,13 +495,8 @@ def _servers(
     }
 
 
-def _pool(
-    config: Config,
-    environment: RunEnvironment,
-    workload: Workload,
-    servers: Mapping[str, Sequence[Server]],
-    engines: Mapping[str, EngineSpeed],
-) -> PolicyPool:
+def _pool(scene: Scene, servers: Mapping[str, Sequence[Server]], ranks: Ranks) -> PolicyPool:
+    config, environment, workload = scene.config, scene.environment, scene.workload
     steps = [step for episode in workload.episodes for step in episode]
     longest = {
         agent: longest_answer(config, environment, agent)
@@ -499,7 +508,7 @@ def _pool(
 
     policies: dict[str, ModelPolicy] = {}
     for group in base_groups(config.models):
-        base, speed = group[0], engines[group[0]]
+        base, speed = group[0], scene.engines[group[0]]
         for name in group:
             # Adapters of one base are written by its engine, in the same iterations.
             engine = SimulatedEngine(
@@ -512,18 +521,7 @@ def _pool(
                 batcher=Batcher(engine, is_continuous=config.is_continuous),
                 updater=cast(Update, _NoValue()),
             )
-    return PolicyPool(policies=policies, roles=environment.roles)
-
-
-class _NoValue:
-    """What rollouts ask of an updater: V, which costs little beside what is written."""
-
-    def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
-        return [0.0] * len(prompts)
-
-
-Play = Callable[[InFlightRollouts], Coroutine[Any, Any, list[RolloutTree]]]
-"""Plays the levels of a train step."""
+    return PolicyPool(policies=policies, roles=environment.roles, ranks=ranks)
 
 
 class Flown(NamedTuple):
@@ -551,11 +549,11 @@ class Flights:
         section 5.2).
     """
 
-    def __init__(self, play: Play, most: int, *, must_drain: bool) -> None:
-        self._play, self._most, self._must_drain = play, most, must_drain
+    def __init__(self, sampler: Sampler, most: int, *, must_drain: bool) -> None:
+        self._sampler, self._most, self._must_drain = sampler, most, must_drain
         self._gate = WeightGate()
         self._in_flight: list[InFlightRollouts] = []
-        self._tasks: list[asyncio.Task[list[RolloutTree]]] = []
+        self._tasks: list[asyncio.Task[Sample]] = []
 
     async def fly(self, num_steps: int) -> Flown:
         """Take some train steps after the first ones, in which what is in flight grows."""
@@ -573,7 +571,7 @@ class Flights:
             found = await self._tasks.pop(0)
             self._in_flight.pop(0)
             await self._gate.close(must_drain=self._must_drain)
-            trees.append(found)
+            trees.append(found.trees)
         end_s = loop.time()
         # Steps that nobody learns from any more: the run goes on, the simulation does not.
         for task in self._tasks:
@@ -582,56 +580,49 @@ class Flights:
         return Flown(begin_s, end_s, trees[self._most :])
 
     def _begin(self, step: int, version: int) -> None:
-        pending = PendingStep(step=step, version=version, memory={}, records={})
+        pending = self._sampler.pending(step, version)
         in_flight = self._gate.rollouts(pending, self._leave_stragglers)
         self._in_flight.append(in_flight)
-        self._tasks.append(asyncio.ensure_future(self._play(in_flight)))
+        self._tasks.append(asyncio.ensure_future(self._sampler.rollouts(in_flight)))
 
     def _leave_stragglers(self) -> None:
         if has_only_stragglers(self._in_flight, self._most):
             self._in_flight[0].cut_short()
 
 
-def learnt_tokens(
-    config: Config, workload: Workload, trees: Sequence[RolloutTree]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """The tokens that updates of each base model read, and what of them are answers.
+class _Learnt(NamedTuple):
+    """What the updates of each base model learn from, all its policies together."""
 
-    A prompt is read once for its candidates.
-    """
-    base = {name: group[0] for group in base_groups(config.models) for name in group}
-    tokens: defaultdict[str, float] = defaultdict(float)
-    answers: defaultdict[str, float] = defaultdict(float)
-    for decision in (decision for tree in trees for decision in tree.decisions):
-        written = sum(len(candidate.completion.token_ids) for candidate in decision.candidates)
-        # Packed, a prompt is computed once for all its candidates; padded, once for each.
-        copies = 1 if config.optimizer.packing else len(decision.candidates)
-        used = config.optimizer.num_epochs * _share_used(workload, decision)
-        tokens[base[decision.policy]] += used * (copies * len(decision.prompt_ids) + written)
-        answers[base[decision.policy]] += used * written
-    return tokens, answers
+    tokens: dict[str, float]
+    """That are read; packed, a prompt once for all its candidates, padded once for each."""
+    answers: dict[str, float]
+    """Those of them that were written."""
+    steps: dict[str, int]
+    """Optimizer steps."""
 
-
-def _share_used(workload: Workload, decision: Decision) -> float:
-    return workload.share_used(decision.key.agent, len(decision.candidates))
-
-
-def optimizer_steps(
-    config: Config, workload: Workload, trees: Sequence[RolloutTree]
-) -> dict[str, int]:
-    """The optimizer steps of each base model, all its policies together."""
-    groups: defaultdict[str, float] = defaultdict(float)
-    completions: defaultdict[str, float] = defaultdict(float)
-    for decision in (decision for tree in trees for decision in tree.decisions):
-        used = _share_used(workload, decision)
-        groups[decision.policy] += used
-        completions[decision.policy] += used * len(decision.candidates)
-    base = {name: group[0] for group in base_groups(config.models) for name in group}
-    found: defaultdict[str, int] = defaultdict(int)
-    for name, num in completions.items():
-        steps = config.optimizer.num_minibatches(round(num), round(groups[name]))
-        found[base[name]] += config.optimizer.num_epochs * steps
-    return dict(found)
+    @classmethod
+    def of(cls, config: Config, workload: Workload, trees: Sequence[RolloutTree]) -> _Learnt:
+        """What decisions with a signal give."""
+        optimizer = config.optimizer
+        base = {name: group[0] for group in base_groups(config.models) for name in group}
+        tokens: defaultdict[str, float] = defaultdict(float)
+        answers: defaultdict[str, float] = defaultdict(float)
+        groups: defaultdict[str, float] = defaultdict(float)
+        completions: defaultdict[str, float] = defaultdict(float)
+        for decision in (decision for tree in trees for decision in tree.decisions):
+            num, policy = len(decision.candidates), decision.policy
+            used = workload.share_used(decision.key.agent, num)
+            written = sum(len(one.completion.token_ids) for one in decision.candidates)
+            read = (1 if optimizer.packing else num) * len(decision.prompt_ids) + written
+            tokens[base[policy]] += optimizer.num_epochs * used * read
+            answers[base[policy]] += optimizer.num_epochs * used * written
+            groups[policy] += used
+            completions[policy] += used * num
+        steps: Counter[str] = Counter()
+        for name, num in completions.items():
+            num_steps = optimizer.num_minibatches(round(num), round(groups[name]))
+            steps[base[name]] += optimizer.num_epochs * num_steps
+        return cls(tokens, answers, steps)
 
 
 _NUM_ROUNDS = 2
@@ -691,6 +682,77 @@ class StepTimes(NamedTuple):
     """Whether rollouts and updates overlap, one train step apart."""
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A run on a fleet."""
+
+    config: Config
+    environment: RunEnvironment
+    workload: Workload
+    """What stands for the environment."""
+    fleet: Fleet
+    engines: Mapping[str, EngineSpeed]
+    """What engines take, by base model."""
+
+    @property
+    def num_players(self) -> int:
+        """The processes that play levels: one with Ray or dedicated GPUs."""
+        return 1 if self.config.ray.enabled else max(self.fleet.num_shared, 1)
+
+    async def play(self) -> Rollouts:
+        """Play a train step, or several that are in flight."""
+        config, most, size = self.config, self.config.rollout.max_staleness, self.num_players
+        if most > 1 and config.plays_beside_updates and self.fleet.learn:
+            places = [Place.of(self, 0, 1)]
+            places[0].sampler.num_levels_used = config.rollout.num_levels  # of train step 0
+            # Several steps in flight: rollouts go on while policies learn on GPUs of their own.
+            flights = Flights(places[0].sampler, most, must_drain=not config.swaps_within_answers)
+            flown = await flights.fly(_NUM_ROUNDS * most)
+            steps = enumerate(flown.trees, most + 1)
+            age = fmean(age_metrics(trees, step)["rollout/mean_age"] for step, trees in steps)
+        else:
+            rollout = config.rollout.model_copy(update={"max_staleness": 0})
+            alone = replace(self, config=config.model_copy(update={"rollout": rollout}))
+            places = [Place.of(alone, rank, size) for rank in range(size)]
+            found = await asyncio.gather(*(place.play() for place in places))
+            end_s = asyncio.get_running_loop().time()
+            flown = Flown(0.0, end_s, [[*itertools.chain(*found)]])
+            age = (1 + most) / 2 if most else 0.0  # as many steps are played at once
+        return self._seen(places, flown)._replace(age=age)
+
+    def _seen(self, places: Sequence[Place], flown: Flown) -> Rollouts:
+        """What was seen: of a train step what the steps have on average."""
+        config, num, end_s = self.config, len(flown.trees), flown.end_s
+        trees = list(itertools.chain(*flown.trees))
+        episodes = [place.episodes for place in places]
+        # In flight, episodes that are still open at the end have no length yet.
+        spans = [span for one in episodes for span in one.spans if num == 1 or span[1] < end_s]
+        per_level = config.algorithm.at(StepContext()).episodes_per_level
+        servers = [place.servers for place in places]
+        learnt = _Learnt.of(config, self.workload, trees)
+        asking_s = sum(one.client_s for one in _all(servers))
+        return Rollouts(
+            (end_s - flown.begin_s) / num,
+            _busy(servers, end_s),
+            _tail([end for _, end in spans], end_s) if num == 1 else 0.0,
+            _percentiles([end - begin for begin, end in spans]),
+            {name: round(x / num) for name, x in learnt.tokens.items()},
+            {name: round(x / num) for name, x in learnt.answers.items()},
+            {name: round(x / num) for name, x in learnt.steps.items()},
+            sum(
+                len(one.completion.token_ids)
+                for tree in trees
+                for decision in tree.decisions
+                for one in decision.candidates
+            )
+            // num,
+            sum(one.worked_s for one in episodes) / (end_s * config.num_env_workers(len(places))),
+            _running(servers),
+            1 - len(trees) / (num * config.rollout.num_levels * per_level),
+            (sum(one.player_s for one in episodes) + asking_s) / num,
+        )
+
+
 def rollouts_on(
     config: Config,
     environment: RunEnvironment,
@@ -698,115 +760,9 @@ def rollouts_on(
     fleet: Fleet,
     engines: Mapping[str, EngineSpeed],
 ) -> Rollouts:
-    """Play the rollouts of a train step."""
+    """Play the rollouts of a train step; see `Scene`."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(_play(config, environment, workload, fleet, engines))
-
-
-async def _play(
-    config: Config,
-    environment: RunEnvironment,
-    workload: Workload,
-    fleet: Fleet,
-    engines: Mapping[str, EngineSpeed],
-) -> Rollouts:
-    places = [
-        place_of(config, environment, workload, fleet, engines)
-        for _ in range(num_players(config, fleet))
-    ]
-    most = config.rollout.max_staleness
-    if most > 1 and config.plays_beside_updates and fleet.learn:
-        play = partial(_in_flight, config, environment, places[0])
-        # Several steps in flight: rollouts go on while policies learn on GPUs of their own.
-        must_drain = not config.swaps_within_answers
-        flown = await Flights(play, most, must_drain=must_drain).fly(_NUM_ROUNDS * most)
-        steps = enumerate(flown.trees, most + 1)
-        age = fmean(age_metrics(trees, step)["rollout/mean_age"] for step, trees in steps)
-    else:
-        trees = await _at_once(config, environment, places)
-        flown = Flown(0.0, asyncio.get_running_loop().time(), [trees])
-        age = (1 + most) / 2 if most else 0.0  # as many steps are played at once
-    return _seen(config, workload, places, flown)._replace(age=age)
-
-
-async def _at_once(
-    config: Config, environment: RunEnvironment, places: Sequence[Place]
-) -> list[RolloutTree]:
-    """Play one train step, of which each place has a share of the levels."""
-    size, specs = config.algorithm.at(StepContext()).episodes_per_level, _specs(config, 0)
-    levels = [specs[first : first + size] for first in range(0, len(specs), size)]
-    settings = _settings(config, environment)
-    plays = [
-        _of(config, place, [s for level in levels[rank :: len(places)] for s in level], settings)
-        for rank, place in enumerate(places)
-    ]
-    found = await asyncio.gather(*(play_all([play], FailureLog(), Ranks()) for play in plays))
-    return list(itertools.chain(*found))
-
-
-async def _in_flight(
-    config: Config, environment: RunEnvironment, place: Place, in_flight: InFlightRollouts
-) -> list[RolloutTree]:
-    """Play a train step that shares the engines with others."""
-    settings = replace(_settings(config, environment), answering=in_flight.answering)
-    play = _of(config, place, _specs(config, in_flight.pending.step), settings)
-    share = await play_share([play], FailureLog(), Ranks(), in_flight.play)
-    return joined(share, FailureLog(), Ranks())
-
-
-def _seen(config: Config, workload: Workload, places: Sequence[Place], flown: Flown) -> Rollouts:
-    """What was seen: of a train step what the steps have on average."""
-    trees, num, end_s = list(itertools.chain(*flown.trees)), len(flown.trees), flown.end_s
-    episodes = [place.episodes for place in places]
-    # In flight, episodes that are still open at the end have no length yet.
-    spans = [span for one in episodes for span in one.spans if num == 1 or span[1] < end_s]
-    num_begun = (
-        num * config.rollout.num_levels * config.algorithm.at(StepContext()).episodes_per_level
-    )
-    servers = [place.servers for place in places]
-    tokens, answers = learnt_tokens(config, workload, trees)
-    return Rollouts(
-        (end_s - flown.begin_s) / num,
-        _busy(servers, end_s),
-        _tail([end for _, end in spans], end_s) if num == 1 else 0.0,
-        _percentiles([end - begin for begin, end in spans]),
-        {name: round(x / num) for name, x in tokens.items()},
-        {name: round(x / num) for name, x in answers.items()},
-        {name: round(x / num) for name, x in optimizer_steps(config, workload, trees).items()},
-        _num_written(trees) // num,
-        sum(one.worked_s for one in episodes) / (end_s * config.num_env_workers(len(places))),
-        _running(servers),
-        1 - len(trees) / num_begun,
-        (sum(one.player_s for one in episodes) + sum(one.client_s for one in _all(servers))) / num,
-    )
-
-
-def _num_written(trees: Sequence[RolloutTree]) -> int:
-    return sum(
-        len(c.completion.token_ids) for t in trees for d in t.decisions for c in d.candidates
-    )
-
-
-def _specs(config: Config, step: int) -> list[RolloutSpec]:
-    return episode_specs(
-        seed=config.seed,
-        step=step,
-        first_level=step * config.rollout.num_levels,
-        num_levels=config.rollout.num_levels,
-        num_trajectories=config.algorithm.at(StepContext()).episodes_per_level,
-    )
-
-
-def _of(
-    config: Config, place: Place, specs: Sequence[RolloutSpec], settings: RolloutSettings
-) -> EpisodeBatch:
-    return EpisodeBatch(
-        place.episodes,
-        place.pool,
-        specs,
-        settings,
-        config.algorithm.at(StepContext()).strategy(StepContext()),
-    )
+        return runner.run(Scene(config, environment, workload, fleet, engines).play())
 
 
 def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) -> StepTimes:
@@ -829,19 +785,6 @@ def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) ->
     beside_s = max(rollouts.seconds + met_s, learn_s + rollouts.player_s)
     step_s = beside_s if is_ahead else rollouts.seconds + learn_s
     return StepTimes(fleet, rollouts, update_s, sync_s, step_s + sync_s, is_ahead)
-
-
-def _settings(config: Config, environment: RunEnvironment) -> RolloutSettings:
-    algorithm = config.algorithm
-    names = {role: environment.role(f"{role}_0") for role in environment.roles}
-    return RolloutSettings(
-        sampling={role: sampling_of(config.rollout, name) for role, name in names.items()},
-        branching_roles=tuple(
-            role
-            for role, name in names.items()
-            if algorithm.branches(name) and config.trains(name, 0)
-        ),
-    )
 
 
 def _all(servers: Sequence[Mapping[str, Sequence[Server]]]) -> Iterable[Server]:
