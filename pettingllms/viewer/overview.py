@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pettingllms.viewer.runs import OpenedRun
+from pettingllms.viewer.summary import training_table
 
 # Points of a curve on the page; longer ones show every n-th train step, and the last.
 MAX_POINTS = 400
+# Runs that a sentence names.
+MAX_NAMES = 4
 # What keys begin with that decide no result.
 _NO_DIFFERENCE = ("output_dir", "logging.")
 
@@ -31,30 +34,37 @@ class Overview:
         }
 
     def notices(self) -> list[str]:
-        """What the page cannot show, and why, as readable sentences."""
-        return [
-            f"{name}: {notice}"
-            for name, run in zip(self._names, self._runs, strict=True)
-            for notice in run.notices
-        ]
+        """What the page cannot show, and why, as readable sentences; what runs share, once."""
+        names: dict[str, list[str]] = {}
+        for name, run in zip(self._names, self._runs, strict=True):
+            for notice in run.notices:
+                names.setdefault(notice, []).append(name)
+        return [f"{_listed(own)}: {notice}" for notice, own in names.items()]
 
     def to_json(self) -> dict[str, Any]:
         """What the page needs."""
-        runs = zip(self._names, self._runs, self._links, strict=True)
+        differences = self._differences()
+        groups = [_group(differences, number) for number in range(len(self._runs))]
         return {
             "runs": [
                 {
                     "name": name,
                     "link": link,
+                    "group": group,
                     "kind": run.kind,
                     "env_id": run.env_id,
                     "num_steps": run.settings.get("num_steps"),
                     "curves": _thinned_curves(run.curves),
+                    "held_out": training_table(
+                        run.curves.get("evaluations", {}), run.settings.get("num_steps")
+                    ),
                     "figures": run.figures,
                 }
-                for name, run, link in runs
+                for name, run, link, group in zip(
+                    self._names, self._runs, self._links, groups, strict=True
+                )
             ],
-            "differences": self._differences(),
+            "differences": differences,
         }
 
     def _differences(self) -> dict[str, list[Any]]:
@@ -69,6 +79,17 @@ class Overview:
         }
 
 
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _group(differences: Mapping[str, list[Any]], run: int) -> str:
+    """What runs that differ in their seed alone have in common; the name of a mean over them."""
+    own = [f"{key}={values[run]}" for key, values in differences.items() if key != "seed"]
+    return ", ".join(own) or "one configuration"
+
+
 def _distinct_names(runs: Sequence[OpenedRun]) -> list[str]:
     names = [run.path.resolve().name for run in runs]
     # Runs of several machines are often called alike.
@@ -77,11 +98,12 @@ def _distinct_names(runs: Sequence[OpenedRun]) -> list[str]:
 
 
 def _thinned_curves(curves: Mapping[str, Any]) -> dict[str, Any]:
-    metrics: Mapping[str, list[list[Any]]] = curves.get("metrics", {})
-    return {
-        "metrics": {name: [_thinned(column) for column in both] for name, both in metrics.items()},
-        "evaluations": curves.get("evaluations", {}),
+    thinned = {
+        kind: {name: [_thinned(column) for column in both] for name, both in found.items()}
+        for kind, found in curves.items()
+        if kind != "evaluations"
     }
+    return {**thinned, "evaluations": curves.get("evaluations", {})}
 
 
 def _thinned(column: list[Any]) -> list[Any]:

@@ -57,6 +57,7 @@ body.parts th, body.parts td { text-align: left; padding: 0.2rem 1rem 0.2rem 0;
 BLOCK_CHARS = 1 << 18
 # Scripts of the page, in the order in which they are joined into one.
 SCRIPTS = (
+    "uplot/uPlot.js",
     "start.js",
     "store.js",
     "text.js",
@@ -194,7 +195,7 @@ class _Page:
     """Writes a page: begins it at once, then takes blocks of data, the head last."""
 
     def __init__(self, file: IO[str], *, is_live: bool) -> None:
-        style, script = _asset("style.css"), _script()
+        style, script = _asset("uplot/uPlot.css") + _asset("style.css"), _script()
         start, _, self._end = _asset("page.html").partition("<!-- data -->")
         # Model text is shown in this page. Only our own script and style may act, by hash; nothing
         # is fetched but newer data of a page that is served, and no form can send anything out.

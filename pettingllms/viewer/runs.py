@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,10 @@ def _training(path: Path) -> OpenedRun:
         raise damaged(config_path, "the configuration of a training run", error) from error
     notices: list[str] = []
     metrics, evaluations = LineFile(path / "metrics.jsonl"), LineFile(path / "evaluations.jsonl")
+    columns = metric_columns(metrics)
     curves = {
-        "metrics": metric_columns(metrics),
+        "metrics": columns,
+        "axes": {name: _sums(columns.get(of, [[], []])) for name, of in _AXES.items()},
         "evaluations": variant_columns(evaluations),
     }
     # Notices are known only when a file was read to its end.
@@ -310,7 +313,8 @@ class OpenedRun:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Its values by dotted keys."""
     curves: dict[str, Any] = field(default_factory=dict[str, Any])
-    """`metrics`: name -> steps and values; `evaluations`: variant -> steps, success, interval."""
+    """`metrics`: name -> steps and values; `axes`: `tokens` and `time` (s) -> steps and sums;
+    `evaluations`: variant -> steps, success, interval."""
     figures: Mapping[str, Any] | None = None
     """Variant -> figures with intervals, of a finished evaluation."""
     episodes: Callable[[], Iterator[ShownEpisode]]
@@ -344,6 +348,15 @@ _COLUMNS = (
     "num_expected",
     "failures",
 )
+
+
+# What curves may be drawn over, beside train steps: the sum of a metric so far.
+_AXES = {"tokens": "rollout/num_completion_tokens", "time": "time/step_s"}
+
+
+def _sums(column: list[list[Any]]) -> list[list[Any]]:
+    steps, values = column
+    return [steps, list(accumulate(value or 0 for value in values))]
 
 
 def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:

@@ -166,6 +166,7 @@ def training_table(evaluations: Mapping[str, Columns], num_steps: Any) -> dict[s
     rows = [
         {
             "name": f"policies, {name}",
+            "variant": name,
             "cells": [_cell(evaluations.get(prefix + name), step) for step, prefix in moments],
         }
         for name in learnt

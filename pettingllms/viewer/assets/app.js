@@ -123,7 +123,7 @@ class App {
     else if (!this.positions.includes(state.e)) Object.assign(state, { e: this.positions[0] ?? null, n: 0, k: null, c: null });
     document.body.dataset.view = state.view;
     document.body.dataset.tab = state.tab;
-    fill(document.documentElement, { "data-theme": state.theme }, []);
+    setTheme(state.theme);
     for (const [name] of TABS) {
       byId(name).hidden = name !== state.tab;
       byId(`tab-${name}`).setAttribute("aria-selected", String(name === state.tab));

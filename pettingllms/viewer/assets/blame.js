@@ -27,7 +27,7 @@ async function judgedEpisode(store, one, isShare, format) {
     ...[a.drop, a.missed].filter(Boolean).map((figure) => change(figure, scale, isShare))]);
   return el("section", { class: "variant blamed" }, el("h3", {}, visible(one.name)), el("p", {}, visible(one.verdict)),
     el("div", { class: "charts" }, lineChart(isShare ? "chance of success after so many answers" : "expected return after so many answers",
-      [course], isShare ? { range: [0, 1], format: percent } : {}),
+      [course], { axis: "answer", ...(isShare ? { range: [0, 1], format: percent } : {}) }),
     Object.keys(shares).length ? shareBox(shares, coalitions, isShare, format) : null),
     table(head, body));
 }

@@ -1,140 +1,165 @@
-// Line charts and histograms as inline SVG.
+// Line charts and histograms: uPlot (uplot/, MIT) draws them, and this file says what.
 
-const CHART = { width: 520, height: 220, left: 56, right: 12, top: 10, bottom: 26 };
-const MAX_POINTS = 600;
+// What the reader chose for all line charts of the page.
+const CHOSEN = { smoothing: 0, isLog: false, x: "step" };
+// uPlot draws on a canvas, which knows nothing of the page's colours: a change of scheme draws again.
+const DRAWN = new Set();
+const HEIGHT = 220, MAX_DOTS = 30;
 
-function ticks(low, high, count) {
-  const rough = (high - low) / count;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((m) => m * power >= rough);
-  const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
-  return found;
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+
+function repaint() {
+  for (const plot of DRAWN) plot.redraw(false);
 }
 
-// At most MAX_POINTS points: of every stretch the minimum and maximum value.
-function thinned(points) {
-  if (points.length <= MAX_POINTS) return points;
-  const kept = [], size = Math.ceil(points.length / (MAX_POINTS / 2));
-  for (let i = 0; i < points.length; i += size) {
-    const part = points.slice(i, i + size).sort((a, b) => a.y - b.y);
-    const ends = part.length > 1 ? [part[0], part[part.length - 1]] : part;
-    kept.push(...ends.sort((a, b) => a.x - b.x));
-  }
-  return kept;
+function setTheme(theme) {
+  fill(document.documentElement, { "data-theme": theme }, []);
+  repaint();
 }
 
-// series: [{ name, points: [{ x, y, low?, high? }], isDashed? }]; range: fixed [low, high] of y.
-function lineChart(title, series, options) {
-  const { range, format = short, description = "" } = options || {};
-  const shown = series.map((s, i) => ({ ...s, colour: i % 8, points: s.points.filter((p) => isNumber(p.y)) }))
+// A colour for one of several series: eight that are told apart at once, then hues far from each other.
+function colourOf(i, count) {
+  if (count <= 8) return `var(--s${i})`;
+  const hue = (i * 137.5) % 360;
+  return `light-dark(oklch(${0.48 + 0.06 * (i % 3)} 0.16 ${hue}), oklch(${0.7 + 0.06 * (i % 3)} 0.14 ${hue}))`;
+}
+
+// A colour of the style sheet in words that a canvas reads.
+function ink(colour, percent = 100) {
+  const probe = byId("ink");
+  probe.style.color = percent === 100 ? colour : `color-mix(in srgb, ${colour} ${percent}%, transparent)`;
+  return getComputedStyle(probe).color;
+}
+
+function swatch(colour, ...children) {
+  const key = el("span", { class: "key" }, ...children);
+  key.style.setProperty("--key", colour);
+  return key;
+}
+
+// Exponential moving average in which the first values weigh no more than the later ones.
+function smoothed(values, weight) {
+  let sum = 0, total = 0;
+  return values.map((value) => {
+    if (!isNumber(value)) return value;
+    sum = weight * sum + value;
+    total = weight * total + 1;
+    return sum / total;
+  });
+}
+
+const AXES = {
+  step: ["step", (x) => String(x)], answer: ["answer", (x) => String(x)],
+  tokens: ["sampled tokens", (x) => (x >= 1e6 ? `${short(x / 1e6)} M` : x >= 1e3 ? `${short(x / 1e3)} k` : short(x))],
+  time: ["minutes", (x) => short(x / 60)],
+};
+
+// series: [{ name, points: [{ x, y, low?, high? }], colour?, isDashed? }], x ascending. range: fixed
+// [low, high] of y; axis: what x counts, a name of AXES.
+function lineChart(title, series, { range, format = short, description = "", axis = "step" } = {}) {
+  const shown = series.map((s, i) => ({ ...s, colour: s.colour ?? colourOf(i, series.length), points: s.points.filter((p) => isNumber(p.y)) }))
     .filter((s) => s.points.length);
+  const isLog = CHOSEN.isLog && !range, plotted = isLog ? (v) => (v > 0 ? v : null) : (v) => (isNumber(v) ? v : null);
+  const hidden = { stroke: null, width: 0, points: { show: false }, spanGaps: true };
+  const lines = [{}], bands = [], tables = [];
+  for (const s of shown) {
+    const { points } = s, paint = (percent) => () => ink(s.colour, percent), columns = [points.map((p) => p.x)];
+    const add = (values, line) => { columns.push(values.map(plotted)); return lines.push({ spanGaps: true, ...line }) - 1; };
+    const values = points.map((p) => p.y);
+    if (CHOSEN.smoothing && shown.length <= 8) add(values, { stroke: paint(30), width: 1, points: { show: false } });
+    s.at = add(smoothed(values, CHOSEN.smoothing), { stroke: paint(100), width: 2, dash: s.isDashed ? [6, 4] : [],
+      points: { show: points.length <= MAX_DOTS, size: 6, fill: paint(100) } });
+    if (points.some((p) => isNumber(p.low))) {
+      s.ends = [add(points.map((p) => p.high), hidden), add(points.map((p) => p.low), hidden)];
+      bands.push({ series: s.ends, fill: paint(15) });
+    }
+    tables.push(columns);
+  }
+  const data = tables.length > 1 ? uPlot.join(tables) : tables[0];
+  const [unit, place] = AXES[axis];
+  const reading = (plot, s, idx) => {
+    let at = idx ?? data[0].length - 1;
+    while (at > 0 && !isNumber(plot.data[s.at][at])) at--;
+    const [high, low] = (s.ends ?? []).map((i) => plot.data[i][at]), value = plot.data[s.at][at];
+    return isNumber(value) ? format(value) + (isNumber(low) ? ` (${format(low)} to ${format(high)})` : "") : "";
+  };
+  return plotIn(title, shown, data, {
+    series: lines, bands, cursor: { sync: { key: unit } }, scales: { x: { time: false }, y: range ? { range } : { distr: isLog ? 3 : 1 } },
+    axes: [{ values: (_, marks) => marks.map(place), incrs: unit === "step" || unit === "answer" ? WHOLE : undefined },
+      { values: (_, marks) => marks.map((v) => (v === null ? "" : format(v).replace(/\.0(?= %$)/, ""))) }],
+  }, { reading, placeOf: (idx) => `${unit} ${place(data[0][idx ?? data[0].length - 1])}`, description });
+}
+
+const WHOLE = [1, 2, 5].flatMap((m) => [...Array(9).keys()].map((power) => m * 10 ** power)).sort((a, b) => a - b);
+
+// Counts of values in 30 equal bins; the bars of a series stand on the bars of those after it.
+function histogram(title, series) {
+  const shown = series.filter((s) => s.values.length), all = shown.flatMap((s) => s.values);
+  const low = all.reduce((a, b) => Math.min(a, b), Infinity), high = all.reduce((a, b) => Math.max(a, b), -Infinity);
+  const bins = 30, width = (high - low) / bins || 1 / bins, start = high === low ? low - 0.5 : low;
+  const middles = [...Array(bins).keys()].map((b) => start + (b + 0.5) * width);
+  const counts = shown.map((s) => s.values.reduce((found, v) => { found[Math.min(bins - 1, Math.floor((v - start) / width))]++; return found; }, new Array(bins).fill(0)));
+  const stacked = counts.map((_, i) => middles.map((_, b) => counts.slice(i).reduce((sum, c) => sum + c[b], 0)));
+  shown.forEach((s, i) => { s.at = i + 1; });
+  const paths = uPlot.paths.bars({ size: [0.92] }), bar = (s) => ({ fill: () => ink(s.colour), width: 0, paths, points: { show: false } });
+  return plotIn(title, shown, [middles, ...stacked], {
+    series: [{}, ...shown.map(bar)], cursor: { drag: { x: false } }, scales: { x: { time: false, range: [start, start + bins * width] }, y: { range: (_, __, most) => [0, most * 1.05] } },
+    axes: [{ values: (_, marks) => marks.map(short) }, { incrs: WHOLE }],
+  }, { reading: (_, s, at) => String(at === null ? s.values.length : counts[s.at - 1][at]),
+    placeOf: (at) => (at === null ? "all" : `from ${short(middles[at] - width / 2)} to ${short(middles[at] + width / 2)}`) });
+}
+
+// A figure with a plot, and a legend that reads what is at the cursor and hides what is pressed.
+function plotIn(title, shown, data, options, { reading, placeOf, description = "" }) {
   const box = el("figure", { class: "chart" }, el("figcaption", { title: description }, visible(title)));
   if (!shown.length) return fill(box, {}, [el("p", { class: "hint" }, "no finite values")]);
-  const all = shown.flatMap((s) => s.points);
-  const xs = all.map((p) => p.x), ys = all.flatMap((p) => [p.y, p.low, p.high].filter(isNumber));
-  const extent = (values) => values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
-  let [x0, x1] = extent(xs);
-  const last = x1;
-  let [y0, y1] = range || extent(ys);
-  if (x0 === x1) { x0 -= 0.5; x1 += 0.5; }
-  if (y0 === y1) { const gap = Math.abs(y0) || 1; y0 -= gap / 2; y1 += gap / 2; }
-  else if (!range) { const gap = (y1 - y0) * 0.06; y0 -= gap; y1 += gap; }
-  const { width, height, left, right, top, bottom } = CHART;
-  const px = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
-  const py = (y) => height - bottom - ((y - y0) / (y1 - y0)) * (height - top - bottom);
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
-  for (const y of ticks(y0, y1, 5)) {
-    picture.append(svg("line", { class: "rule", x1: left, x2: width - right, y1: py(y), y2: py(y) }),
-      svg("text", { class: "tick", x: left - 6, y: py(y) + 4, "text-anchor": "end" }, format(y).replace(/\.0(?= %$)/, "")));
-  }
-  for (const x of ticks(x0, x1, 6).filter((x) => Number.isInteger(x))) {
-    picture.append(svg("text", { class: "tick", x: px(x), y: height - 8, "text-anchor": "middle" }, String(x)));
-  }
-  for (const s of shown) {
-    const points = thinned(s.points);
-    const line = points.map((p) => `${px(p.x).toFixed(1)},${py(p.y).toFixed(1)}`).join(" ");
-    const banded = points.filter((p) => isNumber(p.low) && isNumber(p.high));
-    if (banded.length > 1) {
-      const area = [...banded.map((p) => [p.x, p.high]), ...banded.reverse().map((p) => [p.x, p.low])];
-      picture.append(svg("polygon", { class: `band s${s.colour}`,
-        points: area.map(([x, y]) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`).join(" ") }));
-    }
-    picture.append(svg("polyline", { class: `line s${s.colour}${s.isDashed ? " dashed" : ""}`, points: line }));
-    if (points.length <= 30) {
-      picture.append(...points.map((p) => svg("circle", { class: `dot s${s.colour}`, cx: px(p.x), cy: py(p.y), r: 2.6 })));
-    }
-  }
-  addReadout(box, picture, shown, { px, x0, x1, last, format });
-  return box;
-}
-
-function addReadout(box, picture, shown, { px, x0, x1, last, format }) {
-  const { width, height, left, right, top, bottom } = CHART;
-  const cursor = svg("line", { class: "cursor", y1: top, y2: height - bottom, visibility: "hidden" });
-  const values = shown.map(() => el("b", {}));
-  const step = el("span", { class: "step" });
-  const legend = el("p", { class: "legend" }, shown.map((s, i) =>
-    el("span", { class: `key s${s.colour}` }, visible(s.name), " ", values[i])), step);
-  const show = (x) => {
-    shown.forEach((s, i) => {
-      const at = s.points.reduce((a, b) => (Math.abs(b.x - x) < Math.abs(a.x - x) ? b : a));
-      const band = isNumber(at.low) ? ` (${format(at.low)} to ${format(at.high)})` : "";
-      values[i].textContent = format(at.y) + band;
+  const place = el("span", { class: "step" }), values = shown.map(() => el("b", {}));
+  const legend = el("p", { class: "legend" }, place, shown.map((s, i) => {
+    const key = el("button", { type: "button", class: "link", "aria-pressed": "true", title: "show or hide it" }, swatch(s.colour, visible(s.name), " ", values[i]));
+    key.addEventListener("click", () => {
+      const isShown = key.getAttribute("aria-pressed") === "false";
+      key.setAttribute("aria-pressed", String(isShown));
+      for (const line of [s.at, ...(s.ends ?? [])]) plot.setSeries(line, { show: isShown });
     });
-    step.textContent = `step ${x}`;
+    return key;
+  }));
+  const read = (plot) => {
+    const at = plot.cursor.idx ?? null;
+    shown.forEach((s, i) => { values[i].textContent = reading(plot, s, at); });
+    place.textContent = placeOf(at);
   };
-  picture.append(cursor);
-  picture.addEventListener("pointermove", (event) => {
-    const bounds = picture.getBoundingClientRect();
-    const part = ((event.clientX - bounds.left) / bounds.width * width - left) / (width - left - right);
-    const x = Math.round(x0 + Math.min(1, Math.max(0, part)) * (x1 - x0));
-    fill(cursor, { x1: px(x), x2: px(x), visibility: "visible" }, []);
-    show(x);
-  });
-  picture.addEventListener("pointerleave", () => { cursor.setAttribute("visibility", "hidden"); show(last); });
-  show(last);
-  box.append(picture, legend);
+  const quiet = () => ink("var(--quiet)"), rule = { stroke: () => ink("var(--rule)"), width: 1 };
+  const look = { stroke: quiet, font: "11px system-ui", ticks: { show: false } };
+  const [bottom, side] = options.axes;
+  const canvas = el("div", { class: "plot", tabindex: "0", role: "group", "aria-label": `${title}: arrow keys read it` });
+  const plot = new uPlot({
+    width: 420, height: HEIGHT, legend: { show: false },
+    ...options, axes: [{ ...look, ...bottom, grid: { show: false }, size: 28 }, { ...look, ...side, grid: rule, size: 58 }],
+    hooks: { setCursor: [read] },
+  }, data, canvas);
+  read(plot);
+  canvas.addEventListener("keydown", (event) => moveCursor(plot, event));
+  followSize(canvas, plot);
+  return fill(box, {}, [canvas, legend]);
 }
 
-// Counts of values in about 30 equal bins; one bar per bin and series, stacked.
-function histogram(title, series) {
-  const values = series.flatMap((s) => s.values);
-  const box = el("figure", { class: "chart" }, el("figcaption", {}, visible(title)));
-  if (!values.length) return fill(box, {}, [el("p", { class: "hint" }, "no finite values")]);
-  let low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
-  if (low === high) { low -= 0.5; high += 0.5; }
-  const bins = 30, { width, height, left, right, top, bottom } = CHART;
-  const counts = series.map((s) => {
-    const found = new Array(bins).fill(0);
-    for (const v of s.values) found[Math.min(bins - 1, Math.floor((v - low) / (high - low) * bins))]++;
-    return found;
+function moveCursor(plot, event) {
+  const last = plot.data[0].length - 1, at = plot.cursor.idx ?? last;
+  const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  event.stopPropagation();
+  plot.setCursor({ left: plot.valToPos(plot.data[0][Math.max(0, Math.min(last, to))], "x"), top: 0 });
+}
+
+// As wide as its box; gone when the box is.
+function followSize(box, plot) {
+  DRAWN.add(plot);
+  const watch = new ResizeObserver(() => {
+    if (box.isConnected) { if (box.clientWidth && box.clientWidth !== plot.width) plot.setSize({ width: box.clientWidth, height: HEIGHT }); return; }
+    watch.disconnect();
+    DRAWN.delete(plot);
+    plot.destroy();
   });
-  const most = Math.max(...counts[0].map((_, b) => counts.reduce((sum, c) => sum + c[b], 0)));
-  const px = (v) => left + (v - low) / (high - low) * (width - left - right);
-  const py = (n) => height - bottom - n / most * (height - top - bottom);
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
-  for (const n of ticks(0, most, 4).filter(Number.isInteger)) {
-    picture.append(svg("line", { class: "rule", x1: left, x2: width - right, y1: py(n), y2: py(n) }),
-      svg("text", { class: "tick", x: left - 6, y: py(n) + 4, "text-anchor": "end" }, String(n)));
-  }
-  for (const x of ticks(low, high, 6)) {
-    picture.append(svg("text", { class: "tick", x: px(x), y: height - 8, "text-anchor": "middle" }, short(x)));
-  }
-  const step = (width - left - right) / bins;
-  for (let b = 0; b < bins; b++) {
-    let below = 0;
-    series.forEach((s, i) => {
-      const n = counts[i][b];
-      if (n) {
-        picture.append(svg("rect", { class: `bar ${s.kind}`, x: left + b * step + 0.5, width: step - 1,
-          y: py(below + n), height: py(below) - py(below + n) },
-        svg("title", {}, `${short(low + b * (high - low) / bins)} to ${short(low + (b + 1) * (high - low) / bins)}: ${n} ${s.name}`)));
-      }
-      below += n;
-    });
-  }
-  box.append(picture, el("p", { class: "legend" }, series.filter((s) => s.values.length).map((s) =>
-    el("span", { class: `key ${s.kind}` }, s.name, " ", el("b", {}, String(s.values.length))))));
-  return box;
+  watch.observe(box);
 }

@@ -23,6 +23,8 @@ class Detail {
       if (this.shown !== position) return;
       this.episode = episode;
       this.box.scrollTop = 0;
+      // What was searched for is opened where it stands, unless the address names another place.
+      if (state.find && state.n === 0 && state.k === null) Object.assign(state, firstHit(this.decisions(state.role), state.find));
     }
     if (this.episode) this.draw(position, state);
   }
@@ -67,6 +69,7 @@ class Detail {
       const x = n * TREE.column, wide = treeBox.clientWidth;
       if (x < scroll || x + TREE.column > scroll + wide) treeBox.scrollLeft = x - wide / 2 + TREE.column / 2;
     }
+    markFound(this.box, state.find);
     const here = this.box.querySelector(".strip [aria-current]");
     if (here) here.parentNode.scrollLeft = here.offsetLeft - here.parentNode.clientWidth / 2 + here.clientWidth / 2;
   }
@@ -273,4 +276,32 @@ function flags(candidate) {
 
 function fact(name, value) {
   return el("div", {}, el("dt", {}, visible(name)), el("dd", {}, visible(value)));
+}
+
+// The decision, and the candidate if it is in an answer, in which a text occurs first.
+function firstHit(decisions, text) {
+  for (const [n, { observation, candidates }] of decisions.entries()) {
+    const k = candidates.findIndex((c) => c.text.includes(text));
+    if (k >= 0) return { n, k };
+    if (observation.includes(text)) return { n };
+  }
+  return {};
+}
+
+// Marks a text wherever it stands in an episode, opens what it is folded in, and scrolls to the first.
+function markFound(box, text) {
+  CSS.highlights?.delete("found");
+  if (!text || !CSS.highlights) return;
+  const ranges = [], nodes = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+  while (nodes.nextNode()) {
+    const { data } = nodes.currentNode;
+    for (let at = data.indexOf(text); at >= 0; at = data.indexOf(text, at + text.length)) {
+      ranges.push(new StaticRange({ startContainer: nodes.currentNode, startOffset: at, endContainer: nodes.currentNode, endOffset: at + text.length }));
+    }
+  }
+  if (!ranges.length) return;
+  CSS.highlights.set("found", new Highlight(...ranges));
+  const [{ startContainer: { parentElement } }] = ranges;
+  for (let fold = parentElement.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  parentElement.scrollIntoView({ block: "nearest" });
 }

@@ -1,86 +1,78 @@
 // Several runs side by side: how each ended, what differs, and their curves over each other.
 
+// How the reader wants the table: by which column (as the runs were named), from which end, and which.
+const TABLE = { column: null, isDown: false, find: "" };
+const MOMENTS = ["before training", "after warm start"];
+const HEADS = ["run", "environment", "steps", ...MOMENTS, "latest", "best"];
+
 function drawOverview(head, { runs, differences }) {
   drawTitle(head);
   byId("subtitle").replaceChildren(visible(head.env_id));
-  const box = byId("figures");
-  const open = new Set([...box.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent));
+  const box = byId("figures"), groups = [...new Set(runs.map((run) => run.group))];
   document.body.dataset.tab = "figures";
   for (const id of ["overview", "episodes", "about"]) byId(id).hidden = true;
   box.hidden = false;
   box.removeAttribute("role");
   byId("tabs").hidden = true;
-  const [heldOut, ...others] = overlays(runs);
-  box.replaceChildren(...[runTable(runs), heldOut, differenceTable(runs, differences), ...others].filter(Boolean));
-  if (open.size) box.querySelectorAll("details").forEach((group) => { group.open = open.has(group.firstChild.textContent); });
-  byId("theme").onclick = () => {
-    fill(document.documentElement, { "data-theme": nextTheme(document.documentElement.dataset.theme || "") }, []);
+  byId("theme").onclick = () => setTheme(nextTheme(document.documentElement.dataset.theme || ""));
+  const draw = () => {
+    const isMean = WANTED.isMean && groups.length < runs.length;
+    runs.forEach((run, i) => { run.colour = isMean ? colourOf(groups.indexOf(run.group), groups.length) : colourOf(i, runs.length); });
+    const found = runs.filter((run) => `${run.name} ${run.env_id} ${run.group}`.toLowerCase().includes(TABLE.find.toLowerCase()));
+    const trained = found.filter((run) => run.kind === "training");
+    rows.replaceChildren(runTable(found, draw));
+    charts.replaceChildren(...(trained.length ? [chartSection(trained, draw)] : []));
+    different.replaceChildren(differenceTable(found, differences, runs));
   };
+  const rows = el("div", {}), charts = el("div", {}), different = el("div", {});
+  const find = el("input", { type: "search", value: TABLE.find, placeholder: "name, environment, setting",
+    oninput: (event) => { TABLE.find = event.target.value; draw(); } });
+  box.replaceChildren(el("section", { class: "variant runs" }, el("form", { class: "tools fields", "aria-label": "Runs", onsubmit: (event) => event.preventDefault() },
+    el("h3", {}, "Runs"), el("label", {}, "Find runs", find)), rows), charts, different);
+  draw();
 }
 
-function swatch(i) {
-  return el("span", { class: `key s${i % 8}` });
+function runTable(runs, draw) {
+  const heads = HEADS.map((text, i) => el("button", { type: "button", class: "link", onclick: () => {
+    Object.assign(TABLE, { column: i, isDown: TABLE.column === i ? !TABLE.isDown : i > 1 });
+    draw();
+  } }, text, TABLE.column === i ? (TABLE.isDown ? " \u2193" : " \u2191") : ""));
+  const rows = runs.map((run) => [[el("span", {}, swatch(run.colour), el("a", { href: run.link }, visible(run.name))), run.name],
+    [visible(run.env_id), run.env_id], ...outcomes(run)]);
+  const key = (row) => row[TABLE.column][1];
+  if (TABLE.column !== null) rows.sort((a, b) => (TABLE.isDown ? -1 : 1) * (isNumber(key(a)) && isNumber(key(b)) ? key(a) - key(b) : String(key(a)).localeCompare(String(key(b)), "en", { numeric: true })));
+  return table(heads, rows.map((row) => row.map(([shown]) => shown)));
 }
 
-function runTable(runs) {
-  const head = ["run", "environment", "steps", "solved before", "solved last", "best"];
-  const rows = runs.map((run, i) => [
-    el("span", {}, swatch(i), el("a", { href: run.link }, visible(run.name))), visible(run.env_id), ...outcomes(run)]);
-  return el("section", { class: "variant" }, el("h3", {}, "Runs"), table(head, rows));
-}
-
-// Steps, and held-out success before, last and at best; of an evaluation the share of each variant.
+// Cells and what they are sorted by: steps, and held-out success at its moments, last and at best; of
+// an evaluation the share of each variant.
 function outcomes(run) {
+  const none = ["\u2013", -1];
   if (run.kind !== "training") {
     const variants = Object.entries(run.figures || {});
     const shown = variants.map(([name, one]) => el("div", {}, incomplete(one), variants.length > 1 ? [visible(name), " "] : "", interval(one.success, percent)));
-    return [run.kind, "", shown.length ? el("div", {}, shown) : el("span", { class: "flag" }, "not finished"), ""];
+    return [[run.kind, -1], none, none, shown.length ? [el("div", {}, shown), variants[0][1].success.value] : [el("span", { class: "flag" }, "not finished"), -1], none];
   }
   const steps = Math.max(0, ...Object.values(run.curves.metrics).map(([column]) => column.at(-1)));
-  const done = `${steps} of ${run.num_steps ?? "?"}`, curves = run.curves.evaluations, found = curves.greedy ?? curves.sampled;
-  if (!found || !found.step.length) return [done, "\u2013", "\u2013", "\u2013"];
-  const at = (i) => el("div", {}, incomplete({ num_episodes: found.num_episodes[i], num_expected: found.num_expected[i], failures: found.failures[i] }),
-    interval({ value: found.success[i], low: found.success_low[i], high: found.success_high[i] }, percent));
-  const best = found.success.indexOf(Math.max(...found.success));
-  return [done, found.step[0] === 0 ? at(0) : "\u2013", found.step.at(-1) > 0 ? at(found.step.length - 1) : "\u2013",
-    `${percent(found.success[best])} after step ${found.step[best]}`];
+  const { columns, rows } = run.held_out, cells = rows[0]?.cells ?? [];
+  const cell = (i) => (cells[i] ? [el("div", {}, incomplete(cells[i]), interval({ value: cells[i].success, low: cells[i].success_low, high: cells[i].success_high }, percent)), cells[i].success] : none);
+  const last = MOMENTS.includes(columns.at(-1)) ? -1 : columns.length - 1;
+  const curve = run.curves.evaluations[rows[0]?.variant], best = curve ? curve.success.indexOf(Math.max(...curve.success)) : 0;
+  return [[`${steps} of ${run.num_steps ?? "?"}`, steps], ...MOMENTS.map((moment) => cell(columns.indexOf(moment))), cell(last),
+    curve ? [`${percent(curve.success[best])} after step ${curve.step[best]}`, curve.success[best]] : none];
 }
 
-function differenceTable(runs, differences) {
+function differenceTable(shown, differences, runs) {
   const keys = Object.keys(differences).sort();
-  const head = ["key", ...runs.map((run, i) => el("span", {}, swatch(i), visible(run.name)))];
-  const shown = (value) => visible(value === null ? "\u2013" : typeof value === "string" ? value : JSON.stringify(value));
-  const rows = keys.map((key) => [el("code", {}, key.split(/(?<=[._])/).flatMap((part) => [visible(part), el("wbr")])), ...differences[key].map(shown)]);
+  const head = ["key", ...shown.map((run) => swatch(run.colour, visible(run.name)))];
+  const written = (value) => visible(value === null ? "\u2013" : typeof value === "string" ? value : JSON.stringify(value));
+  const rows = keys.map((key) => [el("code", {}, key.split(/(?<=[._])/).flatMap((part) => [visible(part), el("wbr")])),
+    ...shown.map((run) => written(differences[key][runs.indexOf(run)]))]);
   return el("section", { class: "variant differences" }, el("h3", {}, "What differs in their configuration"),
     keys.length ? table(head, rows) : el("p", { class: "hint" }, "Nothing but where they write and what they log."));
 }
 
 function table(head, rows) {
-  return el("div", { class: "table-box" }, el("table", {}, el("thead", {}, el("tr", {}, head.map((h) => el("th", {}, h)))),
+  return el("div", { class: "table-box", tabindex: "0" }, el("table", {}, el("thead", {}, el("tr", {}, head.map((h) => el("th", {}, h)))),
     el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell) => el("td", {}, cell)))))));
-}
-
-// A chart for each metric that any run has, a curve for each run; the first group is open.
-function overlays(runs) {
-  const trained = runs.filter((run) => run.kind === "training");
-  if (!trained.length) return [];
-  const series = (points) => runs.map((run) => ({ name: run.name, points: run.kind === "training" ? points(run) : [] }));
-  const variants = [...new Set(trained.flatMap((run) => Object.keys(run.curves.evaluations)))].filter((name) => !/^(scripted|reference|untouched):/.test(name));
-  const heldOut = variants.map((name) => [`held-out success, ${name}`, series((run) => {
-    const found = run.curves.evaluations[name];
-    return found ? found.step.map((x, i) => ({ x, y: found.success[i], low: found.success_low[i], high: found.success_high[i] })) : [];
-  })]);
-  const groups = [group("Held-out evaluation", true, () => heldOut.map(([title, lines]) =>
-    lineChart(title, lines, { range: [0, 1], format: percent })))];
-  const names = [...new Set(trained.flatMap((run) => Object.keys(run.curves.metrics)))].filter((name) => !/^eval\//.test(name));
-  const known = new Set();
-  for (const [title, pattern, isOpen] of [...CHART_GROUPS, ["Others", /^/, false]]) {
-    const own = names.filter((name) => pattern.test(name) && !known.has(name));
-    own.forEach((name) => known.add(name));
-    if (own.length) groups.push(group(title, isOpen && title === "Rollouts", () => own.map((name) => lineChart(name.replaceAll("_", " "), series((run) => {
-      const [steps, values] = run.curves.metrics[name] || [[], []];
-      return steps.map((x, i) => ({ x, y: values[i] }));
-    })))));
-  }
-  return groups;
 }

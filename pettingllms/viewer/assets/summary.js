@@ -44,11 +44,11 @@ function reach({ success_low, success_high }) {
   return isNumber(success_low) ? `${percent(success_low)} to ${percent(success_high)}` : "";
 }
 
-function learningCharts({ evaluations, metrics }) {
-  const [held] = heldOut(evaluations).map((box) => box.querySelector(".chart"));
-  const roles = Object.entries(metrics).filter(([name]) => /^role\/[^/]+\/reward$/.test(name))
-    .map(([name, [steps, values]]) => ({ name: name.split("/")[1], points: steps.map((x, i) => ({ x, y: values[i] })) }));
-  const charts = [held, roles.length ? lineChart("reward of an action, by role, in training", roles) : null].filter(Boolean);
+function learningCharts(curves) {
+  const all = curvesOf(curves), of = (test) => all.filter(test).map((curve) => ({ ...curve, name: curve.series }));
+  const held = of(({ kind }) => kind === "held-out success"), roles = of(({ kind }) => kind === "role/reward");
+  const charts = [held.length ? lineChart("held-out success, with 95 % intervals", held, held[0].options) : null,
+    roles.length ? lineChart("reward of an action, by role, in training", roles) : null].filter(Boolean);
   return charts.length ? el("div", { class: "charts" }, charts) : null;
 }
 

@@ -60,13 +60,14 @@ def test_the_page(browser, two):
     assert browser.texts(".differences tbody tr") == ["optimizer.learning_rate0.10.2"]
     links = browser.js("[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
     assert links == ["first/view.html", "second/view.html"]
-    browser.until("document.querySelectorAll('.chart').length === 2")
-    lines = (
-        "[...document.querySelectorAll('.chart:last-of-type polyline')].map((l) => l.classList[1])"
+    browser.until("document.querySelectorAll('.chart').length === 3")
+    colours = browser.js(
+        "[...document.querySelectorAll('.key')].map((e) => e.textContent.split(' ')[0] + "
+        "e.style.getPropertyValue('--key'))"
     )
-    second_chart = "document.querySelectorAll('.chart')[1].querySelectorAll('.line').length"
-    assert browser.js(second_chart) == 2
-    assert set(browser.js(lines)) == {"s0", "s1"}, "a run has one colour in every chart"
+    drawn = [one for one in colours if one.startswith("first")]
+    assert len(drawn) == 3
+    assert len(set(drawn)) == 1, "a run has one colour in every chart"
     assert browser.texts(".chart .step")[-1] == "step 999"
     for scheme in ("light", "dark"):
         browser.scheme(scheme)
@@ -74,6 +75,24 @@ def test_the_page(browser, two):
             browser.size(width)
             assert browser.js("document.documentElement.scrollWidth") <= width
     assert [url for url in browser.requests() if not url.startswith(path.as_uri())] == []
+
+
+def test_seeds_are_one_curve_and_the_table_is_sorted_and_searched(browser, two):
+    for number, name in enumerate(("first", "second")):
+        config = two / name / "config.toml"
+        text = config.read_text().partition("[optimizer]")[0]
+        config.write_text(f"seed = {number}\n{text}[env]\nid = 'plan_path_v0'\n")
+    browser.open(write_overview(runs_below(two), two / "runs.html").path)
+    means = [key for key in browser.texts(".chart .key") if key.startswith("one")]
+    assert means[0] == "one configuration (2 seeds) 40.0 % (40.0 % to 40.0 %)"
+    browser.js("document.querySelectorAll('.runs th button')[5].click()")
+    assert [row[:6] for row in browser.texts(".runs tbody tr")] == ["second", "firstp"]
+    browser.js(
+        "(() => { const e = document.querySelector('.runs input'); e.value = 'FIRST';"
+        "e.dispatchEvent(new Event('input')); })()"
+    )
+    assert len(browser.texts(".runs tbody tr")) == 1
+    assert browser.texts(".differences th") == ["key", "first"]
 
 
 @pytest.mark.parametrize("name", [b"a#b", b"a?b=c", b"50%41", b"c:d", b"e f", b"\xffg"])

@@ -264,9 +264,54 @@ def test_curves(browser, page, three):
     browser.open(page(three), "#tab=figures")
     titles = browser.texts("#figures .chart figcaption")
     assert titles == ["rollout/success", "role/reward"]
-    assert browser.count("#figures polyline.line") == 3
-    points = browser.js("document.querySelector('#figures polyline').getAttribute('points')")
-    assert len(points.split()) == 30
+    assert browser.texts("#figures .chart .step") == ["step 29"] * 2
+    browser.js("document.querySelectorAll('.plot')[1].focus()")
+    browser.press("Home")
+    browser.until("document.querySelectorAll('.chart .step')[1].textContent === 'step 0'")
+    browser.press("ArrowRight")
+    keys = browser.texts(".chart .key")
+    assert keys[1:3] == ["tool \N{MINUS SIGN}1", "planner 1"]
+
+
+CHOOSE = """((label, value) => {
+    const field = [...document.querySelectorAll(".tools label")]
+        .find((e) => e.textContent.startsWith(label)).querySelector("input, select");
+    if (field.type === "checkbox") field.click(); else field.value = value;
+    for (const kind of ["input", "change"]) field.dispatchEvent(new Event(kind));
+})"""
+
+
+def test_a_reader_chooses_axis_smoothing_and_metrics(browser, page, training):
+    lines = [
+        {
+            "step": n,
+            "loss/tool/loss": 100.0 if n == 3 else 1.0 * n,
+            "rollout/num_completion_tokens": 1000,
+            "time/step_s": 90,
+        }
+        for n in range(1, 5)
+    ]
+    browser.open(page(training([], lines)), "#tab=figures")
+
+    def reading(label, value=""):
+        browser.js(f"{CHOOSE}({json.dumps(label)}, {json.dumps(value)})")
+        return browser.texts(".chart .legend")
+
+    assert reading("Metric", "loss") == ["step 4tool 4"]
+    assert reading("Over", "tokens") == ["sampled tokens 4 ktool 4"]
+    assert reading("Over", "time") == ["minutes 6tool 4"]
+    assert reading("Smoothing", 0.5) != reading("Smoothing", 0)
+    assert reading("log axis") == ["minutes 6tool 4"]
+    assert browser.js("document.querySelectorAll('canvas').length") == 1
+    assert reading("Metric", "no such") == []
+    assert browser.text("#figures .hint") == "No metric has this in its name."
+
+
+def test_what_is_searched_for_is_opened_and_marked(browser, page, three):
+    browser.open(page(three), "#find=left")
+    assert "left" in browser.text(".completion")
+    marked = "r.startContainer.data.slice(r.startOffset, r.endOffset)"
+    assert "left" in browser.js(f"[...CSS.highlights.get('found')].map((r) => {marked})")
 
 
 def test_both_colour_schemes(browser, page, three):
