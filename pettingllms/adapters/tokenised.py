@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from numpy.typing import NDArray
@@ -236,34 +235,3 @@ class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
-
-
-class TokenisedView(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A single-agent view whose observations and actions are numbers; see `TextCodec`.
-
-    `info["cut_tokens"]` counts the tokens of the observation that did not fit.
-
-    Args:
-        env: A `pettingllms.adapters.gymnasium.SingleAgentView`, wrapped or not.
-        codec: How texts become numbers.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any], codec: TextCodec) -> None:
-        super().__init__(env)
-        self.codec = codec
-        self.observation_space = codec.observation_space
-        self.action_space = codec.action_space
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Start a new episode; return the first observation and info."""
-        text, info = self.env.reset(seed=seed, options=options)
-        observation, cut = self.codec.encode(text)
-        return observation, {**info, "cut_tokens": cut}
-
-    def step(self, action: Any) -> tuple[NDArray[Any], Any, bool, bool, dict[str, Any]]:
-        """Play an action; return observation, reward, terminated, truncated, info."""
-        text, reward, terminated, truncated, info = self.env.step(self.codec.decode(action))
-        observation, cut = self.codec.encode(text)
-        return observation, reward, terminated, truncated, {**info, "cut_tokens": cut}

@@ -75,15 +75,18 @@ class UnsafePool:
 
 def _run(request: ExecutionRequest) -> tuple[ExecutionResult, bytes]:
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(6)]
-        source, stdin, stdout, stderr, stage, result = files
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(5)]
+        source, stdin, stdout, stderr, result = files
+        # Not a file, whose size is limited as that of the output is, possibly to one byte.
+        reached, stage = os.pipe()
+        stack.callback(os.close, reached)
         for file, data in ((source, request.code), (stdin, request.stdin)):
             file.write(data)
             file.flush()
             file.seek(0)
         result_fd = result.fileno() if request.calls_function else -1
-        passed = [source.fileno(), stage.fileno(), result.fileno()]
-        numbers = [str(source.fileno()), str(stage.fileno()), str(result_fd)]
+        passed = [source.fileno(), stage, result.fileno()]
+        numbers = [str(source.fileno()), str(stage), str(result_fd)]
         flags = ("-s", "-S", "-P", "-B", "-X", "utf8")
         limits = json.dumps(_resource_limits(request.limits))
         started = time.monotonic()
@@ -100,9 +103,11 @@ def _run(request: ExecutionRequest) -> tuple[ExecutionResult, bytes]:
             )
         except OSError as error:
             return sandbox_failure(f"no process for the run: {error}"), b""
+        finally:
+            os.close(stage)
         report = _wait(process, started, request.limits.wall_s)
         most = request.limits.output_bytes + 1
-        report = report._replace(stage=_STAGES.get(_read(stage, 64), child.SETTING_UP))
+        report = report._replace(stage=_STAGES.get(os.read(reached, 64), child.SETTING_UP))
         judged = judge(report, request.limits, _read(stdout, most), _read(stderr, most))
         return judged, _read(result, most) if request.calls_function else b""
 

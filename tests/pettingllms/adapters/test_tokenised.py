@@ -1,19 +1,16 @@
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env as check_gymnasium_env
 from hypothesis import given
 from hypothesis import strategies as st
 from pettingzoo.test import api_test
 
 import pettingllms
-from pettingllms.adapters.gymnasium import make_single
 from pettingllms.adapters.pettingzoo import ParallelView
 from pettingllms.adapters.tokenised import (
     CharacterTokenizer,
     TextCodec,
     TokenisedEnv,
-    TokenisedView,
 )
 from pettingllms.errors import InvalidArgument
 
@@ -117,24 +114,6 @@ def test_lost_tokens_are_counted():
     env.reset(seed=1)
     for agent in env.agents:
         assert env.infos[agent]["cut_tokens"] == len(env.env.observe(agent)) - 10
-
-
-@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version:UserWarning")
-def test_gymnasiums_own_test_passes():
-    view = TokenisedView(make_single("plan_path_v0", size=6), TextCodec(600, MOVES))
-    check_gymnasium_env(view, skip_render_check=True)
-
-
-def test_vectors_of_numbers():
-    envs = gymnasium.vector.SyncVectorEnv(
-        [lambda: TokenisedView(make_single("plan_path_v0", size=6), TextCodec(2000, MOVES))] * 3
-    )
-    observations, _ = envs.reset(seed=[1, 2, 3])
-    assert observations.shape == (3, 2000)
-    assert observations.dtype == np.int64
-    assert len({row.tobytes() for row in observations}) > 1
-    envs.step(np.array([0, 1, 2]))
-    envs.close()
 
 
 def test_a_parallel_view_of_numbers_whose_infos_are_numbers():

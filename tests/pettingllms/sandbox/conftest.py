@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox import Limits, Sandbox, Tier
+from pettingllms.sandbox import Limits, Sandbox, Tier, unsafe
 
 SECRET = "do-not-tell-17364"
 JAILS = (Tier.NAMESPACES, Tier.LANDLOCK, Tier.SEALED)
@@ -55,6 +56,27 @@ def any_jail(sandboxes):
         if isinstance(sandbox, Sandbox):
             return sandbox
     pytest.skip("; ".join(sandboxes.values()))
+
+
+@pytest.fixture(scope="session")
+def unsafe_sandbox():
+    """The tier that is not a jail."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        patch.setenv(unsafe.SWITCH, "1")
+        warnings.simplefilter("ignore")
+        with Sandbox(isolation="unsafe", workers=2) as sandbox:
+            yield sandbox
+
+
+@pytest.fixture(params=[*JAILS, Tier.UNSAFE], ids=str)
+def tier(request, sandboxes):
+    """A sandbox, once per tier, the unsafe one too."""
+    if request.param is Tier.UNSAFE:
+        return request.getfixturevalue("unsafe_sandbox")
+    sandbox = sandboxes[request.param]
+    if isinstance(sandbox, str):
+        pytest.skip(sandbox)
+    return sandbox
 
 
 class Host:

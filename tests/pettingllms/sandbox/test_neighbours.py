@@ -223,8 +223,8 @@ class TestStarvation:
         ):
             fork_servers = sandbox._opened()._servers
             before = sum(server.worker.num_runs for server in fork_servers)
-            list(threads.map(lambda n: sandbox.run(code, "", Limits(wall_s=2)), range(12)))
-            assert sum(server.worker.num_runs for server in fork_servers) - before == 12
+            list(threads.map(lambda n: sandbox.run(code, "", Limits(wall_s=2)), range(6)))
+            assert sum(server.worker.num_runs for server in fork_servers) - before == 6
 
     def test_the_server_ends_what_the_parent_cannot(self, any_jail, monkeypatch):
         def refuse(process, number):
