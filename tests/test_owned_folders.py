@@ -13,10 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from pettingllms.cli.app import run as pettingllms
 from pettingllms.errors import RunFolderError
 from pettingllms.files import LOCK, owned
+from pettingllms_trainers.cli import main as pettingllms_train
 
-SHORT = ["--rollout.num-levels=1", "--warm-start.num-steps=1", "--evaluation.num-episodes=1"]
+SHORT = ["--rollout.num-levels=1", "--evaluation.num-episodes=1", "--warm-start.num-episodes=1"]
+SHORT += ["--warm-start.num-steps=1"]
 TRAIN = [sys.executable, "-m", "pettingllms_trainers.cli"]
 MAIN = [sys.executable, "-m", "pettingllms.cli"]
 
@@ -65,48 +68,46 @@ def waiting(tmp_path):
         yield start
 
 
-def ended(command, cwd):
-    return subprocess.run(
-        [*map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=600, check=False
-    )
+@pytest.fixture
+def refused(capsys):
+    """Return a function that runs a command, which says that a process holds its folder."""
+
+    def refused(command, *arguments, pid):
+        assert command([*map(str, arguments)]) in (1, 2)
+        said = " ".join(capsys.readouterr().err.split())
+        for part in (f"process {pid} on {socket.gethostname()} since", "started as", "Wait"):
+            assert part in said
+
+    return refused
 
 
-def assert_refused(command, cwd, process):
-    done = ended(command, cwd)
-    assert done.returncode in (1, 2), done.stderr
-    assert "Traceback" not in done.stderr
-    said = " ".join(done.stderr.split())
-    for part in (f"process {process.pid} on {socket.gethostname()} since", "started as", "Wait"):
-        assert part in said
-
-
-def test_two_trainers_in_one_folder(waiting, tmp_path):
+def test_two_trainers_in_one_folder(waiting, refused, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     out, rest = tmp_path / "run", ["recipe:plan_path", "--output-dir", "run", *SHORT]
     # Its first evaluation alone takes longer than this test.
     endless = [*rest, "--evaluation.num-episodes=100000"]
     first = waiting([*TRAIN, *endless], out)
-    assert_refused([*TRAIN, *rest, "--num-steps=1", "--resume"], tmp_path, first)
-    assert_refused([*TRAIN, "warm-start", *rest], tmp_path, first)
+    first.send_signal(signal.SIGSTOP)  # it holds the folder, and no processor
+    refused(pettingllms_train, *rest, "--num-steps=1", "--resume", pid=first.pid)
+    refused(pettingllms_train, "warm-start", *rest, pid=first.pid)
     first.kill()
     first.wait()
     assert (out / LOCK).exists(), "what a dead process leaves is taken over"
-    done = ended([*TRAIN, *rest, "--num-steps=1"], tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert pettingllms_train([*rest, "--num-steps=0"]) == 0
     assert not (out / LOCK).exists()
 
 
-def test_two_evaluations_in_one_folder(waiting, silent_server, tmp_path):
-    policy = f"openai:m@{silent_server}"
-    evaluate = [*MAIN, "eval", "plan_path_v0", "-n", 2, "-p"]
-    first = waiting([*evaluate, policy, "--out", "run"], tmp_path / "run")
-    assert_refused([*evaluate, "random", "--out", "run"], tmp_path, first)
+def test_two_evaluations_in_one_folder(waiting, refused, silent_server, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    evaluate = ["eval", "plan_path_v0", "-n", "2", "--out", "run", "-p"]
+    first = waiting([*MAIN, *evaluate, f"openai:m@{silent_server}"], tmp_path / "run")
+    refused(pettingllms, *evaluate, "random", pid=first.pid)
     while not (tmp_path / "run" / "run.json").exists():
         time.sleep(0.05)
-    assert_refused([*MAIN, "eval", "--trust", "--resume", "run"], tmp_path, first)
+    refused(pettingllms, "eval", "--trust", "--resume", "run", pid=first.pid)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    done = ended([*evaluate, "random", "--out", "run"], tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert pettingllms([*evaluate, "random"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -118,14 +119,12 @@ def test_two_evaluations_in_one_folder(waiting, silent_server, tmp_path):
     ],
     ids=lambda command: command[0],
 )
-def test_other_commands_leave_a_folder_that_is_written(command, tmp_path):
+def test_other_commands_leave_a_folder_that_is_written(command, refused, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     for name in ("one", "two"):
-        assert ended([*MAIN, "eval", "plan_path_v0", "-p", "random", "-n", 1, "--out", name],
-                     tmp_path).returncode == 0  # fmt: skip
+        assert pettingllms(["eval", "plan_path_v0", "-p", "random", "-n", "1", "--out", name]) == 0
     with owned(tmp_path / "busy"):
-        done = ended([*MAIN, *command, "busy"], tmp_path)
-    assert f"process {os.getpid()} on" in " ".join(done.stderr.split())
-    assert done.returncode == 1
+        refused(pettingllms, *command, "busy", pid=os.getpid())
     assert not (tmp_path / "busy").exists()
 
 

@@ -14,7 +14,8 @@ import pettingllms_trainers.runs.folder as folder_module
 from pettingllms.cli.app import run as pettingllms
 from pettingllms_trainers.cli import main as pettingllms_train
 
-SHORT = ["--rollout.num-levels=1", "--warm-start.num-steps=1", "--evaluation.num-episodes=1"]
+SHORT = ["--rollout.num-levels=1", "--evaluation.num-episodes=1", "--warm-start.num-episodes=1"]
+SHORT += ["--warm-start.num-steps=1"]
 TRAIN = ["recipe:plan_path", "--num-steps=1", *SHORT, "--logging.no-tensorboard"]
 EVAL = ["eval", "plan_path_v0", "-n", "2", "-p"]
 

@@ -89,22 +89,8 @@ def test_hostile_texts_travel(adapter, server_url):
         for text in ("", "\x00\x1b[31m", "\U0001f600", "a" * 100_000, "<script>"):
             result = client.step(adapter.TeamAction(text=text))
             assert not result.observation.info["success"]
-
-
-def test_errors_reach_the_client(adapter, server_url):
-    with adapter.TeamClient(base_url=server_url).sync() as client:
-        client.reset(seed=1)
-        with pytest.raises(RuntimeError, match="tool_0, which acts now"):
-            client.step(adapter.TeamAction(text="x", agent="planner_0"))
-
-
-def test_the_http_routes_tell_the_schema(server_url):
-    import httpx
-
-    schema = httpx.get(f"{server_url}/schema").json()
-    assert set(schema["action"]["properties"]) >= {"text", "agent"}
-    assert "state_hash" in schema["state"]["properties"]
-    assert httpx.get(f"{server_url}/health").json()["status"] == "healthy"
+        with pytest.raises(RuntimeError, match="which acts now"):
+            client.step(adapter.TeamAction(text="x", agent="nobody_0"))
 
 
 def test_wrong_use_is_told(adapter):
