@@ -41,7 +41,7 @@ _HOMES = {
 
 
 def _connect() -> None:
-    from pettingllms.adapters.registries import connect
+    from pettingllms.adapters.gymnasium import connect
 
     connect()
 

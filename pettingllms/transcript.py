@@ -123,17 +123,17 @@ class Transcript:
         """
         env = cast(TextEnv[Any], make(self.id, checks=False, **self.kwargs))
         env.reset(seed=self.seed, options=self.options)
-        _compare(-1, "state_hash", self.state_hash, env.state_hash())
+        compare_replay(-1, "state_hash", self.state_hash, env.state_hash())
         yield env
         for index, recorded in enumerate(self.steps):
             agent = env.agent_selection
-            _compare(index, "agent", recorded["agent"], agent)
+            compare_replay(index, "agent", recorded["agent"], agent)
             observation = str(env.observe(agent))
             action = action_of(recorded)
             play_recorded(env, action, recorded)
             replayed = _step_record(env, agent, observation, action)
             for key in _STEP_KEYS:
-                _compare(index, key, recorded[key], replayed[key])
+                compare_replay(index, key, recorded[key], replayed[key])
             yield env
 
 
@@ -309,6 +309,7 @@ def _written(action: str) -> dict[str, Any]:
     return {"finish_reason": action.finish_reason, "tokens": list(action.tokens)}
 
 
-def _compare(step: int, key: str, recorded: Any, replayed: Any) -> None:
+def compare_replay(step: int, key: str, recorded: object, replayed: object) -> None:
+    """Raise `ReplayDivergence` unless what was recorded has come out again."""
     if recorded != replayed:
         raise ReplayDivergence(step, key, recorded, replayed)

@@ -234,12 +234,8 @@ def _answers(transcript: Transcript, means: _Means, *, has_other: bool) -> list[
 
 def _shares(players: Mapping[str, Any], means: _Means) -> dict[str, Interval]:
     joint = 1 - (1 - CONFIDENCE) / len(players)
-    return {player: _share(player, players, means, joint) for player in players}
-
-
-def _share(player: str, players: Mapping[str, Any], means: _Means, confidence: float) -> Interval:
-    weights = shapley_weights(player, tuple(players))
-    return means.sum([*weights.values()], [*weights], confidence)
+    weights = {player: shapley_weights(player, tuple(players)) for player in players}
+    return {player: means.sum([*own.values()], [*own], joint) for player, own in weights.items()}
 
 
 class Seat(NamedTuple):

@@ -427,26 +427,23 @@ def prompt_hash(prompt: Prompt) -> str:
     return hashlib.sha256(data.encode("ascii")).hexdigest()[:16]
 
 
-def bill_of(
-    records: Iterable[AnswerRecord], finished: Iterable[tuple[Key, Mapping[str, Usage]]]
-) -> Bill:
+def bill_of(records: Iterable[AnswerRecord], finished: Iterable[EpisodeResult]) -> Bill:
     """What an evaluation has spent, on failed and interrupted episodes too.
 
     Args:
         records: Its answers.
-        finished: Episode -> role -> usage of the finished episodes; counts for those without a
-            record, which are of a run folder that kept none.
+        finished: Its finished episodes; those without a record are of a folder that kept none.
     """
     bill: Bill = {}
     recorded: set[Key] = set()
     for record in records:
         recorded.add(record.key)
         _charge(bill, record.variant, role_of(record.agent), record.usage)
-    for key, roles in finished:
+    for result in finished:
         # Where answers are on record they are the bill; results would count them twice.
-        if key not in recorded:
-            for role, usage in roles.items():
-                _charge(bill, key[0], role, usage)
+        if result.key not in recorded:
+            for role, part in result.roles.items():
+                _charge(bill, result.variant, role, part.usage)
     return bill
 
 

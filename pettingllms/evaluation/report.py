@@ -6,7 +6,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -130,10 +129,6 @@ class VariantReport:
     manifest: str
     """Hash over the initial states, in order: equal for equal sets of levels."""
 
-    def to_json(self) -> dict[str, Any]:
-        """The report as JSON data; intervals are objects, infinite ends null."""
-        return figures_json(self)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
@@ -161,13 +156,13 @@ class Report:
         data = {
             "is_complete": self.is_complete,
             "plan": self.plan.to_json(),
-            "variants": {name: variant.to_json() for name, variant in self.variants.items()},
+            "variants": figures_json(self.variants),
             "spent": figures_json(self.bill),
         }
         if self.failures is not None:
             data["failures"] = dict(self.failures)
         if self.comparison is not None:
-            data["comparison"] = self.comparison.to_json()
+            data["comparison"] = figures_json(self.comparison)
         return data
 
     def parts(self) -> list[Block]:
@@ -363,7 +358,8 @@ def summarise_variant(
         ends=dict(Counter(str(result.end) for result in ordered).most_common()),
         num_turns=level_mean(levels, lambda play: play.num_turns),
         returns={
-            agent: level_mean(levels, partial(_return, agent)) for agent in ordered[0].returns
+            agent: level_mean(levels, lambda play, agent=agent: play.returns[agent])
+            for agent in ordered[0].returns
         },
         roles={
             role: _role(
@@ -377,15 +373,6 @@ def summarise_variant(
         },
         manifest=manifest_of(hashes.values()),
     )
-
-
-def role_reward(role: str, play: EpisodeResult) -> float:
-    """The sum of the rewards of a role's own actions in an episode."""
-    return play.roles[role].reward
-
-
-def _return(agent: str, play: EpisodeResult) -> float:
-    return play.returns[agent]
 
 
 def by_content(results: Iterable[EpisodeResult]) -> dict[str, list[EpisodeResult]]:
@@ -436,7 +423,7 @@ def _role(
     return RoleReport(
         policy=policy,
         num_actions=num_actions,
-        reward=level_mean(levels, partial(role_reward, role)),
+        reward=level_mean(levels, lambda play: play.roles[role].reward),
         # A role that never acted has no share that could be estimated.
         parse_errors=clustered_share(
             [sum(part.parse_errors for part in level) for level in plays],
@@ -514,10 +501,6 @@ class Comparison:
     """Two-sided sign test over these levels (McNemar's exact test for one play a level)."""
     figures: dict[str, Difference] = field(default_factory=dict[str, Difference])
     """Turns, tokens, and `<role> reward` per episode."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The comparison as JSON data."""
-        return figures_json(self)
 
     def parts(self, first: str = "first", second: str = "second") -> list[Block]:
         """The comparison as a table, with the names of its sides, and what it rests on."""
@@ -628,7 +611,8 @@ def _figures(pairs: Sequence[Pair]) -> dict[str, Difference]:
     }
     for role in one.roles:
         if role in other.roles:
-            figures[f"{role} reward"] = _difference(pairs, partial(role_reward, role))
+            reward = _difference(pairs, lambda play, role=role: play.roles[role].reward)
+            figures[f"{role} reward"] = reward
     return figures
 
 

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from pettingllms.errors import FOREIGN, InvalidArgument, PettingLLMsError, RunFolderError
 from pettingllms.evaluation.episode import (
@@ -194,31 +194,21 @@ class RunFolder:
 
     def bill(self) -> Bill:
         """What was spent so far, on failed and interrupted episodes too."""
-        finished = ((one.key, _usages(one)) for one in self.results())
-        return bill_of(self.answers(), finished)
+        return bill_of(self.answers(), self.results())
 
     @contextmanager
-    def appending(self) -> Generator[tuple[LineWriter, LineWriter]]:
-        """Open episodes and answers for appending; unfinished last lines are dropped first."""
+    def appending(
+        self,
+    ) -> Generator[tuple[Callable[[EpisodeResult], None], Callable[[AnswerRecord], None]]]:
+        """Functions that append an episode, and an answer; unfinished last lines are dropped."""
         paths = (self.episodes_path, self.answers_path)
         with open_to_append(paths[0]) as episodes, open_to_append(paths[1]) as answers:
-            yield LineWriter(episodes), LineWriter(answers)
+            yield partial(_append, episodes), partial(_append, answers)
 
 
-class LineWriter:
-    """Appends lines; each is on its way to the disk when `add` returns."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def add(self, entry: EpisodeResult | AnswerRecord) -> None:
-        """Append one finished episode, or one answer."""
-        self._file.write(json_line(entry.to_json()))
-        self._file.flush()
-
-
-def _usages(result: EpisodeResult) -> dict[str, Usage]:
-    return {role: part.usage for role, part in result.roles.items()}
+def _append(file: IO[bytes], entry: EpisodeResult | AnswerRecord) -> None:
+    file.write(json_line(entry.to_json()))
+    file.flush()  # on its way to the disk
 
 
 def _versions(env_id: Name) -> dict[str, str]:
@@ -361,8 +351,8 @@ async def _evaluate(
             folder.save_plan()  # so that it can be resumed when the server is there
             raise
         folder.save_plan()
-        with folder.appending() as (episodes, answers):
-            log = _log(folder, finished, answers, progress)
+        with folder.appending() as (keep, keep_answer):
+            log = _log(folder, finished, keep_answer, progress)
             assignments = {
                 variant: {role: policies[str(name)] for role, name in assignment.items()}
                 for variant, assignment in plan.variants.items()
@@ -371,7 +361,7 @@ async def _evaluate(
             async def play(spec: EpisodeSpec) -> None:
                 team = assignments[spec.variant]
                 result = await play_episode(env, spec, team, plan.sampling, plan.options, log)
-                episodes.add(result)
+                keep(result)
                 progress.count(result)
 
             await play_all(
@@ -387,12 +377,15 @@ async def _evaluate(
 
 
 def _log(
-    folder: RunFolder, finished: Set[Key], writer: LineWriter, progress: Progress
+    folder: RunFolder,
+    finished: Set[Key],
+    keep: Callable[[AnswerRecord], None],
+    progress: Progress,
 ) -> AnswerLog:
     """The answers of unfinished episodes, of earlier attempts and of this one."""
 
     def write(record: AnswerRecord) -> None:
-        writer.add(record)
+        keep(record)
         progress.charge(record.usage)
 
     unfinished = (

@@ -12,7 +12,7 @@ from typing import Any, cast
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.plan import MAIN, SWAPPED, names_of, swapped
-from pettingllms.evaluation.report import Comparison, by_content, solved_of
+from pettingllms.evaluation.report import Comparison, by_content, figures_json, solved_of
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
@@ -65,7 +65,7 @@ class ComparedSides:
         return {
             "policies": [dict(side.policies) for side in (self.first, self.second)],
             "settings": {key: list(values) for key, values in differing.items()},
-            **self.comparison.to_json(),
+            **figures_json(self.comparison),
         }
 
     def parts(self) -> list[Block]:

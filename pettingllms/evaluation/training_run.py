@@ -20,13 +20,13 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 from pettingllms.env import TextEnv, roles_of
-from pettingllms.errors import InvalidArgument, MissingDependency, ReplayDivergence, RunFolderError
+from pettingllms.errors import InvalidArgument, MissingDependency, RunFolderError
 from pettingllms.evaluation.plan import held_out_kwargs
 from pettingllms.files import read_lines
 from pettingllms.policies import Sampling
 from pettingllms.registry import SOLVED_SHARE, make
 from pettingllms.sources import short_name
-from pettingllms.transcript import RecordTranscripts, Transcript, play_recorded
+from pettingllms.transcript import RecordTranscripts, Transcript, compare_replay, play_recorded
 from pettingllms.trust import FoundName, Name
 from pettingllms.types import Action, TokenCounts
 
@@ -361,14 +361,14 @@ def tree_moments(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[RecordTr
     env: TextEnv[Any] = make(_environment(run, line), checks=False, **line["env"])
     recorder = RecordTranscripts(env)
     recorder.reset(seed=line["env_seed"])
-    _compare(-1, "state_hash", line["initial_state_hash"], env.state_hash())
+    compare_replay(-1, "state_hash", line["initial_state_hash"], env.state_hash())
     yield recorder
     for index, decision in enumerate(line["decisions"]):
         if decision["chosen"] is None:
             return
         followed, agent = decision["candidates"][decision["chosen"]], decision["agent"]
-        _compare(index, "agent", agent, env.agent_selection)
-        _compare(index, "observation", decision["observation"], str(env.observe(agent)))
+        compare_replay(index, "agent", agent, env.agent_selection)
+        compare_replay(index, "observation", decision["observation"], str(env.observe(agent)))
         # As recorded: games may price tokens, and counting again would need the model's
         # tokenizer.
         counts = TokenCounts(decision["num_prompt_tokens"], followed["num_tokens"])
@@ -378,15 +378,10 @@ def tree_moments(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[RecordTr
         # What training scaled or judged is recorded beside what the environment gave.
         recorded = {**followed, "reward": followed.get("env_reward", followed["reward"])}
         for key in _COMPARED:
-            _compare(index, key, recorded[key], played[key])
+            compare_replay(index, key, recorded[key], played[key])
         yield recorder
 
 
 def _environment(run: TrainingRun, line: Mapping[str, Any]) -> FoundName:
     """The environment of a tree; trees of a run with several say which one it is."""
     return run.found(line["env_id"]) if "env_id" in line else run.env_id
-
-
-def _compare(step: int, key: str, recorded: object, replayed: object) -> None:
-    if recorded != replayed:
-        raise ReplayDivergence(step, key, recorded, replayed)

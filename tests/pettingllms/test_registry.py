@@ -8,7 +8,7 @@ import pettingzoo
 import pytest
 
 import pettingllms
-from pettingllms.adapters.registries import announce
+from pettingllms.adapters.gymnasium import announce
 from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, UnknownEnvironment
 
 

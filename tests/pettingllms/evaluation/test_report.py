@@ -19,7 +19,7 @@ from pettingllms.evaluation import (
     summarise_variant,
     wilson_interval,
 )
-from pettingllms.evaluation.report import tokens, variant_rows
+from pettingllms.evaluation.report import figures_json, tokens, variant_rows
 from pettingllms.policies import Usage
 from pettingllms.tables import as_markdown
 
@@ -167,7 +167,7 @@ def test_comparison_is_paired_by_level(result):
     assert found.success.difference.low > 0
     assert found.figures["planner reward"].difference.value == pytest.approx(0.4)
     assert found.figures["turns"].difference == (0, 0, 0)
-    json.dumps(found.to_json(), allow_nan=False)
+    json.dumps(figures_json(found), allow_nan=False)
     assert "+40.0" in as_markdown(found.parts("a", "b"))
 
 
