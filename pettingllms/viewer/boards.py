@@ -161,7 +161,7 @@ def _led(env: TextEnv[Any], decision: Decision, candidate: dict[str, Any]) -> di
 
 def _shown(action: object) -> str:
     """A parsed action as a text of limited length."""
-    text = action if isinstance(action, str) else repr(action)
+    text = str(action)
     return text if len(text) <= _MAX_ACTION else text[: _MAX_ACTION - 4] + " ..."
 
 

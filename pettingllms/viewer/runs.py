@@ -370,16 +370,29 @@ def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
     return columns
 
 
-def variant_columns(file: LineFile) -> dict[str, dict[str, list[Any]]]:
-    """Variant -> columns of an `evaluations.jsonl`: steps, and figures at each.
+def variant_name(variant: str) -> str:
+    """Who played, in the words of all pages and tables."""
+    kind, _, rest = variant.partition(":")
+    if kind in ("scripted", "reference"):
+        return f"scripted policy {rest}"
+    if kind == "untouched":
+        return f"policies, {rest}, before training"
+    return "roles swapped" if variant == "swapped" else f"policies, {variant}"
+
+
+def variant_columns(file: LineFile) -> dict[str, dict[str, Any]]:
+    """Variant -> columns of an `evaluations.jsonl`: `name`, steps, and figures at each.
 
     They are success with its interval, turns, episodes that did not fail, all episodes, and
     cause -> rollouts that failed.
     """
-    found: dict[str, dict[str, list[Any]]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for step, variants in file.read(_evaluation_line):
         for variant, figures in variants.items():
-            columns = found.setdefault(variant, {name: [] for name in ("step", *_COLUMNS)})
+            columns = found.setdefault(
+                variant,
+                {"name": variant_name(variant), **{name: [] for name in ("step", *_COLUMNS)}},
+            )
             for name, value in zip(("step", *_COLUMNS), (step, *figures), strict=True):
                 columns[name].append(value)
     return found

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pettingllms.types import role_of
 from pettingllms.viewer.episodes import Decision, ShownEpisode, followed
-from pettingllms.viewer.runs import OpenedRun
+from pettingllms.viewer.runs import OpenedRun, variant_name
 
 # Set of the episodes that are trained on, and their group.
 TRAINING = "training"
@@ -131,7 +131,7 @@ class _Played(_Grouping):
         return evaluation_table(self._figures)
 
 
-Columns = Mapping[str, Sequence[Any]]
+Columns = Mapping[str, Any]
 """Figures of a variant over the steps at which it was evaluated; see `curves.variant_columns`."""
 
 # Begins the names of variants in which policies play as they were before a warm start.
@@ -165,7 +165,7 @@ def training_table(evaluations: Mapping[str, Columns], num_steps: Any) -> dict[s
         moments, columns = [(0, UNTOUCHED), *moments], ["before training", *columns]
     rows = [
         {
-            "name": f"policies, {name}",
+            "name": variant_name(name),
             "variant": name,
             "cells": [_cell(evaluations.get(prefix + name), step) for step, prefix in moments],
         }
@@ -173,7 +173,7 @@ def training_table(evaluations: Mapping[str, Columns], num_steps: Any) -> dict[s
     ]
     rows += [
         {
-            "name": f"scripted policy {name.partition(':')[2]}",
+            "name": variant_name(name),
             "cells": [_cell(evaluations[name], evaluations[name]["step"][0])],
         }
         for name in evaluations

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pettingllms.arguments import check_number, check_texts, check_whole
-from pettingllms.evaluation.rows import write_rows
 from pettingllms.registry import spec
 from pettingllms_envs.datasets.loading import Loaded, load_problems
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
@@ -129,6 +128,8 @@ def check(
         if usable != problem:
             repaired.append(row)
     if out is not None:
+        from pettingllms.evaluation.rows import write_rows  # `list` needs no evaluation
+
         write_rows((problem._asdict() for problem in problems), out)
     return DataReport(
         source=str(source),

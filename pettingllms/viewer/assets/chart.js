@@ -152,14 +152,16 @@ function moveCursor(plot, event) {
   plot.setCursor({ left: plot.valToPos(plot.data[0][Math.max(0, Math.min(last, to))], "x"), top: 0 });
 }
 
-// As wide as its box; gone when the box is.
+// As wide as its box, once that is on the page; gone when the box is.
 function followSize(box, plot) {
-  DRAWN.add(plot);
   const watch = new ResizeObserver(() => {
-    if (box.isConnected) { if (box.clientWidth && box.clientWidth !== plot.width) plot.setSize({ width: box.clientWidth, height: HEIGHT }); return; }
-    watch.disconnect();
-    DRAWN.delete(plot);
-    plot.destroy();
+    if (box.isConnected) {
+      DRAWN.add(plot);
+      if (box.clientWidth && box.clientWidth !== plot.width) plot.setSize({ width: box.clientWidth, height: HEIGHT });
+    } else if (DRAWN.delete(plot)) {
+      watch.disconnect();
+      plot.destroy();
+    }
   });
   watch.observe(box);
 }

@@ -57,7 +57,7 @@ function dot(decision, group, n, [x, y], colour, selection, onSelect) {
   const { k, isTaken, members } = group, candidate = decision.candidates[k];
   const isSelected = selection.n === n && members.includes(selection.k), count = members.length;
   const name = `${decision.agent}, turn ${decision.turn + 1}, candidate ${k + 1}` +
-    (count > 1 ? ` and ${count - 1} like it` : "") + `: reward ${signed(candidate.reward)}` +
+    (count > 1 ? ` \u00d7${count}` : "") + `: reward ${signed(candidate.reward)}` +
     (isNumber(candidate.advantage) ? `, advantage ${signed(candidate.advantage)}` : "") +
     (isTaken ? ", taken" : "") + (candidate.success ? ", solved" : "") +
     (candidate.parse_error === null ? "" : ", could not be read");
