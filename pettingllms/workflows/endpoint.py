@@ -16,7 +16,6 @@ from urllib.parse import unquote
 
 import h11
 from openai import BaseModel
-from pydantic import ValidationError
 from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,14 +26,14 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pettingllms.workflows.bodies import IGNORED
 from pettingllms.workflows.chat import (
-    IGNORED,
-    ChatBody,
+    CHAT,
+    Body,
     chat_request,
     chunks,
     completion,
     models,
-    refusal,
     system_of,
 )
 from pettingllms.workflows.isolation import AGENT, PLACE
@@ -89,7 +88,7 @@ class Answerer(Protocol):
         ...
 
 
-_Ask = Callable[[ChatBody], Awaitable[tuple[ChatRequest, Answered]]]
+_Ask = Callable[[Body], Awaitable[tuple[ChatRequest, Answered]]]
 _Write = Callable[[Answerer, Any, _Ask], Awaitable[Response]]
 
 
@@ -213,8 +212,6 @@ class Endpoint:
             response = await write(run, data, functools.partial(_received, run, request))
             self._warn(key for key in IGNORED if data.get(key) is not None)
             return response
-        except ValidationError as error:
-            raise refusal(error) from error
         except (RequestError, ClientDisconnect):
             raise
         except Exception as error:
@@ -243,13 +240,13 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-async def _received(run: Answerer, http: Request, body: ChatBody) -> tuple[ChatRequest, Answered]:
+async def _received(run: Answerer, http: Request, body: Body) -> tuple[ChatRequest, Answered]:
     """A request and the answer to it, as long as whoever has sent it is there.
 
     Raises:
         ClientDisconnect: It has left.
     """
-    sender = Sender(body.model, system_of(body), unquote(http.headers.get(AGENT, "")))
+    sender = Sender(body["model"], system_of(body), unquote(http.headers.get(AGENT, "")))
     place = http.headers.get(PLACE, "")
     request = chat_request(body, run.agent_of(sender), run.models, place)
     # OpenAI's clients count so how often they have sent a request, of which no answer came.
@@ -271,23 +268,25 @@ async def _has_left(http: Request) -> None:
 
 
 async def _completion(run: Answerer, data: Any, ask: _Ask) -> Response:
-    body = ChatBody.model_validate(data)
-    answer = wire_answer(body.model, *await ask(body))
-    if not body.stream:
+    body = CHAT.check(data)
+    answer = wire_answer(body["model"], *await ask(body))
+    if not body.get("stream"):
         return _whole(completion(answer))
-    sent = chunks(answer, with_usage=body.stream_options.include_usage)
+    with_usage = body.get("stream_options", {}).get("include_usage", False)
+    sent = chunks(answer, with_usage=with_usage)
     return _stream([*(f"data: {one.to_json(indent=None)}" for one in sent), "data: [DONE]"])
 
 
 async def _response(run: Answerer, data: Any, ask: _Ask) -> Response:
     from pettingllms.workflows import responses  # its types take half a second
 
-    body = responses.ResponsesBody.model_validate(data)
+    body = responses.RESPONSES.check(data)
     chat = responses.chat_body(body, run.kept)
-    answer = wire_answer(body.model, *await ask(chat))
+    answer = wire_answer(body["model"], *await ask(chat))
     whole = responses.response(answer, body)
-    run.kept[whole.id] = responses.chat_after(chat, answer, has_told=bool(body.instructions))
-    if not body.stream:
+    has_told = bool(body.get("instructions"))
+    run.kept[whole.id] = responses.chat_after(chat, answer, has_told=has_told)
+    if not body.get("stream"):
         return _whole(whole)
     sent = responses.events(answer, body)
     return _stream([f"event: {one.type}\ndata: {one.to_json(indent=None)}" for one in sent])

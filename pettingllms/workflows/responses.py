@@ -5,110 +5,64 @@ Format: https://platform.openai.com/docs/api-reference/responses
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter
+from openai.types.responses.response_create_params import ResponseCreateParamsBase
+from pydantic import TypeAdapter
 
-from pettingllms.workflows.chat import (
-    Body,
-    Call,
-    CalledFunction,
-    ChatBody,
-    Content,
-    Limit,
-    Sent,
-    SentMessage,
-)
+from pettingllms.workflows.bodies import LIMIT, SHARED, Bodies, text_of
+from pettingllms.workflows.chat import CHAT, Body
 from pettingllms.workflows.wire import RequestError, WireAnswer
 
 _EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
+RESPONSES = Bodies(
+    ResponseCreateParamsBase,
+    {
+        **SHARED,
+        **dict.fromkeys(("input", "instructions", "previous_response_id", "text"), Any),
+        **dict.fromkeys(("tools", "tool_choice"), Any),
+        "max_output_tokens": LIMIT,
+        # They concern thoughts, tools of a server, and noise in streams: none is here.
+        **dict.fromkeys(("reasoning", "max_tool_calls", "stream_options"), Any),
+        "include": list[Literal["reasoning.encrypted_content"]],
+        # What the run cannot do; the whole input may be sent instead.
+        "background": Literal[False],
+        "truncation": Literal["disabled"],
+    },
+)
+"""Bodies of requests."""
 
 
-class _Called(CalledFunction):
-    type: Literal["function_call"]
-
-
-class _Output(Sent):
-    type: Literal["function_call_output"]
-    output: Content
-
-
-class _Thoughts(Sent):
-    type: Literal["reasoning"]
-
-
-def _kind(item: Any) -> Any:
-    return item.get("type", "message") if isinstance(item, dict) else None
-
-
-_Item = Annotated[
-    Annotated[SentMessage, Tag("message")]
-    | Annotated[_Called, Tag("function_call")]
-    | Annotated[_Output, Tag("function_call_output")]
-    | Annotated[_Thoughts, Tag("reasoning")],
-    Discriminator(_kind),
-]
-
-
-def _items(given: Any) -> Any:
-    return [{"role": "user", "content": given}] if isinstance(given, str) else given
-
-
-class _TextOptions(Sent):
-    format: dict[str, Any] = Field(default={"type": "text"})
-
-
-class ResponsesBody(Body):
-    """The body of a request; `chat_body` reads tools and forms as those of a chat completion."""
-
-    input: Annotated[list[_Item], BeforeValidator(_items)] = Field(default=[])
-    instructions: str | None = None
-    previous_response_id: str | None = None
-    tools: list[dict[str, Any]] = Field(default=[])
-    tool_choice: str | dict[str, Any] = "auto"
-    text: _TextOptions = _TextOptions()
-    max_output_tokens: Limit | None = None
-    reasoning: dict[str, Any] | None = None
-    # They concern tools of a server, thoughts that are hidden, and noise in streams: none is here.
-    max_tool_calls: int | None = None
-    include: list[Literal["reasoning.encrypted_content"]] = Field(default=[])
-    stream_options: dict[str, Any] = Field(default={})
-    # What the run cannot do; the whole input may be sent instead.
-    background: Literal[False] = False
-    truncation: Literal["disabled"] = "disabled"
-
-
-def chat_body(body: ResponsesBody, kept: Mapping[str, Sequence[SentMessage]]) -> ChatBody:
+def chat_body(body: Body, kept: Mapping[str, Sequence[Body]]) -> Body:
     """The body of a chat completion that asks the same.
 
     Args:
-        body: The body.
+        body: The body, which `RESPONSES` has checked.
         kept: Chats up to earlier responses of the run, by their ids.
 
     Raises:
-        RequestError: There is no such response.
-        ValidationError: A tool, a choice or a form is ill-formed, or there is no message.
+        RequestError: There is no such response; a tool, a choice or a form is not one of chats.
     """
-    earlier, form = body.previous_response_id, body.text.format
+    earlier, form = body.get("previous_response_id"), body.get("text", {}).get("format")
     if earlier and earlier not in kept:
         told = f"this run has given no response {earlier!r}"
         raise RequestError(told, 404, param="previous_response_id")
     # Of this response alone: the next one that builds on it does not inherit them.
-    told = [SentMessage.of("system", body.instructions)] if body.instructions else []
-    if form.get("type") == "json_schema":
+    text = body.get("instructions")
+    told = [{"role": "system", "content": text}] if text else []
+    if form and form["type"] == "json_schema":
         form = {"type": "json_schema", "json_schema": form}
-    return ChatBody.model_validate(
+    return CHAT.check(
         {
-            "model": body.model,
-            "messages": [*told, *(kept[earlier] if earlier else ()), *_messages(body.input)],
-            "tools": [*map(_nested, body.tools)],
-            "tool_choice": _nested(body.tool_choice),
+            "model": body["model"],
+            "messages": [*told, *(kept[earlier] if earlier else ()), *_messages(body)],
+            "tools": [*map(_nested, body.get("tools", ()))],
+            "tool_choice": _nested(body.get("tool_choice")),
             "response_format": form,
-            "max_completion_tokens": body.max_output_tokens,
-            "parallel_tool_calls": body.parallel_tool_calls,
+            "max_completion_tokens": body.get("max_output_tokens"),
+            "parallel_tool_calls": body.get("parallel_tool_calls"),
         }
     )
 
@@ -125,48 +79,59 @@ def _nested(tool: Any) -> Any:
             return tool
 
 
-def chat_after(body: ChatBody, answer: WireAnswer, *, has_told: bool) -> list[SentMessage]:
+def chat_after(body: Body, answer: WireAnswer, *, has_told: bool) -> list[Body]:
     """The chat up to an answer, without the instructions that began it."""
-    said = SentMessage.of("assistant", answer.reply.content or "")
-    said.tool_calls = [_call(one.name, json.loads(one.arguments)) for one in answer.reply.calls]
-    return [*body.messages[has_told:], said]
+    calls = [_call(answer.call_id(at), *one) for at, one in enumerate(answer.reply.calls)]
+    said = {"role": "assistant", "content": answer.reply.content or "", "tool_calls": calls}
+    return [*body["messages"][has_told:], said]
 
 
-def _call(name: str, arguments: Any) -> Call:
-    function = CalledFunction.model_construct(name=name, arguments=arguments)
-    return Call.model_construct(function=function)
+def _call(number: str, name: str, arguments: str) -> Body:
+    function = {"name": name, "arguments": arguments}
+    return {"type": "function", "id": number, "function": function}
 
 
-def _messages(items: Sequence[Any]) -> list[SentMessage]:
+def _messages(body: Body) -> list[dict[str, Any]]:
     """The messages of an input; what an agent said and called in a row is one of them."""
-    messages: list[SentMessage] = []
-    for item in items:
-        match item:
-            case SentMessage():
-                messages.append(item)
-            case _Called():
-                if not (messages and messages[-1].role == "assistant"):
-                    messages.append(SentMessage.of("assistant", ""))
-                messages[-1].tool_calls.append(_call(item.name, item.arguments))
-            case _Output():
-                messages.append(SentMessage(role="tool", content=item.output))
-            case _:  # thoughts, which the next prompt does not show, as reasoning models want it
+    given = body.get("input", [])
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    messages: list[dict[str, Any]] = []
+    for item in given:
+        match item.get("type", "message"):
+            case "message":
+                messages.append({"role": item["role"], "content": _parts(item["content"])})
+            case "function_call":
+                if not (messages and messages[-1]["role"] == "assistant"):
+                    messages.append({"role": "assistant", "content": ""})
+                call = _call(item["call_id"], item["name"], item["arguments"])
+                messages[-1].setdefault("tool_calls", []).append(call)
+            case "function_call_output":
+                place = {"role": "tool", "tool_call_id": item["call_id"]}
+                messages.append({**place, "content": _parts(item["output"])})
+            case "reasoning":  # which the next prompt does not show, as reasoning models want it
                 pass
+            case other:
+                raise RequestError(f"input: items of type {other!r} are not read", param="input")
     return messages
 
 
-def response(answer: WireAnswer, body: ResponsesBody) -> Response:
+def _parts(content: Any) -> str:
+    return text_of(content, "input")
+
+
+def response(answer: WireAnswer, body: Body) -> Response:
     """An answer as a response, which repeats parts of the body of the request."""
     return _response(answer, body, _output(answer), is_done=True)
 
 
-def events(answer: WireAnswer, body: ResponsesBody) -> Iterator[ResponseStreamEvent]:
+def events(answer: WireAnswer, body: Body) -> Iterator[ResponseStreamEvent]:
     """Yield the same as the events of a stream."""
     for number, event in enumerate(_events(answer, body)):
         yield _EVENT.validate_python({**event, "sequence_number": number})
 
 
-def _events(answer: WireAnswer, body: ResponsesBody) -> Iterator[dict[str, Any]]:
+def _events(answer: WireAnswer, body: Body) -> Iterator[dict[str, Any]]:
     # All events that clients of the package openai wait for, in its order.
     begun = _response(answer, body, [], is_done=False).to_dict()
     yield {"type": "response.created", "response": begun}
@@ -213,23 +178,18 @@ def _output(answer: WireAnswer) -> list[dict[str, Any]]:
     return items
 
 
-def _response(
-    answer: WireAnswer, body: ResponsesBody, items: Sequence[Any], *, is_done: bool
-) -> Response:
+def _response(answer: WireAnswer, body: Body, items: Sequence[Any], *, is_done: bool) -> Response:
     reason = {"reason": "max_output_tokens"} if answer.is_cut and is_done else None
     done = "incomplete" if answer.is_cut else "completed"
-    same = {
-        "instructions",
-        "metadata",
-        "parallel_tool_calls",
-        "previous_response_id",
-        "tool_choice",
+    same: dict[str, Any] = {
+        **dict.fromkeys(("instructions", "previous_response_id")),
+        **{"metadata": {}, "parallel_tool_calls": True, "tool_choice": "auto"},
     }
     unsaid = {"parameters": None, "strict": None}
     return Response.model_validate(
         {
-            **body.model_dump(include=same),
-            "tools": [{**unsaid, **tool} for tool in body.tools],
+            **{key: body.get(key, otherwise) for key, otherwise in same.items()},
+            "tools": [{**unsaid, **tool} for tool in body.get("tools", ())],
             "id": f"resp_{answer.number}",
             "object": "response",
             "created_at": 0,

@@ -133,7 +133,7 @@ def test_structured_responses(opened):
         ({"model": "boss"}, "names the role: planner, worker"),
         ({"background": True}, "background: Input should be False"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "'item_reference'"),
-        ({"input": [{"type": "function_call"}]}, "name: Field required"),
+        ({"input": [{"type": "function_call"}]}, "arguments: Field required"),
         ({"input": []}, "messages: List should have at least 1"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input_image"),
         ({"previous_response_id": "resp_9"}, "given no response 'resp_9'"),
