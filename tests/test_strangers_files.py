@@ -38,41 +38,10 @@ from pettingllms_trainers.runs.trackers import WeightsAndBiases
 
 TRAP = "import pathlib\npathlib.Path({sprung!r}).touch()\n"
 """A module that leaves a file behind when it is imported."""
-ENVIRONMENTS = {
-    "process": ("subprocess:Popen", {"args": ["touch", "SPRUNG"]}),
-    "shell": ("os:system", {"command": "touch SPRUNG"}),
-    "runner": ("runpy:run_path", {"path_name": "trap.py"}),
-    "importer": ("importlib:import_module", {"name": "trap"}),
-    "file": ("trap.py", {}),
-    "class": ("trap.py:Trap", {}),
-    "absolute": ("HERE/trap.py:Trap", {}),
-    "module": ("trap:Trap", {}),
-    "inner": ("pack.inner:Trap", {}),
-    "workflow": ("workflow:trap.py:team", {}),
-    "workflow-module": ("workflow:trap:team", {"arguments": {"size": 3}}),
-    "workflow-process": ("workflow:subprocess:Popen", {"arguments": {"args": ["touch", "SPRUNG"]}}),
-    "workflow-class": ("pettingllms.workflows:WorkflowEnv", {"workflow": "trap.py:team"}),
-    "data": ("math_v0", {"source": "stranger/data", "source_split": "train"}),
-    "programs": ("code_v0", {"source": "stranger/data", "source_split": "train"}),
-}
+STRANGERS = tomllib.loads(Path(__file__).with_name("strangers.toml").read_text(encoding="utf-8"))
+ENVIRONMENTS, KEYS, RUN = (STRANGERS[name] for name in ("environments", "keys", "run"))
+FROZEN = {"model": "stranger/model", "frozen": True}
 POLICIES = ("openai:m@URL", "openai:m", "openai:trap.py", "hf:stranger/model")
-HEADER = {"set": "training", "step": 1, "episode": 0, "env_seed": 0, "initial_state_hash": "x"}
-OUTCOME = {"success": False, "terminated": True, "truncated": False, "num_turns": 1, "returns": {}}
-TREE = HEADER | {
-    "end": "answered",
-    "cause": None,
-    "outcome": OUTCOME,
-    "decisions": [],
-}
-ROLES = ("tool", "planner")
-RUN = {
-    "num_steps": 2,
-    "env": {"id": "plan_path_v0", "kwargs": {"size": 4, "tool": "call"}},
-    "roles": {"tool": "fixed", "planner": "tiny"},
-    "policies": {"fixed": {"fixed": "oracle"}, "tiny": {"model": "tiny"}},
-    "warm_start": {"num_steps": 1, "demonstrators": {role: {"oracle": 1.0} for role in ROLES}},
-    "logging": {"progress": "off", "tensorboard": False},
-}
 
 
 class Listener:
@@ -140,7 +109,7 @@ class Place:
         config = {**RUN, "output_dir": str(path), **changes}
         (path / "config.toml").write_text(tomli_w.dumps(config))
         first = config["env"][0] if isinstance(config["env"], list) else config["env"]
-        tree = {**TREE, "env_id": first["id"], "env": first["kwargs"]}
+        tree = {**STRANGERS["tree"], "cause": None, "env_id": first["id"], "env": first["kwargs"]}
         (path / "rollouts.jsonl").write_text(json.dumps(tree) + "\n")
         (path / "metrics.jsonl").write_text('{"step": 2, "rollout/success": 0.5}\n')
         (path / "checkpoints" / "step-00000001").mkdir(parents=True)
@@ -149,6 +118,18 @@ class Place:
 
     def trained_in(self, id, kwargs):
         return self.training(env={"id": id, "kwargs": kwargs})
+
+    def words(self, line, id="plan_path_v0", kwargs=None, policy="random"):
+        """The words of a command line, with the files of a stranger that names these."""
+        made = {
+            "TRANSCRIPT": lambda: self.transcript(id, kwargs or {}),
+            "EVALUATION": lambda: self.evaluation(id, kwargs, policy),
+            "OTHER": lambda: self.evaluation(id, kwargs, policy, name="other"),
+            "TRAINED": lambda: self.trained_in(id, kwargs or {}),
+            "FIXED": lambda: self.training(policies=RUN["policies"] | {"fixed": {"fixed": policy}}),
+            "FROZEN": lambda: self.training(policies=RUN["policies"] | {"fixed": FROZEN}),
+        }
+        return [made[word]() if word in made else word for word in line.split()]
 
     def run_file(self, **changes):
         path = self.folder / "stranger.toml"
@@ -199,38 +180,11 @@ def untouched(place):
     return not place.sprung.exists() and not place.requests
 
 
-TRANSCRIPT = {
-    "replay": lambda p, *named: ["replay", p.transcript(*named)],
-    "blame": lambda p, *named: ["blame", p.transcript(*named), "-p", "oracle"],
-}
-EVALUATION = {
-    "replay": lambda p, *named: ["replay", p.evaluation(*named)],
-    "blame": lambda p, *named: ["blame", p.evaluation(*named)],
-    "resume": lambda p, *named: ["eval", "--resume", p.evaluation(*named)],
-    "crossplay": lambda p, *named: [
-        *("crossplay", p.evaluation(*named), p.evaluation(*named, name="other"))
-    ],
-    "export": lambda p, *named: ["data", "export", p.evaluation(*named), "--out", "rows.jsonl"],
-}
-TRAINING = {
-    "replay": lambda p, *named: ["replay", p.trained_in(*named)],
-    "blame": lambda p, *named: ["blame", p.trained_in(*named)],
-    "eval": lambda p, *named: ["eval", p.trained_in(*named)],
-    "crossplay": lambda p, *named: ["crossplay", p.trained_in(*named), "training@1"],
-    "export": lambda p, *named: ["data", "export", p.trained_in(*named), "--out", "rows.jsonl"],
-}
-COMMANDS = {
-    f"{kind}-{name}": command
-    for kind, group in (("transcript", TRANSCRIPT), ("run", EVALUATION), ("trained", TRAINING))
-    for name, command in group.items()
-}
-
-
-@pytest.mark.parametrize("door", COMMANDS)
+@pytest.mark.parametrize("door", STRANGERS["commands"])
 @pytest.mark.parametrize("named", ENVIRONMENTS)
 def test_a_command_makes_no_environment_that_a_file_names(place, capsys, door, named):
-    arguments = COMMANDS[door](place, *place.filled(ENVIRONMENTS[named]))
-    status = pettingllms(arguments)
+    line = STRANGERS["commands"][door]
+    status = pettingllms(place.words(line, *place.filled(ENVIRONMENTS[named])))
     told = capsys.readouterr().err
     assert untouched(place), told
     assert status == 2, told
@@ -238,22 +192,12 @@ def test_a_command_makes_no_environment_that_a_file_names(place, capsys, door, n
     assert ENVIRONMENTS[named][0].replace("HERE", str(place.folder)) in told or "data" in named
 
 
-VIEWS = {
-    "transcript": lambda p, *named: ["view", p.transcript(*named)],
-    "evaluation": lambda p, *named: ["view", p.evaluation(*named)],
-    "training": lambda p, *named: ["view", p.trained_in(*named)],
-    "overview": lambda p, *named: ["view", p.trained_in(*named), p.evaluation(*named)],
-    "compare": lambda p, *named: [
-        *("compare", p.evaluation(*named), p.evaluation(*named, name="other"))
-    ],
-}
-
-
-@pytest.mark.parametrize("door", VIEWS)
+@pytest.mark.parametrize("door", STRANGERS["views"])
 @pytest.mark.parametrize("named", ENVIRONMENTS)
 def test_a_page_shows_a_run_and_imports_nothing_that_it_names(place, capsys, door, named):
     loaded = {*sys.modules}
-    assert pettingllms(VIEWS[door](place, *place.filled(ENVIRONMENTS[named]))) == 0
+    line = STRANGERS["views"][door]
+    assert pettingllms(place.words(line, *place.filled(ENVIRONMENTS[named]))) == 0
     assert untouched(place), capsys.readouterr()
     assert not {"trap", "pack.inner", "runpy"} & ({*sys.modules} - loaded)
 
@@ -315,31 +259,11 @@ def test_a_run_in_python_can_be_looked_at(place, named):
     assert untouched(place)
 
 
-ASKED = {
-    "resume": lambda p, policy: ["eval", "--resume", p.evaluation(policy=policy)],
-    "blame": lambda p, policy: ["blame", p.evaluation(policy=policy)],
-    "crossplay": lambda p, policy: [
-        *("crossplay", p.evaluation(policy=policy), p.evaluation(policy=policy, name="other"))
-    ],
-    "eval": lambda p, policy: ["eval", p.training(policies=fixed(policy))],
-    "frozen": lambda p, policy: [
-        *("eval", p.training(policies=frozen("stranger/model")), "-n", "1")
-    ],
-}
-
-
-def fixed(policy):
-    return RUN["policies"] | {"fixed": {"fixed": policy}}
-
-
-def frozen(model):
-    return RUN["policies"] | {"fixed": {"model": model, "frozen": True}}
-
-
-@pytest.mark.parametrize("door", ASKED)
+@pytest.mark.parametrize("door", STRANGERS["asked"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nobody_is_asked_because_a_file_names_him(place, capsys, door, policy):
-    status = pettingllms(ASKED[door](place, place.filled(policy)))
+    line = STRANGERS["asked"][door]
+    status = pettingllms(place.words(line, policy=place.filled(policy)))
     told = capsys.readouterr().err
     assert untouched(place), told
     assert (status, "--trust" in told) == (2, True), told
@@ -356,85 +280,44 @@ def test_a_benchmark_is_not_resumed_with_a_stranger(place, capsys):
     assert untouched(place)
 
 
-KEYS = {
-    "environment": {"env": env("trap.py", {})},
-    "environments": {"env": [env("plan_path_v0", {}), env("workflow:trap:team", {})]},
-    "algorithm": {"algorithm": {"name": "trap:Algorithm"}},
-    "function": {"rewards": {"r": {"function": "trap.py:score"}}},
-    "policy": {"policies": fixed("openai:m@URL")},
-    "own server": {"policies": fixed("openai:m")},
-    "hub": {"policies": fixed("hf:stranger/model")},
-    "every policy": {"every_policy": {"endpoints": ["URL"]}},
-    "server": {"policies": RUN["policies"] | {"tiny": {"model": "tiny", "endpoints": ["URL"]}}},
-    "key": {
-        "policies": fixed("oracle")
-        | {"judge": {"fixed": "noise", "requests": {"api_key_env": "HOME"}}}
-    },
-    "ray": {"ray": {"enabled": True, "address": "127.0.0.1:1"}},
-}
-"""Keys of a run file that name code, servers or keys."""
-TRAIN = {
-    "train": lambda p, file: [file],
-    "dry run": lambda p, file: [file, "--dry-run"],
-    "measure": lambda p, file: [file, "--dry-run", "--measure"],
-    "help": lambda p, file: [file, "--help"],
-    "launch": lambda p, file: ["launch", file],
-    "plan": lambda p, file: ["plan", file],
-    "warm-start": lambda p, file: ["warm-start", file],
-    "below a recipe": lambda p, file: ["recipe:plan_path", file],
-    "above a recipe": lambda p, file: [file, "recipe:plan_path"],
-}
-
-
-@pytest.mark.parametrize("door", TRAIN)
+@pytest.mark.parametrize("door", STRANGERS["train"])
 @pytest.mark.parametrize("key", KEYS)
 def test_a_run_file_names_neither_code_nor_servers(place, capsys, door, key):
-    status = pettingllms_train(TRAIN[door](place, place.run_file(**place.filled(KEYS[key]))))
+    file = place.run_file(**place.filled(KEYS[key]))
+    status = pettingllms_train(STRANGERS["train"][door].replace("FILE", file).split())
     told = capsys.readouterr().err
     assert untouched(place), told
     assert (status, "--trust" in told) == (2, True), told
     assert not (place.folder / "new").exists()
 
 
-OLD = {
-    "export": lambda p, run: pettingllms_train(["export", run, "out"]),
-    "policy": lambda p, run: pettingllms(
-        [*("eval", "plan_path_v0", "-n", "1", "-p", f"run:{run}?policy=tiny")]
-    ),
-    "resume": lambda p, run: pettingllms_train(
-        ["recipe:plan_path", "--output-dir", run, "--resume"]
-    ),
-    "dry resume": lambda p, run: pettingllms_train(
-        ["recipe:plan_path", "--output-dir", run, "--resume", "--dry-run"]
-    ),
-}
-"""Doors that read the configuration of a run, of which they use the algorithm alone."""
-
-
-@pytest.mark.parametrize("door", OLD)
+@pytest.mark.parametrize("door", STRANGERS["old"])
 @pytest.mark.parametrize("key", KEYS)
 def test_a_run_folder_names_neither_code_nor_servers(place, capsys, door, key):
-    assert OLD[door](place, place.training(**place.filled(KEYS[key]))) in (1, 2)
+    run = place.training(**place.filled(KEYS[key]))
+    command, *words = STRANGERS["old"][door].replace("RUN", run).split()
+    main = {"pettingllms": pettingllms, "pettingllms-train": pettingllms_train}[command]
+    assert main(words) in (1, 2)
     told = capsys.readouterr().err
     assert ("--trust" in told) is (key == "algorithm"), told
     assert untouched(place)
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("line", "named"),
     [
-        lambda p: ["replay", p.transcript("trap.py:Trap", {}), "--trust"],
-        lambda p: ["replay", p.evaluation("trap.py:Trap"), "--trust"],
-        lambda p: ["replay", p.trained_in("trap.py:Trap", {}), "--trust"],
-        lambda p: ["eval", "--resume", p.evaluation("trap:Trap"), "--trust"],
-        lambda p: ["eval", p.trained_in("trap:Trap", {}), "--trust"],
-        lambda p: ["blame", p.transcript("trap.py", {}), "-p", "oracle", "--trust"],
-        lambda p: ["data", "export", p.evaluation("trap.py"), "--out", "x.jsonl", "--trust"],
-        lambda p: ["info", "trap.py"],  # typed
+        ("replay TRANSCRIPT --trust", "trap.py:Trap"),
+        ("replay EVALUATION --trust", "trap.py:Trap"),
+        ("replay TRAINED --trust", "trap.py:Trap"),
+        ("eval --resume EVALUATION --trust", "trap:Trap"),
+        ("eval TRAINED --trust", "trap:Trap"),
+        ("blame TRANSCRIPT -p oracle --trust", "trap.py"),
+        ("data export EVALUATION --out x.jsonl --trust", "trap.py"),
+        ("info trap.py", ""),  # typed
     ],
 )
-def test_what_is_typed_or_trusted_springs_the_trap(place, arguments):
-    assert pettingllms(arguments(place)) == 2, "it is not an environment"
+def test_what_is_typed_or_trusted_springs_the_trap(place, line, named):
+    assert pettingllms(place.words(line, named)) == 2, "it is not an environment"
     assert place.sprung.exists()
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,52 +26,39 @@ from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.prompts import PromptTemplate
 from pettingllms.types import CopyOnRead, Transition
 
+Chance = CopyOnRead[tuple[Any, Any]]
+"""A state of Python's and numpy's global generators."""
 
-@dataclass(frozen=True)
-class Chance:
-    """A state of Python's and numpy's global generators."""
 
-    python: tuple[Any, ...]
-    """What `random.getstate` returns."""
-    numpy: tuple[Any, ...]
-    """What `numpy.random.get_state` returns, its keys as bytes."""
-
-    @classmethod
-    def now(cls) -> Chance:
-        """The present state."""
-        # The keys as bytes: what a state holds must be immutable.
-        kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())
-        return cls(random.getstate(), (kind, keys.tobytes(), *rest))
-
-    def restore(self) -> None:
-        """Put the generators into this state."""
-        kind, keys, *rest = self.numpy
-        random.setstate(self.python)
-        np.random.set_state((kind, np.frombuffer(keys, np.uint32), *rest))
+def _chance() -> Chance:
+    return CopyOnRead((random.getstate(), np.random.get_state()))
 
 
 @contextmanager
-def lent_chance(start: Chance | int) -> Generator[Callable[[], Chance]]:
+def lent_chance(start: Chance | int) -> Generator[None]:
     """Lend the global random generators to third-party code, and restore them afterwards.
 
     Not for several threads of a process at once.
 
     Args:
         start: The state in which they are lent, or a seed of 32 bits.
-
-    Returns:
-        A context that yields a function, which returns the generators' current state.
     """
-    before = Chance.now()
+    before = _chance()
     if isinstance(start, int):
         random.seed(start)
         np.random.seed(start)
     else:
-        start.restore()
+        _restore(start)
     try:
-        yield Chance.now
+        yield
     finally:
-        before.restore()
+        _restore(before)
+
+
+def _restore(chance: Chance) -> None:
+    python, numpy = chance.opened()
+    random.setstate(python)
+    np.random.set_state(numpy)
 
 
 PROMPT = PromptTemplate(
@@ -224,9 +211,9 @@ class TextArenaEnv(TextEnv[TextArenaState]):
 
     def _start(self, num_players: int, seed: int) -> tuple[Any, Chance]:
         game = copy.deepcopy(self._template)
-        with lent_chance(seed) as chance:
+        with lent_chance(seed):
             game.reset(num_players=num_players, seed=seed)
-            return game, chance()
+            return game, _chance()
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> TextArenaState:
         seed = rng.getrandbits(32)
@@ -249,9 +236,9 @@ class TextArenaEnv(TextEnv[TextArenaState]):
     def _act(self, state: TextArenaState, agent: str, action: str) -> Transition:
         game, player = state.game.opened(), state.player
         errors = game.state.error_count
-        with lent_chance(state.chance) as chance:
+        with lent_chance(state.chance):
             is_over, _ = game.step(action=action)
-            after = chance()
+            after = _chance()
         read = list(state.num_read)
         read[player] = len(state.messages[player])
         new = TextArenaState(
