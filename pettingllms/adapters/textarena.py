@@ -146,6 +146,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         "name": "textarena",
         "render_modes": ["ansi", "human"],
         "seed_shows": False,  # board games begin alike, whatever the seed
+        "unseen_arguments": ("observation_mode",),  # many games end with the first illegal moves
     }
     default_prompts = SamePrompt()
     prompt_fields = {  # noqa: RUF012

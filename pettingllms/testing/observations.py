@@ -373,7 +373,8 @@ def _require_encodable(env: AnyEnv) -> None:
         env.reset(seed=NAMED_SEEDS[0])
         rng = random.Random(0)
         for agent in moments(env):
-            said = env.scripted_action(agent, env.scripted_policies[0], rng) if "{}" in text else ""
+            says = env.scripted_policies[:1] if "{}" in text else ()
+            said = "".join(env.scripted_action(agent, policy, rng) for policy in says)
             env.step(text.replace("{}", said))
             seen = [
                 *map(str, map(env.observe, env.possible_agents)),

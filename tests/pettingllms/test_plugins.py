@@ -6,7 +6,7 @@ import pytest
 
 import pettingllms
 from pettingllms.adapters.gymnasium import gymnasium_id
-from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, UnknownEnvironment
+from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument
 from pettingllms.plugins import installed
 from pettingllms.registry import refused_ids
 
@@ -92,14 +92,6 @@ def test_a_broken_plug_in_is_reported_when_it_is_asked_for(
     assert pettingllms.make("plan_path_v0", size=5)
     with pytest.raises(EnvironmentNotLoadable, match=rf"(?s)'broken_e_v0'.*stranger_e.*{message}"):
         pettingllms.make("broken_e_v0")
-
-
-def test_a_refused_id_is_no_unknown_one(install):
-    install("stranger_f", {"walk_f_v0": "no path"})
-    with pytest.raises(EnvironmentNotLoadable):
-        pettingllms.spec("walk_f_v0")
-    with pytest.raises(UnknownEnvironment):
-        pettingllms.spec("walk_f_v1")
 
 
 def test_ids_that_are_registered_later_reach_gymnasium_and_pettingzoo(guess_id, guess_env):

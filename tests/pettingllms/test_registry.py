@@ -33,12 +33,6 @@ def test_no_environment_installed_is_explained(monkeypatch):
         pettingllms.make("plan_path_v0")
 
 
-def test_spec_tells_how_an_environment_was_made(guess_id):
-    env = pettingllms.make(guess_id, max_turns=2)
-    assert env.spec.id == guess_id
-    assert dict(env.spec.kwargs) == {"max_turns": 2}
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
 def test_made_environments_can_be_copied_and_sent_to_other_processes(copied):
     env = pettingllms.make("plan_path_v0", checks=False)

@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-import pettingllms
 from pettingllms.adapters.optional import require
 from pettingllms.errors import MissingDependency
 
@@ -55,12 +54,3 @@ def test_a_broken_library_is_not_called_missing(tmp_path, monkeypatch):
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there") as caught:
         require("broken_library", "x", "broken-library")
     assert not isinstance(caught.value, MissingDependency)
-
-
-def test_the_extras_exist(repository):
-    import tomllib
-
-    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    assert {"openenv", "rllib", "textarena", "tianshou", "trl", "verifiers"} <= set(extras)
-    assert pettingllms.__version__ == project["version"]

@@ -1,6 +1,5 @@
 import random
 
-import pettingzoo
 import pytest
 from pettingzoo.test import parallel_api_test
 
@@ -96,16 +95,6 @@ def test_infos_of_the_environment_are_not_shared(guess_id):
     infos["teller_0"]["mine"] = 1
     assert "mine" not in env.env.infos["teller_0"]
     assert "acts" not in env.env.infos["teller_0"]
-
-
-def test_the_registry_of_pettingzoo():
-    if not hasattr(pettingzoo, "aec_registry"):
-        pytest.skip("PettingZoo has a registry since 1.27")
-    env = pettingzoo.make("aec", "pettingllms/plan_path-v0", size=6, team="single")
-    env.reset(seed=1)
-    twin = pettingllms.make("plan_path_v0", size=6, team="single")
-    twin.reset(seed=1)
-    assert env.observe("planner_0") == twin.observe("planner_0")
 
 
 def test_the_script_runs(run_script):

@@ -81,13 +81,5 @@ def test_vector_environments_need_numbers(library, guess_env):
     assert rewards.shape == (2,)
 
 
-def test_rewards_are_wrapped(library, guess_env):
-    env = ON_TEXTS["reward_lambda"](library, ChecksWrapper(guess_env()))
-    env.reset(seed=1, options={"secret": 7})
-    env.step("7")
-    env.step("7")
-    assert env.rewards == {"teller_0": 2.0, "guesser_0": 2.0}
-
-
 def test_the_script_runs(library, run_script):
     assert "observation (512,)" in run_script("supersuit_wrappers.py")

@@ -6,6 +6,8 @@ import tomllib
 
 import pytest
 
+import pettingllms
+
 
 @pytest.fixture
 def table(repository):
@@ -46,6 +48,7 @@ def test_adapters_and_extras_exist(table, repository):
             assert requirement.startswith(library["package"])
         if library["adapter"]:
             assert importlib.util.find_spec(library["adapter"])
+    assert pettingllms.__version__ == project["version"]
 
 
 def test_versions_are_those_that_are_tested(table, repository):
