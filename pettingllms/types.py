@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
-from gymnasium.spaces import Box, Text, flatten, flatten_space, unflatten
+from gymnasium.spaces import Text
 
 from pettingllms.arguments import check_kind, check_texts
 from pettingllms.errors import InvalidArgument
@@ -279,27 +279,6 @@ class TextSpace(Text):
         return isinstance(other, TextSpace) and self.max_length == other.max_length
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
-
-
-_NO_CHARACTER = 0x110000  # one more than the last code point
-
-
-@flatten_space.register(TextSpace)
-def _flat(space: TextSpace) -> Box:
-    return Box(0, _NO_CHARACTER, (space.max_length,), np.int32)
-
-
-@flatten.register(TextSpace)
-def _flattened(space: TextSpace, text: str) -> np.ndarray[Any, Any]:
-    """Code points, for Gymnasium's own knows the letters of the alphabet alone."""
-    numbers = np.full(space.max_length, _NO_CHARACTER, np.int32)
-    numbers[: len(text)] = [*map(ord, text)]
-    return numbers
-
-
-@unflatten.register(TextSpace)
-def _unflattened(space: TextSpace, numbers: np.ndarray[Any, Any]) -> str:
-    return "".join(chr(number) for number in numbers[numbers < _NO_CHARACTER])
 
 
 class Constraints(NamedTuple):

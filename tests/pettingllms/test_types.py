@@ -2,7 +2,6 @@ import json
 import pickle
 
 import numpy as np
-from gymnasium.spaces import flatten, flatten_space, unflatten
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,14 +30,6 @@ def test_samples_are_short_printable_seeded_and_inside():
     assert all(space.contains(s) and all(c.isprintable() or c == "\n" for c in s) for s in samples)
     assert len(set(samples)) > 10
     assert space.sample(mask=(0, None)) == ""
-
-
-@given(st.text())
-def test_texts_of_any_language_are_flattened_and_come_back(text):
-    space = TextSpace(max(1, len(text)))
-    numbers = flatten(space, text)
-    assert numbers in flatten_space(space)
-    assert unflatten(space, numbers) == text
 
 
 def test_equality_and_repr():
