@@ -176,7 +176,7 @@ def _announced() -> Mapping[str, EnvSpec]:
     return specs
 
 
-def make(id: Name, *, checks: bool = True, **kwargs: Any) -> Any:
+def make(id: Name, *, checks: bool = True, **kwargs: Any) -> TextEnv[Any]:
     """Make an environment.
 
     Args:
@@ -235,7 +235,8 @@ def make(id: Name, *, checks: bool = True, **kwargs: Any) -> Any:
     env.difficulty = difficulties.of(own, _defaults(factory)) if difficulties else None
     if SOLVED_SHARE in arguments:
         env.solved_share = _checked_share(id, env, arguments[SOLVED_SHARE])
-    return ChecksWrapper(env) if checks else env
+    # The wrapper has all that a `TextEnv` has, though it is none: editors shall know it as one.
+    return cast("TextEnv[Any]", ChecksWrapper(env)) if checks else env
 
 
 def _is_environment(factory: Callable[..., Any]) -> bool:

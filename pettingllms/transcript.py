@@ -121,7 +121,7 @@ class Transcript:
         Raises:
             ReplayDivergence: At the first step that differs; it says what differs.
         """
-        env = cast(TextEnv[Any], make(self.id, checks=False, **self.kwargs))
+        env = make(self.id, checks=False, **self.kwargs)
         env.reset(seed=self.seed, options=self.options)
         compare_replay(-1, "state_hash", self.state_hash, env.state_hash())
         yield env

@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import Any, cast
 
 from pettingllms.adapters.optional import require
-from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, OrderError
 from pettingllms.registry import make, spec
 from pettingllms.types import to_jsonable
@@ -91,7 +90,7 @@ class TeamEnvironment(_server.Environment):
 
     def __init__(self, env_id: str, **kwargs: Any) -> None:
         super().__init__()
-        self._env = cast(TextEnv[Any], make(env_id, checks=False, **kwargs))
+        self._env = make(env_id, checks=False, **kwargs)
         self._episode_id: str | None = None
         self._num_steps = 0
 

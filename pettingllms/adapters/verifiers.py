@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from typing import Any, cast
+from typing import Any
 
 from pettingllms.adapters.optional import require
 from pettingllms.env import TextEnv
@@ -77,7 +77,7 @@ def build(
     if num_tasks < 1:
         raise InvalidArgument("num_tasks", num_tasks, "an integer of at least 1")
     arguments = {"observation_mode": "delta", **kwargs}
-    agents = cast(TextEnv[Any], make(env_id, checks=False, **arguments)).possible_agents
+    agents = make(env_id, checks=False, **arguments).possible_agents
     # Configs are classes: verifiers makes options of its command line from their fields.
     levels_config = pydantic.create_model(
         "LevelsConfig",
@@ -103,7 +103,7 @@ def build(
 
         async def run(self, task: Any, agents: Any) -> None:
             """Play one episode."""
-            env = cast(TextEnv[Any], make(env_id, checks=False, **arguments))
+            env = make(env_id, checks=False, **arguments)
             await play_episode(env, task, agents)
 
     return Levels, Team

@@ -14,7 +14,7 @@ from importlib.metadata import distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import click
 
@@ -153,7 +153,7 @@ def write_parcel(parcel: Parcel, parent: Path) -> list[Path]:
         InvalidArgument: If the environment refuses an argument, the folder exists, or a Harbor
             task would need several agents: one agent writes all answers in advance there.
     """
-    env = cast(TextEnv[Any], make(parcel.env_id, checks=False, **parcel.arguments))
+    env = make(parcel.env_id, checks=False, **parcel.arguments)
     target = parent / parcel.name
     if target.exists():
         raise InvalidArgument("in", str(parent), f"a folder without {parcel.name} in it")

@@ -6,7 +6,6 @@ packages of the flavour, as byte code where the interpreter has written it, else
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import importlib.machinery
 import importlib.metadata
@@ -143,6 +142,13 @@ def archive(flavour: str) -> int:
     descriptor = os.memfd_create("library", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(descriptor, "wb", closefd=False) as file:
         file.writelines([HEADER.pack(len(head)), head, *blobs])
+    seal(descriptor)
+    return descriptor
+
+
+def seal(descriptor: int) -> None:
+    """Let nobody change a file in memory any more."""
+    import fcntl  # not above: games are made on systems that have none
+
     seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
-    return descriptor

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pettingllms.errors import InvalidArgument
-from pettingllms.sandbox.jail import child
-from pettingllms.sandbox.jail.server import OUT_OF_CPU, OUT_OF_TIME
+from pettingllms.sandbox.jail import protocol
 
 # A byte that is never UTF-8 in the place of each ASCII control character but tab and line ends.
 _WITHOUT_CONTROLS = bytes(
@@ -197,7 +196,7 @@ class ChildReport(NamedTuple):
     cpu_s: float
     max_rss_bytes: int
     stage: int
-    """The stage the child had reached before the program began (see `jail.child`)."""
+    """The stage the child had reached before the program began (see `jail.protocol`)."""
     killed_for: int
     """0, or why the server killed the child: `OUT_OF_TIME`, `OUT_OF_CPU`."""
     reason: str
@@ -215,7 +214,7 @@ def judge(report: ChildReport, limits: Limits, stdout: bytes, stderr: bytes) -> 
         stdout: Up to one byte more than `limits.output_bytes`.
         stderr: As stdout.
     """
-    if report.stage == child.SETTING_UP:
+    if report.stage == protocol.SETTING_UP:
         reason = report.reason or "its time was over before it began"
         return sandbox_failure(f"the jail could not be locked: {reason}")
     cap = limits.output_bytes
@@ -241,7 +240,7 @@ def _is_starved(report: ChildReport, limits: Limits) -> bool:
     clock. One that did not was asleep, or it waited for a processor; the kernel knows for how long.
     """
     enough_s = _ENOUGH_CPU * min(limits.cpu_s, limits.wall_s)
-    is_short = report.killed_for == OUT_OF_TIME and report.cpu_s < enough_s
+    is_short = report.killed_for == protocol.OUT_OF_TIME and report.cpu_s < enough_s
     return is_short and report.runnable_s >= _HARDLY_ASLEEP * limits.wall_s
 
 
@@ -252,17 +251,17 @@ def _status(
         return Status.VIOLATION
     if truncated or exit_code == -signal.SIGXFSZ:
         return Status.OUTPUT_LIMIT
-    if report.killed_for == OUT_OF_CPU or report.cpu_s > limits.cpu_s:
+    if report.killed_for == protocol.OUT_OF_CPU or report.cpu_s > limits.cpu_s:
         return Status.CPU_LIMIT
-    if report.killed_for == OUT_OF_TIME:
+    if report.killed_for == protocol.OUT_OF_TIME:
         return Status.TIMEOUT
-    if report.stage == child.NO_MEMORY:
+    if report.stage == protocol.NO_MEMORY:
         return Status.MEMORY_LIMIT
     if exit_code == -signal.SIGKILL:
         return _who_killed(report, limits)
     if exit_code < 0:
         return Status.SIGNAL
-    if report.stage == child.BAD_SYNTAX:
+    if report.stage == protocol.BAD_SYNTAX:
         return Status.SYNTAX_ERROR
     if exit_code == 0:
         return Status.OK

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox.jail import child
-from pettingllms.sandbox.jail.server import OUT_OF_TIME
+from pettingllms.sandbox.jail import protocol
 from pettingllms.sandbox.outcome import ChildReport, ExecutionResult, Limits, judge, sandbox_failure
 from pettingllms.sandbox.worker import ExecutionRequest, bare_environment
 
@@ -25,9 +24,9 @@ SWITCH = "PETTINGLLMS_ALLOW_UNSAFE_SANDBOX"
 
 _SCRIPT = Path(__file__).parent / "jail" / "plain.py"
 _STAGES = {
-    b"locked running": child.RUNNING,
-    b"locked no syntax": child.BAD_SYNTAX,
-    b"locked ": child.LOCKED,
+    b"locked running": protocol.RUNNING,
+    b"locked no syntax": protocol.BAD_SYNTAX,
+    b"locked ": protocol.LOCKED,
 }
 
 
@@ -107,7 +106,7 @@ def _run(request: ExecutionRequest) -> tuple[ExecutionResult, bytes]:
             os.close(stage)
         report = _wait(process, started, request.limits.wall_s)
         most = request.limits.output_bytes + 1
-        report = report._replace(stage=_STAGES.get(os.read(reached, 64), child.SETTING_UP))
+        report = report._replace(stage=_STAGES.get(os.read(reached, 64), protocol.SETTING_UP))
         judged = judge(report, request.limits, _read(stdout, most), _read(stderr, most))
         return judged, _read(result, most) if request.calls_function else b""
 
@@ -132,7 +131,7 @@ def _wait(process: subprocess.Popen[bytes], started: float, wall_s: float) -> Ch
             break
         if not killed_for and time.monotonic() - started > wall_s:
             os.killpg(process.pid, signal.SIGKILL)
-            killed_for = OUT_OF_TIME
+            killed_for = protocol.OUT_OF_TIME
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.02)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -141,7 +140,7 @@ def _wait(process: subprocess.Popen[bytes], started: float, wall_s: float) -> Ch
     rss = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     wall = time.monotonic() - started
     cpu_s = usage.ru_utime + usage.ru_stime
-    stage = child.SETTING_UP
+    stage = protocol.SETTING_UP
     return ChildReport(0, status, wall, cpu_s, rss, stage, killed_for, "")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -14,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox.jail.child import NUMBER
-from pettingllms.sandbox.jail.server import JOB, RESULT
+from pettingllms.sandbox.jail.protocol import JOB, NUMBER, RESULT
+from pettingllms.sandbox.library import seal
 from pettingllms.sandbox.outcome import ChildReport, Limits
 
 _SCRIPT = Path(__file__).parent / "jail" / "__main__.py"
@@ -64,8 +63,7 @@ class RunFiles:
         while view:
             view = view[os.write(descriptor, view) :]
         os.lseek(descriptor, 0, os.SEEK_SET)
-        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        seal(descriptor)
         return descriptor
 
     @property

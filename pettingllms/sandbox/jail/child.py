@@ -6,35 +6,14 @@ import os
 import resource
 import signal
 import socket
-import struct
 from collections.abc import Iterable
 from mmap import mmap
 from typing import NamedTuple, NoReturn
 
-from . import kernel, program
-
-NUMBER = struct.Struct("=Q")
-DESCRIPTOR = struct.Struct("=i")
-SETTING_UP, LOCKED, RUNNING, BAD_SYNTAX, NO_MEMORY = range(5)
-"""Stages of a child. It writes the stage into a page that is unmapped before the program runs."""
-
+from . import kernel, program, protocol
 
 LIMITED = (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
 """Limits that differ from run to run. The others are set in the server."""
-
-
-class Job(NamedTuple):
-    """Limits of one run, as they travel from the parent."""
-
-    number: int
-    program_bytes: int
-    wall_s: float
-    cpu_s: float
-    memory_bytes: int
-    output_bytes: int
-    open_files: int
-    threads: int
-    calls_function: int
 
 
 class Descriptors(NamedTuple):
@@ -74,11 +53,11 @@ def _place(files: Descriptors) -> None:
 
 
 def _hand_over(channel: socket.socket, number: int, descriptor: int) -> None:
-    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, DESCRIPTOR.pack(descriptor))
-    channel.sendmsg([NUMBER.pack(number)], [rights])
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, protocol.DESCRIPTOR.pack(descriptor))
+    channel.sendmsg([protocol.NUMBER.pack(number)], [rights])
 
 
-def _lock(job: Job, locks: Locks, channel: socket.socket) -> None:
+def _lock(job: protocol.Job, locks: Locks, channel: socket.socket) -> None:
     os.setsid()
     if locks.server_pid:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -102,7 +81,7 @@ def _lock(job: Job, locks: Locks, channel: socket.socket) -> None:
 
 
 def run(
-    job: Job,
+    job: protocol.Job,
     files: Descriptors,
     locks: Locks,
     channel: socket.socket,
@@ -133,16 +112,16 @@ def run(
         page[1 : 1 + len(text)] = text
         os._exit(70)
     # From here on the server blames the program, not the jail, for how the process ends.
-    page[0] = LOCKED
+    page[0] = protocol.LOCKED
     try:
         code = program.compile_source(source)
     except MemoryError:
-        page[0] = NO_MEMORY
+        page[0] = protocol.NO_MEMORY
         os._exit(1)
     if code is None:
-        page[0] = BAD_SYNTAX
+        page[0] = protocol.BAD_SYNTAX
         os._exit(1)
-    page[0] = RUNNING
+    page[0] = protocol.RUNNING
     # Unmapped before the program runs, so that it cannot forge its stage.
     page.close()
     program.execute(code, calls_function=bool(job.calls_function))

@@ -19,7 +19,7 @@ from collections.abc import Generator
 from mmap import mmap
 from typing import Any, NoReturn
 
-from . import child, kernel, program
+from . import child, kernel, program, protocol
 
 _TIMES = 24  # more than it takes until the interpreter specialises a function
 _UNLIMITED = sys.maxsize
@@ -79,7 +79,7 @@ def rehearse(locks: child.Locks) -> None:
     os.write(source, _PROGRAM)
     os.write(0, _INPUT)
     files = child.Descriptors(source, 0, 1, 2, -1)
-    job = child.Job(
+    job = protocol.Job(
         number=0,
         program_bytes=len(_PROGRAM),
         wall_s=0.0,
@@ -105,7 +105,7 @@ def rehearse(locks: child.Locks) -> None:
             os.lseek(0, 0, os.SEEK_SET)
             pages = [mmap(-1, resource.getpagesize()) for _ in range(2)]
             child.run(job, files, locks, channel, pages[0], pages[1:])
-            other_end.recv(child.NUMBER.size)
+            other_end.recv(protocol.NUMBER.size)
     if locks.server_pid:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, 0)
     for descriptor in (0, 1):

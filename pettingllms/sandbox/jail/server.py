@@ -18,14 +18,10 @@ import time
 from mmap import mmap
 from typing import Any, NoReturn
 
-from . import child, kernel, setup
+from . import child, kernel, protocol, setup
 from .threads import ThreadCount
 
-JOB = struct.Struct("=QQddQQIIB")
-RESULT = struct.Struct("=QiddQBB")
 _DESCRIPTOR_BYTES = 4
-OUT_OF_TIME, OUT_OF_CPU = 1, 2
-"""Why the server killed a child."""
 _SHORTEST_WAIT_S = 0.005
 _PATIENCE_S = 1.0
 """How long the parent has to look at a child that is late, and to end it, before we end it."""
@@ -39,7 +35,7 @@ class _Running:
 
     __slots__ = ("job", "killed_for", "look_s", "page", "pid", "started", "threads")
 
-    def __init__(self, job: child.Job, pid: int, started: float, page: mmap) -> None:
+    def __init__(self, job: protocol.Job, pid: int, started: float, page: mmap) -> None:
         self.job = job
         self.pid = pid
         self.started = started
@@ -66,11 +62,11 @@ class _Running:
         if self.killed_for:
             pass  # the parent did not end it
         elif now >= self.started + self.job.wall_s:
-            self.killed_for = OUT_OF_TIME
+            self.killed_for = protocol.OUT_OF_TIME
             self.look_s = now + _PATIENCE_S
             return True
         elif (left_s := self.job.cpu_s - self._cpu_s()) <= 0:
-            self.killed_for = OUT_OF_CPU
+            self.killed_for = protocol.OUT_OF_CPU
         else:
             # Looking again when the limit could be reached at the earliest: few looks, exact kills.
             soonest_s = now + max(left_s / _NUM_PROCESSORS, _SHORTEST_WAIT_S)
@@ -147,16 +143,16 @@ class _Server:
         for handle, running in self._running.items():
             if now >= running.attention_s and running.attend(now):
                 # Nothing in here may read what the kernel counts about a process; the parent may.
-                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, child.DESCRIPTOR.pack(handle))
-                self._parent.sendmsg([child.NUMBER.pack(running.job.number)], [rights])
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, protocol.DESCRIPTOR.pack(handle))
+                self._parent.sendmsg([protocol.NUMBER.pack(running.job.number)], [rights])
 
     def _take_listener(self) -> None:
         space = socket.CMSG_SPACE(_DESCRIPTOR_BYTES)
         message, ancillary, _, _ = self._channel.recvmsg(
-            child.NUMBER.size, space, socket.MSG_CMSG_CLOEXEC
+            protocol.NUMBER.size, space, socket.MSG_CMSG_CLOEXEC
         )
-        (number,) = child.NUMBER.unpack(message)
-        (listener,) = child.DESCRIPTOR.unpack(ancillary[0][2])
+        (number,) = protocol.NUMBER.unpack(message)
+        (listener,) = protocol.DESCRIPTOR.unpack(ancillary[0][2])
         for handle, running in self._running.items():
             if running.job.number == number:
                 job = running.job
@@ -175,12 +171,14 @@ class _Server:
         else:
             self._reap(handle)  # all threads are ending, so that nobody is left to ask
 
-    def _receive(self) -> tuple[child.Job, child.Descriptors]:
+    def _receive(self) -> tuple[protocol.Job, child.Descriptors]:
         space = socket.CMSG_SPACE(len(child.Descriptors._fields) * _DESCRIPTOR_BYTES)
-        data, ancillary, _, _ = self._parent.recvmsg(JOB.size, space, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, _, _ = self._parent.recvmsg(
+            protocol.JOB.size, space, socket.MSG_CMSG_CLOEXEC
+        )
         if not data:
             self._leave()
-        job = child.Job._make(JOB.unpack(data))
+        job = protocol.Job._make(protocol.JOB.unpack(data))
         received = ancillary[0][2]
         descriptors = struct.unpack(f"={len(received) // _DESCRIPTOR_BYTES}i", received)
         files = descriptors if job.calls_function else (*descriptors, -1)
@@ -247,7 +245,7 @@ class _Server:
 
     def _report(
         self,
-        job: child.Job,
+        job: protocol.Job,
         status: int,
         started: float,
         usage: resource.struct_rusage | None,
@@ -257,10 +255,10 @@ class _Server:
         cpu_s = usage.ru_utime + usage.ru_stime if usage else 0.0
         rss = usage.ru_maxrss * 1024 if usage else 0
         wall_s = time.monotonic() - started
-        message = RESULT.pack(job.number, status, wall_s, cpu_s, rss, page[0], killed_for)
+        message = protocol.RESULT.pack(job.number, status, wall_s, cpu_s, rss, page[0], killed_for)
         # Only a child that is still setting up is believed: afterwards the program could have
         # written here.
-        reason = bytes(page[1:512]).rstrip(b"\0") if page[0] == child.SETTING_UP else b""
+        reason = bytes(page[1:512]).rstrip(b"\0") if page[0] == protocol.SETTING_UP else b""
         self._pages.append(page)
         self._parent.send(message + reason)
 

@@ -24,7 +24,7 @@ from pettingllms.sandbox import (
     unsafe,
     worker,
 )
-from pettingllms.sandbox.jail import child
+from pettingllms.sandbox.jail import protocol
 from pettingllms.sandbox.library import archive
 from pettingllms.sandbox.outcome import ChildReport, clean, judge
 
@@ -216,13 +216,13 @@ class TestUnsafe:
 
 def test_a_sandbox_failure_is_not_the_programs_fault():
     def status(**facts):
-        usual = ChildReport(0, 0, 0.1, 0.1, 1 << 20, child.RUNNING, killed_for=0, reason="")
+        usual = ChildReport(0, 0, 0.1, 0.1, 1 << 20, protocol.RUNNING, killed_for=0, reason="")
         return judge(usual._replace(**facts), Limits(), b"", b"").status
 
     assert status() is Status.OK
-    assert status(stage=child.SETTING_UP, wait_status=70 << 8) is Status.SANDBOX_ERROR
-    assert status(stage=child.SETTING_UP, wait_status=-1) is Status.SANDBOX_ERROR
-    assert status(stage=child.SETTING_UP, killed_for=1, wait_status=9) is Status.SANDBOX_ERROR
+    assert status(stage=protocol.SETTING_UP, wait_status=70 << 8) is Status.SANDBOX_ERROR
+    assert status(stage=protocol.SETTING_UP, wait_status=-1) is Status.SANDBOX_ERROR
+    assert status(stage=protocol.SETTING_UP, killed_for=1, wait_status=9) is Status.SANDBOX_ERROR
     assert status(wait_status=9) is Status.SANDBOX_ERROR
     assert status(wait_status=9, killed_for=2) is Status.CPU_LIMIT
     assert status(wait_status=9, max_rss_bytes=400 << 20) is Status.MEMORY_LIMIT

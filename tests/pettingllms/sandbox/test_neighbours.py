@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pettingllms.callers import ACTING, new_caller
 from pettingllms.sandbox import Limits, Sandbox, Status, pool
 from pettingllms.sandbox.isolation import open_files_of
-from pettingllms.sandbox.jail import child
-from pettingllms.sandbox.jail.server import OUT_OF_TIME
+from pettingllms.sandbox.jail import protocol
+from pettingllms.sandbox.jail.protocol import OUT_OF_TIME
 from pettingllms.sandbox.jail.threads import niceness
 from pettingllms.sandbox.outcome import ChildReport, judge
 from pettingllms.sandbox.pool import Waiting
@@ -154,7 +154,7 @@ class TestPipes:
 
 
 def report(**facts):
-    usual = ChildReport(0, 9, 8.0, 0.2, 1 << 20, child.RUNNING, OUT_OF_TIME, "", 7.9)
+    usual = ChildReport(0, 9, 8.0, 0.2, 1 << 20, protocol.RUNNING, OUT_OF_TIME, "", 7.9)
     return judge(usual._replace(**facts), Limits(wall_s=8, cpu_s=2), b"", b"")
 
 

