@@ -1,4 +1,4 @@
-"""The local OpenAI-compatible endpoint that workflows ask: loopback only, behind a random key."""
+"""The local endpoint that workflows ask, in three formats: loopback only, behind a random key."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from types import ModuleType
 from typing import Any, Protocol
 from urllib.parse import unquote
 
 import h11
-from openai import BaseModel
 from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,6 +26,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pettingllms.errors import MissingDependency
 from pettingllms.workflows.bodies import IGNORED
 from pettingllms.workflows.chat import (
     CHAT,
@@ -111,7 +112,12 @@ class Endpoint:
         """Whoever has another key is refused with status 401."""
         self._runs: dict[str, Answerer] = {}
         self._warned: set[str] = set()
-        answered = {"chat/completions": _completion, "responses": _response}
+        answered = {
+            "chat/completions": _completion,
+            "responses": _response,
+            "messages": _message,
+            "messages/count_tokens": _count,
+        }
         posts = [
             Route(f"/{{run}}/v1/{name}", functools.partial(self._answer, write), methods=["POST"])
             for name, write in answered.items()
@@ -156,7 +162,9 @@ class Endpoint:
 
     async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse whoever has another key, before anything of the body is read."""
-        key = dict(scope["headers"]).get(b"authorization", b"")
+        headers = dict(scope["headers"])
+        # Clients of Anthropic have a header of their own for it.
+        key = headers.get(b"authorization") or b"Bearer " + headers.get(b"x-api-key", b"")
         if hmac.compare_digest(key, f"Bearer {self.api_key}".encode()):
             await self._app(scope, receive, send)
         else:
@@ -292,7 +300,34 @@ async def _response(run: Answerer, data: Any, ask: _Ask) -> Response:
     return _stream([f"event: {one.type}\ndata: {one.to_json(indent=None)}" for one in sent])
 
 
-def _whole(answer: BaseModel) -> Response:
+def _messages() -> ModuleType:
+    try:
+        from pettingllms.workflows import messages  # its types take a second
+    except ModuleNotFoundError as error:
+        missing = MissingDependency("Anthropic's messages", error.name or "", "anthropic")
+        raise RequestError(str(missing), 404) from error
+    return messages
+
+
+async def _message(run: Answerer, data: Any, ask: _Ask) -> Response:
+    messages = _messages()
+    body = messages.MESSAGES.check(data)
+    request, answered = await ask(messages.chat_body(body))
+    answer = wire_answer(body["model"], request, answered)
+    if not body.get("stream"):
+        return _whole(messages.message(answer, request))
+    sent = messages.events(answer, request)
+    return _stream([f"event: {one.type}\ndata: {one.to_json(indent=None)}" for one in sent])
+
+
+async def _count(run: Answerer, data: Any, ask: _Ask) -> Response:
+    messages = _messages()
+    chat = messages.chat_body(messages.COUNTED.check(data))
+    agent = run.agent_of(Sender(chat["model"], system_of(chat)))
+    return _whole(messages.counted(chat_request(chat, agent, run.models)))
+
+
+def _whole(answer: Any) -> Response:
     return Response(answer.to_json(indent=None), media_type="application/json")
 
 
@@ -303,7 +338,7 @@ def _stream(events: Sequence[str]) -> Response:
 
 
 def _error(error: RequestError) -> Response:
-    """An error as OpenAI's clients expect it."""
+    """An error as clients expect it."""
     kinds = {401: "authentication_error", 404: "not_found_error", 500: "server_error"}
     told = {
         "message": str(error),
@@ -312,7 +347,8 @@ def _error(error: RequestError) -> Response:
         "code": "model_not_found" if error.param == "model" else None,
     }
     # Clients of OpenAI heed it: nothing that is refused here passes by waiting.
-    return JSONResponse({"error": told}, error.status, {"x-should-retry": "false"})
+    body = {"type": "error", "error": told}  # the type is for Anthropic's clients
+    return JSONResponse(body, error.status, {"x-should-retry": "false"})
 
 
 async def _refused(request: Request, error: RequestError) -> Response:
@@ -320,7 +356,7 @@ async def _refused(request: Request, error: RequestError) -> Response:
 
 
 async def _unknown(request: Request, error: HTTPException) -> Response:
-    told = f"there is no {request.url.path!r} here; use chat completions, or responses"
+    told = f"there is no {request.url.path!r} here; use chat completions, responses or messages"
     return _error(RequestError(told, error.status_code))
 
 

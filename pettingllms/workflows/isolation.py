@@ -53,6 +53,8 @@ def variables(base_url: str, api_key: str) -> dict[str, str]:
         "OPENAI_BASE_URL": base_url,
         "OPENAI_API_BASE": base_url,
         "OPENAI_API_KEY": api_key,
+        "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
+        "ANTHROPIC_API_KEY": api_key,
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
         "NO_PROXY": f"127.0.0.1,{os.environ.get('NO_PROXY', '')}",
     }
