@@ -4,6 +4,7 @@ A workflow is a callable ``run(task, client) -> outcome`` that asks an OpenAI-co
 the name of the model says which role is asked. See docs/workflows.md.
 """
 
+from pettingllms.workflows.command import Command
 from pettingllms.workflows.definition import (
     Client,
     Score,
@@ -18,6 +19,7 @@ from pettingllms.workflows.tools import call_text
 
 __all__ = [
     "Client",
+    "Command",
     "Score",
     "Workflow",
     "WorkflowDiverged",

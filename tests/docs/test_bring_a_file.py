@@ -6,6 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+from pettingllms.workflows import load_workflow
 from pettingllms_trainers.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +43,7 @@ def test_the_page_is_followed_to_a_trained_team(tmp_path, monkeypatch, capsys):
         monkeypatch.delitem(sys.modules, name, raising=False)
     for title, text in blocks("py"):
         Path(title.partition('"')[2].strip('"')).write_text(text)
+    assert load_workflow("shell.py:workflow").agents == ("agent_0",)
     proposing, training = (shlex.split(text) for _, text in blocks("sh"))
     assert proposing[-2] == ">"
     assert main(proposing[1:-2]) == 0
