@@ -1,7 +1,6 @@
 """By what should answers be credited? Runs the study, cell by cell, and continues where it stopped.
 
-    python benchmarks/study.py selection     # learning rates of the exact layer, on own seeds
-    python benchmarks/study.py exact         # half an hour
+    python benchmarks/study.py exact         # ten minutes
     python benchmarks/study.py tiny          # about 10 hours
     python benchmarks/study.py ensemble_tiny # Figure 5b; ensemble_smollm2: with a pretrained model
     python benchmarks/study.py abstract      # planning, mathematics, code; --task math: one
@@ -12,8 +11,8 @@ commit must be committed first: every cell names the commit that computed it. A 
 repository that nobody changes (`git worktree add PATH`), with `--results` outside of it, keeps the
 study apart from other work.
 
-Cells of earlier commits are kept. `--recheck N` computes N of them once more by this commit, drawn
-at random; those that are equal name it too, and if any differs the study fails.
+`--recheck N` computes N known cells once more, drawn at random, writes nothing, and fails if any
+differs. The exact layer is of one commit: `--anew` begins it again.
 """
 
 from __future__ import annotations
@@ -66,12 +65,9 @@ class Study:
         self.cells[cell.key] = {**result, **ours}
         self._write()
 
-    def compare(self, cell: Cell, result: Mapping[str, Any]) -> bool:
-        """Whether a result is the known one; if so, keep that it was found again."""
+    def is_equal(self, cell: Cell, result: Mapping[str, Any]) -> bool:
+        """Whether a result is the known one."""
         known = {key: of for key, of in self.cells[cell.key].items() if key not in _ABOUT}
-        if known == result:
-            self.cells[cell.key]["found_again"] = self._commit
-            self._write()
         return known == result
 
     def _write(self) -> None:
@@ -156,7 +152,7 @@ def recheck(study: Study, cells: Sequence[Cell], number: int, shared: Path) -> i
     known = [cell for cell in cells if cell.key in study.cells]
     num_different = 0
     for cell in random.Random().sample(known, min(number, len(known))):
-        is_equal = study.compare(cell, compute(cell, shared))
+        is_equal = study.is_equal(cell, compute(cell, shared))
         num_different += not is_equal
         print(f"{cell.key} {'equal' if is_equal else 'DIFFERS'}", flush=True)
     return num_different
@@ -183,11 +179,13 @@ def main(arguments: list[str] | None = None) -> int:
     paths = {layer: options.results / f"credit_{layer}.json" for layer in LAYERS}
     commit = clean_commit(ROOT, [*paths.values()])
     study = Study(paths[options.layer], options.layer, commit, options.anew)
-    # Only the exact layer chooses rates; those of the tiny one are in the table.
-    chosen = {}
-    if options.layer == "exact":
-        chosen = Study(paths["selection"], "selection", commit, begins_anew=False).cells
-    cells = cells_of(read_table(), options.layer, chosen)
+    others = {cell["commit"][:9] for cell in study.cells.values()} - {commit[:9]}
+    if options.layer == "exact" and others and not options.recheck:
+        raise SystemExit(
+            f"{paths['exact']} has cells of {', '.join(others)}, and this is {commit[:9]}: one "
+            "table is of one commit. --anew computes all again; --results FOLDER writes elsewhere"
+        )
+    cells = cells_of(read_table(), options.layer)
     part = f"abstract|{options.task}|" if options.task else ""
     cells = [cell for cell in cells if options.only in cell.key and cell.key.startswith(part)]
     # Kept, so that a cell that is killed goes on; by commit, as another one may train otherwise.

@@ -54,7 +54,7 @@ _STYLE = """
 
 def small_models_picture() -> str:
     """The picture as SVG, with a text for those who cannot see it."""
-    found = results("tiny")
+    found = results()
     rows = complete_rows(found)
     ends = "; ".join(f"{row['label']}: {_ends(found, row)}" for row in rows)
     title = f"Success on held-out levels when all tokens are sampled. {ends}."

@@ -20,9 +20,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,7 @@ from pettingllms.types import flat_table
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.config.sections import LoraConfig
 
-_POLL_S = 0.5
-_PATIENCE_S = 120
+_SHARE = 0.7
 _GRACE_S = 10
 
 
@@ -58,31 +57,36 @@ def train(
     Raises:
         RuntimeError: See `training_cell`.
     """
-    command = [*command_of([file], {**flags, "output_dir": directory}), "--resume"]
-    log = directory.with_name(f"{directory.name}.log")
-    with log.open("a") as output:
-        process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=output,
-            # At the hard limit it would be killed, as by anybody else.
-            preexec_fn=lambda: resource.setrlimit(
-                resource.RLIMIT_CPU, (limit_s, limit_s + _GRACE_S)
-            ),
-        )
-        try:
-            _wait(process, directory, tokens)
-            process.terminate()  # saves a checkpoint after the running train step
-            process.wait(_PATIENCE_S)
-        finally:
-            process.kill()
-            process.wait()
-    found = _read(directory, tokens)
-    if not found.pop("complete"):
-        is_slow = process.returncode in (0, -signal.SIGXCPU) and found["curve"]
-        last = (log.read_text().strip().splitlines() or ["no output"])[-1]
-        raise RuntimeError(f"not at its tokens within {limit_s} s" if is_slow else last)
+    log, every = directory.with_name(f"{directory.name}.log"), flags["evaluation.every"]
+    spent, found = _children_seconds(), _read(directory, tokens)
+    while not found.pop("complete"):
+        # Counts alone decide how far it goes, so that a busy machine trains no more than an idle
+        # one: most of the way that is left, and evaluation by evaluation in the end.
+        steps = found["steps"]
+        left = (tokens / found["tokens"] - 1) * steps / every if steps else 0
+        flags = {**flags, "num_steps": steps + every * max(1, int(_SHARE * left))}
+        left_s = int(limit_s - (_children_seconds() - spent))
+        limits = max(1, left_s), max(1, left_s) + _GRACE_S
+        with log.open("a") as output:
+            done = subprocess.run(
+                [*command_of([file], {**flags, "output_dir": directory}), "--resume"],
+                stdout=output,
+                stderr=output,
+                # At the hard limit it would be killed, as by anybody else.
+                preexec_fn=partial(resource.setrlimit, resource.RLIMIT_CPU, limits),
+                check=False,
+            )
+        found = _read(directory, tokens)
+        if done.returncode or found["steps"] == steps:
+            is_slow = done.returncode in (0, -signal.SIGXCPU)
+            last = (log.read_text().strip().splitlines() or ["no output"])[-1]
+            raise RuntimeError(f"not at its tokens within {limit_s} s" if is_slow else last)
     return found
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def command_of(files: Sequence[Path], flags: Mapping[str, Any], *kind: str) -> list[str]:
@@ -94,13 +98,6 @@ def command_of(files: Sequence[Path], flags: Mapping[str, Any], *kind: str) -> l
 def flag_lines(flags: Mapping[str, Any]) -> list[str]:
     """Keys of a run file as flags of the command line."""
     return [f"--{key}={_text(value)}" for key, value in flags.items()]
-
-
-def _wait(process: subprocess.Popen[bytes], directory: Path, tokens: int) -> None:
-    """Wait until a run has ended, by itself or by its limit, or used up its tokens."""
-    while process.poll() is None and not _read(directory, tokens)["complete"]:
-        # Tokens are known after a train step; more often would find nothing new.
-        time.sleep(_POLL_S)
 
 
 def played(
@@ -157,7 +154,8 @@ def _read(directory: Path, tokens: int) -> dict[str, Any]:
     first = evaluations[0]["variants"] if evaluations else {}
     return {
         "curve": curve,
-        "tokens": used,
+        "steps": evaluations[-1]["step"] if evaluations else 0,
+        "tokens": curve[-1][0] if curve else 0.0,
         "complete": bool(curve) and curve[-1][0] >= tokens,
         "scripted": {
             name.partition(":")[2]: arm["success"]
@@ -236,7 +234,6 @@ def _hash(data: Any) -> str:
 
 
 ROOT = Path(__file__).resolve().parents[2]
-_MANY_STEPS = 100_000
 _RATE = 1e-3
 
 
@@ -259,7 +256,6 @@ def flags_of(
         "optimizer.learning_rate": task.get("rate", _RATE),
         "optimizer.final_fraction": 1.0,  # nobody knows beforehand how many steps there are
         "seed": seed,
-        "num_steps": _MANY_STEPS,
         "evaluation.every": task["every"],
         "evaluation.decoding": "sampled",
         "evaluation.swap_roles": False,
@@ -300,10 +296,10 @@ def training_cell(
 
     Returns:
         `curve`: (sampled tokens, share of held-out levels solved by sampling, levels), the last one
-        after the task's tokens; `scripted`: shares of the scripted rules; `tokens`: all that were
-        sampled. `"team"` has `swapped` besides: its success with policies exchanged. `"apart"` has
-        the same for each role instead, and `joined`: the success of both as a team `after`
-        training, and that of the same team `before`.
+        after the task's tokens; `scripted`: shares of the scripted rules; `tokens`, `steps`: of
+        the whole run. `"team"` has `swapped` besides: its success with policies exchanged.
+        `"apart"` has the same for each role instead, and `joined`: the success of both as a team
+        `after` training, and that of the same team `before`.
 
     Raises:
         RuntimeError: A run failed, or did not use up its tokens within the limit.

@@ -1,6 +1,9 @@
-"""Estimators of the trainer against their enumerated expectations, on small levels."""
+"""The exact layer computes what the trainer does, and what can be computed without sampling."""
 
+import asyncio
+import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,215 +11,314 @@ import pytest
 
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "rivals"))
 
-from credit_study.enumeration import (
-    Prompts,
-    action_values,
-    cosine,
-    enumerate_level,
-    expected_tree_update,
+from credit_study import exact
+from credit_study.levels import (
+    backwards,
+    enumerate_levels,
     lemma_1,
-    proposition_1,
+    side_by_side,
     softmax,
-    state_values,
     success_of,
     true_gradient,
 )
-from credit_study.tabular import EnumeratedEpisodes, Table, algorithm_of
+from credit_study.rows import read_table
+from credit_study.tabular import Players, advantages, value_targets
 
 import pettingllms
+from pettingllms_trainers.algorithms.auto import EpisodeRewards, Evidence
+from pettingllms_trainers.config.algorithm import StepContext, algorithm_of
+from pettingllms_trainers.learning.groups import score_decisions
+from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
+from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
+from pettingllms_trainers.rollout.player import play_episodes
+from pettingllms_trainers.types import (
+    Candidate,
+    Decision,
+    DecisionKey,
+    RequestLimits,
+    RolloutTree,
+    SamplingSettings,
+    TokenCompletion,
+    TreeOutcome,
+)
 
 KWARGS = {
-    "team": "proposer-planner",
-    "size": 4,
-    "max_turns": 3,
-    "moves_per_turn": 1,
-    "min_moves": 2,
-    "max_moves": 3,
-    "obstacle_ratio": 0.25,
-}
-TEXTS = ('#### ["U"]', '#### ["D"]', '#### ["L"]', '#### ["R"]')
-K = 4
+    "team": "proposer-planner", "size": 4, "max_turns": 3, "moves_per_turn": 1, "min_moves": 2,
+    "max_moves": 3, "obstacle_ratio": 0.25, "alpha": 0.7,
+}  # fmt: skip
+TEXTS = ('#### ["U"]', '#### ["D"]', '#### ["L"]', '#### ["R"]', "bad")
+ROLES = ("proposer", "planner")
+WAYS = {name: way["algorithm"] for name, way in read_table()["ways"].items() if name != "auto"}
 
 
-def level_of(reward, **changes):
-    """A level with its policy; of as many moves as turns all episodes are equally long."""
-    prompts, kwargs = Prompts(), KWARGS | changes
-    level = enumerate_level("plan_path_v0", 1, lambda env: TEXTS, prompts, reward=reward, **kwargs)
-    logits = np.random.default_rng(0).normal(size=(len(prompts), len(TEXTS)))
-    return level, logits
+def players_of(reward="shaped", num_trials=2, seeds=(1, 2), spread=0.5):
+    """Trials on the same levels with the same random policy."""
+    one = enumerate_levels("plan_path_v0", seeds, TEXTS, reward=reward, **KWARGS)
+    players = Players(side_by_side([one] * num_trials), np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    logits = spread * rng.normal(size=(len(one.trial_of_row), len(TEXTS)))
+    players.move(np.tile(logits, (num_trials, 1)))
+    players.v = np.tile(rng.normal(size=len(logits)), num_trials)
+    return one, players
 
 
-@pytest.fixture(scope="module")
-def shaped():
-    return level_of("shaped")
+def trees_of(sample, levels):
+    """What was sampled, as the trainer keeps it; every group is a level of its own."""
+    trees = []
+    for group, episode in np.ndindex(sample.nodes.shape[:2]):
+        number, decisions = len(trees), []
+        for t in np.flatnonzero(sample.nodes[group, episode] >= 0):
+            node, place = sample.nodes[group, episode, t], (group, episode, t)
+            answers = sample.answers[place][sample.is_sampled[place]]
+            follows = sample.follows[place][sample.is_sampled[place]]
+            candidates = tuple(
+                Candidate(
+                    completion=TokenCompletion(
+                        token_ids=(1 + int(answer),), logprobs=(0.0,), text="", finish_reason="stop"
+                    ),
+                    reward=levels.rewards[node, answer],
+                    team=levels.rewards[node, answer] - levels.local[node, answer],
+                    local=levels.local[node, answer],
+                    value=value,
+                )
+                for answer, value in zip(answers, follows, strict=True)
+            )
+            role = ROLES[levels.agent[node]]
+            key = DecisionKey(number, len(decisions), f"{role}_0", int(levels.turn[node]))
+            decisions.append(
+                Decision(
+                    key=key, role=role, policy="p", prompt_ids=(1 + int(levels.row[node]),),
+                    observation="", candidates=candidates, chosen=int(sample.chosen[place]),
+                    state_key=str(levels.state[node]),
+                )
+            )  # fmt: skip
+        is_solved = bool(sample.taken(levels.success)[group, episode].sum())
+        outcome = TreeOutcome(success=is_solved, terminated=is_solved, truncated=not is_solved)
+        tree = RolloutTree(
+            episode=number, env_seed=group, initial_state_hash="", decisions=tuple(decisions),
+            outcome=outcome,
+        )  # fmt: skip
+        trees.append(tree)
+    return trees
 
 
-NAMES = {"step": "at_grpo", "value": "value", "continuation": "continuation"}
-
-
-def tree(branch, credit, norm):
-    return algorithm(NAMES[credit], branch_choice=branch, norm=norm)
-
-
-def algorithm(name, **parameters):
-    return algorithm_of({"algorithm": {"name": name, "num_candidates": K, **parameters}})
+def update_of(trees, algorithm, policy):
+    """``[R, A]`` sum of A grad log pi by the trainer's own advantages."""
+    gradient = np.zeros_like(policy)
+    for decision in score_decisions(trees, algorithm).decisions:
+        row = decision.prompt_ids[0] - 1
+        for candidate in decision.candidates:
+            gradient[row] -= candidate.advantage * policy[row]
+            gradient[row, candidate.completion.token_ids[0] - 1] += candidate.advantage
+    return gradient
 
 
 @pytest.mark.parametrize("reward", ["shaped", "outcome"])
-@pytest.mark.parametrize("num_candidates", [2, 4])
-def test_a_true_v_with_random_branches_expects_the_true_gradient(reward, num_candidates):
-    level, logits = level_of(reward)
-    policy = softmax(logits)
-    gradient = true_gradient(level, policy)
-    settings = {"branch": "random", "norm": "none"}
-    update = expected_tree_update(level, policy, num_candidates, credit="value", **settings)
-    assert cosine(update, gradient) >= 0.999
-    # Up to the factor (K - 1) / K, which leave_one_out removes, it is the gradient itself.
-    assert update == pytest.approx(gradient * (num_candidates - 1) / num_candidates, abs=1e-12)
-    biased = expected_tree_update(level, policy, num_candidates, credit="step", **settings)
-    assert cosine(biased, gradient) < 0.99
+@pytest.mark.parametrize("name", WAYS)
+def test_updates_are_those_of_the_trainers_advantages(name, reward):
+    _, players = players_of(reward)
+    algorithm, levels = algorithm_of(WAYS[name]), players.levels
+    whole = players.sample(algorithm, np.arange(2), 20)
+    found = players.gradient(whole, advantages(whole, algorithm, levels))
+    assert np.abs(found).max() > 0
+    of_group = levels.trial[whole.nodes.max((1, 2))]
+    for trial in range(2):
+        # A train step of the trainer is that of one trial.
+        sample = type(whole)(*(part[of_group == trial] for part in whole))
+        trees = trees_of(sample, levels)
+        rows = levels.trial_of_row == trial
+        expected = update_of(trees, algorithm, players.policy)
+        assert found[rows] == pytest.approx(expected[rows], abs=1e-9)
+        if name == "value":
+            targets = value_targets(sample, algorithm, levels)[sample.nodes >= 0]
+            examples = algorithm.value_examples(trees, StepContext())["p"]
+            assert targets == pytest.approx([one.target for one in examples], abs=1e-9)
 
 
-def test_the_gradient_is_that_of_the_return_by_finite_differences(shaped):
-    level, logits = shaped
-    gradient = true_gradient(level, softmax(logits))
+def test_evidence_is_that_of_auto():
+    _, players = players_of("shaped")
+    sample = players.sample(algorithm_of(WAYS["reinforce_success"]), np.arange(2), 20)
+    found = exact.evidence_of(sample, players.levels, 2)
+    trees, expected = trees_of(sample, players.levels), [Evidence(), Evidence()]
+    for group in range(len(sample.nodes)):
+        level = [tree for tree in trees if tree.env_seed == group]
+        trial = players.levels.trial[sample.nodes[group, 0, 0]]
+        expected[trial] = expected[trial].with_level(
+            EpisodeRewards([d.candidates[0].reward for d in tree.decisions], tree.outcome.success)
+            for tree in level
+        )
+    assert found == pytest.approx(np.array(expected), abs=1e-9)
+    assert found[0, 1] > 0
+
+
+class Table:
+    """A tabular policy as the trainer's policy of all roles, on real environments."""
+
+    is_concurrent = False
+    limits = RequestLimits(max_batch_tokens=1 << 30, context_length=None, vocab_size=1 << 30)
+
+    def __init__(self, rows, policy, v):
+        self.policy, self.v = policy, v
+        model = ModelPolicy(
+            name="p",
+            encode=lambda messages: (1 + rows["\0".join(m["content"] for m in messages)],),
+            encode_answer=lambda text: (TEXTS.index(text),), batcher=Batcher(self), updater=self,
+        )  # fmt: skip
+        self.pool = PolicyPool(policies={"p": model}, roles=dict.fromkeys(ROLES, "p"))
+
+    def check(self, request):
+        pass
+
+    async def generate(self, requests):
+        return [self._drawn(one.prompt_ids[0] - 1, one) for one in requests]
+
+    def _drawn(self, row, request):
+        rng, own = random.Random(request.seed), self.policy[row]
+        entropy = float(-(own * np.log(own)).sum())
+        return [
+            TokenCompletion(
+                token_ids=(1 + answer,), logprobs=(0.0,), text=TEXTS[answer],
+                finish_reason="stop", entropies=(entropy,),
+            )
+            for answer in rng.choices(range(len(TEXTS)), own, k=request.num_candidates)
+        ]  # fmt: skip
+
+    def values(self, prompts):
+        return [float(self.v[prompt[0] - 1]) for prompt in prompts]
+
+    def play(self, algorithm, num):
+        class OfSeed(LocalEpisodes):
+            async def start(self, env_seed):
+                return await super().start(1)
+
+        env = pettingllms.make("plan_path_v0", checks=False, reward="shaped", **KWARGS)
+        size = algorithm.episodes_per_level
+        specs = [RolloutSpec(n, n // size, 7 + n) for n in range(num * size)]
+        settings = RolloutSettings(
+            sampling=dict.fromkeys(ROLES, SamplingSettings()), branching_roles=ROLES
+        )
+        strategy = algorithm.strategy(StepContext())
+        return asyncio.run(
+            play_episodes(OfSeed(env), self.pool, specs, settings, strategy, FailureLog(0.0))
+        )
+
+
+def rows_of_prompts(one):
+    """Prompt -> row, by walking the environment along the enumerated nodes."""
+    env = pettingllms.make("plan_path_v0", checks=False, reward="shaped", **KWARGS)
+    env.reset(seed=1)
+    rows, waiting = {}, [(env, int(one.roots[0, 0]))]
+    for current, node in waiting:
+        prompt = "\0".join(m["content"] for m in current.messages(current.agent_selection))
+        rows[prompt] = int(one.row[node])
+        for answer, child in enumerate(one.children[node]):
+            if child >= 0 and one.row[child] not in rows.values():
+                fork = current.fork()
+                fork.step(TEXTS[answer])
+                waiting.append((fork, int(child)))
+    return rows
+
+
+PLAYED = ("at_grpo", "value", "continuation", "tree_grpo", "entropy_branching", "vine", "reinforce")
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_updates_are_as_large_on_average_as_those_of_the_trainers_rollouts(name):
+    """Of single levels, along random directions, at 4.5 standard errors."""
+    num = 250
+    one, players = players_of(num_trials=num, seeds=(1,))
+    keys = WAYS[name] | ({"norm": "std"} if name in ("vine", "reinforce") else {})
+    algorithm, size = algorithm_of(keys), len(one.trial_of_row)
+    sample = players.sample(algorithm, np.arange(num), 1)
+    ours = players.gradient(sample, advantages(sample, algorithm, players.levels))
+    table = Table(rows_of_prompts(one), players.policy[:size], players.v[:size])
+    trees, per = table.play(algorithm, num), algorithm.episodes_per_level
+    theirs = [
+        update_of(trees[n : n + per], algorithm, table.policy) for n in range(0, len(trees), per)
+    ]
+    ours, theirs = (np.reshape(of, (num, -1)) for of in (ours, theirs))
+    directions = [theirs.mean(0), *np.random.default_rng(2).normal(size=(4, ours.shape[1]))]
+    for direction in directions:
+        first, second = ours @ direction, theirs @ direction
+        error = np.sqrt((first.var() + second.var()) / num)
+        assert abs(first.mean() - second.mean()) < 4.5 * error + 1e-12
+    tokens = sum(t.num_continuation_tokens for t in trees) / num
+    beside = sample.num_beside
+    assert abs(beside.mean() - tokens) <= 6 * beside.std() / np.sqrt(num)
+
+
+def test_continuations_expect_the_true_gradient_and_steps_do_not():
+    num = 4000
+    one, players = players_of("shaped", num_trials=num, seeds=(1,))
+    gradient = true_gradient(one, players.policy[: len(one.trial_of_row)]).ravel()
+    players.v[players.levels.row] = backwards(
+        players.levels, players.policy, players.levels.rewards
+    )[1]
+    cosines = {}
+    for name in ("continuation", "value", "at_grpo"):
+        algorithm = algorithm_of({"name": name, "branch_choice": "random", "norm": "none"})
+        sample = players.sample(algorithm, np.arange(num), 1)
+        found = players.gradient(sample, advantages(sample, algorithm, players.levels))
+        mean = found.reshape(num, -1).mean(0) / algorithm.num_candidates
+        cosines[name] = mean @ gradient / np.linalg.norm(mean) / np.linalg.norm(gradient)
+        if name != "at_grpo":  # up to the factor (K - 1) / K, which leave_one_out removes
+            assert mean @ gradient == pytest.approx(0.75 * gradient @ gradient, rel=0.1)
+    assert min(cosines["continuation"], cosines["value"]) > 0.97 > cosines["at_grpo"]
+
+
+def test_the_gradient_is_that_of_the_return_by_finite_differences():
+    one, players = players_of()
+    logits = players.logits[: len(one.trial_of_row)]
     direction = np.random.default_rng(1).normal(size=logits.shape)
-    step = 1e-5
 
     def value(scale):
-        return state_values(level, softmax(logits + scale * direction))[0]
+        return backwards(one, softmax(logits + scale * direction), one.rewards)[1][one.roots].mean()
 
-    slope = (value(step) - value(-step)) / (2 * step)
-    assert float((gradient * direction).sum()) == pytest.approx(slope, rel=1e-5)
-
-
-def test_enumerated_episodes_are_those_of_the_environment(shaped):
-    level, logits = shaped
-    env = pettingllms.make("plan_path_v0", checks=False, **KWARGS)
-
-    class OfSeed(LocalEpisodes):
-        async def start(self, env_seed):
-            return await super().start(1)
-
-    def played(episodes):
-        table = Table([level], logits)
-        table.v = np.arange(len(logits)) / 100
-        variant = tree("greedy", "value", "std")
-        trees = table.sample(variant, 3, 6, episodes=episodes)
-        return [
-            [
-                (d.key, d.chosen, [(c.reward, c.team, c.value) for c in d.candidates])
-                for d in t.decisions
-            ]
-            for t in trees
-        ]
-
-    assert played(EnumeratedEpisodes([level])) == played(OfSeed(env))
+    slope = (value(1e-5) - value(-1e-5)) / 2e-5
+    found = (true_gradient(one, softmax(logits)) * direction).sum()
+    assert found == pytest.approx(slope, rel=1e-5)
 
 
-ENUMERATED = {
-    "AT-GRPO": ("greedy", "step", "std"),
-    "greedy, step, none": ("greedy", "step", "none"),
-    "random, step, std": ("random", "step", "std"),
-    "random, value, none": ("random", "value", "none"),
-    "random, value, std": ("random", "value", "std"),
-    "greedy, value, std": ("greedy", "value", "std"),
-    "greedy, value, none": ("greedy", "value", "none"),
-    "random, continuation, none": ("random", "continuation", "none"),
-}
+def test_success_is_that_of_play():
+    _, players = players_of("outcome")
+    sample = players.sample(algorithm_of(WAYS["reinforce"]), np.arange(2), 1000)
+    share = sample.taken(players.levels.success).sum(-1).mean()
+    expected = success_of(players.levels, players.policy)
+    assert expected.shape == (2, 2)
+    assert abs(share - expected.mean()) < 4.5 * np.sqrt(share * (1 - share) / 16000)
 
 
-def updates(level, logits, variant, num, seed=0):
-    """Return the updates of single trees, [num, R * A]."""
-    table = Table([level], logits)
-    policy = softmax(logits)
-    values = state_values(level, policy)
-    for node, value in zip(level.nodes, values, strict=True):
-        table.v[node.row] = value
-    trees = table.sample(variant, seed, num)
-    size = variant.episodes_per_level
-    groups = [trees[start : start + size] for start in range(0, len(trees), size)]
-    return np.array([table.update(group, variant).ravel() for group in groups])
+def test_lemma_and_proposition_are_counted():
+    shaped, outcome = (
+        enumerate_levels("plan_path_v0", (1, 2), TEXTS, reward=reward, **KWARGS)
+        for reward in ("shaped", "outcome")
+    )
+    counts = lemma_1(shaped)
+    assert counts["decisions"] == len(shaped.row) >= counts["success"] > 0
+    assert counts["greedy"] == counts["solvable"] == 2
+    assert lemma_1(outcome)["success"] < counts["success"]
+    # Whoever is paid for a wall is led into it.
+    misled = lemma_1(replace(shaped, rewards=shaped.rewards + 9.0 * (np.arange(5) == 4)))
+    assert (misled["greedy"], misled["solvable"]) == (0, 2)
 
 
-def assert_expects(found, expected):
-    """Compare along the direction expected and along random ones, at 4.5 standard errors."""
-    rng = np.random.default_rng(2)
-    directions = [expected.ravel(), *rng.normal(size=(4, found.shape[1]))]
-    for direction in directions:
-        along = found @ direction
-        error = along.std() / np.sqrt(len(along))
-        assert abs(along.mean() - expected.ravel() @ direction) < 4.5 * error + 1e-12
-
-
-BY_DAY = {"AT-GRPO", "random, value, none", "random, continuation, none"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly)
-        for name in ENUMERATED
-    ],
-)
-def test_the_implementation_of_a_tree_equals_its_expectation(shaped, name):
-    level, logits = shaped
-    branch, credit, norm = ENUMERATED[name]
-    found = updates(level, logits, tree(branch, credit, norm), 300)
-    credit = "value" if credit == "continuation" else credit
-    settings = {"branch": branch, "credit": credit, "norm": norm}
-    assert_expects(found, expected_tree_update(level, softmax(logits), K, **settings))
-
-
-def test_whole_episodes_that_branch_once_expect_a_share_of_the_gradient():
-    level, logits = level_of("outcome")
-    variant = algorithm("tree_grpo", num_branchings=1000, norm="none")
-    found = updates(level, logits, variant, 300)
-    gradient = true_gradient(level, softmax(logits))
-    assert_expects(found, gradient * (K - 1) / K)  # all decisions branch: the whole gradient
-
-
-@pytest.mark.nightly
-def test_a_vine_expects_the_gradient_with_late_decisions_weighted_more():
-    # Equally long: the decision to fork at is one of 6, and those from there on are trained on.
-    level, logits = level_of("outcome", min_moves=3)
-    variant = algorithm("vine", norm="none", baseline="leave_one_out")
-    found = updates(level, logits, variant, 4000)
-    positions = [2 * node.turn + (node.agent == "planner_0") for node in level.nodes]
-    weights = (1 + np.array(positions)) / 6
-    assert_expects(found, true_gradient(level, softmax(logits), weights))
-
-
-@pytest.mark.parametrize("name", ["grpo", "reinforce"])
-def test_parallel_trajectories_expect_the_gradient(name):
-    level, logits = level_of("outcome")
-    variant = algorithm(name, norm="none", baseline="leave_one_out")
-    found = updates(level, logits, variant, 400)
-    if name == "grpo":
-        assert_expects(found, true_gradient(level, softmax(logits)))
-    else:  # groups lose members when trajectories end early, so only the direction is certain
-        assert cosine(found.mean(0), true_gradient(level, softmax(logits)).ravel()) > 0.8
-
-
-def test_lemma_and_proposition_are_counted(shaped):
-    level, _ = shaped
-    counts = lemma_1(level)
-    assert set(counts) == {"proposer", "planner"}
-    assert all(0 < success <= nodes for nodes, _, success in counts.values())
-    solves, can = proposition_1(level)
-    assert can
-    assert solves
-    blind, _ = level_of("outcome")
-    blind_counts = lemma_1(blind)
-    assert sum(c[2] for c in blind_counts.values()) < sum(c[2] for c in counts.values())
-
-
-def test_success_is_that_of_play(shaped):
-    level, logits = shaped
-    trees = Table([level], logits).sample(tree("random", "step", "none"), 5, 600)
-    share = np.mean([tree.outcome.success for tree in trees])
-    expected = success_of(level, softmax(logits))
-    assert abs(share - expected) < 4.5 * np.sqrt(expected * (1 - expected) / 600) + 1e-9
-    assert action_values(level, softmax(logits)).shape == (len(level.nodes), len(TEXTS))
+def test_a_trial_learns_by_a_rate_that_freezes_little_and_is_the_same_again():
+    study = read_table()["exact"]["study"] | {"seeds": [100, 101], "selection_seeds": [0, 1]}
+    game = {"id": "plan_path_v0", "answers": TEXTS, "budgets": [600, 2400],
+            "kwargs": {**KWARGS, "reward": "outcome"}}  # fmt: skip
+    study |= {"num_levels": 2, "rates": {"adam": [0.01, 3.0]}}
+    given = {"game": game, "bonus": None, "optimizer": "adam", "study": study}
+    found = exact.trial_cell(algorithm=WAYS["reinforce_success"], **given)
+    assert found["rate"] == 3.0
+    first, last = (np.mean(of) for of in found["success"].values())
+    assert found["first"] < first < last
+    assert exact.trial_cell(algorithm=WAYS["reinforce_success"], **given) == found
+    misled = exact.trial_cell(algorithm=WAYS["at_grpo"], **{**given, "bonus": ["length", 0.1]})
+    assert [share for _, share in misled["rates"].values()][1] > 0.9
+    assert misled["rate"] == 0.01
+    shaped = {**given, "game": {**game, "kwargs": {**KWARGS, "reward": "shaped"}}}
+    assert set(exact.trial_cell(algorithm={"name": "auto"}, **shaped)["shown"]) == {0}
+    assert set(exact.trial_cell(algorithm={"name": "auto"}, **given)["shown"]) == {-1}

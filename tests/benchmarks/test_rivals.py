@@ -5,20 +5,17 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "rivals"))
 
-from credit_study.enumeration import Prompts, enumerate_level
 from credit_study.rows import read_table
-from credit_study.tabular import Table
 from pettingllms_rivals.entropy_branching import entropy
 
 from pettingllms.plugins import ALGORITHMS, installed
-from pettingllms_trainers.config.algorithm import StepContext, algorithm_of
+from pettingllms_trainers.config.algorithm import algorithm_of
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.testing import check_algorithm
 from pettingllms_trainers.types import (
@@ -61,10 +58,10 @@ def tree(episode, *steps, success=False):
     )  # fmt: skip
 
 
-def advantages(name, *trees, context=None, **parameters):
+def advantages(name, *trees, **parameters):
     """Return the advantages of each episode's decisions; 0 where nothing is learnt."""
     algorithm = algorithm_of({"name": ANNOUNCED[name], **parameters})
-    scored = score_decisions(trees, algorithm, context=context).decisions
+    scored = score_decisions(trees, algorithm).decisions
     found = {one.key: [c.advantage for c in one.candidates] for one in scored}
     return [
         [found.get(one.key, [0.0] * len(one.candidates)) for one in tree.decisions]
@@ -134,23 +131,6 @@ def test_hgpo_weighs_groups_by_how_much_of_the_past_they_share():
     assert [path[2] for path in only] == pytest.approx([4, -2, -2])
 
 
-def test_graphgpo_credits_coming_nearer_to_the_goal_in_failed_episodes_too():
-    paths = (
-        tree(0, step(0, "s"), step(0, "x"), success=True),
-        tree(1, step(0, "s"), step(0, "x")),
-        tree(2, step(0, "s"), step(0, "y")),
-    )
-    found = of_paths("graphgpo", *paths, norm="none", gamma=0.5)
-    # d: x 1, s 2, y none: worth 1/2, 1/4, 0; the goal is worth 1.
-    gains = [[0.25, 0.5], [0.25, -0.5], [-0.25, 0.0]]
-    mean = 0.25 / 6
-    for path, gain in zip(found, gains, strict=True):
-        assert path == pytest.approx([one - mean for one in gain])
-    rewarded = replace(paths[2], decisions=tree(2, step(0, "s"), step(3, "y")).decisions)
-    beside = of_paths("graphgpo", *paths[:2], rewarded, norm="none", gamma=0.5)
-    assert beside[0][0] == pytest.approx(0.25 - mean - 1)
-
-
 def test_c3_leaves_one_out_at_each_decision_and_divides_by_nothing():
     steps = step([3, 0, 0], value=1.0), step([1, 5], "x", "b_0"), step([2, 2, 8], "y")
     ((first, second, third),) = advantages("c3", tree(0, *steps))
@@ -167,27 +147,6 @@ def test_entropy_branching_compares_the_candidates_of_a_branching_with_each_othe
     # with nothing, also where another decision of the role has one.
     assert second == pytest.approx([deviation / (14 / 3) ** 0.5 for deviation in (-1, -2, 3)])
     assert first == last == [0.0]
-
-
-def test_turn_ppo_is_gae_over_the_batch():
-    # V is halved by gamma on the way into `value`: V(x) = 4 and V(y) = 2.
-    paths = (
-        tree(0, step(1, value=2.0), step(8, "x", "b_0")),
-        tree(1, step(1, value=1.0), step(2, "y", "b_0")),
-        replace(tree(2, step(0)), env_seed=1),
-    )
-    found = of_paths("turn_ppo", *paths, norm="none", gamma=0.5, gae_lambda=0.5)
-    # delta: x 8 - 4, y 2 - 2; V(s) = (3 + 2) / 2, so that 1/2 and -1/2, plus a quarter of what
-    # follows; the level alone is its own baseline. The mean over all of role a is 1/3.
-    assert [path[0] for path in found] == pytest.approx([1.5 - 1 / 3, -0.5 - 1 / 3, -1 / 3])
-    assert [path[1] for path in found[:2]] == pytest.approx([2, -2])
-
-
-def test_turn_ppo_teaches_no_policy_while_v_warms_up():
-    paths = tree(0, step(1)), tree(1, step(0))
-    keys = {"value": {"num_warmup_steps": 2}}
-    assert of_paths("turn_ppo", *paths, context=StepContext(1), **keys) == [[0.0], [0.0]]
-    assert of_paths("turn_ppo", *paths, context=StepContext(2), **keys) == [[1.0], [-1.0]]
 
 
 def test_entropy_branching_prefers_the_least_sure_decision():
@@ -217,23 +176,3 @@ def test_magrpo_gives_all_agents_of_a_turn_what_the_team_earned_from_it_on():
 
     paths = path(0, 1, 2, 3, 4), path(1, 0, 0, 0, 5), path(2, 0, 0)
     assert of_paths("magrpo", *paths) == [[5.0, 5.0, 1.0, 1.0], [0.0, 0.0, -1.0, -1.0], [-5.0] * 2]
-    assert of_paths("marloo", *paths)[0] == [7.5, 7.5, 2.0, 2.0]
-
-
-def test_entropy_branching_branches_there():
-    texts = ('#### ["U"]', '#### ["D"]', '#### ["L"]', '#### ["R"]')
-    prompts = Prompts()
-    level = enumerate_level(
-        "plan_path_v0", 1, lambda env: texts, prompts,
-        size=4, max_turns=3, moves_per_turn=1, min_moves=3, max_moves=3, obstacle_ratio=0.25,
-    )  # fmt: skip
-    logits = 3 * np.random.default_rng(3).normal(size=(len(prompts), len(texts)))
-    settings = {"name": ANNOUNCED["entropy_branching"], "num_branchings": 1}
-    trees = Table([level], logits).sample(algorithm_of(settings), 0, 20)
-    places = set()
-    for found in trees:
-        unsure = [one.candidates[0].completion.entropies for one in found.decisions]
-        (place,) = (n for n, one in enumerate(found.decisions) if len(one.candidates) > 1)
-        assert unsure[place] == max(unsure)
-        places.add(place)
-    assert len(places) > 1, places

@@ -5,11 +5,7 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
-from collections import defaultdict
-from functools import partial
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 import pytest
@@ -17,7 +13,6 @@ import pytest
 pytest.importorskip("torch")
 from safetensors.torch import load_file
 
-from pettingllms.evaluation.statistics import mean_interval
 from pettingllms.files import read_lines
 from pettingllms.types import flat_table
 from pettingllms_trainers.config.loading import load_config
@@ -28,7 +23,6 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 study = importlib.import_module("study")
 rows = importlib.import_module("credit_study.rows")
 trained = importlib.import_module("credit_study.trained")
-enumerated = importlib.import_module("credit_study.enumerated")
 intervals = importlib.import_module("credit_study.intervals")
 tables = importlib.import_module("credit_study.tables")
 
@@ -39,64 +33,16 @@ def tiny_cells():
     return {cell.key: cell for cell in rows.tiny(TABLE)}
 
 
-def chosen(rate=3.0):
-    """Return results of a selection in which a rate is the best."""
-    return {
-        cell.key: {"success": {"1": float(cell.arguments["rate"] == rate)}}
-        for cell in rows.selection(TABLE)
-    }
-
-
-def test_every_cell_is_asked_for_once_and_no_seed_of_the_selection_is_in_it():
-    for found in (rows.exact(TABLE, chosen()), rows.tiny(TABLE), rows.selection(TABLE)):
-        keys = [cell.key for cell in found]
+def test_every_cell_is_asked_for_once_and_rates_are_chosen_on_other_seeds():
+    for layer in ("exact", "tiny"):
+        keys = [cell.key for cell in rows.cells_of(TABLE, layer)]
         assert len(keys) == len(set(keys)) >= 300
-    assert not set(TABLE["seeds"]) & set(TABLE["selection_seeds"])
-    played = {cell.arguments["seed"] for cell in rows.tiny(TABLE)}
-    played |= {c.arguments["seed"] for c in rows.exact(TABLE, chosen()) if c.kind == "trial"}
-    assert played == set(TABLE["seeds"])
-
-
-def test_rates_are_those_that_were_best_in_the_selection_and_some_ways_have_the_others_too():
-    cells = [cell for cell in rows.exact(TABLE, chosen(3.0)) if cell.kind == "trial"]
-    rates = {cell.key: cell.arguments["rate"] for cell in cells}
-    assert {rate for key, rate in rates.items() if " at " not in key} == {3.0}
-    others = {f"exact|length|{way} at {rate}|10" for way in ("at_grpo", "reinforce")
-              for rate in (1, 10)}  # fmt: skip
-    assert {key for key in rates if key.startswith("exact|length|") and " at " in key
-            and key.endswith("|10")} == others  # fmt: skip
-    assert all(f" at {rate:g}|" in key for key, rate in rates.items() if " at " in key)
-    with pytest.raises(LookupError, match=r"no result of selection\|.*study.py selection"):
-        [*rows.exact(TABLE, {})]
-
-
-def test_a_larger_rate_than_those_to_choose_from_would_not_have_been_better():
-    cells = json.loads((study.RESULTS / "credit_selection.json").read_text())["cells"]
-    found = defaultdict(lambda: defaultdict(list))
-    for key, cell in cells.items():
-        _, name, way, rate, _ = key.split("|")
-        found[name, way][float(rate)].append(fmean(cell["success"].values()))
-    means = {
-        place: {rate: fmean(of) for rate, of in rates.items()} for place, rates in found.items()
-    }
-    tried = TABLE["exact"]["tried_rate"]
-    better = {
-        place: rates[tried] - max(mean for rate, mean in rates.items() if rate != tried)
-        for place, rates in means.items()
-        if tried in rates
-    }
-    assert len(better) > 60
-    assert {place for place, by in better.items() if by > 0.01} == {("shaped", "vine")}
-
-
-def test_a_trial_learns_and_is_the_same_again():
-    (cell,) = (c for c in rows.exact(TABLE, chosen(1.0)) if c.key == "exact|outcome|reinforce|10")
-    small = {**cell.arguments["exact"], "budgets": [600, 1200], "num_levels": 2}
-    found = enumerated.trial_cell(**{**cell.arguments, "exact": small})
-    assert list(found["success"]) == ["600", "1200"]
-    assert found["success"]["600"] < found["success"]["1200"] <= found["greedy"] == 1
-    assert found["completions"] > 1200
-    assert enumerated.trial_cell(**{**cell.arguments, "exact": small}) == found
+    assert {cell.arguments["seed"] for cell in rows.tiny(TABLE)} == set(TABLE["seeds"])
+    for cell in rows.exact(TABLE):
+        if cell.kind == "trial":
+            given = cell.arguments["study"]
+            assert len(given["seeds"]) == 40
+            assert not set(given["seeds"]) & set(given["selection_seeds"])
 
 
 def test_the_run_file_of_every_training_cell_loads(tmp_path):
@@ -138,7 +84,7 @@ def test_a_working_tree_that_differs_from_its_commit_is_refused(tmp_path):
 def test_a_layer_goes_on_where_it_stopped_and_its_cells_name_their_commit(tmp_path, capsys):
     path = tmp_path / "result.json"
     names = ("lemma|Plan-Path 4x4|single", "lemma|Plan-Path 4x4|proposer-planner")
-    both = [cell for cell in rows.exact(TABLE, chosen()) if cell.key in names]
+    both = [cell for cell in rows.exact(TABLE) if cell.key in names]
     broken = both[0]._replace(key="broken", arguments={})
     assert study.run(study.Study(path, "exact", "a" * 40, False), [broken, both[0]], tmp_path) == 1
     assert "broken FAILED: TypeError" in capsys.readouterr().out
@@ -156,17 +102,17 @@ def test_a_layer_goes_on_where_it_stopped_and_its_cells_name_their_commit(tmp_pa
 def test_cells_are_computed_again_and_what_differs_is_said(tmp_path, capsys):
     path = tmp_path / "result.json"
     names = ("lemma|Plan-Path 4x4|single", "lemma|Plan-Path 4x4|proposer-planner")
-    both = [cell for cell in rows.exact(TABLE, chosen()) if cell.key in names]
+    both = [cell for cell in rows.exact(TABLE) if cell.key in names]
     study.run(study.Study(path, "exact", "a" * 40, False), both, tmp_path)
     found = json.loads(path.read_text())
-    found["cells"][names[1]]["greedy_solves"] += 1
+    found["cells"][names[1]]["greedy"] += 1
     path.write_text(json.dumps(found))
+    before = path.read_bytes()
     assert study.recheck(study.Study(path, "exact", "b" * 40, False), both, 5, tmp_path) == 1
     said = capsys.readouterr().out
     assert f"{names[0]} equal" in said
     assert f"{names[1]} DIFFERS" in said
-    cells = json.loads(path.read_text())["cells"]
-    assert [cells[name].get("found_again", "")[:1] for name in names] == ["b", ""]
+    assert path.read_bytes() == before
 
 
 def small(key, **changes):
@@ -210,12 +156,15 @@ def test_a_cell_that_was_killed_goes_on_and_ends_the_same(tmp_path, monkeypatch)
     given = small("tiny|figure|team|10")
     given |= {"task": given["task"] | {"tokens": 12000}}
 
-    def look(_):
-        if any(tmp_path.glob("killed/unfinished/*/run/checkpoints/step-*2")):
+    run = subprocess.run
+
+    def look(*args, **keys):
+        if any(tmp_path.glob("killed/unfinished/*/run/checkpoints/step-*")):
             raise KeyboardInterrupt
+        return run(*args, **keys)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trained.time, "sleep", look)
+        patch.setattr(trained.subprocess, "run", look)
         with pytest.raises(KeyboardInterrupt):
             trained.training_cell(**given, shared=tmp_path / "killed")
     found = trained.training_cell(**given, shared=tmp_path / "killed")
@@ -304,7 +253,34 @@ def test_a_run_that_is_ended_from_outside_is_not_taken_for_one_that_is_slow(
     (directory / "evaluations.jsonl").write_text(json.dumps(first) + "\n")
     monkeypatch.setattr(trained, "command_of", lambda *_: [sys.executable, "-c", end])
     with pytest.raises(RuntimeError, match=said):
-        trained.train(tmp_path, {}, directory, 100, 1)
+        trained.train(tmp_path, {"evaluation.every": 1}, directory, 100, 1)
+
+
+_STEPS = """
+import json, sys
+steps = int(sys.argv[1])
+for name in ("metrics", "evaluations"):
+    with open(sys.argv[2] + f"/{name}.jsonl", "w") as file:
+        for step in range(0, steps + 1, 1 if name == "metrics" else 3):
+            line = {"step": step, "rollout/num_completion_tokens": 10 * (step > 0),
+                    "num_episodes": 4, "variants": {"sampled": {"success": 0.5}}}
+            print(json.dumps(line), file=file)
+"""
+
+
+def test_counts_alone_decide_the_last_train_step(tmp_path, monkeypatch):
+    """Ten tokens a step and an evaluation every three: the first with 1,000 is after step 102."""
+    asked = []
+
+    def command(files, flags, *kind):
+        asked.append(flags["num_steps"])
+        return [sys.executable, "-c", _STEPS, str(asked[-1]), str(tmp_path / "run")]
+
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr(trained, "command_of", command)
+    found = trained.train(tmp_path, {"evaluation.every": 3}, tmp_path / "run", 1000, 100)
+    assert (asked[0], asked[-1], found["tokens"], found["steps"]) == (3, 102, 1020, 102)
+    assert len(asked) < 8
 
 
 @pytest.mark.parametrize("num_pairs", [5, 10, 20])
@@ -336,23 +312,26 @@ def test_differences_without_variance_have_a_p_value():
 _INTERVAL = re.compile(r"(?<![\w.])([-+]?\d+)(?: points?| %)?(?:,| \() ?([-+]?\d+) to ([-+]?\d+)")
 
 
-def test_results_are_of_the_table_and_of_a_commit_that_is_here():
+def test_results_are_of_the_table_and_of_commits_that_are_here():
+    """The exact layer of one; rows of small models of one each."""
     known = subprocess.run(["git", "-C", ROOT, "cat-file", "-t", "HEAD"], capture_output=True)
-    selected = json.loads((study.RESULTS / "credit_selection.json").read_text())["cells"]
     for layer in rows.LAYERS:
         path = study.RESULTS / f"credit_{layer}.json"
         if path.is_file():
-            found = json.loads(path.read_text())
-            asked = {cell.key for cell in rows.cells_of(TABLE, layer, selected)}
-            assert set(found["cells"]) <= asked
+            found = json.loads(path.read_text())["cells"]
+            asked = {cell.key for cell in rows.cells_of(TABLE, layer)}
+            assert set(found) <= asked
+            if layer == "exact":
+                assert set(found) == asked
+                assert len({cell["commit"] for cell in found.values()}) == 1
             if known.returncode == 0 and not (ROOT / ".git" / "shallow").exists():
-                for commit in {cell["commit"] for cell in found["cells"].values()}:
+                for commit in {cell["commit"] for cell in found.values()}:
                     command = ["git", "-C", ROOT, "merge-base", "--is-ancestor", commit, "HEAD"]
                     assert subprocess.run(command, check=False).returncode == 0
 
 
 def test_a_table_has_complete_rows_alone_with_values_at_the_budget():
-    found = tables.Results("tiny")
+    found = tables.Results()
     curves = {"at_grpo": [[0, 0.0, 4], [80000, 0.5, 4], [100000, 1.0, 4]]}
     name, ways = "plan_path_hard, noise", TABLE["tiny"]["ways"]
     found._by_seed = {
@@ -376,93 +355,3 @@ def test_a_family_has_in_bold_what_the_correction_leaves():
     sure = tables.Family({("a", "b"): doubtful, ("a", "c"): [0.1, 0.1, 0.099]})
     assert sure.shown(("a", "b")) == "**+14 (+4 to +24)**"
     assert "the 2 that Holm" in sure.note()
-
-
-PROSE = [
-    "docs/which-credit.md",
-    *(f"docs/research/{name}.md" for name in ("index", "enumerated", "small-models")),
-]
-CLAIMS = tomllib.loads(Path(__file__).with_name("claims.toml").read_text())["claim"]
-_RELATION = r"\b(?:is|are|was|were)\b[^.:;]*\b(?:ahead|behind|level)\b|\d points\b"
-_COMPARES = re.compile(rf"[^.:;]*(?:{_RELATION})[^.:;]*")
-_BLOCK = re.compile(r"<!-- (table:\w+) -->.*?<!-- /\1 -->", re.DOTALL)
-
-
-def prose_of(page):
-    text = _BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8"))
-    text = re.sub(
-        r"^(\||#|- \*\*)[^\n]*\n",
-        lambda m: m[0] if m[1] == "- **" else "\n",
-        text,
-        flags=re.MULTILINE,
-    )
-    return re.sub(r"\s+", " ", re.sub(r"\]\([^)]*\)|[\[*`]", "", text))
-
-
-@pytest.mark.parametrize("claim", CLAIMS, ids=[of["says"][:60] for of in CLAIMS])
-def test_what_a_page_says_of_two_ways_is_what_the_table_has(claim):
-    """Ahead, behind: the 95 % interval excludes 0; level: it does not; unbeaten: none is ahead."""
-    assert claim["says"] in prose_of(claim["page"])
-    found, checked = tables.results(claim["layer"]), 0
-    groups = defaultdict(list)
-    for relation in ("ahead", "level", "behind"):
-        for name, way, other, *of in claim.get(relation, ()):
-            how = tables.over_budgets
-            if claim["layer"] != "exact":
-                tokens = tables.tokens_of(found.rows[name])
-                how = partial(tables.over_tokens, tokens=tokens)
-            assert found.has(name, way)
-            by = found.differences((name, way), ([*of, name][0], other), how)
-            low, high = mean_interval(by)[1:]
-            is_so = {"ahead": low > 0, "level": low <= 0 <= high, "behind": high < 0}
-            assert is_so[relation], (name, way, other, low, high)
-            groups[relation, way, other].append(by)
-            checked += 1
-    for name, way, *but in claim.get("unbeaten", ()):
-        for other in {*TABLE["exact"]["ways"]} - {way, *but}:
-            by = found.differences((name, way), (name, other), tables.over_budgets)
-            assert mean_interval(by)[2] >= 0, (name, way, other)
-            checked += 1
-    assert checked
-    points_agree(claim["says"], [*groups.values()])
-
-
-def points_agree(says, groups):
-    """Assert that the points and intervals of a sentence are those of the differences it rests on.
-
-    Args:
-        says: The sentence.
-        groups: Differences of one pair of ways, in one relation, over rows.
-    """
-    ends = [
-        [sorted(abs(round(100 * e)) for e in mean_interval(by)[1:]) for by in g] for g in groups
-    ]
-    for low, high in re.findall(r"\((\d+) to (\d+)\)", says):
-        assert any([int(low), int(high)] in group for group in ends), (low, high)
-    means = [{abs(round(100 * fmean(by))) for by in group} for group in groups]
-    rest = re.sub(r"\([^)]*\)", "", says)
-    for several in re.findall(r"\bby (\d+(?:(?:, | and )\d+)*)\b(?! to)", rest):
-        assert {*map(int, re.findall(r"\d+", several))} <= set().union(*means), several
-    for low, high in re.findall(r"(\d+) to (\d+)", rest):
-        every = set().union(*means)
-        spans = [{min(of), max(of)} for of in (*means, every)]
-        assert {int(low), int(high)} in spans, (low, high, spans)
-
-
-@pytest.mark.parametrize("page", PROSE)
-def test_every_sentence_that_compares_is_such_a_claim(page):
-    rest = prose_of(page)
-    for claim in CLAIMS:
-        if claim["page"] == page:
-            rest = rest.replace(claim["says"], "")
-    assert not re.findall(_COMPARES, rest)
-
-
-def test_no_difference_in_the_prose_is_in_none_of_the_tables():
-    text = " ".join((ROOT / page).read_text(encoding="utf-8") for page in PROSE)
-    shown = " ".join(block.group() for block in _BLOCK.finditer(text))
-    known = {found[1:] for found in _INTERVAL.findall(shown)}
-    known |= {tuple(f"{-int(end):+d}" for end in reversed(of)) for of in known}
-    said = re.findall(r"\(([-+]?\d+) to ([-+]?\d+)\)", _BLOCK.sub("", text))
-    as_numbers = {tuple(map(int, of)) for of in known}
-    assert {tuple(map(int, of)) for of in said} <= as_numbers

@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import json
 import re
 import shlex
 from functools import partial
@@ -70,9 +69,7 @@ def _script(words):
 
 def _keys(layer):
     table = importlib.import_module("credit_study.rows")
-    if layer == "tiny":
-        return [cell.key for cell in table.tiny(table.read_table())]
-    return json.loads((ROOT / f"benchmarks/results/credit_{layer}.json").read_text())["cells"]
+    return [cell.key for cell in table.cells_of(table.read_table(), layer)]
 
 
 def _tests(words):
@@ -122,24 +119,6 @@ def test_what_a_command_names_is_there(command, monkeypatch):
     check_command(command)
 
 
-@pytest.mark.parametrize(
-    ("layer", "name", "is_ahead"),
-    [
-        ("tiny", "plan_path_hard, shaped", True),
-        ("tiny", "sokoban, shaped", True),
-        ("tiny", "arithmetic, shaped", False),
-        ("exact", "shaped", False),
-    ],
-)
-def test_where_a_tree_beats_parallel_sampling(layer, name, is_ahead, tables):
-    found, value = tables.results(layer), tables.over_budgets
-    if layer == "tiny":
-        tokens = tables.tokens_of(found.rows[name])
-        value = partial(tables.over_tokens, tokens=tokens)
-    by = found.differences((name, "at_grpo"), (name, "reinforce_step"), value)
-    assert (mean_interval(by)[1] > 0) == is_ahead
-
-
 def test_links_lead_to_a_heading():
     for path, heading in _LINK.findall(TEXT):
         text = (PAGE.parent / path).read_text(encoding="utf-8")
@@ -159,7 +138,7 @@ def test_links_lead_to_a_heading():
 )
 def test_a_row_says_what_the_table_of_small_models_has(claim, layer, name, tables):
     (row,) = (row for row in rows_of(TEXT) if row.claim == claim)
-    found = tables.results(layer)
+    found = tables.results()
     tokens = tables.tokens_of(found.rows[name])
     ours, theirs = (name, "at_grpo"), (name, "reinforce")
     before, after = (
@@ -170,21 +149,3 @@ def test_a_row_says_what_the_table_of_small_models_has(claim, layer, name, table
     mean = partial(tables.over_tokens, tokens=tokens)
     low = mean_interval(found.differences(ours, theirs, mean))[1]
     assert row.status == ("laptop" if low > 0 else "not repeated")
-
-
-@pytest.mark.parametrize(
-    ("claim", "places"),
-    [
-        (
-            "groups by agent and turn beat agent, turn, none",
-            ["reinforce_step", "groups_agent", "groups_turn", "groups_none"],
-        ),
-        ("following the best candidate beats a random one", ["at_grpo", "tree_random"]),
-        ("K = 4 is enough", ["at_grpo_k2", "at_grpo", "at_grpo_k8"]),
-    ],
-)
-def test_a_row_says_what_the_table_of_enumerated_levels_has(claim, places, tables):
-    (row,) = (row for row in rows_of(TEXT) if row.claim == claim)
-    found = tables.results("exact")
-    means = [found.mean(("shaped", way), tables.over_budgets) for way in places]
-    assert f"{', '.join(f'{mean:.0f}' for mean in means)} %" in row.here

@@ -1,4 +1,4 @@
-"""MAGRPO and MARLOO: joint actions of a turn, compared by what the team earned from it on."""
+"""MAGRPO: joint actions of a turn, compared by what the team earned from it on."""
 
 from __future__ import annotations
 
@@ -37,19 +37,3 @@ class Magrpo(WholeEpisodes):
             rest = [one for one in tree.decisions if one.key.turn >= turn]
             value = sum(one.candidates[0].reward for one in rest)
             yield (tree.env_seed, turn), Member(value, tuple((index, 0) for index in indices))
-
-
-class Marloo(Magrpo):
-    """`magrpo` with the mean of the other episodes instead of all.
-
-    Take it for comparison; where all K episodes are equally long it is `magrpo` times K / (K - 1).
-
-    Source:
-        MARLOO of CoMLRL: the baseline of RLOO (arXiv 2402.14740, eq. 8) on joint actions. Changed:
-        as in `magrpo`.
-    """
-
-    name: str = "marloo"
-    """Which algorithm."""
-    baseline: Literal["mean", "leave_one_out"] = "leave_one_out"
-    """What is subtracted: the mean of the group, or of the other members."""
