@@ -5,6 +5,7 @@ import shutil
 import peft
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pettingllms_trainers.cli import main
@@ -119,6 +120,10 @@ def test_an_adapter_alone_and_merged(small_run_file, export, tmp_path):
     assert export(run, alone, "--policy", "p")[0] == 0
     assert export(run, merged, "--policy", "p", "--merge")[0] == 0
     assert (alone / "adapter_model.safetensors").is_file()
+    cards = [ModelCard.load(place / "README.md") for place in (alone, merged)]
+    assert [card.data.library_name for card in cards] == ["peft", "transformers"]
+    assert all("- roles: planner\n" in card.text for card in cards)
+    assert not any(str(tmp_path) in card.content for card in cards), "no path of this machine"
     assert not (merged / "adapter_config.json").exists()
     base = AutoModelForCausalLM.from_pretrained(alone / "base")
     adapted = peft.PeftModel.from_pretrained(base, alone)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from pettingllms.errors import suggestion
 from pettingllms.files import owned
@@ -12,7 +14,7 @@ from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import CheckpointError, ConfigError, OutputDirError
 from pettingllms_trainers.files import whole_directory
-from pettingllms_trainers.runs.checkpoint import load_checkpoint
+from pettingllms_trainers.runs.checkpoint import Checkpoint, load_checkpoint
 from pettingllms_trainers.runs.folder import RunDirectory
 
 
@@ -65,7 +67,7 @@ def export_policies(
     # Elsewhere nobody else writes; within the run a training or another export may.
     is_within = run.resolve() in directory.resolve().parents
     with owned(run) if is_within else nullcontext():
-        _write(config, places, checkpoint.policies, directory, is_merged=is_merged)
+        _write(config, places, checkpoint, directory, is_merged=is_merged)
     return {name: directory / place for name, place in places.items()}, checkpoint.step
 
 
@@ -90,7 +92,7 @@ def _chosen(policy: str | None, known: Sequence[str]) -> Sequence[str]:
 def _write(
     config: Config,
     places: Mapping[str, Path],
-    states: Mapping[str, Path],
+    checkpoint: Checkpoint,
     directory: Path,
     *,
     is_merged: bool,
@@ -114,10 +116,41 @@ def _write(
         for name, place in places.items():
             policy = policies[name]
             assert policy.updater is not None, f"{name} is frozen"
-            policy.updater.load_weights(states[name])
+            policy.updater.load_weights(checkpoint.policies[name])
             (partial / place).mkdir(exist_ok=True)
             if is_merged:
                 policy.save_merged(partial / place)
             else:
                 # Inside, files name the final place: an adapter says where its base model is.
                 policy.save_pretrained(partial / place, final=directory / place)
+            card = _card(
+                config,
+                name,
+                checkpoint.step,
+                is_adapter=config.models[name].has_adapter and not is_merged,
+            )
+            card.save(partial / place / "README.md")
+
+
+def _card(config: Config, name: str, step: int, *, is_adapter: bool) -> Any:
+    """What a hub shows of a policy.
+
+    It names no path of this machine: a base model only if it is on a hub itself.
+    """
+    from huggingface_hub import ModelCard, ModelCardData
+
+    base = str(config.models[name].model)
+    data = ModelCardData(
+        base_model=base if re.fullmatch(r"[\w.-]+/[\w.-]+", base) else None,
+        library_name="peft" if is_adapter else "transformers",
+        pipeline_tag="text-generation",
+        tags=["pettingllms", "reinforcement-learning", config.algorithm.name],
+    )
+    roles = ", ".join(role for role, policy in config.roles.items() if policy == name)
+    envs = ", ".join(Path(env.id).name for env in config.env)
+    return ModelCard(
+        f"---\n{data.to_yaml()}\n---\n\n# {name}\n\nA policy of a team, trained by pettingllms.\n\n"
+        f"- roles: {roles}\n- environment: {envs}\n- algorithm: {config.algorithm.name}\n"
+        f"- train step: {step}\n- begun from: {Path(base).name}\n\n"
+        '`model = "ADDRESS_OF_THIS_MODEL"` of a policy in a run file plays or trains it further.\n'
+    )
