@@ -1,4 +1,4 @@
-"""The picture of the README: a rollout tree, and what training on such trees gave.
+"""The picture of README and concepts: a rollout tree, and what training on such trees gave.
 
     python docs/front_picture.py           # write docs/assets/front.svg
 
@@ -9,19 +9,24 @@ compares the file with what this writes.
 from __future__ import annotations
 
 import json
-import sys
+import random
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 from svg_plot import percent, picture, text
+
+import pettingllms
+from pettingllms_trainers.learning.groups import grpo
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "assets" / "front.svg"
 RESULT = ROOT / "benchmarks" / "results" / "learning_plan_path.json"
 
-sys.path.insert(0, str(ROOT / "docs" / "hooks"))
-
-from tree_picture import Decision, rollout  # noqa: E402  the path comes first
-
+_POLICIES = ("random", "greedy", "random", "oracle")
+"""Who writes the K candidates of every decision."""
+_LEVEL_SEED, _CHANCE_SEED = 5, 3
+"""An episode of two turns in which candidates differ and the followed ones solve the task."""
 _WIDTH, _HEIGHT = 960, 312
 _CELL = 13
 _ROW = 126
@@ -45,6 +50,22 @@ _STYLE = """
   .followed, .first { stroke: #4493f8; } .P { fill: #4493f8; } .G { fill: #3fb950; }
 }
 """
+
+
+class Decision(NamedTuple):
+    """One group: K candidates of one agent in one state."""
+
+    agent: str
+    turn: int
+    board: str
+    texts: list[str]
+    rewards: list[float]
+    advantages: list[float]
+    chosen: int
+
+    def moves(self, index: int) -> str:
+        """The moves of a candidate, as letters."""
+        return "".join(re.findall(r"[UDLR]", self.texts[index])) or "(no moves)"
 
 
 def front_picture() -> str:
@@ -71,6 +92,37 @@ def front_picture() -> str:
         _plot(curves),
     ]
     return picture(_WIDTH, _HEIGHT, title, _STYLE, parts)
+
+
+def rollout() -> tuple[list[Decision], str]:
+    """The decisions of an episode and how it ended."""
+    env = pettingllms.make(
+        "plan_path_v0",
+        checks=False,
+        team="proposer-planner",
+        size=6,
+        moves_per_turn=4,
+        min_moves=7,
+        render_mode="ansi",
+    )
+    env.reset(seed=_LEVEL_SEED)
+    # Played, not drawn by hand: rewards and advantages are those of the trainer.
+    rng = random.Random(_CHANCE_SEED)
+    decisions: list[Decision] = []
+    agent = env.agent_selection
+    while not (env.terminations[agent] or env.truncations[agent]):
+        texts = [env.scripted_action(agent, policy, rng) for policy in _POLICIES]
+        # All candidates answer the same prompt in the same state.
+        forks = [env.fork() for _ in texts]
+        for fork, answer in zip(forks, texts, strict=True):
+            fork.step(answer)
+        rewards = [fork.rewards[agent] for fork in forks]
+        chosen = rewards.index(max(rewards))
+        found = (texts, rewards, grpo(rewards), chosen)
+        decisions.append(Decision(agent, env.turn, env.render(), *found))
+        env = forks[chosen]
+        agent = env.agent_selection
+    return decisions, "solved" if env.infos[agent]["success"] else "not solved"
 
 
 def _decision(row: int, decision: Decision) -> str:

@@ -19,7 +19,6 @@ from environment_pages import built_in_ids, environment_page, environment_table,
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from tree_picture import tree_picture
 
 PARTS: dict[str, Callable[[], str]] = {
     "adapters": page_parts.adapter_table,
@@ -36,7 +35,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "paper": page_parts.paper_index,
     "sandbox": partial(page_parts.document, "pettingllms/sandbox/README.md"),
     "sandbox_threats": partial(page_parts.document, "pettingllms/sandbox/THREATS.md"),
-    "tree": tree_picture,
 }
 """Name -> function that returns Markdown."""
 

@@ -275,7 +275,7 @@ def _of_transcript(path: Path, *, trust: bool) -> Source:
 
 def _of_environment(env_id: str, values: Mapping[str, Any]) -> Source:
     kwargs = held_out_kwargs(env_id, options.read_pairs(values["env_values"], "--env"))
-    of_reset = options.read_pairs(values["option_values"], "--option")
+    of_reset = options.read_reset(values["option_values"], make(env_id, checks=False, **kwargs))
 
     async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
         env: TextEnv[Any] = make(env_id, checks=False, **kwargs)

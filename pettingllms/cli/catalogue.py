@@ -107,7 +107,7 @@ def info_command(
 ) -> int:
     """Show the page of an environment: task, roles, rewards, arguments, and what agents read."""
     env: TextEnv[Any] = make(env_id, checks=False, **options.read_pairs(env_values, "--env"))
-    env.reset(seed=seed, options=options.read_pairs(option_values, "--option"))
+    env.reset(seed=seed, options=options.read_reset(option_values, env))
     if as_json:
         print_json(_page_json(env_id, env))
         return 0

@@ -126,7 +126,8 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     else:
         env_id, kwargs = trained.env_id, {**trained.held_out_kwargs(), **given}
     # Which roles there are depends on the arguments, such as `team`: it has to be made.
-    roles = roles_of(make(env_id, checks=False, **kwargs))
+    env = make(env_id, checks=False, **kwargs)
+    roles = roles_of(env)
     assignment = options.read_policies(values["policy_values"], roles)
     if trained is not None:
         assignment = {**trained.assignment(values["step"]), **assignment}
@@ -145,7 +146,7 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
         env_id=env_id,
         variants=variants,
         env_kwargs=kwargs,
-        options=options.read_pairs(values["option_values"], "--option"),
+        options=options.read_reset(values["option_values"], env),
         sampling=options.read_sampling(values["sampling_values"], roles, defaults),
         seed=_chosen(context, values, "seed", numbers),
         num_levels=_chosen(context, values, "episodes", numbers),

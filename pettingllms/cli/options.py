@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
 from functools import reduce
@@ -15,6 +16,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.policies import PolicySettings, Sampling
 from pettingllms.registry import registered_ids
@@ -229,6 +231,46 @@ def read_pairs(values: Iterable[str], what: str) -> dict[str, Any]:
         if not equals or not key or key in pairs:
             raise InvalidArgument(what, text, "KEY=VALUE, every key once")
         pairs[key] = _value(value)
+    return pairs
+
+
+class _Asked(Mapping[str, Any]):
+    """Options that note which of them an environment asks for."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values, self.names = values, set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        # Whoever goes through all of them may use any.
+        self.names.update(self._values)
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def read_reset(values: Iterable[str], env: TextEnv[Any]) -> dict[str, Any]:
+    """The options of `reset`, KEY=VALUE; the environment is reset to see which it reads.
+
+    Raises:
+        InvalidArgument: If a text is ill-formed, or the environment reads no such option.
+    """
+    pairs = read_pairs(values, "--option")
+    if not pairs:
+        return pairs
+    asked = _Asked(pairs)
+    env.reset(seed=0, options=asked)
+    # PettingZoo has environments ignore what they do not know; a person who typed it must be told.
+    for name in pairs.keys() - asked.names:
+        of_env = inspect.signature(type(env)).parameters
+        near = suggestion(name, asked.names) or suggestion(name, of_env)
+        known = ", ".join(sorted(asked.names)) or "none: this environment reads no option"
+        hint = f"Arguments of the environment are for --env{near}"
+        raise InvalidArgument("--option", name, known, hint)
     return pairs
 
 

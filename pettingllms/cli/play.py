@@ -75,9 +75,7 @@ def play_command(**values: Any) -> int:
         assignment.setdefault(role, env.scripted_policies[0] if env.scripted_policies else "")
     sampling = options.read_sampling(values["sampling_values"], roles)
     recorder = RecordTranscripts(env)
-    recorder.reset(
-        seed=values["seed"], options=options.read_pairs(values["option_values"], "--option")
-    )
+    recorder.reset(seed=values["seed"], options=options.read_reset(values["option_values"], env))
     settings = options.policy_settings(values)
     # One loop for the whole game: clients of servers keep their connections in it.
     with asyncio.Runner() as runner:

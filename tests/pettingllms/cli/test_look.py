@@ -73,6 +73,7 @@ def test_info_as_json(call):
     [
         (["info", "plan_pth_v0"], 'did you mean "plan_path_v0"'),
         (["info", ENV, "-e", "sise=6"], 'did you mean "size"'),
+        (["info", ENV, "-o", "sice=6"], 'did you mean "size"'),
         (["info", ENV, "-e", "size=1"], "an integer from 4 to 64"),
         (["nonsense"], "No such command"),
         (["info"], "Missing argument"),
