@@ -28,6 +28,7 @@ class LargestDigit(TextEnv[Digits]):
         "name": "largest_digit",
         "render_modes": ["ansi"],
         "cheap_share": 1.0,  # one of few digits: luck solves it
+        "unseen_arguments": ("max_turns",),  # the reader ends the episode in the first turn
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "random")
     prompt_fields: ClassVar[Mapping[str, str]] = {

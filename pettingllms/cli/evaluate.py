@@ -59,7 +59,7 @@ Examples:
   pettingllms eval plan_path_v0 -p openai:qwen3:4b@http://localhost:11434/v1 -s temperature=0.6
   pettingllms eval plan_path_v0 -p tool=oracle -p planner=openai:gpt-5-mini -k 4 --price 0.25,2
   pettingllms eval recipe:plan_path -p oracle
-  pettingllms eval runs/tiny_team --step 20 -s temperature=0
+  pettingllms eval runs/tiny_team --step 2 -s temperature=0
 """
 
 

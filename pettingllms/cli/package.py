@@ -218,20 +218,8 @@ def _level_fields(env: TextEnv[Any], seed: int) -> dict[str, str]:
 
 def _examples(parcel: Parcel, env: TextEnv[Any]) -> Iterator[str]:
     """Yield the rows of NeMo Gym's example data, five at most."""
-    # NeMo Gym sends its rows to the model's API as they are: tools as OpenAI's Responses have
-    # them.
-    tool = {
-        "type": "function",
-        "name": "act",
-        "description": "Play the action of the agent that acts now.",
-        "parameters": {
-            "type": "object",
-            "properties": {"text": {"type": "string"}},
-            "required": ["text"],
-            "additionalProperties": False,
-        },
-        "strict": True,
-    }
+    # NeMo Gym sends its rows to the model's API as they are: tools as OpenAI's Responses have them.
+    tool = json.loads((files("pettingllms.cli") / "hubs" / "nemo_gym_tool.json").read_text("utf-8"))
     for seed in range(parcel.first_seed, parcel.first_seed + min(5, parcel.levels)):
         env.reset(seed=seed)
         params = {"input": env.messages(env.agent_selection), "tools": [tool]}

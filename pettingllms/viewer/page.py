@@ -30,29 +30,6 @@ from pettingllms.viewer.overview import Overview
 from pettingllms.viewer.runs import OpenedRun, ViewerError, open_run
 from pettingllms.viewer.summary import RunSummary
 
-_PARTS = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body class="parts">
-{body}
-</body>
-</html>
-"""
-_PARTS_STYLE = """
-body.parts { display: block; height: auto; overflow: auto; margin: 0 auto; max-width: 75rem;
-  padding: 1rem 1.5rem; }
-body.parts table { border-collapse: collapse; margin-bottom: 1rem; }
-body.parts h2 { margin-top: 1.5rem; }
-body.parts th, body.parts td { text-align: left; padding: 0.2rem 1rem 0.2rem 0;
-  border-bottom: 1px solid var(--rule); vertical-align: top; }
-"""
 # A block is closed when its JSON lines are longer than this.
 BLOCK_CHARS = 1 << 18
 # Scripts of the page, in the order in which they are joined into one.
@@ -128,9 +105,10 @@ def write_parts(parts: Sequence[Block], target: Path, *, title: str) -> None:
     Raises:
         ViewerError: The page cannot be written.
     """
-    style = _asset("style.css") + _PARTS_STYLE
+    style = _asset("style.css")
     policy = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
-    page = _PARTS.format(policy=policy, style=style, title=html.escape(title), body=as_html(parts))
+    filled = {"policy": policy, "style": style, "title": html.escape(title)}
+    page = _asset("parts.html").format(**filled, body=as_html(parts))
     _written(target, lambda file: file.write(page))
 
 

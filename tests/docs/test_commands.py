@@ -1,7 +1,16 @@
-"""Every command that a reader is shown: its name, its options, its recipes and keys are there."""
+"""Every command that a reader is shown, run where he would run it, as far as this machine can.
 
+    python tests/docs/test_commands.py     # write commands.tsv, the list with what each needs
+
+Where that is a server, a GPU or a file of the reader, name, options, recipes and keys are checked.
+"""
+
+import io
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +45,106 @@ def commands():
     return found
 
 
+# What a command needs, by the first pattern that is in it; else it runs after the installation.
+NEEDS = {
+    "usage": r"^[\w-]+( (?!list|doctor|recipes)[a-z:-]+)?( check| export)?$|eval plan_path_v0$"
+    r"|eval:|--merge",
+    "a server": r"http|openai:|POLICY|run:runs/team|runs/(my_team|team|seed|eval)",
+    "weights": r"(?i)paper|qwen|gpus/|launch|--ray|vllm|smollm2|TASK|hf:|A\.toml|fetch-",
+    "an extra": r"reasoning_gym|langgraph",
+    "a file": r"FILE|usable|problems|episode\.jsonl|my_t|run\.toml|largest_digit|team\.py|RUN\.t",
+    "more runs": r"runs/(?!tiny_team|oracle|random|mixed|good|greedy)|RUN RUN|--environment|GAME"
+    r"|--resume|--live|--open",
+    "minutes": r"train (?!.*(--help|--dry-run|--copy|recipes|plan |RUN)).*(recipe:|toml|CONFIG)"
+    r"|bench|check ID|doctor",
+    "a run": r"RUN|runs/|FOLDER|DIRECTORY",
+}
+# What a reader types for what stands in capitals, and for names that the page has introduced.
+MEANT = {
+    "--policy NAME": "--policy planner",
+    "ID": "plan_path_v0",
+    "NAME.py": "my_game.py",
+    "my_game_v0": "my_game.py",
+    "hidden_number_v0": "my_game.py",
+    "CONFIG": "recipe:plan_path",
+    "HUB": "openenv",
+    "NAME": "queens",
+    "RUN": "runs/tiny_team",
+    "FOLDER": "runs/mixed",
+    "N": "2",
+    "examples/tiny_team.toml": str(ROOT / "examples" / "tiny_team.toml"),
+}
+PLAYED = {"oracle": "oracle", "random": "random", "good": "oracle", "mixed": "tool=oracle"}
+LIST = Path(__file__).with_name("commands.tsv")
+
+
+def need(command):
+    return next((name for name, pattern in NEEDS.items() if re.search(pattern, command)), "nothing")
+
+
+def listed():
+    """The list: what a command needs, the command, where it is shown first."""
+    rows = sorted((need(command), command, path) for command, path in commands().items())
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def called(program, words):
+    """Run a command in this process; return its exit code."""
+    if any(word.endswith(".py") for word in words):
+        # Except where a file is imported, whose name a process has once.
+        return subprocess.run([sys.executable, "-m", "pettingllms.cli", *words]).returncode
+    try:
+        return (run if program == "pettingllms" else train)(words)
+    except SystemExit as end:  # argparse, for --help
+        return end.code
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A reader's folder: a new game, an example, evaluations, and a training run."""
+    folder = tmp_path_factory.mktemp("reader")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run(["new", "my_game"]) == 0
+        patch.chdir(folder / "my_game")
+        shutil.copy(ROOT / "examples" / "one_file_game.py", ".")
+        shutil.copy(ROOT / "examples" / "one_file_game.toml", ".")
+        for name, policy in {**PLAYED, "greedy": "greedy"}.items():
+            others = ["-p", "planner=random"] if "=" in policy else []
+            words = ["-p", policy, *others, "-e", "max_turns=2", "-n", "2"]
+            assert run(["eval", "plan_path_v0", *words, "--out", f"runs/{name}"]) == 0
+        assert train([MEANT["examples/tiny_team.toml"], "--output-dir", "runs/tiny_team"]) == 0
+    return folder / "my_game"
+
+
+RUN_HERE = [
+    pytest.param(command, marks=[pytest.mark.nightly] if need(command) == "minutes" else [])
+    for command in sorted(commands())
+    if need(command) in ("nothing", "a run", "minutes")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", RUN_HERE)
+def test_a_command_runs_where_a_reader_runs_it(command, workplace, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(shutil.copytree(workplace, tmp_path / "here"))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    text = AROUND.sub("", command)
+    for name, meant in MEANT.items():
+        text = re.sub(rf"(?<![\w./-]){name}(?![\w./])", meant, text)
+    program, *words = shlex.split(text)
+    if "--out" in words:
+        shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
+    if words[0] == "new":
+        words[1] = f"other_{words[1]}"
+    assert called(program, words) == 0, capsys.readouterr()
+
+
+def test_the_list_of_commands_is_what_is_shown():
+    assert LIST.read_text(encoding="utf-8") == listed(), f"run: python {LIST.parent / __file__}"
+
+
 @pytest.mark.parametrize(("command", "path"), sorted(commands().items()))
 def test_a_command_that_is_shown_is_there(command, path, capsys):
     program, *words = shlex.split(AROUND.sub("", command))
@@ -64,3 +173,7 @@ def check_training(words):
     # A part alone is not a run, and a placeholder no file: what is not known fails in any case.
     is_whole = files and recipes == files and "/" not in recipes[0]
     assert not (told if is_whole else re.search("unknown key|no recipe|to no flag", told)), told
+
+
+if __name__ == "__main__":
+    LIST.write_text(listed(), encoding="utf-8")
