@@ -39,8 +39,8 @@ SHARED: dict[str, Any] = {
     "store": bool,
 }
 """Keys of all formats of OpenAI."""
-_DATA = ("parameters", "schema", "input_schema")
-"""Keys below which null means null."""
+_DATA = ("parameters", "schema", "input_schema", "input")
+"""Keys of objects in which null means null."""
 
 
 class Bodies:
@@ -100,7 +100,7 @@ def _without_nulls(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     return {
-        key: value if key in _DATA else _without_nulls(value)
+        key: value if key in _DATA and isinstance(value, dict) else _without_nulls(value)
         for key, value in data.items()
         if value is not None
     }

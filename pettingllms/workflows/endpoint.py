@@ -211,7 +211,7 @@ class Endpoint:
             # Where no status can follow, an event can tell; else the end of the connection does.
             if not beat.strip():
                 raise
-            yield b"data: %b\n\n" % bytes(_error(error).body)
+            yield b"event: error\ndata: %b\n\n" % bytes(_error(error).body)
         except ClientDisconnect:
             pass
 

@@ -8,6 +8,7 @@ import tracemalloc
 from concurrent.futures import Future
 from contextlib import suppress
 from http.client import HTTPConnection
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,7 +20,17 @@ from pettingllms.types import Action
 from pettingllms.workflows.endpoint import Endpoint
 from pettingllms.workflows.wire import Answered
 
-BODIES = json.loads((Path(__file__).parent / "bodies.json").read_text(encoding="utf-8"))
+PARAMS = {
+    "chat/completions": CompletionCreateParamsBase,
+    "responses": ResponseCreateParamsBase,
+}
+"""What clients can send, by route."""
+if find_spec("anthropic"):
+    from anthropic.types.message_create_params import MessageCreateParamsBase
+
+    PARAMS["messages"] = MessageCreateParamsBase
+ALL = json.loads((Path(__file__).parent / "bodies.json").read_text(encoding="utf-8"))
+BODIES = {route: ALL[route] for route in PARAMS}
 """A body that is right, with nearly all keys, for each route."""
 CHAT = BODIES["chat/completions"]
 ODD = [
@@ -121,21 +132,15 @@ def test_1500_mutated_bodies_are_answered_or_refused(caller):
     assert statuses == {200, 400, 404}
 
 
-PARAMS = {
-    "chat/completions": CompletionCreateParamsBase,
-    "responses": ResponseCreateParamsBase,
-}
-"""What the client of OpenAI can send, by route."""
-
-
 @pytest.mark.parametrize(
     ("route", "key"),
     [(route, key) for route, kind in PARAMS.items() for key in kind.__annotations__],
 )
 def test_every_key_that_the_client_can_send_is_read_or_refused(caller, route, key):
     """None is passed over: what nothing can make sense of is refused, and the key is named."""
-    plain = {"model": "planner", "messages": BODIES["chat/completions"]["messages"]}
-    plain = plain if route.startswith("chat") else {"model": "planner", "input": "go"}
+    plain = {"model": "planner", "messages": [{"role": "user", "content": "go"}]}
+    plain |= {"max_tokens": 9} if route == "messages" else {}
+    plain = {"model": "planner", "input": "go"} if route == "responses" else plain
     status, told = caller.post(route, json.dumps({**plain, key: [[{"x": [0]}]]}))
     assert (status, json.loads(told)["error"]["param"]) == (400, key)
     assert caller.post(route, json.dumps({**plain, "none": 1}))[0] == 400
