@@ -52,7 +52,7 @@ _FILE = "bench.json"
 @options.policy_option
 @options.sampling_option
 @options.flag("--quick", help="Three levels of each game, eight boards each.")
-@click.option("--name", help="Of the entry.  [default: the policies]")
+@click.option("--name", help="Name of the entry.  [default: the policies]")
 @options.price_option
 @options.policy_settings_options
 @options.max_failures_option("Episodes of a level", 10)

@@ -82,11 +82,13 @@ Examples:
     show_default=True,
     help="What was lost.",
 )
-@click.option("--level", type=int, help="Of an evaluation: the episode of this level.")
-@click.option("--sample", type=int, default=0, show_default=True, help="Of --level: which play.")
-@click.option("--variant", default=MAIN, show_default=True, help="Of an evaluation: assignment.")
-@click.option("--environment", metavar="NAME", help="Of a training run of several environments.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides all chance.")
+@click.option("--level", type=int, help="Judge the episode of this level, for an evaluation.")
+@click.option("--sample", type=int, default=0, show_default=True, help="Play of --level.")
+@click.option("--variant", default=MAIN, show_default=True, help="Variant, for an evaluation.")
+@click.option(
+    "--environment", metavar="NAME", help="Which environment, if the training run has several."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random choices.")
 @options.policy_settings_options
 @options.max_failures_option("Replays of an episode", BlameSettings().max_failures)
 @options.path("--out", help="Where blame.json and view.html go.  [default: runs/blame-ID-TIME]")

@@ -94,7 +94,7 @@ def summary_of(env: TextEnv[Any]) -> str:
 @click.argument("env_id", metavar="ID", shell_complete=options.complete_id)
 @options.env_option
 @options.reset_option
-@options.number("--seed", default=0, least=0, help="Level.")
+@options.number("--seed", default=0, least=0, help="Seed of the level.")
 @click.option("--prompts/--no-prompts", default=True, help="Show what agents read at the start.")
 @options.json_option
 def info_command(

@@ -24,8 +24,8 @@ def data_group() -> None:
 @click.argument("source")
 @click.option("--against", metavar="SOURCE", help="Look for near-duplicates of its entries here.")
 @click.option("--split", help="Split of a hub data set.")
-@click.option("--against-split", help="Split of the other one.")
-@click.option("--schema", help="Layout of the rows; recognised if it is not named.")
+@click.option("--against-split", help="Split of the source in --against.")
+@click.option("--schema", help="Layout of the rows.  [default: recognised]")
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True),

@@ -133,11 +133,11 @@ sampling_option = repeated(
 json_option = flag("--json", "as_json", help="Print JSON.")
 trust_option = flag(
     "--trust",
-    help="Let the named files and folders name code and servers: import, run and send what they "
-    "say. For files of your own.",
+    help="Import and run the code that the named files and folders name, and send requests to the "
+    "servers in them. Only for files that you trust.",
 )
 seed_option = click.option(
-    "--seed", type=int, default=0, show_default=True, help="Decides levels and chance."
+    "--seed", type=int, default=0, show_default=True, help="Seed of levels and random choices."
 )
 _DEFAULT = PolicySettings()
 policy_settings_options = together(
@@ -157,10 +157,10 @@ policy_settings_options = together(
         type=click.FloatRange(min=0, min_open=True),
         default=_DEFAULT.timeout_s,
         show_default=True,
-        help="Longest wait for one whole answer.",
+        help="Maximum wait for a whole answer, in seconds.",
     ),
-    click.option("--requests-per-minute", type=float, help="Maximum rate per policy."),
-    click.option("--tokens-per-minute", type=float, help="Maximum rate per policy."),
+    click.option("--requests-per-minute", type=float, help="Maximum per policy."),
+    click.option("--tokens-per-minute", type=float, help="Maximum per policy."),
     repeated(
         "--api-key-env",
         "api_key_values",

@@ -79,8 +79,8 @@ class Parcel(NamedTuple):
     "--for", "hub", type=click.Choice(tuple(HUBS)), required=True, help="The hub or framework."
 )
 @options.env_option
-@options.number("--levels", help="Levels.  [default: 1000; harbor: 10]")
-@options.number("--first-seed", default=0, least=0, help="Seed of the first.")
+@options.number("--levels", help="Number of levels.  [default: 1000; harbor: 10]")
+@options.number("--first-seed", default=0, least=0, help="Seed of the first level.")
 @click.option(
     "--requirement",
     help="How the package installs pettingllms, as pip reads it: a version, an address or a path.  "

@@ -29,13 +29,15 @@ from pettingllms.viewer import LiveServer, ViewSummary, runs_below, write_overvi
 @click.option(
     "--level",
     type=int,
-    help="Of a run: level.  [default: of a training run the first that failed, else 0]",
+    help="Level, for a run.  [default: the first failed one of a training run; 0 of an evaluation]",
 )
-@click.option("--step", type=int, help="Of a training run: train step.  [default: the newest]")
-@click.option("--sample", type=int, default=0, show_default=True, help="Of an evaluation: play.")
-@click.option("--variant", default=MAIN, show_default=True, help="Of an evaluation: assignment.")
-@flag("--prompts", help="Show what the agents read, too.")
-@flag("--quiet", help="Verify only.")
+@click.option("--step", type=int, help="Train step, for a training run.  [default: the newest]")
+@click.option(
+    "--sample", type=int, default=0, show_default=True, help="Play of the level, for an evaluation."
+)
+@click.option("--variant", default=MAIN, show_default=True, help="Variant, for an evaluation.")
+@flag("--prompts", help="Also show what the agents read.")
+@flag("--quiet", help="Only verify the recording.")
 @trust_option
 @click.pass_context
 def replay_command(
@@ -140,7 +142,7 @@ def _show_step(console: Console, step: dict[str, Any], board: str, prompts: bool
     type=click.IntRange(0, 65535),
     default=0,
     metavar="N",
-    help="Of --live: port of 127.0.0.1; 0: any that is free.  [default: 0]",
+    help="Port of 127.0.0.1 for --live; 0 takes a free one.  [default: 0]",
 )
 @click.option(
     "--replays",
@@ -148,7 +150,7 @@ def _show_step(console: Console, step: dict[str, Any], board: str, prompts: bool
     default=1000,
     show_default=True,
     metavar="N",
-    help="Episodes to play again, at most, to draw where every candidate led; 0: none.",
+    help="Maximum number of episodes to play again, to draw where every candidate led.",
 )
 def view_command(
     runs: tuple[Path, ...],
