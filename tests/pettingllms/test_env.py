@@ -409,17 +409,6 @@ def test_what_is_no_snapshot_is_told(guess_env, snapshot):
         started(guess_env).restore(snapshot)
 
 
-def test_an_argument_that_is_missing_is_told(guess_id, guess_env):
-    class Needy(guess_env):
-        def __init__(self, game, **kwargs):
-            super().__init__(**kwargs)
-
-    pettingllms.register("needy_v0", lambda *, game: Needy(game))
-    assert pettingllms.make("needy_v0", game="a").unwrapped
-    with pytest.raises(InvalidArgument, match="a value for 'game'"):
-        pettingllms.make("needy_v0")
-
-
 def test_rendering(guess_env, capsys):
     env = started(guess_env)
     assert env.render() == f"secret {env.state().secret}"

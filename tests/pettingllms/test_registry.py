@@ -19,11 +19,45 @@ def test_builtin_ids_come_from_entry_points():
     assert found.entry_point == "pettingllms_envs.plan_path:PlanPathEnv"
 
 
-def test_unknown_id_suggests_the_nearest():
-    with pytest.raises(UnknownEnvironment, match='did you mean "plan_path_v0"'):
-        pettingllms.make("plan_pth_v0")
-    with pytest.raises(LookupError):
-        pettingllms.spec("zzz")
+@pytest.fixture
+def odd_ids(guess_id, guess_env):
+    """Environments of which some arguments, or all, cannot be used."""
+
+    class Unsolved(guess_env):
+        scripted_policies = ("random",)
+
+    pettingllms.register("unsolved_v0", Unsolved)
+    pettingllms.register("needy_v0", lambda *, game: guess_env())
+    pettingllms.register("lost_v0", "no_such_module_at_all:Env")
+    pettingllms.register("nameless_v0", "json:NoSuchName")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "kind", "message"),
+    [
+        ("plan_pth_v0", {}, UnknownEnvironment, 'did you mean "plan_path_v0"'),
+        ("zzz", {}, LookupError, "Installed: "),
+        ("lost_v0", {}, EnvironmentNotLoadable, "lost_v0.*announced as.*cannot be loaded"),
+        ("nameless_v0", {}, EnvironmentNotLoadable, "nameless_v0.*announced as.*cannot be loaded"),
+        ("needy_v0", {}, InvalidArgument, "a value for 'game'"),
+        ("guess_v0", {"max_turn": 2}, InvalidArgument, 'did you mean "max_turns"'),
+        ("guess_v0", {"difficulty": "hard"}, InvalidArgument, "none: it has no difficulties"),
+        ("unsolved_v0", {"solved_share": 0.5}, InvalidArgument, "no scripted policy oracle"),
+        (
+            "sokoban_v0",
+            {"difficulty": "hrad"},
+            InvalidArgument,
+            "hrad.*did you mean .hard",
+        ),
+        ("sokoban_v0", {"difficulty": 8}, InvalidArgument, "0 to 7, or easy, paper"),
+        ("sokoban_v0", {"difficulty": -1}, InvalidArgument, "0 to 7"),
+        ("sokoban_v0", {"difficulty": True}, InvalidArgument, "0 to 7"),
+        ("sokoban_v0", {"difficulty": 1.0}, InvalidArgument, "0 to 7"),
+    ],
+)
+def test_what_cannot_be_made_says_why(odd_ids, env_id, kwargs, kind, message):
+    with pytest.raises(kind, match=message):
+        pettingllms.make(env_id, **kwargs)
 
 
 def test_no_environment_installed_is_explained(monkeypatch):
@@ -44,11 +78,6 @@ def test_made_environments_can_be_copied_and_sent_to_other_processes(copied):
     assert twin.state_hash() == env.state_hash()
 
 
-def test_unknown_argument_suggests_the_nearest(guess_id):
-    with pytest.raises(InvalidArgument, match='did you mean "max_turns"'):
-        pettingllms.make(guess_id, max_turn=2)
-
-
 def test_registered_defaults_are_overridden_by_arguments(guess_id, guess_env):
     pettingllms.register("guess_v1", guess_env, kwargs={"max_turns": 7, "alpha": 0.5})
     env = pettingllms.make("guess_v1", alpha=2.0)
@@ -66,13 +95,6 @@ def test_registered_defaults_are_overridden_by_arguments(guess_id, guess_env):
 def test_ill_formed_registrations_are_refused(guess_id, id, entry_point, message):
     with pytest.raises(InvalidArgument, match=message):
         pettingllms.register(id, entry_point)
-
-
-@pytest.mark.parametrize("entry_point", ["no_such_module_at_all:Env", "json:NoSuchName"])
-def test_failing_import_names_id_and_cause(guess_id, entry_point):
-    pettingllms.register("broken_v0", entry_point)
-    with pytest.raises(EnvironmentNotLoadable, match=r"broken_v0.*announced as.*cannot be loaded"):
-        pettingllms.make("broken_v0")
 
 
 def test_unknown_names_of_the_package_are_refused():
@@ -121,26 +143,6 @@ def test_a_level_stands_for_arguments_and_others_win():
     assert fewer.difficulty is None
 
 
-@pytest.mark.parametrize(
-    ("level", "message"),
-    [
-        ("hrad", r"difficulty of sokoban_v0: .*hrad.*0 to 7.*did you mean .hard"),
-        (8, "0 to 7, or easy, paper"),
-        (-1, "0 to 7"),
-        (True, "0 to 7"),
-        (1.0, "0 to 7"),
-    ],
-)
-def test_levels_that_do_not_exist_are_refused(level, message):
-    with pytest.raises(InvalidArgument, match=message):
-        pettingllms.make("sokoban_v0", difficulty=level)
-
-
-def test_levels_of_a_game_without_any(guess_id):
-    with pytest.raises(InvalidArgument, match="none: it has no difficulties"):
-        pettingllms.make(guess_id, difficulty="hard")
-
-
 def test_infos_say_the_difficulty_from_the_first_on():
     env = pettingllms.make("queens_v0", difficulty=2, team="single", checks=False)
     env.reset(seed=0)
@@ -158,17 +160,6 @@ def test_a_file_that_has_no_none_can_ask_for_all_splits():
         env = pettingllms.make("queens_v0", split=split, checks=False)
         levels.append([env.reset(seed=seed) or env.state_hash() for seed in range(9)])
     assert levels[0] == levels[1] != levels[2]
-
-
-def test_games_without_a_solution_are_refused(guess_env):
-    class Unsolved(guess_env):
-        """The same game, without anybody who can solve it."""
-
-        scripted_policies = ("random",)
-
-    pettingllms.register("unsolved_v0", Unsolved)
-    with pytest.raises(InvalidArgument, match=r"solved_share.*no scripted policy oracle"):
-        pettingllms.make("unsolved_v0", solved_share=0.5)
 
 
 HEAVY = (
