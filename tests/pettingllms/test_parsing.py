@@ -17,6 +17,7 @@ from pettingllms.parsing import (
     after_thinking,
     boxed_answer,
     code_blocks,
+    encodable,
     one_line,
     printed_part,
     read_boxed,
@@ -135,9 +136,16 @@ def test_any_text_is_read_or_refused(kind, text):
     assert isinstance(READERS[kind](text), list | str | ParseError)
 
 
+@given(SIGNS)
+def test_a_surrogate_without_a_partner_is_replaced(text):
+    mended = encodable(text)
+    assert mended.encode().decode() == mended
+    assert mended == text or any("\ud800" <= sign < "\ue000" for sign in text)
+
+
 @pytest.mark.parametrize("unit", CASES["units"])
 def test_a_long_text_is_no_trap(unit):
-    text = unit * ((1 << 18) // len(unit))
+    text = unit * ((1 << 17) // len(unit))
     short = "#### " + text[: MAX_CHARS - 1]
     fenced = ("```" + text, "```python\n" + text + "\n```", text + "```python")
     for whole in (text, "#### [" + text, "#### [1]" + text + "#### [1]", short, *fenced):
