@@ -10,19 +10,12 @@ print(summarise(folder.plan, folder.results()).variants["main"].success)
 """
 
 from pettingllms.errors import RunFolderError
-from pettingllms.evaluation.blame import Blame, BlameSettings, JudgedAnswer, Seat, judge
+from pettingllms.evaluation.blame import Blame, BlameSettings, Seat, judge
 from pettingllms.evaluation.episode import EpisodeResult, RoleResult
-from pettingllms.evaluation.plan import (
-    EpisodeSpec,
-    EvaluationPlan,
-    distinct_levels,
-    level_seed,
-    manifest_of,
-)
+from pettingllms.evaluation.plan import EvaluationPlan, distinct_levels, level_seed
 from pettingllms.evaluation.report import (
     Comparison,
     Report,
-    RoleReport,
     VariantReport,
     compare,
     summarise,
@@ -38,11 +31,6 @@ from pettingllms.evaluation.run_folder import (
 from pettingllms.evaluation.statistics import (
     Interval,
     clustered_share,
-    correlation_of,
-    mean_interval,
-    paired_share_difference,
-    pass_at_k,
-    sign_test,
     weighted_sum,
     wilson_interval,
 )
@@ -52,14 +40,11 @@ __all__ = [
     "BlameSettings",
     "Comparison",
     "EpisodeResult",
-    "EpisodeSpec",
     "EvaluationPlan",
     "EvaluationStopped",
     "Interval",
-    "JudgedAnswer",
     "Progress",
     "Report",
-    "RoleReport",
     "RoleResult",
     "RunFolder",
     "RunFolderError",
@@ -67,17 +52,11 @@ __all__ = [
     "VariantReport",
     "clustered_share",
     "compare",
-    "correlation_of",
     "distinct_levels",
     "evaluate",
     "evaluate_async",
     "judge",
     "level_seed",
-    "manifest_of",
-    "mean_interval",
-    "paired_share_difference",
-    "pass_at_k",
-    "sign_test",
     "summarise",
     "summarise_variant",
     "weighted_sum",

@@ -7,8 +7,8 @@ import pytest
 
 import pettingllms
 from pettingllms.errors import InvalidArgument, UnknownEnvironment
-from pettingllms.evaluation import EvaluationPlan, level_seed, manifest_of
-from pettingllms.evaluation.plan import held_out_kwargs, swapped
+from pettingllms.evaluation import EvaluationPlan, level_seed
+from pettingllms.evaluation.plan import held_out_kwargs, manifest_of, swapped
 from pettingllms.policies import Sampling
 from pettingllms.seeding import derive_seed
 

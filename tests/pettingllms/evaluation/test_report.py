@@ -12,14 +12,13 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation import (
     EvaluationPlan,
     compare,
-    manifest_of,
-    mean_interval,
-    pass_at_k,
     summarise,
     summarise_variant,
     wilson_interval,
 )
+from pettingllms.evaluation.plan import manifest_of
 from pettingllms.evaluation.report import figures_json, tokens, variant_rows
+from pettingllms.evaluation.statistics import mean_interval, pass_at_k
 from pettingllms.policies import Usage
 from pettingllms.tables import as_markdown
 

@@ -10,15 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
-from pettingllms.evaluation import (
-    Interval,
-    clustered_share,
+from pettingllms.evaluation import Interval, clustered_share, wilson_interval
+from pettingllms.evaluation.statistics import (
     correlation_of,
     mean_interval,
     paired_share_difference,
     pass_at_k,
     sign_test,
-    wilson_interval,
 )
 
 
