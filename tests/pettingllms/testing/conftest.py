@@ -114,22 +114,16 @@ def path(state, moves):
     return cells
 
 
+def towards(before, after):
+    """The share of the way that was walked, with nothing taken back for steps away."""
+    cells = [abs(before.goal - cell) for cell in path(before, after.trail)]
+    return sum(b < a for a, b in pairwise(cells)) / abs(before.goal - before.start)
+
+
 @pytest.fixture
 def corridor_env():
     """The class of an honest game."""
     return CorridorEnv
-
-
-@pytest.fixture
-def steps_towards():
-    """Return what a game pays that pays every step towards the goal and takes nothing back."""
-
-    def paid(before, after):
-        cells = [abs(before.goal - cell) for cell in path(before, after.trail)]
-        towards = sum(b < a for a, b in pairwise(cells))
-        return towards / abs(before.goal - before.start)
-
-    return paid
 
 
 @pytest.fixture

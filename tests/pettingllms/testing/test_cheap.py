@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms import ParseError
 from pettingllms.testing import search_cheap_policies
 from pettingllms.testing.cheap import MAX_SHARE, check_cheap_policies
 from pettingllms.testing.uninformed import (
@@ -47,25 +46,6 @@ def test_an_honest_game_passes(corridor_env, faults):
         assert row.share <= MAX_SHARE
 
 
-def answer_in_the_prompt_of_some_levels(base):
-    class Mutant(base):
-        def _fields(self, state, agent, turn):
-            shown = super()._fields(state, agent, turn)
-            answer = self._scripted(state, agent, "oracle", None)
-            return {**shown, "where": f"{shown['where']}\n{answer}"} if state.goal % 2 else shown
-
-    return Mutant
-
-
-def pay_for_coming_near(base):
-    class Mutant(base):
-        def _act(self, state, agent, action):
-            done = super()._act(state, agent, action)
-            return done._replace(team=30 * done.team - 29 * done.success)
-
-    return Mutant
-
-
 def pay_for_agreement(base):
     class Mutant(base):
         def _act(self, state, agent, action):
@@ -76,34 +56,8 @@ def pay_for_agreement(base):
     return Mutant
 
 
-def pay_for_the_words_of_one_role(base):
-    class Mutant(base):
-        def _act(self, state, agent, action):
-            done = super()._act(state, agent, action)
-            is_advice = agent == "scout_0" and not isinstance(action, ParseError) and bool(action)
-            return done._replace(local=done.local + 0.1 * is_advice)
-
-    return Mutant
-
-
-@pytest.mark.parametrize(
-    ("mutant", "longest", "message"),
-    [
-        (
-            answer_in_the_prompt_of_some_levels,
-            60,
-            "walker: (line 1 from the end|what a team-mate wrote last). earns scout",
-        ),
-        (pay_for_coming_near, 240, "walker: gather and never answer. earns walker"),
-        (pay_for_agreement, 60, "scout: [^;]*; walker: what a team-mate wrote last. earns scout"),
-        (pay_for_the_words_of_one_role, 60, r"scout: .* earns scout .*\(own\)"),
-    ],
-)
-def test_what_is_paid_for_nothing_is_named_with_an_episode(
-    corridor_env, faults, mention, mutant, longest, message
-):
-    found = faults(mutant(corridor_env), [check_cheap_policies], longest=longest)
-    mention(found, message)
+def test_what_is_paid_for_nothing_is_named_with_an_episode(corridor_env, faults, mention):
+    found = faults(pay_for_agreement(corridor_env), [check_cheap_policies], longest=60)
     mention(
         found, "a share of [0-9]+%, and 25% are allowed.\nAn episode of the largest share ends so:"
     )
