@@ -172,6 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--anew", action="store_true", help="drop the cells that are there")
     parser.add_argument("--recheck", type=int, default=0, metavar="N", help="known cells, again")
     options = parser.parse_args(arguments)
+    options.results.mkdir(parents=True, exist_ok=True)
     # A study that is told to stop stops its training, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # Times are of one thread, and results must not depend on their number.

@@ -17,7 +17,7 @@ from statistics import fmean
 
 import documents
 from credit_study.intervals import paired
-from credit_study.tables import TABLE, TABLES
+from credit_study.tables import FIGURES, TABLE, TABLES
 from documents import ROOT
 from jinja2 import Environment, FileSystemLoader
 
@@ -39,8 +39,6 @@ def tables() -> dict[str, Callable[[], str]]:
         "mean": fmean,
         "repr": repr,
         "percent": lambda value: f"{100 * value:.1f} %",
-        "prefixed": lambda text, start: f"{start}{text}",
-        "all_but_last": lambda text: text.rpartition(", ")[0],
         "game_name": lambda game: game.rpartition("_")[0].replace("_", " "),
     }
     env.tests |= {
@@ -58,7 +56,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "troubles",
     )
     env.globals |= {name: getattr(documents, name) for name in (*names, "leaderboard_entries")}
-    env.globals["study"] = TABLE
+    env.globals |= FIGURES | {"study": TABLE}
     env.globals["paired"] = lambda ours, theirs: paired(
         [one - other for one, other in zip(ours, theirs, strict=True)]
     )

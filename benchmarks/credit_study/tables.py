@@ -174,6 +174,23 @@ def credit_tiny() -> str:
     return markdown(head, lines) + note + found.caption()
 
 
+def tiny_sentences() -> str:
+    """Where AT-GRPO is ahead of others, behind, or neither, by intervals."""
+    found, lines = results(), list[str]()
+    for way in _OTHERS:
+        sides: dict[str, list[str]] = {"ahead of": [], "behind": [], "level with": []}
+        for row in complete_rows(found):
+            if found.has(row["name"], way):
+                value = partial(over_tokens, tokens=tokens_of(row))
+                places = (row["name"], _COMPARED), (row["name"], way)
+                _, low, high = mean_interval(found.differences(*places, value))
+                side = "ahead of" if low > 0 else "behind" if high < 0 else "level with"
+                sides[side].append(row["label"])
+        said = [f"{side} {label_of(way)} in {'; '.join(of)}" for side, of in sides.items() if of]
+        lines.append(f"- {label_of(_COMPARED)} is {', '.join(said)}.\n")
+    return "".join(lines)
+
+
 def complete_rows(found: Results) -> list[Mapping[str, Any]]:
     """The rows of ways that have all their cells."""
     return [row for row in _EVERY if found.is_complete(row["name"])]
@@ -222,7 +239,7 @@ def credit_figure_1() -> str:
 _BEST = 3.0
 """Points behind the best that still count as well as the best."""
 _SUCCESS = "reinforce_success"
-_GAMES = {"normal": "success", "rare": "rare success"}
+_GAMES = {"normal": "common success", "rare": "rare success"}
 _MISLED = ("noise", "length", "format", "taste")
 _ADVISED = ("at_grpo", "reinforce", _SUCCESS, "auto")
 """What is advised, the simplest first: all have rows with language models, or compute as one does
@@ -304,7 +321,7 @@ def credit_rare() -> str:
 
 def credit_sgd() -> str:
     """The same without Adam."""
-    return _compared("sgd", "normal") + "\n" + _compared("sgd", "rare")
+    return "\n".join(_compared("sgd", game) for game in TABLE["exact"]["sgd_games"])
 
 
 def _compared(optimizer: str, game: str) -> str:
@@ -405,7 +422,7 @@ def credit_choice() -> str:
         # The simplest of those that are as good as the best.
         take = next(w for w in _ADVISED if largest[w] <= min(largest.values()) + _BEST)
         lines.append([kind, _KEYS[take], *(f"{largest[way]:.0f}" for way in _ADVISED)])
-    head = ["what is rewarded", "take", *(f"{label_of(way)} loses" for way in _ADVISED)]
+    head = ["what is rewarded", "take", *(f"lost by {label_of(way)}" for way in _ADVISED)]
     return markdown(head, lines) + (
         "\nPoints of success behind the best of these four in the worst column of that kind, rare "
         f"success included. Advised is the first that loses at most {_BEST:.0f} more than the one "
@@ -431,7 +448,7 @@ def credit_sentences() -> str:
         other = found.best_other(*place)
         minus = found.minus(*place, "auto", other)
         if minus.mean() < -_BEST:
-            behind.append(f"{name[place]}, by {_points(minus, -1)} points behind {label_of(other)}")
+            behind.append(f"{name[place]}, {_points(minus, -1)} points behind {label_of(other)}")
     follows = {
         place: np.mean(np.array(found.ways("adam", *place)["auto"]["shown"]) >= 0)
         for place in places
@@ -450,7 +467,7 @@ def credit_sentences() -> str:
     )
     lines = [
         f"`auto` is within {_BEST:.0f} points of the best way in {len(places) - len(behind)} of "
-        f"{len(places)} columns" + (f"; the others are {_spelled(behind)}." if behind else "."),
+        f"{len(places)} columns" + (f"; not in {_spelled(behind)}." if behind else "."),
         f"It followed the rewards of steps in {100 * min(rightly):.0f} % of runs where every step "
         f"is rewarded, and in at most {100 * max(wrongly):.0f} % where steps mean nothing.",
         f"Where every step is rewarded, AT-GRPO minus whole episodes by success is "
@@ -473,10 +490,49 @@ def credit_sentences() -> str:
     return "".join(f"- {line}\n" for line in lines)
 
 
+def tiny_ends(name: str, before: str = "reinforce") -> str:
+    """Success in the end by another way, if any, and by AT-GRPO."""
+    found, value = results(), partial(at_tokens, tokens=tokens_of(results().rows[name]))
+    ends = [f"{found.mean((name, way), value):.0f}" for way in (before, "at_grpo") if way]
+    return f"{' → '.join(ends)} %"
+
+
+def trained(who: str, moment: int = -1) -> str:
+    """Success of those who were trained in Figure 1, at the end or before, in percent."""
+    if who in _PLAYS:
+        shares = [cell["curve"][moment][1] for cell in results().of("figure", who)]
+    elif who == "swapped":
+        shares = [cell["swapped"] for cell in results().of("figure", "team")]
+    else:
+        of = [cell[who] for cell in results().of("figure", "apart")]
+        shares = [one["after"] if who == "joined" else one["curve"][moment][1] for one in of]
+    return f"{100 * fmean(shares):.0f}"
+
+
+def judged(size: str) -> str:
+    """What a trained judge makes of an ensemble, in percent."""
+    cells = result("credit_ensemble_tiny")["cells"].items()
+    return f"{100 * fmean(c['judge'] for key, c in cells if key.startswith(f'{size}|')):.0f}"
+
+
+def exact_means(*ways: str) -> str:
+    """Mean success of ways where every step is rewarded, of one at alpha = 0.7 if it says so."""
+    places = [("alpha" if way.endswith(" at alpha") else "shaped", way.split()[0]) for way in ways]
+    means = [f"{exact().score('normal', *place).mean():.0f}" for place in places]
+    return f"{', '.join(means)} %"
+
+
+def lemma(key: str) -> str:
+    """In how many decisions the best reward is best in the end, of a cell."""
+    found = exact().data["cells"][f"lemma|{key}"]
+    return f"{100 * found['return'] / found['decisions']:.1f} %"
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     of.__name__: of
     for of in (
         credit_tiny,
+        tiny_sentences,
         credit_figure_1,
         credit_exact,
         credit_rare,
@@ -488,3 +544,5 @@ TABLES: Mapping[str, Callable[[], str]] = {
     )
 }
 """Name of a table in the documents -> what makes it."""
+FIGURES = {of.__name__: of for of in (tiny_ends, trained, judged, exact_means, lemma)}
+"""Name in the template -> a figure of the study."""

@@ -36,7 +36,7 @@ def tiny_cells():
 def test_every_cell_is_asked_for_once_and_rates_are_chosen_on_other_seeds():
     for layer in ("exact", "tiny"):
         keys = [cell.key for cell in rows.cells_of(TABLE, layer)]
-        assert len(keys) == len(set(keys)) >= 300
+        assert len(keys) == len(set(keys)) >= 250
     assert {cell.arguments["seed"] for cell in rows.tiny(TABLE)} == set(TABLE["seeds"])
     for cell in rows.exact(TABLE):
         if cell.kind == "trial":
