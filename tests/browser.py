@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import json
 import os
@@ -10,6 +11,8 @@ import select
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,22 @@ _LAUNCHER = (
 _TIMEOUT_S = 30.0
 _KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowDown": 40, "ArrowUp": 38, "Enter": 13}
 _KEYS |= {"Home": 36, "End": 35, "Escape": 27}
+
+
+AXE = "axe-core@4.14.1"
+
+
+@functools.cache
+def axe() -> str | None:
+    """The source of axe-core, which npm fetches; None where it cannot."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["npm", "pack", "--silent", "--pack-destination", folder, AXE]
+        if shutil.which("npm") is None or subprocess.run(command, capture_output=True).returncode:
+            return None
+        with tarfile.open(next(Path(folder).glob("*.tgz"))) as packed:
+            found = packed.extractfile("package/axe.min.js")
+            assert found is not None
+            return found.read().decode()
 
 
 class Browser:
@@ -166,6 +185,14 @@ class Browser:
     def count(self, selector: str) -> int:
         """Return the number of elements."""
         return self.js(f"document.querySelectorAll({json.dumps(selector)}).length")
+
+    def barriers(self) -> list[str]:
+        """What axe-core finds in the page that keeps people out: serious and critical findings."""
+        self.js(f"{axe()}; 0")
+        return self.js(
+            "axe.run().then((r) => r.violations.filter((v) => /serious|critical/.test(v.impact))"
+            ".map((v) => v.id + ': ' + v.nodes[0].html))"
+        )
 
     def requests(self) -> list[str]:
         """Return the addresses that the page asked for, itself included."""

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from browser import axe
 
 HOSTILE = (
     "<script>window.hurt = 1</script>",
@@ -330,6 +331,19 @@ def test_both_colour_schemes(browser, page, three):
     assert browser.js("getComputedStyle(document.body).backgroundColor") == grounds["light"]
     browser.press("t")
     assert browser.js("getComputedStyle(document.body).backgroundColor") == grounds["dark"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_tab_keeps_anybody_out(browser, page, three, scheme, width):
+    if axe() is None:
+        pytest.skip("axe-core cannot be fetched here (npm)")
+    path = page(three)
+    browser.size(width)
+    browser.scheme(scheme)
+    for tab in ("overview", "episodes", "figures", "about"):
+        browser.open(path, f"#tab={tab}&view=detail")
+        assert browser.barriers() == [], tab
 
 
 def contrast(browser, selector):
