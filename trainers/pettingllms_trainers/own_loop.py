@@ -162,7 +162,7 @@ class OpenPolicy:
 
         async def answer(request: GenerateRequest) -> list[TokenCompletion] | None:
             try:
-                return await self._policy.batcher.sample(request)
+                return await self._policy.sample(request)
             except ContextExceeded:
                 return None
 

@@ -10,7 +10,6 @@ import pytest
 
 from pettingllms_trainers.backends import build
 from pettingllms_trainers.backends.engines import (
-    AdapterEngine,
     AdapterSync,
     WeightSync,
     build_engines,
@@ -134,12 +133,13 @@ def test_engines_with_processes_of_their_own_generate_at_the_same_time(
         chat=SimpleNamespace(encode=None, encode_answer=None, token_texts=None),
         updater=None,
         grammars=None,
+        loaded=SimpleNamespace(adapter=None),
     )
     pool = build.build_pool(config, dict.fromkeys(engines, policy))
 
     async def main():
         members = pool.policies.values()
-        return await asyncio.gather(*(member.batcher.sample(1) for member in members))
+        return await asyncio.gather(*(member.sample(1) for member in members))
 
     assert asyncio.run(main()) == [[1], [1]]
 
@@ -185,17 +185,13 @@ class CountingAdapterEngine(CountingEngine):
 
     def __init__(self):
         super().__init__()
-        self.folders, self.requests = {}, []
+        self.folders = {}
 
     def load_adapter(self, name, folder):
         old = self.folders.get(name)
         assert old is None or ((old / "adapter").is_file() and old != folder)
         self.folders[name] = folder
         self.calls.append((folder / "adapter").read_text())
-
-    async def generate_with(self, requests, adapters):
-        self.requests.append((requests, adapters))
-        return [[] for _ in requests]
 
 
 def test_the_base_moves_once_and_trained_adapters_every_time(tmp_path):
@@ -219,13 +215,6 @@ def test_the_base_moves_once_and_trained_adapters_every_time(tmp_path):
     assert len(list(folder.iterdir())) == 2, "old files are removed"
     del sync
     assert not folder.exists()
-
-
-def test_requests_carry_the_adapter_of_their_policy():
-    engine = CountingAdapterEngine()
-    for adapter in ("tool", None):
-        asyncio.run(AdapterEngine(engine, adapter).generate(["a", "b"]))
-    assert engine.requests == [(["a", "b"], ["tool"] * 2), (["a", "b"], [None] * 2)]
 
 
 def test_a_pool_moves_all_weights_and_what_policies_share_once(scripted_pool, tmp_path):

@@ -62,7 +62,7 @@ def batch_of(*groups):
     ]
     weighted = weighted_groups(made, "token_mean", 1)
     (batch,) = micro_batches(weighted, max_tokens=10**6, is_packed=True)
-    return batch.targets
+    return batch.targets[0]
 
 
 def allowed(masks):

@@ -93,9 +93,10 @@ class Updater:
     def __init__(self):
         self.updates = []
 
-    def update(self, groups):
+    def update_together(self, updates):
+        ((_, groups),) = updates
         self.updates.append([(one.prompt_ids[0], len(one.completions)) for one in groups])
-        return UpdateStats(num_groups=len(groups), num_optimizer_steps=3)
+        return [UpdateStats(num_groups=len(groups), num_optimizer_steps=3)]
 
     def values(self, prompts):
         return [0.5] * len(prompts)
@@ -128,7 +129,7 @@ def test_calls_and_updates_are_seen_one_by_one_and_parts_of_them_once_more():
 
     async def step():
         await asyncio.gather(*map(seen.batcher.sample, asked))
-        return seen.updater.update(groups)
+        return seen.updater.update_together([(seen.updater, groups)])[0]
 
     for _ in range(2):
         assert asyncio.run(step()).num_groups == 5

@@ -58,7 +58,7 @@ def all_completions(groups):
 
 @given(groups=groups_of_any_shape, **cut)
 def test_targets_are_the_sampled_tokens_in_order_and_nothing_else(groups, max_tokens, is_packed):
-    targets = [batch.targets for batch in cut_up(groups, max_tokens, is_packed)]
+    targets = [batch.targets[0] for batch in cut_up(groups, max_tokens, is_packed)]
     pairs = all_completions(groups)
     assert torch.cat([t.token_ids for t in targets]).tolist() == [
         token for _, completion in pairs for token in completion.token_ids
@@ -172,11 +172,11 @@ def test_targets_have_temperatures_and_scores_where_there_are_some():
     (plain,), (scored,) = (
         list(micro_batches(groups, max_tokens=99, is_packed=True)) for groups in (plain, scored)
     )
-    assert plain.targets.temperatures is None
-    assert plain.targets.old_logprobs is None
-    assert scored.targets.temperatures.tolist() == [0.5] * 3 + [1.0] * 3
-    assert scored.targets.old_logprobs.tolist() == [-0.5, -1.0, -2.0] * 2
-    assert scored.targets.reference_logprobs is None
+    assert plain.targets[0].temperatures is None
+    assert plain.targets[0].old_logprobs is None
+    assert scored.targets[0].temperatures.tolist() == [0.5] * 3 + [1.0] * 3
+    assert scored.targets[0].old_logprobs.tolist() == [-0.5, -1.0, -2.0] * 2
+    assert scored.targets[0].reference_logprobs is None
 
 
 @settings(max_examples=50)
@@ -187,7 +187,7 @@ def test_targets_have_temperatures_and_scores_where_there_are_some():
 )
 def test_weights_do_not_depend_on_the_cut(groups, aggregation, max_tokens, is_packed):
     weights, others = (
-        torch.cat([b.targets.weights for b in cut_up(groups, size, is_packed, aggregation)])
+        torch.cat([b.targets[0].weights for b in cut_up(groups, size, is_packed, aggregation)])
         for size in (max_tokens, 10**6)
     )
     assert torch.equal(weights, others)

@@ -68,9 +68,9 @@ def ours(config, new, old, engine, reference, entropies):
     learnt = mini_batch(parts, config.aggregation, T)
     (batch,) = micro_batches(learnt, max_tokens=10_000, is_packed=False)
     variable = new.clone().requires_grad_()
-    places = batch.targets.token_ids
+    places = batch.targets[0].token_ids
     statistics = TokenStatistics(variable.flatten()[places], entropies.flatten()[places])
-    loss = policy_loss(statistics, batch.targets, config)
+    loss = policy_loss(statistics, batch.targets[0], config)
     loss.backward()
     return loss.detach(), variable.grad
 

@@ -44,12 +44,13 @@ class CountingUpdate:
     """Learns nothing and remembers how many groups it got."""
 
     def __init__(self):
-        self.num_groups = []
+        self.num_groups, self.base = [], self
 
-    def update(self, groups):
+    def update_together(self, updates):
+        ((_, groups),) = updates
         self.num_groups.append(len(groups))
         skipped = None if groups else "there is nothing to train on"
-        return UpdateStats(num_groups=len(groups), skipped=skipped)
+        return [UpdateStats(num_groups=len(groups), skipped=skipped)]
 
     def save_state(self, directory):
         (directory / "state").write_text(str(self.num_groups))

@@ -236,15 +236,21 @@ def build_pool(
     # Its sync is shared where the engine is.
     num_engines = len({id(sync) for _, sync in engines.values()})  # policies of a base share one
     overlaps = config.rollout.env_threads > 0 or computes_elsewhere(config, num_engines)
+    batchers = {
+        id(engine): Batcher(engine, overlaps=overlaps, is_continuous=config.is_continuous)
+        for engine, _ in engines.values()
+    }
     for name, (engine, sync) in engines.items():
         policy = policies[name]
+        adapter = policy.loaded.adapter
         members[name] = ModelPolicy(
             name=name,
             encode=policy.chat.encode,
             encode_answer=policy.chat.encode_answer,
             token_texts=policy.chat.token_texts,
             check_grammar=policy.grammars.check if policy.grammars else None,
-            batcher=Batcher(engine, overlaps=overlaps, is_continuous=config.is_continuous),
+            batcher=batchers[id(engine)],
+            adapter=None if adapter is None else adapter.name or "",
             updater=policy.updater,
             sync=sync,
         )

@@ -32,7 +32,6 @@ from pettingllms_trainers.config import Config, EngineConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.protocols import Generate, Sync
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import GenerateRequest, TokenCompletion
 
 
 class WeightSync:
@@ -106,20 +105,6 @@ class AdapterSync:
             shutil.rmtree(old)
 
 
-class AdapterEngine:
-    """What one policy sees of an engine that serves several: requests carry its adapter."""
-
-    def __init__(self, engine: EngineWithWeights, adapter: str | None) -> None:
-        self._engine, self._adapter = engine, adapter
-        self.is_concurrent, self.limits = engine.is_concurrent, engine.limits
-
-    def check(self, request: GenerateRequest) -> None:
-        self._engine.check(request)
-
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        return await self._engine.generate_with(requests, [self._adapter] * len(requests))
-
-
 def build_engines(
     config: Config, policies: Mapping[str, TransformersPolicy], ranks: Ranks
 ) -> dict[str, tuple[Generate, Sync | None]]:
@@ -131,7 +116,7 @@ def build_engines(
         ConfigError: An engine cannot be started or reached.
     """
     if not config.engine.has_copy:
-        return {name: _own_model(policy, config.engine) for name, policy in policies.items()}
+        return _own_models(policies, config.engine)
     check_parallel(config, ranks.size)
     groups: dict[object, list[str]] = {}
     for name, policy in policies.items():
@@ -162,11 +147,20 @@ def computes_elsewhere(config: Config, num_engines: int) -> bool:
     return is_copy_here and (num_engines > 1 or config.plays_beside_updates)
 
 
-def _own_model(policy: TransformersPolicy, config: EngineConfig) -> tuple[Generate, Sync | None]:
-    if not policy.is_sharded:
-        return policy.engine, None
-    copied = CopiedModel(policy.loaded, config)
-    return copied, WeightSync(copied, policy)
+def _own_models(
+    policies: Mapping[str, TransformersPolicy], config: EngineConfig
+) -> dict[str, tuple[Generate, Sync | None]]:
+    engines: dict[str, tuple[Generate, Sync | None]] = {}
+    of_base: dict[tuple[int, int], TransformersEngine] = {}
+    for name, policy in policies.items():
+        if policy.is_sharded:
+            copied = CopiedModel(policy.loaded, config)
+            engines[name] = (copied, WeightSync(copied, policy))
+        else:
+            # An adapter with a tokenizer of its own may end its answers by another token.
+            key = (id(policy.loaded.model), id(policy.loaded.tokenizer))
+            engines[name] = (of_base.setdefault(key, policy.engine), None)
+    return engines
 
 
 def _shared(
@@ -196,7 +190,7 @@ def _shared(
     sync = AdapterSync(
         engine, list(policies.values()), folder_for_files(config, _num_adapter_bytes(policies))
     )
-    return {name: (AdapterEngine(engine, a.name), sync) for name, a in adapters.items()}
+    return dict.fromkeys(adapters, (engine, sync))
 
 
 def _num_adapter_bytes(policies: Mapping[str, TransformersPolicy]) -> int:

@@ -12,7 +12,6 @@ from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.protocols import Generate
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import GenerateRequest, TokenCompletion
 
 
 class TakesWeights(Generate, Protocol):
@@ -42,7 +41,7 @@ class TakesWeights(Generate, Protocol):
 
 
 class EngineWithWeights(TakesWeights, Protocol):
-    """An engine that has a copy of the weights, and room for adapters."""
+    """An engine that has a copy of the weights, and room for adapters, which requests name."""
 
     def load_adapter(self, name: str, directory: Path) -> None:
         """Load a LoRA adapter, or replace it.
@@ -55,12 +54,6 @@ class EngineWithWeights(TakesWeights, Protocol):
             InvalidArgument: There is no room for another adapter.
             GenerationError: The adapter does not fit the model.
         """
-        ...
-
-    async def generate_with(
-        self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
-    ) -> list[list[TokenCompletion]]:
-        """Generate, each request with an adapter that was loaded, or None."""
         ...
 
 

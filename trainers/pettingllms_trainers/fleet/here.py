@@ -216,17 +216,24 @@ class _WatchedUpdate:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._updater, name)
 
-    def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
+    @property
+    def base(self) -> object:
+        return self  # alone, so that its seconds are its own
+
+    def update_together(
+        self, updates: Sequence[tuple[Any, Sequence[TrainingGroup]]]
+    ) -> list[UpdateStats]:
+        ((_, groups),) = updates
         stats = self._timed(groups)
         if self._watch.is_probing and groups:
             for part in _parts(groups):
                 self._timed(part)
         self._watch.num_updates += 1
-        return stats
+        return [stats]
 
     def _timed(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
         started = time.perf_counter()
-        stats = self._updater.update(groups)
+        (stats,) = self._updater.update_together([(self._updater, groups)])
         seconds = time.perf_counter() - started
         if stats.num_optimizer_steps:
             optimizer = self._watch.config.optimizer

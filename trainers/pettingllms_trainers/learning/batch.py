@@ -14,8 +14,9 @@ Legend: N input tokens, M target tokens, R rows, L row length.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeVar
 
@@ -36,7 +37,7 @@ _MAX_JOINED = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Targets:
-    """The sampled tokens of a micro-batch: group by group, completion by completion, in order."""
+    """The sampled tokens of a policy in a micro-batch, completion by completion in order."""
 
     token_ids: Tensor
     """``[M]`` sampled token ids."""
@@ -99,11 +100,15 @@ class MicroBatch:
     """What is in memory at once: model input and what it is to predict."""
 
     inputs: PackedTokens | PaddedRows
-    targets: Targets
+    targets: Mapping[int, Targets]
+    """By policy, see `WeightedGroup.policy`; they follow each other as their numbers do."""
+    rows: tuple[tuple[int, int], ...]
+    """Policy and how many input rows, packed tokens or padded sequences, it has in a row."""
 
     def to(self, device: torch.device) -> MicroBatch:
         """The same micro-batch on a device."""
-        return MicroBatch(inputs=_moved(self.inputs, device), targets=_moved(self.targets, device))
+        targets = {policy: _moved(part, device) for policy, part in self.targets.items()}
+        return MicroBatch(inputs=_moved(self.inputs, device), targets=targets, rows=self.rows)
 
 
 _TensorsT = TypeVar("_TensorsT", bound=Targets | PackedTokens | PaddedRows)
@@ -152,9 +157,26 @@ def micro_batches(
 
 
 def _micro_batch(groups: Sequence[WeightedGroup], is_packed: bool) -> MicroBatch:
+    # Policy by policy: few long pieces of the batch are then of one adapter each.
+    groups = sorted(groups, key=_policy_of)
     plain = [weighted.group for weighted in groups]
     inputs = _packed_tokens(plain) if is_packed else _padded_rows(plain)
-    return MicroBatch(inputs=inputs, targets=_targets(groups))
+    counts: list[tuple[int, int]] = []
+    if isinstance(inputs, PackedTokens):
+        own = zip(inputs.owners, inputs.completion_lengths, strict=True)
+        counts = [*enumerate(inputs.prompt_lengths), *own]
+    else:
+        counts = [(index, len(group.completions)) for index, group in enumerate(plain)]
+    pieces = itertools.groupby(counts, key=lambda row: groups[row[0]].policy)
+    return MicroBatch(
+        inputs=inputs,
+        targets={p: _targets(list(own)) for p, own in itertools.groupby(groups, key=_policy_of)},
+        rows=tuple((policy, sum(count for _, count in piece)) for policy, piece in pieces),
+    )
+
+
+def _policy_of(weighted: WeightedGroup) -> int:
+    return weighted.policy
 
 
 def _targets(groups: Sequence[WeightedGroup]) -> Targets:
@@ -260,6 +282,8 @@ class WeightedGroup:
     """Log-probabilities of the reference policy; None without one."""
     source: int = 0
     """Index of its group in the update; of completions that were joined, that of the first."""
+    policy: int = 0
+    """Index of its policy among those that compute in the same passes."""
 
     def num_tokens(self, is_packed: bool) -> int:
         """The number of input tokens."""

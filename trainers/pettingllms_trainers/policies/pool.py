@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -223,7 +224,7 @@ class ModelPolicy:
     encode_answer: EncodeAnswer
     """The same tokenizer, for answers that are demonstrated."""
     batcher: Batcher
-    """Its engine, behind the joining of requests."""
+    """Its engine, behind the joining of requests; adapters of one base share it."""
     updater: Update | None
     """None for a frozen policy."""
     sync: Sync | None = None
@@ -232,6 +233,14 @@ class ModelPolicy:
     """The same tokenizer, for people who look at tokens; None: they see none."""
     check_grammar: CheckGrammar | None = None
     """None when its decoding is not guided."""
+    adapter: str | None = None
+    """See `GenerateRequest.adapter`."""
+
+    async def sample(self, request: GenerateRequest) -> list[TokenCompletion]:
+        """Its completions of one request; see `Batcher.sample`."""
+        if self.adapter is not None:
+            request = replace(request, adapter=self.adapter)
+        return await self.batcher.sample(request)
 
     def enforced(self, grammar: str) -> str:
         """The form that its answers are given where one is wanted; empty: none.
@@ -293,14 +302,25 @@ class PolicyPool:
         data: Mapping[str, Sequence[TrainingGroup]],
         is_updated: Callable[[str], bool] = lambda _: True,
     ) -> dict[str, UpdateStats]:
-        """Train policies on their groups of one step; see `Update.update`.
+        """Train policies on their groups of one step, those of one base together.
 
         Args:
             is_updated: Whether the step updates a policy; the others are left as they are.
         """
         # Policies without groups are asked too: they report that they were skipped.
         updaters = {name: own for name, own in self.updaters().items() if is_updated(name)}
-        return self._each(lambda name, updater: updater.update(data.get(name, [])), updaters)
+        teams: dict[object, list[str]] = {}
+        for name, updater in updaters.items():
+            teams.setdefault(updater.base, []).append(name)
+
+        def learn(first: str, names: Sequence[str]) -> list[UpdateStats]:
+            updates = [(updaters[name], data.get(name, [])) for name in names]
+            return updaters[first].update_together(updates)
+
+        found = self._each(learn, {names[0]: names for names in teams.values()})
+        names = itertools.chain(*teams.values())
+        stats = dict(zip(names, itertools.chain(*found.values()), strict=True))
+        return {name: stats[name] for name in updaters}
 
     def fit_values(self, examples: Mapping[str, Sequence[ValueExample]]) -> dict[str, ValueFit]:
         """Fit V of every trainable policy to its examples of one step; see `Update.fit_values`."""
@@ -343,14 +363,18 @@ class PolicyPool:
     @property
     def num_completions(self) -> int:
         """Completions that all engines have written."""
-        return sum(policy.batcher.num_completions for policy in self.policies.values())
+        return sum(batcher.num_completions for batcher in self._batchers())
 
     def take_generate_s(self) -> float:
         """The wall time spent in the engines since the last call."""
-        seconds = sum(policy.batcher.generate_s for policy in self.policies.values())
-        for policy in self.policies.values():
-            policy.batcher.generate_s = 0.0
+        seconds = sum(batcher.generate_s for batcher in self._batchers())
+        for batcher in self._batchers():
+            batcher.generate_s = 0.0
         return seconds
+
+    def _batchers(self) -> list[Batcher]:
+        """Each of them once: adapters of a base share theirs."""
+        return list(dict.fromkeys(policy.batcher for policy in self.policies.values()))
 
     def swapped(self) -> PolicyPool | None:
         """A pool in which every role is played by the next role's policy.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pettingllms_trainers.types import (
     Demonstration,
@@ -71,8 +71,19 @@ class Generate(Protocol):
 class Update(Protocol):
     """The owner of a policy's weights."""
 
-    def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
-        """Train on the groups of one step; sampling afterwards uses the new weights."""
+    @property
+    def base(self) -> object:
+        """Equal where weights are on one base, so that they learn in the same passes."""
+        ...
+
+    def update_together(
+        self, updates: Sequence[tuple[Any, Sequence[TrainingGroup]]]
+    ) -> list[UpdateStats]:
+        """Train on the groups of one step; sampling afterwards uses the new weights.
+
+        Args:
+            updates: Owners of weights, this one and others of its `base`, and their groups.
+        """
         ...
 
     def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:

@@ -240,7 +240,7 @@ class Candidates:
                 grammar=policy.enforced(state.constraints.grammar),
             )
             completions, version = await self.settings.answering(
-                (policy.name, request), partial(_whole, policy.batcher.sample, request)
+                (policy.name, request), partial(_whole, policy.sample, request)
             )
         return SampledCandidates(policy.name, prompt_ids, completions, version, request.grammar)
 

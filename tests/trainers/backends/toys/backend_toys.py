@@ -102,7 +102,7 @@ def base_of(directory, precision="float32", **options):
 
 def add_adapter(base, name="tool", seed=0, lora=None):
     """Return the model of a new adapter whose part in it is not zero."""
-    adapter = base.add(name, LoraConfig(rank=4, alpha=8, **(lora or {})), seed)
+    adapter = base.add(name, LoraConfig(**{"rank": 4, "alpha": 8} | (lora or {})), seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for key, parameter in base.model.named_parameters():

@@ -56,7 +56,9 @@ def engine(policy, model_directory):
 
 
 def generate(engine, requests, adapters=None):
-    return asyncio.run(engine.generate_with(requests, adapters or [None] * len(requests)))
+    names = adapters or [None] * len(requests)
+    named = [replace(r, adapter=name) for r, name in zip(requests, names, strict=True)]
+    return asyncio.run(engine.generate(named))
 
 
 def test_new_weights_are_used_at_once_and_only_they(engine, policy, model_directory):

@@ -235,7 +235,7 @@ def test_wrong_servers_are_refused_at_the_start(servers):
 
 
 def generate_with(engine, requests, adapter):
-    return asyncio.run(engine.generate_with(requests, [adapter] * len(requests)))
+    return asyncio.run(engine.generate([replace(r, adapter=adapter) for r in requests]))
 
 
 def test_adapters_are_loaded_after_the_weights_and_named_by_requests(servers, requests, tmp_path):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -170,8 +171,8 @@ def test_requests_name_an_adapter(connect, policy, saved_adapter):
     for seed in (1, 2):
         directory, model = saved_adapter(seed)
         engine.load_adapter("tool", directory)
-        names = ["tool", None] * 3
-        completions = asyncio.run(engine.generate_with(requests, names))
+        named = [replace(r, adapter="" if i % 2 else "tool") for i, r in enumerate(requests)]
+        completions = asyncio.run(engine.generate(named))
         assert largest_gap(model, requests[::2], completions[::2]) < 1e-4
         assert largest_gap(policy.loaded.model, requests[1::2], completions[1::2]) < 1e-4
         assert largest_gap(policy.loaded.model, requests[::2], completions[::2]) > 0.1

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import threading
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import peft
@@ -142,11 +143,92 @@ def load_model(
     return model if device is None else model.to(device)
 
 
-class AdapterBase:
-    """A model in memory with any number of LoRA adapters, of which at most one is active.
+Route = tuple[str | None, int | None]
+"""Name of an adapter, or None for the bare base, and how many rows in a row are its own; None: all.
 
-    Nothing but `Adapter.active` activates one, for a while and in one thread at a time. Otherwise
-    the model is the bare base, and nothing of it requires a gradient.
+Rows are tokens, or sequences of equally many tokens.
+"""
+
+
+class _Product(NamedTuple):
+    """The part of some tokens in what an adapter adds to a layer."""
+
+    tokens: slice
+    index: int
+    """Of the adapter among those of the pass."""
+    scaling: float
+
+
+class _AddAdapters(torch.autograd.Function):
+    """Adds ``scaling * x A^T B^T`` in place to the outputs of a layer, each token by its adapter.
+
+    A pass through the base serves all adapters, and each gets the gradients of its own tokens only.
+
+    Source: SGMV of Punica (arXiv 2310.18547): products by segments of a batch. Changed: it trains.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, output: Tensor, inputs: Tensor, products: list[_Product], *weights: Tensor
+    ) -> Tensor:
+        added = output.view(len(inputs), -1)  # [N, O]
+        cast = [weight.to(output.dtype) for weight in weights]
+        inner: list[Tensor] = []
+        for tokens, index, scaling in products:
+            inner.append(inputs[tokens] @ cast[2 * index].t())  # [n, rank]
+            added[tokens].addmm_(inner[-1], cast[2 * index + 1].t(), alpha=scaling)
+        ctx.products = products
+        ctx.save_for_backward(inputs, *weights, *inner)
+        ctx.mark_dirty(output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = gradients
+        products: list[_Product] = ctx.products
+        inputs, *saved = ctx.saved_tensors
+        weights, inner = saved[: -len(products)], saved[-len(products) :]
+        of_inputs = torch.zeros_like(inputs) if ctx.needs_input_grad[1] else None
+        of_weights = [torch.zeros_like(weight) for weight in weights]
+        flat = gradient.flatten(0, -2)  # [N, O]
+        for (tokens, index, scaling), narrow in zip(products, inner, strict=True):
+            first, second = (weights[2 * index + i].to(gradient.dtype) for i in (0, 1))
+            own = flat[tokens]  # [n, O]
+            of_narrow = (own @ second).mul_(scaling)  # [n, rank]
+            if of_inputs is not None:
+                of_inputs[tokens] = of_narrow @ first
+            of_weights[2 * index] += of_narrow.t() @ inputs[tokens]
+            of_weights[2 * index + 1] += (own.t() @ narrow).mul_(scaling)
+        return gradient, of_inputs, None, *of_weights
+
+
+def _routed_forward(layer: Any, base: AdapterBase, inputs: Tensor) -> Tensor:
+    """What a layer with adapters computes: the base, and for each token its own adapter."""
+    output = layer.base_layer(inputs)
+    routes = base.routes
+    if not any(name in layer.lora_A for name, _ in routes):
+        return output
+    inputs = inputs.to(output.dtype).flatten(0, -2)  # [N, I]
+    num_tokens = len(inputs)
+    # Routes count rows; a padded row is as many tokens as it is long.
+    length = num_tokens // sum(count or num_tokens for _, count in routes)
+    names: list[str | None] = []
+    products: list[_Product] = []
+    end = 0
+    for name, count in routes:
+        start, end = end, end + (count or num_tokens) * length
+        if name in layer.lora_A:
+            names += [] if name in names else [name]
+            products.append(_Product(slice(start, end), names.index(name), layer.scaling[name]))
+    weights = [part[name].weight for name in names for part in (layer.lora_A, layer.lora_B)]
+    added: Any = _AddAdapters.apply(output, inputs, products, *weights)  # type: ignore[no-untyped-call]
+    return added
+
+
+class AdapterBase:
+    """A model in memory with any number of LoRA adapters, which compute in the same passes.
+
+    Every pass says which rows are whose; see `routed`. Otherwise the model is the bare base.
 
     Args:
         model: Any causal LM, on its device; it gets the layers of the adapters.
@@ -162,7 +244,8 @@ class AdapterBase:
         self.source = source
         self._linear_layers = linear_layers(model)
         self._peft: Any = None
-        self._active: str | None = None
+        self.routes: Sequence[Route] = ()
+        """Which adapters the present pass computes with."""
         self._lock = threading.RLock()
 
     @classmethod
@@ -243,38 +326,37 @@ class AdapterBase:
         check_targets(settings.target_modules or (), self._linear_layers)
         # Policies may have names that modules must not have.
         name = f"policy-{quote(name, safe='').replace('.', '%2E')}"
+        trained = {id(p) for p in self.model.parameters() if p.requires_grad}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self._peft is None:
                 self._peft = peft.get_peft_model(self.model, settings, adapter_name=name)
             else:
                 self._peft.add_adapter(name, settings)
-        # peft would compute adapters in float32, whatever the base computes in: on an H100 a third
-        # more time and memory. `arithmetic` casts their weights instead.
+        # peft trains one adapter at a time, and mixes them only to infer.
         for layer in self._peft.modules():
             if isinstance(layer, LoraLayer):
-                layer.cast_input_dtype_enabled = False
-        self._activate(self._active)
+                patched: Any = layer
+                patched.forward = functools.partial(_routed_forward, layer, self)
+        # peft lets one adapter learn, here those of `train` do.
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(id(parameter) in trained)
         return Adapter(self, name, settings.r, tokenizer)
 
-    def _activate(self, name: str | None) -> None:
-        self._active = name
-        if name is not None:
-            self._peft.set_adapter(name)
-            self._peft.base_model.enable_adapter_layers()
-        elif self._peft is not None:
-            self._peft.base_model.disable_adapter_layers()
-
     @contextlib.contextmanager
-    def _activated(self, name: str | None) -> Generator[None]:
-        # Environments in threads: engines of two policies may be asked at the same time.
+    def routed(self, routes: Sequence[Route]) -> Generator[None]:
+        """The context in which rows of a pass are of adapters; its backward pass is part of it.
+
+        Args:
+            routes: Adapter by adapter in the order of the rows.
+        """
+        # Not a variable of the thread: checkpointed layers compute again in those of autograd.
         with self._lock:
-            before = self._active
+            before, self.routes = self.routes, routes
             try:
-                self._activate(name)
                 yield
             finally:
-                self._activate(before)
+                self.routes = before
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the base's own weights, named as in its Hugging Face directory; tied ones once.
@@ -315,8 +397,19 @@ class Adapter:
     """That of the adapter's directory, else that of the base."""
 
     def active(self) -> contextlib.AbstractContextManager[None]:
-        """The context in which the model has this adapter, and only its weights learn."""
-        return self.base._activated(self.name)
+        """The context in which all that the model computes is with this adapter."""
+        return self.base.routed([(self.name, None)])
+
+    def train(self) -> dict[str, nn.Parameter]:
+        """Make its weights require gradients; those by name."""
+        own = {
+            name: parameter
+            for name, parameter in self.base.model.named_parameters()
+            if self.name is not None and f".{self.name}." in name
+        }
+        for parameter in own.values():
+            parameter.requires_grad_(True)
+        return own
 
     def write(self, directory: Path) -> None:
         """Write the adapter alone, as peft and vLLM read it."""

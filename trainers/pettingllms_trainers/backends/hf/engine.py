@@ -14,12 +14,13 @@ Legend: N live rows, B prompts, L longest prompt, K candidates of a request, V v
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import sys
 from collections import deque
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -28,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.attention import UnsupportedModel, flat_forward
 from pettingllms_trainers.backends.hf.chat import answer_texts
 from pettingllms_trainers.backends.hf.grammars import Grammars
@@ -235,14 +237,6 @@ class SharedPrefixDecoder:
         self._positions = torch.zeros(0, dtype=torch.long, device=self.device)
 
     def prefill(self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int]) -> Tensor:
-        """Equal prompts that follow each other are computed once."""
-        pairs = zip(prompts, counts, strict=True)
-        # Episodes of a level begin alike: their prompts are equal, and neighbours after sorting.
-        merged = [
-            (prompt, sum(count for _, count in same))
-            for prompt, same in itertools.groupby(pairs, key=lambda pair: pair[0])
-        ]
-        prompts, counts = [prompt for prompt, _ in merged], [count for _, count in merged]
         prefill = PrefillLayout([len(prompt) for prompt in prompts], self.device)
         tokens = torch.tensor([token for prompt in prompts for token in prompt])
         positions = torch.cat([torch.arange(len(prompt)) for prompt in prompts])
@@ -356,6 +350,7 @@ def generate(
     stop_ids: Collection[int],
     limits: RequestLimits,
     grammars: Grammars | None = None,
+    base: AdapterBase | None = None,
 ) -> list[list[TokenCompletion]]:
     """The completions of each request, in the order of the requests.
 
@@ -366,6 +361,7 @@ def generate(
         stop_ids: Token ids that end a completion.
         limits: What the model and the machine can hold.
         grammars: Enforces forms; None: no request wants one.
+        base: Has the adapters of the requests; None: the model has none.
 
     Raises:
         InvalidArgument: A request cannot be answered.
@@ -373,7 +369,7 @@ def generate(
     """
     for request in requests:
         check_request(request, limits)
-    batch = _Batch(decoder, requests, tokenizer, frozenset(stop_ids), limits, grammars)
+    batch = _Batch(decoder, requests, tokenizer, frozenset(stop_ids), limits, grammars, base)
     with torch.inference_mode():  # less bookkeeping than without gradients: a fifth of the time
         batch.run()
     return _completions(tokenizer, requests, batch.finished)
@@ -390,15 +386,15 @@ class _Batch:
         stop_ids: frozenset[int],
         limits: RequestLimits,
         grammars: Grammars | None,
+        base: AdapterBase | None,
     ) -> None:
+        self._base = base
         self._decoder, self._tokenizer, self._requests = decoder, tokenizer, requests
         self._stop_ids, self._limits, self._device = stop_ids, limits, decoder.device
         self._grammars = grammars
         # Equal prompts come together, so that they are computed once; similar lengths, too.
-        prompts = [request.prompt_ids for request in requests]
-        self._waiting = deque(
-            sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), prompts[i]))
-        )
+        places = [(len(r.prompt_ids), r.prompt_ids, r.adapter or "") for r in requests]
+        self._waiting = deque(sorted(range(len(requests)), key=places.__getitem__))
         self._rows: list[_Row] = []
         self._tokens = torch.zeros(0, dtype=torch.long, device=self._device)
         # [N, longest]: a draw for each token that a row may still write; all read the same column,
@@ -442,11 +438,17 @@ class _Batch:
             self._prefill(admitted)
 
     def _prefill(self, admitted: list[int]) -> None:
+        # Rows of an adapter stand together; `sorted` keeps the order of the others.
+        admitted = sorted(admitted, key=lambda index: self._requests[index].adapter or "")
         requests = [self._requests[index] for index in admitted]
-        logits = self._decoder.prefill(
-            [request.prompt_ids for request in requests],
-            [request.num_candidates for request in requests],
-        )
+        # Episodes of a level begin alike: their prompts are equal, and neighbours after sorting.
+        merged = [
+            (*same, sum(request.num_candidates for request in own))
+            for same, own in itertools.groupby(requests, lambda r: (r.adapter, r.prompt_ids))
+        ]
+        is_flat = self._decoder.shares_prompts
+        with self._routed((one, len(prompt) if is_flat else 1) for one, prompt, _ in merged):
+            logits = self._decoder.prefill([one[1] for one in merged], [one[2] for one in merged])
         first = len(self._rows)
         for index, request in zip(admitted, requests, strict=True):
             sampling = request.sampling
@@ -466,8 +468,22 @@ class _Batch:
         self._draws = _padded([self._draws[:, self._num_drawn :], draws[:, 1:]])
         self._num_drawn = 0
 
+    def _routed(
+        self, rows: Iterable[tuple[str | None, int]]
+    ) -> contextlib.AbstractContextManager[None]:
+        """The context of a forward pass whose rows, counted, are of some adapters."""
+        if self._base is None:
+            return contextlib.nullcontext()
+        return self._base.routed(
+            [
+                (adapter or None, sum(count for _, count in own))
+                for adapter, own in itertools.groupby(rows, key=lambda row: row[0])
+            ]
+        )
+
     def _step(self) -> None:
-        logits = self._decoder.step(self._tokens)
+        with self._routed((self._requests[row.request].adapter, 1) for row in self._rows):
+            logits = self._decoder.step(self._tokens)
         self._take(logits, 0, self._draws[:, self._num_drawn])
         self._num_drawn += 1
 
@@ -589,12 +605,20 @@ class TransformersEngine:
         return self.generate_now(requests)
 
     def generate_now(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """The completions of each request, in order; for callers without an event loop."""
-        model = self._loaded.model
-        with self._loaded.active(), arithmetic(model, self._config.precision):
+        """The completions of each request, in order; for callers without an event loop.
+
+        Those that name no adapter are of this model's own.
+        """
+        model, adapter = self._loaded.model, self._loaded.adapter
+        if adapter is not None:
+            requests = [
+                replace(r, adapter=adapter.name or "") if r.adapter is None else r for r in requests
+            ]
+        with arithmetic(model, self._config.precision):
             return generate(
                 self._decoder(model),
                 requests,
+                base=adapter and adapter.base,
                 tokenizer=self._loaded.tokenizer,
                 stop_ids=self._stop_ids,
                 limits=self.limits,

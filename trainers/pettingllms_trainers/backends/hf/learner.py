@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from pettingllms_trainers.backends.hf.adapters import Adapter
 from pettingllms_trainers.backends.hf.attention import flat_forward
 from pettingllms_trainers.backends.hf.flex import FlexLayout, uses_flex
 from pettingllms_trainers.backends.hf.grammars import Grammars
@@ -24,6 +27,7 @@ from pettingllms_trainers.learning.batch import (
     MicroBatch,
     PackedTokens,
     Scores,
+    Targets,
     WeightedGroup,
     fitting_parts,
     micro_batches,
@@ -48,9 +52,9 @@ class _Pass(NamedTuple):
 def arithmetic(model: PreTrainedModel, precision: str) -> contextlib.AbstractContextManager[Any]:
     """The context in which the model computes.
 
-    Weights in float32, its own or those of adapters on it, may be cast on the way.
+    Its weights in float32 may be cast on the way; adapters cast their own.
     """
-    if precision == "bfloat16" and (model.dtype == torch.float32 or hasattr(model, "peft_config")):
+    if precision == "bfloat16" and model.dtype == torch.float32:
         return torch.autocast(model.device.type, torch.bfloat16)
     return contextlib.nullcontext()
 
@@ -93,17 +97,18 @@ def target_logits(model: PreTrainedModel, batch: MicroBatch, *, is_flex: bool = 
 
 
 class Learner:
-    """Fits mini-batches into memory and takes optimizer steps; knows nothing of the algorithm.
+    """The weights of a policy and their optimizer, behind the model; see `Together`.
 
     With several ranks each computes a share of a mini-batch; all must call the same methods with
     the same arguments, and have the same weights afterwards.
 
     Args:
-        weights: Those that require a gradient are trained in place.
+        weights: Are trained in place.
         optimizer: Takes the steps.
         config: Packing, micro-batch size, checkpointing.
         precision: ``float32`` or ``bfloat16`` arithmetic.
         ranks: The processes that train the model together; None for this one alone.
+        adapter: Has the weights; None: they are the model's own.
     """
 
     def __init__(
@@ -113,15 +118,17 @@ class Learner:
         config: OptimizerConfig,
         precision: str,
         ranks: Ranks | None = None,
+        adapter: Adapter | None = None,
     ) -> None:
-        self.weights, self.optimizer = weights, optimizer
-        self.model, self._config = weights.model, config
+        self.weights, self.optimizer, self.adapter = weights, optimizer, adapter
+        self.model, self.config = weights.model, config
         self.precision = precision
         """Arithmetic of the forward pass."""
-        self._ranks = ranks or Ranks()
+        self.ranks = ranks or Ranks()
         self.is_packed = config.packing
         """Whether the prompt of a group is computed once for all its completions."""
-        self._is_flex = config.packing and uses_flex(self.model, config.packed_attention)
+        self.is_flex = config.packing and uses_flex(self.model, config.packed_attention)
+        """Whether packed tokens attend by FlexAttention."""
         self.is_chunked = False
         """Whether logits are computed in chunks; right where `is_head_last`."""
         self.grammars: Grammars | None = None
@@ -137,59 +144,23 @@ class Learner:
         config: OptimizerConfig,
         precision: str,
         ranks: Ranks | None = None,
+        adapter: Adapter | None = None,
     ) -> Learner:
         """A learner that holds all weights in every process."""
-        weights = ModelWeights(model, ranks)
-        return cls(weights, Optimizer(weights, config, ranks), config, precision, ranks)
+        weights = ModelWeights(model, ranks, trained=adapter.train() if adapter else None)
+        return cls(weights, Optimizer(weights, config, ranks), config, precision, ranks, adapter)
 
-    def _micro_batches(self, groups: Sequence[WeightedGroup]) -> list[MicroBatch]:
-        size = self._config.tokens_per_microbatch
+    def micro_batches(self, groups: Sequence[WeightedGroup]) -> list[MicroBatch]:
+        """Groups in as many micro-batches as they need."""
+        size = self.config.tokens_per_microbatch
         return list(micro_batches(groups, max_tokens=size, is_packed=self.is_packed))
 
-    def _passes(self, groups: Sequence[WeightedGroup], own: Sequence[int]) -> list[_Pass]:
-        """What this rank computes: its own groups, and then what only keeps it in step.
-
-        Where ranks meet in the middle of a model, all must go through it equally often.
-        """
-        passes = [_Pass(batch, True) for batch in self._micro_batches([groups[i] for i in own])]
-        num_missing = max(self._ranks.gather([len(passes)])) - len(passes)
-        # The shortest one: what it computes is thrown away.
-        if num_missing:
-            shortest = min(groups, key=lambda weighted: weighted.num_tokens(is_packed=True))
-            (filler, *_) = fitting_parts(shortest, 1, is_packed=True)
-            passes += [_Pass(self._micro_batches([filler])[0], False)] * num_missing
-        return passes
-
-    def _passes_by_role(self, groups: Sequence[WeightedGroup], own: Sequence[int]) -> list[_Pass]:
-        """What this rank computes, one role after the other.
-
-        No pass is added to keep ranks in step: weights that are sharded know no roles.
-        """
-        by_role: dict[str, list[WeightedGroup]] = {}
-        for index in own:
-            by_role.setdefault(groups[index].group.role, []).append(groups[index])
-        return [
-            _Pass(batch, True, role)
-            for role, part in by_role.items()
-            for batch in self._micro_batches(part)
-        ]
-
-    def _share(self, groups: Sequence[WeightedGroup]) -> list[int]:
-        return shares(groups, self._ranks.size, self.is_packed)[self._ranks.rank]
-
-    def _statistics(self, batch: MicroBatch) -> TokenStatistics:
-        forward, targets, masks = self.optimizer.forward, batch.targets, None
-        if targets.grammars is not None:
-            assert self.grammars is not None, "forms are enforced where decoding is guided"
-            masks = self.grammars.masks(targets.grammars, targets)
-        with arithmetic(self.model, self.precision):
-            if self.is_chunked:
-                with bare_output(self.model) as head:
-                    hidden = target_logits(forward, batch, is_flex=self._is_flex)  # [M, D]
-                size = self.model.config.get_text_config().vocab_size
-                return chunked_statistics(head, hidden, targets, size, masks)
-            logits = target_logits(forward, batch, is_flex=self._is_flex)  # [M, V]
-        return token_statistics(logits, targets.token_ids, targets.temperatures, masks)
+    def masks(self, targets: Targets) -> Tensor | None:
+        """Which tokens the forms of the answers allowed; see `token_statistics`."""
+        if targets.grammars is None:
+            return None
+        assert self.grammars is not None, "forms are enforced where decoding is guided"
+        return self.grammars.masks(targets.grammars, targets)
 
     @torch.no_grad()
     def hidden(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:
@@ -205,31 +176,15 @@ class Learner:
         self.model.eval()
         parts: list[Tensor] = []
         with arithmetic(self.model, self.precision), bare_output(self.model):
-            for batch in self._micro_batches(unweighted(groups)):
-                moved = batch.to(self._device)
-                logits = target_logits(self.model, moved, is_flex=self._is_flex)
+            for batch in self.micro_batches(unweighted(groups)):
+                moved = batch.to(self.device)
+                logits = target_logits(self.model, moved, is_flex=self.is_flex)
                 parts.append(logits.float())
         return torch.cat(parts)
 
-    @torch.no_grad()
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
         """The log-probabilities of the sampled tokens, at the sampling temperature."""
-        weighted = unweighted(groups)
-        own = self._share(weighted)
-        values: list[float] = []
-        for batch, is_own, _ in self._passes(weighted, own):
-            found = self._statistics(batch.to(self._device)).logprobs
-            values += found.tolist() if is_own else ()
-        scores: dict[int, Scores] = {}
-        start = 0
-        for index in own:
-            parts: list[tuple[float, ...]] = []
-            for completion in groups[index].completions:
-                parts.append(tuple(values[start : start + len(completion.token_ids)]))
-                start += len(completion.token_ids)
-            scores[index] = tuple(parts)
-        scores = dict(self._ranks.gather(list(scores.items())))
-        return [scores[index] for index in range(len(groups))]
+        return Together([self]).score([groups])[0]
 
     def step(
         self,
@@ -263,39 +218,7 @@ class Learner:
         Raises:
             UpdateError: The loss is not finite; there is no gradient any more.
         """
-        # Neighbours of like length pad little, and the order changes nothing but rounding.
-        own = sorted(self._share(groups), key=lambda index: len(groups[index].group.prompt_ids))
-        passes = (self._passes_by_role if roles else self._passes)(groups, own)
-        self.model.train(self._config.gradient_checkpointing)
-        losses: list[Tensor] = []
-        try:
-            for left, (batch, is_own, role) in zip(
-                range(len(passes) - 1, -1, -1), passes, strict=True
-            ):
-                moved = batch.to(self._device)
-                statistics = self._statistics(moved)
-                if is_own:
-                    part = loss(statistics, moved.targets)
-                    losses.append(part.detach())
-                else:
-                    # Zero, yet it needs a backward pass: other ranks wait in theirs.
-                    part = statistics.logprobs.sum() * 0
-                self.optimizer.backward(part, is_last=left == 0)
-                if roles and (left == 0 or passes[-left].role != role):
-                    roles.take(role)
-            if roles:
-                roles.finish(sorted({weighted.group.role for weighted in groups}))
-            share = float(torch.stack(losses).sum()) if losses else 0.0
-            # All ranks see the same total, so that all raise or none.
-            total = sum(self._ranks.gather([share]))
-            if not math.isfinite(total):
-                raise _not_finite(f"the loss is {total}")
-        except BaseException:
-            self.optimizer.clear_gradients()
-            raise
-        finally:
-            self.model.eval()
-        return total
+        return Together([self]).forward_backward([groups], [loss], roles)[0]
 
     def optim_step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
         """Change the weights by the gradient, and forget it; return its norm before clipping.
@@ -312,9 +235,182 @@ class Learner:
         return norm
 
     @property
-    def _device(self) -> torch.device:
-        # Not the model's: that of sharded weights may be the CPU, where they are kept.
+    def device(self) -> torch.device:
+        """Where passes are computed; sharded weights may be kept elsewhere."""
         return self.optimizer.forward.device
+
+
+class Together:
+    """Learners on one base, whose groups share passes; one learner alone is a case of it.
+
+    A micro-batch has rows of several adapters. Each learner has its own loss of its own groups, so
+    its weights get exactly the gradients that they would get alone.
+
+    Args:
+        learners: At least one; several have adapters of one base, and equal settings of packing,
+            micro-batches and arithmetic.
+    """
+
+    def __init__(self, learners: Sequence[Learner]) -> None:
+        self._learners, self._first = learners, learners[0]
+        self._ranks = self._first.ranks
+
+    def _share(self, groups: Sequence[WeightedGroup]) -> list[int]:
+        return shares(groups, self._ranks.size, self._first.is_packed)[self._ranks.rank]
+
+    def _passes(self, groups: Sequence[WeightedGroup], own: Sequence[int]) -> list[_Pass]:
+        """What this rank computes: its own groups, and then what only keeps it in step.
+
+        Where ranks meet in the middle of a model, all must go through it equally often.
+        """
+        cut = self._first.micro_batches
+        passes = [_Pass(batch, True) for batch in cut([groups[index] for index in own])]
+        num_missing = max(self._ranks.gather([len(passes)])) - len(passes)
+        # The shortest one: what it computes is thrown away.
+        if num_missing:
+            shortest = min(groups, key=lambda weighted: weighted.num_tokens(is_packed=True))
+            (filler, *_) = fitting_parts(shortest, 1, is_packed=True)
+            passes += [_Pass(cut([filler])[0], False)] * num_missing
+        return passes
+
+    def _passes_by_role(self, groups: Sequence[WeightedGroup], own: Sequence[int]) -> list[_Pass]:
+        """What this rank computes, one role after the other.
+
+        No pass is added to keep ranks in step: weights that are sharded know no roles.
+        """
+        by_role: dict[str, list[WeightedGroup]] = {}
+        for index in own:
+            by_role.setdefault(groups[index].group.role, []).append(groups[index])
+        return [
+            _Pass(batch, True, role)
+            for role, part in by_role.items()
+            for batch in self._first.micro_batches(part)
+        ]
+
+    @contextlib.contextmanager
+    def _on_device(self, batch: MicroBatch) -> Generator[MicroBatch]:
+        """The context of a pass, forward and backward, in which its rows have their adapters."""
+        adapters = [learner.adapter for learner in self._learners]
+        base = adapters[0].base if adapters[0] else None
+        names = [adapter.name if adapter else None for adapter in adapters]
+        routes = [(names[policy], count) for policy, count in batch.rows]
+        with contextlib.nullcontext() if base is None else base.routed(routes):
+            yield batch.to(self._first.device)
+
+    def _statistics(self, batch: MicroBatch) -> list[tuple[int, TokenStatistics]]:
+        """Those of each policy's targets, which follow each other."""
+        first = self._first
+        outer = bare_output(first.model) if first.is_chunked else contextlib.nullcontext()
+        sizes = [len(targets.token_ids) for targets in batch.targets.values()]
+        masks = [self._learners[policy].masks(own) for policy, own in batch.targets.items()]
+        with arithmetic(first.model, first.precision):
+            with outer as head:
+                found = target_logits(first.optimizer.forward, batch, is_flex=first.is_flex)
+            # [m, D] of each policy where they are chunked, else [m, V].
+            parts = list(zip(batch.targets.items(), found.split(sizes), masks, strict=True))
+            if head is not None:
+                size = first.model.config.get_text_config().vocab_size
+                return [
+                    (policy, chunked_statistics(head, part, own, size, mask))
+                    for (policy, own), part, mask in parts
+                ]
+        return [
+            (policy, token_statistics(part, own.token_ids, own.temperatures, mask))
+            for (policy, own), part, mask in parts
+        ]
+
+    @torch.no_grad()
+    def score(self, data: Sequence[Sequence[TrainingGroup]]) -> list[list[Scores]]:
+        """The log-probabilities of the sampled tokens of each learner's groups; see `Learner`."""
+        weighted = _numbered([unweighted(groups) for groups in data])
+        own = self._share(weighted)
+        values: list[float] = []
+        for batch, is_own, _ in self._passes(weighted, own):
+            with self._on_device(batch) as moved:
+                found = [part.logprobs for _, part in self._statistics(moved)]
+            values += torch.cat(found).tolist() if is_own else ()
+        scores: dict[int, Scores] = {}
+        start = 0
+        for index in own:
+            parts: list[tuple[float, ...]] = []
+            for completion in weighted[index].group.completions:
+                parts.append(tuple(values[start : start + len(completion.token_ids)]))
+                start += len(completion.token_ids)
+            scores[index] = tuple(parts)
+        scores = dict(self._ranks.gather(list(scores.items())))
+        ordered = iter([scores[index] for index in range(len(weighted))])
+        return [list(itertools.islice(ordered, len(groups))) for groups in data]
+
+    def forward_backward(
+        self,
+        data: Sequence[Sequence[WeightedGroup]],
+        losses: Sequence[MicroLoss],
+        roles: RoleGradients | None = None,
+    ) -> list[float]:
+        """Add the gradient of each learner's mini-batch to what it has; the losses of these.
+
+        Args:
+            data: Mini-batches, one of each learner.
+            losses: Theirs; see `Learner.step`.
+            roles: See `Learner.step`; of one learner only.
+
+        Raises:
+            UpdateError: A loss is not finite; no learner has a gradient any more.
+        """
+        groups = _numbered(data)
+        # Neighbours of like length pad little, and the order changes nothing but rounding.
+        own = sorted(self._share(groups), key=lambda index: len(groups[index].group.prompt_ids))
+        passes = (self._passes_by_role if roles else self._passes)(groups, own)
+        self._first.model.train(self._first.config.gradient_checkpointing)
+        found: list[list[Tensor]] = [[] for _ in self._learners]
+        try:
+            for left, (batch, is_own, role) in zip(
+                range(len(passes) - 1, -1, -1), passes, strict=True
+            ):
+                with self._on_device(batch) as moved:
+                    loss = self._loss(moved, losses, found if is_own else None)
+                    self._first.optimizer.backward(loss, is_last=left == 0)
+                if roles and (left == 0 or passes[-left].role != role):
+                    roles.take(role)
+            if roles:
+                roles.finish(sorted({weighted.group.role for weighted in groups}))
+            own_losses = [float(torch.stack(parts).sum()) if parts else 0.0 for parts in found]
+            # All ranks see the same totals, so that all raise or none.
+            by_rank = self._ranks.gather([own_losses])
+            totals = [math.fsum(column) for column in zip(*by_rank, strict=True)]
+            for total in totals:
+                if not math.isfinite(total):
+                    raise _not_finite(f"the loss is {total}")
+        except BaseException:
+            self.clear_gradients()
+            raise
+        finally:
+            self._first.model.eval()
+        return totals
+
+    def _loss(
+        self, batch: MicroBatch, losses: Sequence[MicroLoss], found: list[list[Tensor]] | None
+    ) -> Tensor:
+        """The loss of a pass, which is noted by learner in `found`; None: it does not count."""
+        parts: list[Tensor] = []
+        for policy, statistics in self._statistics(batch):
+            if found is None:
+                # Zero, yet it needs a backward pass: other ranks wait in theirs.
+                parts.append(statistics.logprobs.sum() * 0)
+            else:
+                parts.append(losses[policy](statistics, batch.targets[policy]))
+                found[policy].append(parts[-1].detach())
+        return torch.stack(parts).sum()
+
+    def clear_gradients(self) -> None:
+        """Forget the gradients of all learners."""
+        for learner in self._learners:
+            learner.optimizer.clear_gradients()
+
+
+def _numbered(data: Sequence[Sequence[WeightedGroup]]) -> list[WeightedGroup]:
+    """All groups, each with the index of its learner."""
+    return [replace(one, policy=index) for index, part in enumerate(data) for one in part]
 
 
 def _not_finite(what: str) -> UpdateError:

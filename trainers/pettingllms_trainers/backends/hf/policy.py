@@ -80,10 +80,11 @@ class TransformersPolicy:
         wants_packing = training is not None and training.optimizer.packing
         learner, is_right = None, True
         if training is not None:
-            with loaded.active():  # an adapter's weights require a gradient only then
-                learner = new_learner(
-                    loaded.model, training.optimizer, engine.precision, self._ranks
-                )
+            arguments = (loaded.model, training.optimizer, engine.precision, self._ranks)
+            if loaded.adapter is None:
+                learner = new_learner(*arguments)
+            else:  # adapters are not sharded
+                learner = Learner.plain(*arguments, loaded.adapter)
         if engine.precision == "float32":  # by the device that has the weights now
             use_onednn(loaded.model)
         if not engine.has_copy or training is not None:

@@ -218,7 +218,7 @@ def _batched(
     (batch,) = micro_batches(weighted, max_tokens=10**6, is_packed=is_packed)
     batch = batch.to(model.device)
     logits = target_logits(model, batch, is_flex=is_flex).float()
-    logprobs = logits.log_softmax(-1).gather(1, batch.targets.token_ids[:, None]).squeeze(1)
+    logprobs = logits.log_softmax(-1).gather(1, batch.targets[0].token_ids[:, None]).squeeze(1)
     return float((logprobs - alone).abs().mean())
 
 

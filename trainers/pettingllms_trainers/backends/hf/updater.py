@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.hf.critic import Critic
-from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.backends.hf.learner import Learner, Together
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.optimizer import RoleGradients
 from pettingllms_trainers.backends.hf.weights import ModelWeights, read_shares, write_share
@@ -173,6 +173,78 @@ class AdaptiveKLController:
         self._coefficients = LossCoefficients(*state["steering"])
 
 
+_BEFORE, _STEP, _AFTER = range(3)
+"""Parts of an update. Updates that are computed together enter each part together."""
+
+
+class _Score(NamedTuple):
+    """What an update wants scored."""
+
+    part: int
+    """Of the update."""
+    learner: Learner
+    groups: Sequence[TrainingGroup]
+    weights: Mapping[str, Tensor] | None = None
+    """Other weights to score with; None: those of the learner."""
+
+    @staticmethod
+    def together(wanted: Sequence[_Score]) -> list[list[Scores]]:
+        """The log-probabilities of the groups of each."""
+        with contextlib.ExitStack() as stack:
+            for one in wanted:
+                if one.weights is not None:
+                    stack.enter_context(one.learner.weights.holding(one.weights))
+            return Together([one.learner for one in wanted]).score([one.groups for one in wanted])
+
+
+class _Step(NamedTuple):
+    """An optimizer step that an update wants taken."""
+
+    learner: Learner
+    groups: Sequence[WeightedGroup]
+    loss: MicroLoss
+    rate: float
+    roles: RoleGradients | None
+    part: int = _STEP
+
+    @staticmethod
+    def together(wanted: Sequence[_Step]) -> list[float]:
+        """Take the steps; the norms of the gradients before clipping."""
+        if any(one.roles for one in wanted):
+            # Gradients of roles are told apart by the passes that they come from.
+            return [one.learner.step(*one[1:5])[1] for one in wanted]
+        passes = Together([one.learner for one in wanted])
+        passes.forward_backward([one.groups for one in wanted], [one.loss for one in wanted])
+        try:
+            return [one.learner.optim_step(one.rate) for one in wanted]
+        finally:
+            passes.clear_gradients()
+
+
+_ResultT = TypeVar("_ResultT")
+_Updating = Generator[_Score | _Step, Any, _ResultT]
+"""An update that says what it wants computed, is sent the result, and returns what it found."""
+
+
+def _run(updates: Sequence[_Updating[UpdateStats]]) -> list[UpdateStats]:
+    """Compute what updates want, part by part for all at once."""
+    results: dict[int, UpdateStats] = {}
+    wanted: dict[int, _Score | _Step] = {}
+    answers: dict[int, Any] = dict.fromkeys(range(len(updates)))
+    while answers:
+        for index, answer in answers.items():
+            try:
+                wanted[index] = updates[index].send(answer)
+            except StopIteration as end:
+                results[index] = end.value
+        part = min((one.part for one in wanted.values()), default=_AFTER)
+        chosen = [index for index, one in wanted.items() if one.part == part]
+        asked: list[Any] = [wanted.pop(index) for index in chosen]
+        found = type(asked[0]).together(asked) if asked else []
+        answers = dict(zip(chosen, found, strict=True))
+    return [results[index] for index in range(len(updates))]
+
+
 def _likelihood(statistics: TokenStatistics, targets: Targets) -> Tensor:
     return -(statistics.logprobs * targets.weights).sum()
 
@@ -238,49 +310,70 @@ class Updater:
 
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
         """Log-probabilities of sampled tokens under the present weights, as trained on."""
-        with self._loaded.active(), self._enough_memory():
+        with self._enough_memory():
             return self.learner.score(groups)
 
-    def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
-        """Train on the groups of one train step.
+    @property
+    def base(self) -> object:
+        """What updaters have in common that compute in the same passes; see `update_together`."""
+        adapter = self._loaded.adapter
+        return self if adapter is None else adapter.base
 
-        Without groups nothing is trained; the schedule continues, since the train step has passed.
+    def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
+        """Train on the groups of one train step; see `update_together`."""
+        return self.update_together([(self, groups)])[0]
+
+    @staticmethod
+    def update_together(
+        updates: Sequence[tuple[Updater, Sequence[TrainingGroup]]],
+    ) -> list[UpdateStats]:
+        """Train each policy of a base on its groups of one train step, in passes of all.
+
+        A policy without groups does not learn; its schedule continues, since the train step has
+        passed.
+
+        Args:
+            updates: Updaters with one `base`, and their groups.
 
         Raises:
             InvalidArgument: A group cannot be trained on.
             UpdateError: Loss or gradient is not finite, memory does not suffice, or the engine has
                 other weights than the trainer.
         """
-        # Before the schedule moves: a refused update has not taken place.
-        check_groups(groups)
+        # Before a schedule moves: a refused update has not taken place.
+        for _, groups in updates:
+            check_groups(groups)
+        with updates[0][0]._enough_memory():
+            return _run([updater._updating(groups) for updater, groups in updates])
+
+    def _updating(self, groups: Sequence[TrainingGroup]) -> _Updating[UpdateStats]:
         settings, step = self._settings, self._num_updates
         rate = learning_rate(settings.optimizer, step, settings.num_steps)
         self._num_updates += 1
-        with self._loaded.active(), self._enough_memory():
-            self._controller.begin(step)
-            if not groups:
-                return UpdateStats(
-                    num_groups=0, skipped="no groups to train on", learning_rate=rate
-                )
-            # All scores are taken before the first step: they are of the weights that sampled, and
-            # of the reference, whatever the mini-batches of this update do to the weights.
-            reference = self._reference_logprobs(groups)
-            parted = functools.partial(
-                parts_of,
-                groups,
-                reference=reference,
-                by_completion=settings.optimizer.shuffle,
-            )
-            is_single = len([*mini_batches(parted(None), settings.optimizer, (0, 0))]) == 1
-            old = self._old_logprobs(groups, is_single)
-            gap = (0.0, 0.0)
-            if old:
-                gap = mismatch(groups[: len(old)], old, settings.max_logprob_gap)
-            parts = parted(None if is_single else old)
-            has_own = is_single and old is not None
-            trained, steps = self._optimizer_steps(parts, rate, step, has_own=has_own)
-            stats = self._statistics(trained, steps)
-            moved = self._update_kl(groups, old)
+        self._controller.begin(step)
+        if not groups:
+            return UpdateStats(num_groups=0, skipped="no groups to train on", learning_rate=rate)
+        # All scores are taken before the first step: they are of the weights that sampled, and
+        # of the reference, whatever the mini-batches of this update do to the weights.
+        reference = None
+        if self._controller.reference is not None:
+            reference = yield _Score(_BEFORE, self.learner, groups, self._controller.reference)
+        parted = functools.partial(
+            parts_of,
+            groups,
+            reference=reference,
+            by_completion=settings.optimizer.shuffle,
+        )
+        is_single = len([*mini_batches(parted(None), settings.optimizer, (0, 0))]) == 1
+        old = yield from self._old_logprobs(groups, is_single)
+        gap = (0.0, 0.0)
+        if old:
+            gap = mismatch(groups[: len(old)], old, settings.max_logprob_gap)
+        parts = parted(None if is_single else old)
+        has_own = is_single and old is not None
+        trained, steps = yield from self._optimizer_steps(parts, rate, step, has_own=has_own)
+        stats = self._statistics(trained, steps)
+        moved = yield from self._update_kl(groups, old)
         return self._controller.end(
             replace(
                 stats,
@@ -293,7 +386,7 @@ class Updater:
 
     def _old_logprobs(
         self, groups: Sequence[TrainingGroup], is_single: bool
-    ) -> list[Scores] | None:
+    ) -> _Updating[list[Scores] | None]:
         """Denominators of the ratios; None: those of the engine, which are good enough.
 
         In float32 the engine's log-probabilities are those of the trainer. In bfloat16 both round,
@@ -306,7 +399,7 @@ class Updater:
         if self._settings.loss.old_logprobs != "recompute":
             if self.learner.precision == "float32":
                 return None
-            found = self.learner.score(probe)
+            found = yield _Score(_BEFORE, self.learner, probe)
             own = [value for score in found for part in score for value in part]
             engine = [value for group in probe for c in group.completions for value in c.logprobs]
             ratio = (torch.tensor(own) - torch.tensor(engine)).exp()
@@ -314,17 +407,11 @@ class Updater:
                 return None
             if is_single:
                 return found
-        return self.learner.score(probe if is_single else groups)
-
-    def _reference_logprobs(self, groups: Sequence[TrainingGroup]) -> list[Scores] | None:
-        if self._controller.reference is None:
-            return None
-        with self.learner.weights.holding(self._controller.reference):
-            return self.learner.score(groups)
+        return (yield _Score(_BEFORE, self.learner, probe if is_single else groups))
 
     def _optimizer_steps(
         self, parts: Sequence[WeightedGroup], rate: float, step: int, *, has_own: bool
-    ) -> tuple[list[WeightedGroup], list[_OptimizerStep]]:
+    ) -> _Updating[tuple[list[WeightedGroup], list[_OptimizerStep]]]:
         """Take a step on each mini-batch; give the parts that were used, and what steps left.
 
         Source: the early stopping of PPO in OpenAI Spinning Up, by mini-batch as in Stable
@@ -336,7 +423,8 @@ class Updater:
         for indices in mini_batches(parts, settings.optimizer, (settings.seed, step)):
             used.update(indices)
             mini_batch = self._mini_batch([parts[index] for index in indices])
-            steps.append(self._step(mini_batch, rate, is_first=not steps, has_own=has_own))
+            is_first = not steps
+            steps.append((yield from self._step(mini_batch, rate, is_first, has_own=has_own)))
             if settings.loss.target_kl:
                 # Of all ranks, or they would stop at different steps and wait for each other.
                 last = StepDiagnostics.merged(self._ranks.gather([steps[-1].diagnostics]))
@@ -345,8 +433,8 @@ class Updater:
         return [parts[index] for index in sorted(used)], steps
 
     def _step(
-        self, mini_batch: Sequence[WeightedGroup], rate: float, *, is_first: bool, has_own: bool
-    ) -> _OptimizerStep:
+        self, mini_batch: Sequence[WeightedGroup], rate: float, is_first: bool, *, has_own: bool
+    ) -> _Updating[_OptimizerStep]:
         settings, diagnostics, roles = self._settings, Diagnostics(), None
         loss = self._policy_loss(diagnostics)
         if has_own:
@@ -356,7 +444,7 @@ class Updater:
             loss = with_mismatch_check(loss, settings.max_logprob_gap)
         if settings.compares_roles:
             roles = RoleGradients(self.learner.weights.trained.values(), self._ranks)
-        _, norm = self.learner.step(mini_batch, loss, rate, roles)
+        norm = yield _Step(self.learner, mini_batch, loss, rate, roles)
         return _OptimizerStep(diagnostics.total(), norm, roles.products if roles else None)
 
     def _statistics(
@@ -375,7 +463,9 @@ class Updater:
             **update_figures(merged),
         )
 
-    def _update_kl(self, groups: Sequence[TrainingGroup], old: Sequence[Scores] | None) -> float:
+    def _update_kl(
+        self, groups: Sequence[TrainingGroup], old: Sequence[Scores] | None
+    ) -> _Updating[float]:
         """How far the update has moved the policy, on the first of its groups.
 
         Measured after the last step: what a mini-batch sees is always from before its own.
@@ -384,7 +474,8 @@ class Updater:
         before = [c.logprobs for group in probe for c in group.completions]
         if old is not None:
             before = [part for score in old[:_NUM_PROBED] for part in score]
-        return mean_kl(before, [part for score in self.learner.score(probe) for part in score])
+        after = yield _Score(_AFTER, self.learner, probe)
+        return mean_kl(before, [part for score in after for part in score])
 
     def forward_backward(
         self,
@@ -404,15 +495,14 @@ class Updater:
             )  # fmt: skip
         diagnostics = Diagnostics()
         parts = parts_of(groups, old_logprobs, reference_logprobs, by_completion=False)
-        with self._loaded.active(), self._enough_memory():
+        with self._enough_memory():
             total = self.learner.forward_backward(
                 self._mini_batch(parts), loss or self._policy_loss(diagnostics)
             )
         return {"loss": total} if loss else update_figures([diagnostics.total()])
 
     def optim_step(self, learning_rate: float) -> float:
-        with self._loaded.active():
-            return self.learner.optim_step(learning_rate)
+        return self.learner.optim_step(learning_rate)
 
     def imitate(
         self, demonstrations: Sequence[Demonstration], imitation: Imitation
@@ -451,8 +541,7 @@ class Updater:
                 chosen, order = [groups[index] for index in order[:size]], order[size:]
                 batch = weighted_groups(chosen, "token_mean", 1)
                 rate = imitation.learning_rate * (1 - 0.9 * step / imitation.num_steps)
-                # Not active between two steps, when policies on the same base may compute.
-                with self._loaded.active(), self._enough_memory():
+                with self._enough_memory():
                     loss, norm = self.learner.step(batch, _likelihood, rate)
                 yield ImitationStep(step, loss, norm)
         finally:

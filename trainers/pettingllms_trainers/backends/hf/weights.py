@@ -57,12 +57,13 @@ class Replicated:
 
 
 class ModelWeights:
-    """The weights of a model; those that require a gradient are trained.
+    """The weights of a model, and which of them are trained.
 
     Args:
         model: Has them.
         ranks: The processes that hold them; None for this one alone.
         placement: How they are held; None: in full on each.
+        trained: Weights by name that are trained; None: those that require a gradient.
     """
 
     def __init__(
@@ -70,12 +71,14 @@ class ModelWeights:
         model: PreTrainedModel,
         ranks: Ranks | None = None,
         placement: Replicated | None = None,
+        trained: Mapping[str, nn.Parameter] | None = None,
     ) -> None:
         self.model, self._ranks = model, ranks or Ranks()
         self._placement = placement or Replicated()
         self.is_sharded = self._placement.is_sharded
-        # Fixed now: adapters of other policies require no gradient while this one is active.
-        self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if trained is None:
+            trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.trained = trained
         """Name to weight, which is empty here where the weights are sharded."""
         self._shapes = {name: self._placement.shape(p) for name, p in self.trained.items()}
 

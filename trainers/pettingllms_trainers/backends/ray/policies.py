@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -82,13 +82,22 @@ class RemotePolicy:
         with explained(self._who):
             return _merged(await asyncio.gather(*calls), len(requests))
 
-    def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
+    @property
+    def base(self) -> object:
+        return self._workers
+
+    def update_together(
+        self, updates: Sequence[tuple[RemotePolicy, Sequence[TrainingGroup]]]
+    ) -> list[UpdateStats]:
         """By all workers together.
 
         Raises:
             WorkerLost: A worker has ended.
         """
-        return self._all("updater", "update", self._ray.put(list(groups)))[0]
+        data = self._ray.put({policy._name: list(groups) for policy, groups in updates})
+        with explained(self._who):
+            found = self._ray.get([worker.update.remote(data) for worker in self._workers])[0]
+        return [found[policy._name] for policy, _ in updates]
 
     def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
         """Split over the workers."""
@@ -238,7 +247,8 @@ class PolicyWorker:
         )
         prepare_libraries(own)
         ranks = self._closing.enter_context(_joined(rank, size, meeting))
-        self._policies = build_pool(own, build_policies(own, ranks), ranks=ranks).policies
+        self._pool = build_pool(own, build_policies(own, ranks), ranks=ranks)
+        self._policies = self._pool.policies
         # One loop for good: engines keep connections and tasks in it.
         self._runner = asyncio.Runner()
         return {name: _info(policy) for name, policy in self._policies.items()}
@@ -251,6 +261,10 @@ class PolicyWorker:
         self, name: str, requests: Sequence[GenerateRequest]
     ) -> list[list[TokenCompletion]]:
         return self._runner.run(_generate(self._policies[name], requests))
+
+    def update(self, data: Mapping[str, Sequence[TrainingGroup]]) -> dict[str, UpdateStats]:
+        """Train the policies that have an entry."""
+        return self._pool.update(data, data.__contains__)
 
     def call(self, name: str, part: str, method: str, *given: Any, **named: Any) -> Any:
         """The result of a method of a policy's `updater` or `sync`."""
@@ -292,7 +306,7 @@ def _joined(
 async def _generate(
     policy: ModelPolicy, requests: Sequence[GenerateRequest]
 ) -> list[list[TokenCompletion]]:
-    return list(await asyncio.gather(*map(policy.batcher.sample, requests)))
+    return list(await asyncio.gather(*map(policy.sample, requests)))
 
 
 def _info(policy: ModelPolicy) -> PolicyInfo:

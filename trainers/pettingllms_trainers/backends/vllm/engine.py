@@ -66,17 +66,13 @@ class VLLMEngine(ABC):
             InvalidArgument: A request cannot be answered by this model.
             GenerationError: vLLM failed, or has no weights at present.
         """
-        return await self.generate_with(requests, [None] * len(requests))
-
-    async def generate_with(
-        self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
-    ) -> list[list[TokenCompletion]]:
-        """Generate with LoRA adapters that were loaded, one for each request or None."""
         for request in requests:
             check_request(request, self.limits)
         inputs = [
-            VLLMInput(request.prompt_ids, _parameters(request, self._stop_ids), adapter)
-            for request, adapter in zip(requests, adapters, strict=True)
+            VLLMInput(
+                request.prompt_ids, _parameters(request, self._stop_ids), request.adapter or None
+            )
+            for request in requests
         ]
         answers = await self._complete(inputs)
         return [
