@@ -208,6 +208,8 @@ def _routed_forward(layer: Any, base: AdapterBase, inputs: Tensor) -> Tensor:
     routes = base.routes
     if not any(name in layer.lora_A for name, _ in routes):
         return output
+    if output._is_view():  # of a function of its own, such as oneDNN's: not to be changed in place
+        output = output.clone()
     inputs = inputs.to(output.dtype).flatten(0, -2)  # [N, I]
     num_tokens = len(inputs)
     # Routes count rows; a padded row is as many tokens as it is long.
