@@ -1,7 +1,5 @@
 """Several run files: merged from left to right, keys of all policies, errors that name the file."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,12 +34,6 @@ def files(tmp_path):
         return paths
 
     return write
-
-
-def problem(paths, *flags):
-    with pytest.raises(ConfigError) as caught:
-        load_config(paths, flags)
-    return re.sub(r"\S*/(?=\w\.toml)", "", str(caught.value))
 
 
 def test_tables_are_merged_and_later_files_win(files):
@@ -97,45 +89,6 @@ def test_one_policy_plays_every_role_of_the_files_before(files):
 def test_flags_reach_all_policies(files):
     config = load_config(files(TASK, MODEL), ["--every-policy.num-layers", "5"])
     assert [policy.num_layers for policy in config.policies.values()] == [5, 5]
-
-
-def test_without_common_keys_a_policy_must_be_defined(files):
-    assert "names the policy 'caller', which is not defined" in problem(
-        files(TASK, "[policies.echo]\nmodel = 'tiny'\n")
-    )
-
-
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        ("[optimizer]\nlearning_rat = 1\n", "b.toml: unknown key 'optimizer.learning_rat'"),
-        ("[every_policy]\nmodell = 1\n", "b.toml: unknown key 'every_policy.modell'; did you mean "
-         "'every_policy.model'?"),
-        ("[policies.echo]\nnum_layers = 0\n", "b.toml: 'policies.echo.num_layers' is 0"),
-        ("every_policy = 3\n", "b.toml: every_policy is 3; write a table [every_policy]"),
-        ("every_role = 3\n", "b.toml: every_role is 3; name a policy"),
-        ("evry_role = 'x'\n", "did you mean 'every_role'"),
-        ("[engine]\nattention = 'expanded'\n", "a.toml + b.toml: engine.attention"),
-        ("= 3\n", "the run file b.toml is not TOML"),
-        ("roles = 3\n", "b.toml: 'roles' is 3"),
-        ("policies = 3\n", "b.toml: 'policies' is 3"),
-    ],
-)  # fmt: skip
-def test_errors_name_the_file(files, extra, message):
-    told = problem(files(TASK + MODEL, extra))
-    assert message in told
-    assert told.count("unknown key") < 2, "a common key is told once, not for every policy"
-
-
-def test_errors_of_two_files_are_told_together(files):
-    told = problem(files(TASK + MODEL + "[rollout]\nx = 1\n", "[loss]\ny = 1\n"))
-    assert told.startswith("a.toml: unknown key 'rollout.x'")
-    assert "; b.toml: unknown key 'loss.y'" in told
-
-
-def test_the_command_line_is_named(files):
-    told = problem(files(TASK + MODEL), "--every-policy.hidden-size", "big")
-    assert told.startswith("the command line: 'every_policy.hidden_size' is 'big'")
 
 
 values = st.recursive(

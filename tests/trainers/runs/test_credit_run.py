@@ -103,20 +103,3 @@ def test_episodes_are_recorded_from_their_beginning(small_run_file, tmp_path):
         # Decisions of the prefix are of other episodes, and trained on there.
         advantages = [d["candidates"][0]["advantage"] for d in line["decisions"]]
         assert set(advantages[: line["num_prefix_decisions"]]) <= {None}
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--algorithm.name=value", "--policies.t.frozen=true"], "needs a trained policy"),
-        (
-            ["--algorithm.name=grpo", "--algorithm.value.model=own"],
-            "not a parameter of grpo but of v",
-        ),
-        (["--algorithm.name=grop"], 'did you mean "grpo"?'),
-        (["--algorithm.branching_roles=judge"], "names the role 'judge'"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(flags, words, small_run_file, tmp_path, capsys):
-    assert main([str(small_run_file(2)), "--output-dir", str(tmp_path / "run"), *flags]) != 0
-    assert words in " ".join(capsys.readouterr().err.split())

@@ -128,23 +128,6 @@ def test_answers_without_a_verdict_are_judged_the_same_on_resume(files, tmp_path
     assert weights() == learnt
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--rewards.brief.judge=t"], "judge = 't' is not a fixed policy that reads prompts"),
-        (["--policies.grader.fixed=oracle"], "'grader' is not a fixed policy that reads prompts"),
-        (["--rewards.brief.question=Short?"], "question and rubric; with judge it needs one"),
-        (["--rewards.upward.rubric=Short."], "with function it needs neither"),
-        (["--rewards.upward.model=x"], "has function, model; give it one"),
-        (["--rewards.brief.weights.plannr=1"], "rewards.brief.weights names the role 'plannr'"),
-        (["--roles.tool=grader"], "judges answers for rewards.brief and plays a role"),
-    ],
-)
-def test_mistakes_are_named(files, tmp_path, capsys, flags, message):
-    assert main([*files, "--trust", "--output-dir", str(tmp_path / "run"), *flags]) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
-
-
 def test_a_run_that_ends_by_its_budget_has_a_checkpoint_of_all_that_it_learnt(files, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "run"
     flags = [*files, "--trust", *FLAGS, "--checkpoint.every=100"]
