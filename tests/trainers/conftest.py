@@ -2,7 +2,9 @@
 
 import asyncio
 import importlib
+import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -11,13 +13,16 @@ import pytest
 
 import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
+from pettingllms.files import read_lines
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
+from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool, check_request
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.player import play_episodes
+from pettingllms_trainers.runs.metrics import is_timing
 from pettingllms_trainers.types import RequestLimits, SamplingSettings, TokenCompletion
 
 
@@ -219,6 +224,46 @@ def small_run_file(tmp_path_factory):
         return path
 
     return write
+
+
+def results_of(directory):
+    metrics = read_lines(directory / "metrics.jsonl")
+    report = directory / "eval.json"
+    return {
+        "weights": {
+            str(path.relative_to(directory)): path.read_bytes()
+            for path in sorted(directory.glob("policies/**/*.safetensors"))
+        },
+        "metrics": [{k: v for k, v in line.items() if not is_timing(k)} for line in metrics],
+        "evaluations": read_lines(directory / "evaluations.jsonl"),
+        "rollouts": read_lines(directory / "rollouts.jsonl"),
+        "report": json.loads(report.read_text()) if report.exists() else None,
+    }
+
+
+@pytest.fixture(scope="session")
+def results():
+    """Return a function from the directory of a run to all that equal runs have alike."""
+    return results_of
+
+
+@pytest.fixture(scope="session")
+def resumes():
+    """Return a function that takes a run back to some steps, resumes it, and compares all."""
+
+    def check(directory, arguments, *steps):
+        whole = results_of(directory)
+        for step in steps:
+            for path in directory.glob("checkpoints/step-*"):
+                if int(path.name.removeprefix("step-")) > step:
+                    shutil.rmtree(path)
+            (directory / "eval.json").unlink()
+            shutil.rmtree(directory / "policies")
+            assert main([*arguments, "--output-dir", str(directory), "--resume"]) == 0
+            assert results_of(directory) == whole
+        return whole
+
+    return check
 
 
 @pytest.fixture(scope="session")

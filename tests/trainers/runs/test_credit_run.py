@@ -5,7 +5,6 @@ import pytest
 import pettingllms
 from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.runs.metrics import is_timing
 
 CREDITS = {
     "value": [
@@ -28,16 +27,6 @@ CREDITS = {
 }
 
 
-def results(directory):
-    metrics = [
-        {name: value for name, value in line.items() if not is_timing(name)}
-        for line in read_lines(directory / "metrics.jsonl")
-    ]
-    rollouts = read_lines(directory / "rollouts.jsonl")
-    # Held-out episodes are written at the end of a run, and one of the runs ends twice.
-    return metrics, [line for line in rollouts if line.get("set") != "held_out"]
-
-
 # One of each way to keep state between steps in every run; the others repeat it at night.
 NIGHTLY = {"own value, adapters", "whole episodes", "vine"}
 
@@ -46,18 +35,15 @@ NIGHTLY = {"own value, adapters", "whole episodes", "vine"}
     "name",
     [pytest.param(n, marks=[pytest.mark.nightly] if n in NIGHTLY else []) for n in CREDITS],
 )
-def test_a_run_is_resumed_exactly(name, small_run_file, tmp_path):
+def test_a_run_is_resumed_exactly(name, small_run_file, tmp_path, resumes):
     # Only where steps are paid can anybody lead, which is what auto keeps.
     flags = [*CREDITS[name], f"--env.kwargs.reward={'shaped' if name == 'auto' else 'outcome'}"]
     # While V warms up no policy is updated, and a run in which none ever is fails.
-    flags += ["--stalled-after=4"]
-    config = str(small_run_file(3))
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert main([config, "--output-dir", str(whole), *flags]) == 0
-    assert main([config, "--output-dir", str(parts), "--num-steps=2", *flags]) == 0
-    assert main([config, "--output-dir", str(parts), "--resume", *flags]) == 0
-    assert results(parts) == results(whole)
-    lines = read_lines(whole / "metrics.jsonl")
+    arguments = [str(small_run_file(3)), *flags, "--stalled-after=4", "--checkpoint.keep=9"]
+    out = tmp_path / "run"
+    assert main([*arguments, "--output-dir", str(out)]) == 0
+    lines = read_lines(out / "metrics.jsonl")
+    (*_, tree) = (t for t in resumes(out, arguments, 2)["rollouts"] if t["set"] == "training")
     if name == "auto":
         assert "algorithm/z" in lines[-1]
     if "value" in name:
@@ -67,7 +53,6 @@ def test_a_run_is_resumed_exactly(name, small_run_file, tmp_path):
         assert all(line["rollout/num_continuation_tokens"] > 0 for line in lines[1:])
         num_tokens = lines[-1]["rollout/num_completion_tokens"]
         assert num_tokens > lines[-1]["rollout/num_continuation_tokens"]
-    (*_, tree) = results(whole)[1]
     assert all("value" in c for d in tree["decisions"] for c in d["candidates"])
 
 
@@ -88,7 +73,7 @@ def test_episodes_are_recorded_from_their_beginning(small_run_file, tmp_path):
     flags = [*CREDITS["vine"], "--logging.num-rollouts=100", "--rollout.num-levels=6"]
     out = tmp_path / "run"
     assert main([str(small_run_file(2)), "--output-dir", str(out), *flags]) == 0
-    lines = results(out)[1]
+    lines = [t for t in read_lines(out / "rollouts.jsonl") if t["set"] == "training"]
     assert any(line["num_prefix_decisions"] for line in lines)
     for line in lines:
         env = pettingllms.make("plan_path_v0", **line["env"])

@@ -3,7 +3,6 @@
 import json
 import re
 import runpy
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from pettingllms_trainers.cli import main
 from pettingllms_trainers.errors import BudgetSpent, RolloutError, UpdateError
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.in_flight import TrainingRollouts
-from pettingllms_trainers.runs.metrics import is_timing
 
 TESTS = Path(__file__).resolve().parents[2]
 chat_server = runpy.run_path(str(TESTS / "pettingllms" / "policies" / "conftest.py"))["chat_server"]
@@ -59,12 +57,9 @@ def files(small_run_file, tmp_path, chat_server):
     return [str(small_run_file()), str(judged)]
 
 
-def metrics_of(out):
-    lines = read_lines(out / "metrics.jsonl")
-    return [{k: v for k, v in line.items() if not is_timing(k)} for line in lines]
-
-
-def test_answers_are_judged_recorded_and_never_judged_again(files, tmp_path, chat_server, capsys):
+def test_answers_are_judged_recorded_and_never_judged_again(
+    files, tmp_path, chat_server, resumes, capsys
+):
     out = tmp_path / "run"
     assert main([*files, "--trust", "--output-dir", str(out), *FLAGS]) == 0
     lines = read_lines(out / "metrics.jsonl")
@@ -92,16 +87,14 @@ def test_answers_are_judged_recorded_and_never_judged_again(files, tmp_path, cha
     assert len({verdict["key"] for verdict in verdicts}) == len(verdicts)
     assert lines[-1]["cost/brief/dollars"] == pytest.approx(len(verdicts) * 100 * 10 / 1e6)
 
-    whole = metrics_of(out)
-    shutil.rmtree(out / "checkpoints" / "step-00000002")
-    (out / "eval.json").unlink()
     chat_server.reply = lambda body: "Grade: 0"  # it would now say something else
-    assert main([*files, "--trust", "--output-dir", str(out), *FLAGS, "--resume"]) == 0
-    assert metrics_of(out) == whole
+    resumes(out, [*files, "--trust", *FLAGS], 1)
     assert len(chat_server.requests) == len(verdicts)
 
 
-def test_answers_without_a_verdict_are_judged_the_same_on_resume(files, tmp_path, chat_server):
+def test_answers_without_a_verdict_are_judged_the_same_on_resume(
+    files, tmp_path, chat_server, resumes
+):
     out = tmp_path / "run"
     answer = re.compile(r"<answer-(\w+)>\n(.*)\n</answer-\1>", re.DOTALL)
 
@@ -109,26 +102,20 @@ def test_answers_without_a_verdict_are_judged_the_same_on_resume(files, tmp_path
         text = answer.search(body["messages"][0]["content"])[2]
         return "It may be good." if "U" in text or "L" in text else grade(body)
 
-    def weights():
-        return {path: path.read_bytes() for path in out.glob("policies/**/*.safetensors")}
-
     chat_server.reply = grade_some
-    flags = [*files, "--trust", "--output-dir", str(out), *FLAGS, "--rewards.brief.on-failure=-1"]
-    assert main(flags) == 0
-    whole, learnt, asked = metrics_of(out), weights(), len(chat_server.requests)
+    flags = [*files, "--trust", *FLAGS, "--rewards.brief.on-failure=-1"]
+    assert main([*flags, "--output-dir", str(out)]) == 0
+    asked = len(chat_server.requests)
     verdicts = read_lines(out / "verdicts" / "0.jsonl")
-    assert learnt
     assert {verdict["score"] is None for verdict in verdicts} == {True, False}
-    for damaged in ("step-00000002", "step-00000001"):
-        shutil.rmtree(out / "checkpoints" / damaged)
-    (out / "eval.json").unlink()
     chat_server.reply = lambda body: "Grade: 10"
-    assert main([*flags, "--resume"]) == 0
-    assert (metrics_of(out), len(chat_server.requests)) == (whole, asked)
-    assert weights() == learnt
+    assert resumes(out, flags, 0)["weights"], "something was learnt"
+    assert len(chat_server.requests) == asked
 
 
-def test_a_run_that_ends_by_its_budget_has_a_checkpoint_of_all_that_it_learnt(files, tmp_path):
+def test_a_run_that_ends_by_its_budget_has_a_checkpoint_of_all_that_it_learnt(
+    files, tmp_path, results
+):
     whole, out = tmp_path / "whole", tmp_path / "run"
     flags = [*files, "--trust", *FLAGS, "--checkpoint.every=100"]
     assert main([*flags, "--output-dir", str(whole)]) == 0
@@ -137,7 +124,7 @@ def test_a_run_that_ends_by_its_budget_has_a_checkpoint_of_all_that_it_learnt(fi
     assert main([*flags, "--output-dir", str(out), poor]) == 1
     assert sorted(path.name for path in (out / "checkpoints").iterdir())[-1] == "step-00000001"
     assert main([*flags, "--output-dir", str(out), "--resume"]) == 0
-    assert metrics_of(out) == metrics_of(whole)
+    assert results(out)["metrics"] == results(whole)["metrics"]
 
 
 @pytest.mark.parametrize("error", [RolloutError, UpdateError])

@@ -19,7 +19,6 @@ from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.runs.metrics import is_timing
 
 LORA = [f"--policies.{name}.lora.rank=4" for name in "tp"]
 
@@ -31,20 +30,6 @@ def run(small_run_file, tmp_path_factory):
     flags = ["--output-dir", str(directory), "--checkpoint.keep=9", *LORA]
     assert main([str(small_run_file(4)), *flags]) == 0
     return directory
-
-
-def results(directory):
-    """All that must be equal: adapters, metrics without timing, evaluations, report."""
-    adapters = {
-        path.parent.name: path.read_bytes()
-        for path in sorted((directory / "policies").glob("*/adapter_model.safetensors"))
-    }
-    metrics = [
-        {name: value for name, value in line.items() if not is_timing(name)}
-        for line in read_lines(directory / "metrics.jsonl")
-    ]
-    texts = [(directory / f"{name}.jsonl").read_text() for name in ("evaluations", "rollouts")]
-    return adapters, metrics, texts, json.loads((directory / "eval.json").read_text())
 
 
 def test_both_roles_learn(run):
@@ -66,15 +51,10 @@ def test_checkpoints_hold_adapters_only(run):
         assert all("lora_" in name for name in state["model"])
 
 
-def test_a_resumed_run_ends_bit_for_bit_alike(run, small_run_file, tmp_path):
+def test_a_resumed_run_ends_bit_for_bit_alike(run, small_run_file, tmp_path, resumes):
     again = tmp_path / "run"
     shutil.copytree(run, again)
-    for step in (3, 4):
-        shutil.rmtree(again / "checkpoints" / f"step-{step:08d}")
-    shutil.rmtree(again / "policies")
-    flags = ["--output-dir", str(again), "--checkpoint.keep=9", *LORA, "--resume"]
-    assert main([str(small_run_file(4)), *flags]) == 0
-    assert results(again) == results(run)
+    resumes(again, [str(small_run_file(4)), "--checkpoint.keep=9", *LORA], 2)
 
 
 @pytest.mark.parametrize(

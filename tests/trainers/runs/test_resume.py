@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -10,9 +9,7 @@ import pytest
 import tomli_w
 
 from pettingllms.evaluation.training_run import TrainingRun, replay_rollout
-from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.runs.metrics import is_timing
 
 # One process imports torch and then forks a child per attempt, which saves seconds for each.
 DRIVER = """
@@ -76,40 +73,26 @@ def play(config, mode, out):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def results(directory):
-    """All that must be equal: weights, metrics without timing, evaluations, rollouts, report."""
-    weights = {
-        path.parent.name: path.read_bytes()
-        for path in sorted((directory / "policies").glob("*/model.safetensors"))
-    }
-    metrics = [
-        {name: value for name, value in line.items() if not is_timing(name)}
-        for line in read_lines(directory / "metrics.jsonl")
-    ]
-    texts = [(directory / f"{name}.jsonl").read_text() for name in ("evaluations", "rollouts")]
-    return weights, metrics, texts, json.loads((directory / "eval.json").read_text())
-
-
 @pytest.fixture(scope="module")
 def config(small_run_file):
     return small_run_file(5)
 
 
 @pytest.fixture(scope="module")
-def whole(config, tmp_path_factory):
+def whole(config, tmp_path_factory, results):
     out = tmp_path_factory.mktemp("whole") / "run"
     assert play(config, "whole", out) == [0]
     found = results(out)
-    assert len(found[0]) == 2
-    assert [line["step"] for line in found[1]] == [0, 1, 2, 3, 4, 5]
+    assert len(found["weights"]) == 2
+    assert [line["step"] for line in found["metrics"]] == [0, 1, 2, 3, 4, 5]
     for policy in ("t", "p"):
-        assert sum(f"loss/{policy}/loss" in line for line in found[1]) >= 3, "it has learnt"
+        assert sum(f"loss/{policy}/loss" in line for line in found["metrics"]) >= 3, "it has learnt"
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [0, pytest.param(2, marks=pytest.mark.nightly)])
-def test_a_resumed_run_goes_on_with_the_same_curriculum(config, tmp_path, k):
+def test_a_resumed_run_goes_on_with_the_same_curriculum(config, tmp_path, resumes, k):
     """Levels come from the stages by what was solved before the checkpoint."""
     stages = [{"kwargs": {"max_turns": 6, "max_moves": 2}}, {"kwargs": {"max_turns": 1}}]
     (tmp_path / "curriculum.toml").write_text(
@@ -120,41 +103,31 @@ def test_a_resumed_run_goes_on_with_the_same_curriculum(config, tmp_path, k):
     flags += ["--rollout.num-levels", "8", "--num-steps", "4", f"--rollout.max-staleness={k}"]
     out = tmp_path / "run"
     assert main([*files, "--output-dir", str(out), *flags]) == 0
-    whole = results(out)
-    shares = {line["curriculum/1/share"] for line in whole[1][1:]}
+    whole = resumes(out, [*files, *flags], 1)
+    shares = {line["curriculum/1/share"] for line in whole["metrics"][1:]}
     assert len(shares) > 1, "what was solved matters"
-    lines = [json.loads(line) for line in whole[2][1].splitlines()]
-    trees = [line for line in lines if line["set"] == "training"]
+    trees = [line for line in whole["rollouts"] if line["set"] == "training"]
     of_stages = {tree["env"]["max_turns"]: tree for tree in trees}
     assert set(of_stages) == {6, 1}
     for tree in of_stages.values():
         replay_rollout(TrainingRun.open(out), tree["step"], tree["episode"])
-    for step in (2, 3, 4):
-        shutil.rmtree(out / "checkpoints" / f"step-{step:08}")
-    (out / "eval.json").unlink()
-    assert main([*files, "--output-dir", str(out), *flags, "--resume"]) == 0
-    assert results(out) == whole
 
 
 @pytest.mark.slow
-def test_a_resumed_run_repeats_its_refills(config, tmp_path):
+def test_a_resumed_run_repeats_its_refills(config, tmp_path, resumes):
     """Levels go on where they stopped, however many rounds earlier steps took."""
     flags = ["--num-steps", "3", "--rollout.max-refills", "2", "--rollout.min-groups", "4"]
     flags += ["--rollout.num-levels", "1", "--checkpoint.keep", "9"]
     flags += ["--warm-start.num-steps", "5"]
     out = tmp_path / "run"
     assert main([str(config), "--output-dir", str(out), *flags]) == 0
-    whole = results(out)
-    refills = [line["rollout/num_refills"] for line in whole[1][1:]]
+    whole = resumes(out, [str(config), *flags], 2)
+    refills = [line["rollout/num_refills"] for line in whole["metrics"][1:]]
     assert sum(refills[:2]) > 0, "there is something to repeat"
-    shutil.rmtree(out / "checkpoints" / "step-00000003")
-    (out / "eval.json").unlink()
-    assert main([str(config), "--output-dir", str(out), *flags, "--resume"]) == 0
-    assert results(out) == whole
 
 
 @pytest.fixture(scope="module", params=[1, 3])
-def stale(config, tmp_path_factory, request):
+def stale(config, tmp_path_factory, results, request):
     """Run file of a run with rollouts in flight, and what it gives when nothing happens."""
     path = tmp_path_factory.mktemp("stale") / "run.toml"
     key = f"max_staleness = {request.param}"
@@ -162,14 +135,14 @@ def stale(config, tmp_path_factory, request):
     out = path.parent / "run"
     assert play(path, "whole", out) == [0]
     found = results(out)
-    ages = [line["rollout/max_age"] for line in found[1][1:]]
+    ages = [line["rollout/max_age"] for line in found["metrics"][1:]]
     assert ages == {1: [0, 1, 1, 1, 1], 3: [0, 1, 2, 3, 1]}[request.param]
     return path, found
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_killed_while_rollouts_are_in_flight(stale, whole, tmp_path):
+def test_killed_while_rollouts_are_in_flight(stale, whole, results, tmp_path):
     """The checkpoint has them: the weights that drew them are gone."""
     config, expected = stale
     assert expected != whole
@@ -180,7 +153,7 @@ def test_killed_while_rollouts_are_in_flight(stale, whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments(config, whole, tmp_path):
+def test_killed_at_random_moments(config, whole, results, tmp_path):
     codes = play(config, "random", tmp_path / "run")
     assert codes[-1] == 0
     assert -9 in codes
@@ -189,7 +162,7 @@ def test_killed_at_random_moments(config, whole, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_killed_before_any_write_is_durable_or_renamed(config, whole, tmp_path):
+def test_killed_before_any_write_is_durable_or_renamed(config, whole, results, tmp_path):
     codes = play(config, "writes", tmp_path / "run")
     assert codes.count(-9) >= 5
     assert codes[-1] == 0

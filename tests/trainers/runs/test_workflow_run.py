@@ -11,7 +11,6 @@ from pettingllms.cli.app import run as pettingllms
 from pettingllms.files import read_lines
 from pettingllms.viewer import write_view
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.runs.metrics import is_timing
 
 RUN = """
 num_steps = {num_steps}
@@ -69,13 +68,6 @@ def run_file(tmp_path, workflow_toys):
     return write
 
 
-def metrics_of(directory):
-    return [
-        {name: value for name, value in line.items() if not is_timing(name)}
-        for line in read_lines(directory / "metrics.jsonl")
-    ]
-
-
 def trees_of(directory):
     trees = read_lines(directory / "rollouts.jsonl")
     for tree in trees:
@@ -83,30 +75,27 @@ def trees_of(directory):
     return trees
 
 
-def test_a_run_on_the_workflow_is_the_run_on_the_environment(run_file, tmp_path, capsys):
+def test_a_run_on_the_workflow_is_the_run_on_the_environment(run_file, tmp_path, results, capsys):
     ours, theirs = tmp_path / "environment", tmp_path / "workflow"
     for directory, env in ((ours, ENVIRONMENT), (theirs, WORKFLOW)):
         assert main([run_file(env), "--trust", "--output-dir", str(directory)]) == 0, (
             capsys.readouterr().err
         )
-    assert metrics_of(ours) == metrics_of(theirs)
+    metrics, others = (results(directory)["metrics"] for directory in (ours, theirs))
+    assert metrics == others
     assert trees_of(ours) == trees_of(theirs)
     for name in ("c", "e"):
         weights = [load_file(d / "policies" / name / "model.safetensors") for d in (ours, theirs)]
         assert weights[0].keys() == weights[1].keys()
         assert all(weights[0][key].equal(weights[1][key]) for key in weights[0])
-    assert any(line["update/e/num_groups"] for line in metrics_of(theirs)[1:])
+    assert any(line["update/e/num_groups"] for line in metrics[1:])
 
 
-def test_a_run_on_a_workflow_is_resumed_exactly(run_file, tmp_path):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    flags = ["--rollout.max-refills=1", "--rollout.min-groups=4"]
-    assert main([run_file(WORKFLOW), "--trust", "--output-dir", str(whole), *flags]) == 0
-    assert main([run_file(WORKFLOW, 2), "--trust", "--output-dir", str(parts), *flags]) == 0
-    assert (
-        main([run_file(WORKFLOW), "--trust", "--output-dir", str(parts), "--resume", *flags]) == 0
-    )
-    assert metrics_of(parts) == metrics_of(whole)
+def test_a_run_on_a_workflow_is_resumed_exactly(run_file, tmp_path, resumes):
+    flags = [run_file(WORKFLOW), "--trust", "--rollout.max-refills=1", "--rollout.min-groups=4"]
+    flags.append("--checkpoint.keep=9")
+    assert main([*flags, "--output-dir", str(tmp_path / "run")]) == 0
+    resumes(tmp_path / "run", flags, 2)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +129,7 @@ def test_credits_of_an_outcome_train(run_file, tmp_path, capsys, flags):
     env = WORKFLOW.replace(":echo", ":outcome_only")
     arguments = [run_file(env, 1), "--trust", "--output-dir", str(tmp_path / "run"), *flags]
     assert main(arguments) == 0, capsys.readouterr().err
-    (*_, last) = metrics_of(tmp_path / "run")
+    (*_, last) = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert last["step"] == 1
 
 
@@ -215,7 +204,7 @@ def test_a_file_is_played_proposed_and_trained(tmp_path, monkeypatch, capsys):
     arguments = ["run.toml", "small.toml", "--trust", "--output-dir", "run"]
     assert main([*arguments, "--evaluation.kwargs.split=train"]) == 2, "it is not held out"
     assert main(arguments) == 0, capsys.readouterr().err
-    assert metrics_of(Path("run"))[-1]["rollout/num_failed_trees"] == 0
+    assert read_lines(Path("run", "metrics.jsonl"))[-1]["rollout/num_failed_trees"] == 0
 
 
 def test_a_role_without_demonstrations_is_named(tmp_path, monkeypatch, capsys):
