@@ -16,6 +16,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple, cast
 
+from pettingllms.edits import EDITS, Edit
 from pettingllms.testing.play import Actor, AnyEnv, always, has_ended, scripted_actor
 from pettingllms.testing.report import SkippedCheck
 
@@ -121,11 +122,11 @@ def _passed_on(clue: Clue) -> str:
     return others[-1] if others else ""
 
 
-def _edited(edit: Callable[[str], str], block: int, clue: Clue) -> str:
+def _edited(edit: Edit, block: int, clue: Clue) -> str:
     return edited(example(clue.prompt), edit, block)
 
 
-def edited(text: str, edit: Callable[[str], str], block: int) -> str:
+def edited(text: str, edit: Edit, block: int) -> str:
     """An answer with one of its blocks edited; an answer after `####` is one block."""
     if text.startswith("####"):
         return "#### " + edit(text.removeprefix("####").strip())
@@ -134,34 +135,6 @@ def edited(text: str, edit: Callable[[str], str], block: int) -> str:
         return edit(text)
     start, end = blocks[block].span(2)
     return text[:start] + edit(text[start:end]) + text[end:]
-
-
-def _last_line(text: str, change: Callable[[str], str]) -> str:
-    head, newline, line = text.rpartition("\n")
-    return head + newline + change(line)
-
-
-def _reversed_line(line: str) -> str:
-    words = line.split()
-    return " ".join(reversed(words)) if len(words) > 1 else line[::-1]
-
-
-def _number_plus_one(place: int, text: str) -> str:
-    numbers = [found for found in _NUMBER.finditer(text) if "." not in found[0]]
-    if not numbers:
-        return text
-    start, end = numbers[place].span()
-    return f"{text[:start]}{int(text[start:end]) + 1}{text[end:]}"
-
-
-# Name -> an edit that takes no thought.
-EDITS: Mapping[str, Callable[[str], str]] = {
-    "its last line reversed": lambda text: _last_line(text, _reversed_line),
-    "its last number plus one": partial(_number_plus_one, -1),
-    "its first number plus one": partial(_number_plus_one, 0),
-    "its last line twice": lambda text: f"{text}\n{text.rpartition(chr(10))[2]}",
-    "without its last line": lambda text: text.rpartition("\n")[0],
-}
 
 
 _DECODER = json.JSONDecoder()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ast
 import copy
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from pettingllms.edits import EDITS
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 Verdicts = Callable[[str, tuple[CodeTest, ...]], list[bool] | None]
@@ -196,45 +196,6 @@ def _outside_while(node: ast.AST) -> Iterator[ast.AST]:
 MAX_EXAMPLES = 2
 """Examples of a problem that are edited."""
 
-_WHOLE = re.compile(r"(?<![\w.])-?\d{1,18}(?![\w.])")
-
-
-def _reversed(line: str) -> str:
-    words = line.split()
-    return " ".join(reversed(words)) if len(words) > 1 else line[::-1]
-
-
-def _last_line(change: Callable[[str], str]) -> Callable[[str], str]:
-    def edit(text: str) -> str:
-        head, newline, line = text.rpartition("\n")
-        return head + newline + change(line)
-
-    return edit
-
-
-def _plus(place: int, added: int) -> Callable[[str], str]:
-    def edit(text: str) -> str:
-        numbers = list(_WHOLE.finditer(text))
-        if not numbers:
-            return text
-        start, end = numbers[place].span()
-        return f"{text[:start]}{int(text[start:end]) + added}{text[end:]}"
-
-    return edit
-
-
-EDITS: Mapping[str, Callable[[str], str]] = {
-    "last line reversed": _last_line(_reversed),
-    "last line sorted": _last_line(lambda line: " ".join(sorted(line.split()))),
-    "last line twice": _last_line(lambda line: f"{line}\n{line}"),
-    "without the last line": lambda text: text.rpartition("\n")[0],
-    "last number plus one": _plus(-1, 1),
-    "last number minus one": _plus(-1, -1),
-    "first number plus one": _plus(0, 1),
-    "first number minus one": _plus(0, -1),
-}
-"""Name -> an edit of the input of an example, without spaces or line ends around it."""
-
 
 def thoughtless_tests(problem: CodeProblem) -> Iterator[CodeTest]:
     """What a tester without skill writes; whether a test is right is not asked.
@@ -244,7 +205,8 @@ def thoughtless_tests(problem: CodeProblem) -> Iterator[CodeTest]:
     """
     for example in problem.public_tests[:MAX_EXAMPLES]:
         output = example.output.strip()
-        outputs = dict.fromkeys((output, _plus(-1, 1)(output), _plus(-1, -1)(output)))
+        nearby = (EDITS[f"its last number {sign} one"](output) for sign in ("plus", "minus"))
+        outputs = dict.fromkeys((output, *nearby))
         for edit in EDITS.values():
             edited = edit(example.input.strip())
             yield from (CodeTest(edited, output) for output in outputs)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pettingllms.edits import EDITS
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import ExecutionResult, Status
 from pettingllms_envs.code import Judge
@@ -15,7 +16,6 @@ from pettingllms_envs.code.executions import (
     SHORT_LIMIT_S,
 )
 from pettingllms_envs.code.judge import worth_of_tests
-from pettingllms_envs.code.known_bad import EDITS
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 WORTH = json.loads(Path(__file__).with_name("worth.json").read_text("utf-8"))

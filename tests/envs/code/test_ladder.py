@@ -5,9 +5,9 @@ import statistics
 
 import pytest
 
+from pettingllms.edits import EDITS
 from pettingllms_envs.code import CodeEnv, builtin_problems
 from pettingllms_envs.code.judge import default_judge
-from pettingllms_envs.code.known_bad import EDITS
 from pettingllms_envs.datasets import CodeProblem, load_problems
 
 BUILTIN = list(builtin_problems().values())
@@ -44,8 +44,8 @@ DEGENERATE = {
     "a line of junk": example(lambda text: f"{text}\njunk"),
     "a line of numbers": example(lambda text: f"{text}\n7 7"),
     "a word of junk": example(lambda text: text.replace("\n", " 7\n", 1)),
-    "reversed": example(EDITS["last line reversed"]),
-    "plus one": example(EDITS["last number plus one"]),
+    "reversed": example(EDITS["its last line reversed"]),
+    "plus one": example(EDITS["its last number plus one"]),
 }
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pettingllms.edits import EDITS
 from pettingllms.testing import search_cheap_policies
 from pettingllms.testing.cheap import MAX_SHARE, check_cheap_policies
 from pettingllms.testing.uninformed import (
-    EDITS,
     Clue,
     edited,
     example,
