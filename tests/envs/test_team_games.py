@@ -81,11 +81,13 @@ CERTIFICATES = {
         for level in (None, *pettingllms.spec(env_id).load().difficulties.names)
     ],
 )
-def test_the_oracle_takes_as_long_as_the_certificate_says(env_id, level):
+def test_levels_are_solved_in_the_time_that_the_certificate_says(env_id, level):
+    # What is certified of fireworks is a team whose players see what players see.
+    policy = "conventions" if env_id == "fireworks_v0" else "oracle"
     env = pettingllms.make(env_id, checks=False, difficulty=level, split="test")
     for seed in range(4):
         env.reset(seed=seed)
-        steps = play(env, scripted_actor("oracle", random.Random(0)))
+        steps = play(env, scripted_actor(policy, random.Random(0)))
         taken, certificate = CERTIFICATES[env_id](steps)
         assert steps[-1]["info"]["success"]
         assert taken == steps[-1]["info"][certificate]

@@ -146,9 +146,9 @@ class FireworksEnv(TextEnv[FireworksState]):
     their cards so that only the others see them, and learn about their own from hints, which are
     limited. The task is solved when the stacks have as many cards as the target asks for.
 
-    Every deal is certified: there is a sequence of actions that reaches the target within the turns
-    of an episode, the one that the oracle plays. The oracle sees all hands and the deck, so that
-    nothing is certified of a team that sees what players see; `conventions` is such a team.
+    Every deal is certified for a team: `conventions`, whose players see what players see, reaches
+    the target within the turns of an episode. So does the oracle, which sees all hands and the
+    deck.
 
     ## Agents and roles
 
@@ -200,7 +200,8 @@ class FireworksEnv(TextEnv[FireworksState]):
     - `fuses_left`: fuses that are left.
     - `num_left`: cards to draw.
     - `ending`: `won`, `fuses`, `lost card`, `deck`; empty while the game goes on.
-    - `witness`: actions in which the oracle wins the deal.
+    - `witness`: actions in which the team `conventions` wins the deal.
+    - `team_score`: cards on the stacks when that team has played on to the end.
 
     ## Arguments
 
@@ -234,7 +235,7 @@ class FireworksEnv(TextEnv[FireworksState]):
             "medium": _level(2, 18, colours=3, ranks=4, hand=4, hints=6, fuses=3, target=10),
             "hard": _level(3, 15, colours=4, ranks=4, hand=4, hints=8, fuses=3, target=14),
             "expert": _level(3, 20, colours=4, ranks=5, hand=4, hints=8, fuses=3, target=19),
-            "extreme": _level(5, 13, colours=5, ranks=5, hand=4, hints=8, fuses=3, target=25),
+            "extreme": _level(5, 13, colours=5, ranks=5, hand=4, hints=8, fuses=3, target=21),
         }
     )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {"player": _PROMPT}
@@ -309,6 +310,7 @@ class FireworksEnv(TextEnv[FireworksState]):
             "num_left": state.num_left,
             "ending": ended,
             "witness": state.witness,
+            "team_score": state.team_score,
         }
         return Transition(state, team, local, bool(ended), is_won, info)
 

@@ -32,7 +32,6 @@ from pettingllms_envs.fireworks.rules import (
     copies,
     deal,
     deck_of,
-    ending,
     fault_of,
     hidden_from,
     is_playable,
@@ -193,7 +192,7 @@ class Request(NamedTuple):
 
     rules: Rules
     max_actions: int
-    """Actions within which the oracle must reach the target."""
+    """Actions within which the oracle and the team must reach the target."""
     split: str | None
 
     def checked(self) -> Request:
@@ -232,10 +231,11 @@ class Request(NamedTuple):
 def generate(rng: random.Random, request: Request) -> FireworksState:
     """The first state of a random deal with the properties of a checked request.
 
-    The certificate is a game: the one that the oracle plays, seeing all cards.
+    The certificates are two games: of the oracle, which sees all cards, and of the team
+    `conventions`, whose players see what players see. Both reach the target in time.
 
     Raises:
-        UnreachableRequest: If the oracle won none of 500 deals.
+        UnreachableRequest: If the two did not both win one of 500 deals.
     """
     deck = deck_of(request.rules)
     attempts = 0
@@ -246,23 +246,38 @@ def generate(rng: random.Random, request: Request) -> FireworksState:
         if request.split is not None and split_of(dealt_form(start)) != request.split:
             continue
         attempts += 1
-        witness = witness_length(start)
-        if 0 < witness <= request.max_actions:
-            return start._replace(witness=witness)
+        # The oracle first: its game takes a tenth of the time.
+        if game_of(start, "oracle", request.max_actions).num_actions:
+            by_team = game_of(start, "conventions", request.max_actions)
+            if by_team.num_actions:
+                return start._replace(witness=by_team.num_actions, team_score=by_team.score)
     raise UnreachableRequest(
-        f"the oracle won none of {ATTEMPTS} deals of {request.rules} within "
+        f"a team that sees what players see won none of {ATTEMPTS} deals of {request.rules} within "
         f"{request.max_actions} actions; raise max_turns or hints, or lower target"
     )
 
 
-def witness_length(start: FireworksState) -> int:
-    """The number of actions in which the oracle wins a deal; -1 if it does not."""
-    state, rng = start, random.Random(0)
-    number = 0
-    while not ending(state):
-        state = after(state, action_of(state, "oracle", rng))
-        number += 1
-    return number if ending(state) == "won" else -1
+class Game(NamedTuple):
+    """What a policy makes of a deal."""
+
+    num_actions: int
+    """Actions in which it reaches the target; 0 if it does not."""
+    score: int
+    """Cards on the stacks when it has played on after that, as long as there are turns."""
+
+
+def game_of(start: FireworksState, policy: str, max_actions: int) -> Game:
+    """The game of a team of one policy, with at most so many actions."""
+    state, rng, num_actions = start, random.Random(0), 0
+    highest = start.rules.colours * start.rules.ranks
+    for number in range(1, max_actions + 1):
+        state = after(state, action_of(state, policy, rng))
+        if state.score >= start.rules.target and not num_actions:
+            num_actions = number
+        # Not `ending`, which is the target reached: what is beyond it is asked here.
+        if not state.fuses or state.last_turns == 0 or state.score == highest:
+            break
+    return Game(num_actions, state.score)
 
 
 def dealt_form(start: FireworksState) -> bytes:

@@ -117,7 +117,9 @@ class FireworksState(NamedTuple):
     last_turns: int | None = None
     """Turns that are left, once the last card is drawn."""
     witness: int = 0
-    """Actions in which the oracle, which sees all cards, wins the deal."""
+    """Actions in which the team `conventions`, who see what players see, wins the deal."""
+    team_score: int = 0
+    """Cards on the stacks when that team has played on to the end."""
 
     @property
     def num_left(self) -> int:

@@ -15,8 +15,8 @@ from pettingllms_envs.fireworks.policies import (
     action_of,
     canonical_form,
     dealt_form,
+    game_of,
     generate,
-    witness_length,
 )
 from pettingllms_envs.fireworks.rules import (
     Card,
@@ -278,7 +278,16 @@ def test_generated_deals_keep_their_request(split):
         start = generate(random.Random(seed), request)
         assert split_of(dealt_form(start)) == split
         assert Counter(start.deck) == Counter(deck_of(PERFECT))
-        assert 0 < start.witness == witness_length(start) <= 30
+        assert game_of(start, "oracle", 30).num_actions > 0
+        state, num_actions = start, 0
+        # A team of players who are given nothing but what a player sees.
+        while not ending(state):
+            view = hidden_from(state, state.player)
+            state = after(state, action_of(view, "conventions", random.Random(0)))
+            num_actions += 1
+        assert (ending(state), num_actions) == ("won", start.witness)
+        assert num_actions <= 30
+        assert PERFECT.target <= start.team_score
 
 
 def winnable(rules, deck):
@@ -299,7 +308,7 @@ def test_the_oracle_wins_no_deal_that_cannot_be_won_and_nearly_all_others():
     rules = Rules(2, 2, 2, 2, 1, 1, 4)
     decks = [dealt(rules, seed).deck for seed in range(40)]
     by_search = [winnable(rules, deck) for deck in decks]
-    by_oracle = [witness_length(deal(rules, deck)) > 0 for deck in decks]
+    by_oracle = [game_of(deal(rules, deck), "oracle", 99).num_actions > 0 for deck in decks]
     assert all(search or not oracle for search, oracle in zip(by_search, by_oracle, strict=True))
     assert sum(by_oracle) >= 0.8 * sum(by_search) > 0
 
