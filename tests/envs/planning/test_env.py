@@ -3,6 +3,7 @@
 import math
 import random
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from pettingllms.errors import (
 )
 from pettingllms.testing import HOSTILE_TEXTS, play, transcript_of
 from pettingllms.testing.play import mixed_actor, scripted_actor
+from pettingllms_envs.plan_path.env import VIEWS
+from pettingllms_envs.plan_path.rules import maze_of
 from pettingllms_envs.sokoban.rules import outlook_of
 from pettingllms_envs.sudoku.rules import potential
 from pettingllms_envs.team_table import TEAMS
@@ -35,10 +38,23 @@ def started(env_id, **kwargs):
     return env
 
 
-@pytest.mark.parametrize("env_id", GAMES)
-@pytest.mark.parametrize("team", TEAMS)
-@pytest.mark.parametrize("observation_mode", ["full", "delta"])
-def test_golden_transcripts(golden, env_id, team, observation_mode):
+def golden_cases():
+    """Arguments of a level and name of its transcript."""
+    for env_id, team, mode in product(GAMES, TEAMS, ("full", "delta")):
+        suffix = "_delta" if mode == "delta" else ""
+        name = f"{env_id.removesuffix('_v0')}_{team}{suffix}"
+        yield env_id, {"team": team, "observation_mode": mode}, name
+    tools = [(team, "call") for team in TEAMS]
+    tools += [("tool-planner", "python"), ("single-tool", "python")]
+    for (team, tool), view in product(tools, VIEWS):
+        if tool == "call" or view == "board":
+            part = {"single-tool": f"{team}_{tool}", "tool-planner": tool}.get(team, team)
+            kwargs = {"team": team, "tool": tool, "view": view, "size": 6}
+            yield "plan_path_v0", kwargs, f"plan_path_{part}_{view}"
+
+
+@pytest.mark.parametrize(("env_id", "kwargs", "name"), [*golden_cases()])
+def test_golden_transcripts(golden, env_id, kwargs, name):
     rng = random.Random(0)
 
     def player(env, agent):
@@ -50,10 +66,8 @@ def test_golden_transcripts(golden, env_id, team, observation_mode):
             return "#### []"
         return env.scripted_action(agent, "oracle", rng)
 
-    kwargs = {"team": team, "observation_mode": observation_mode, "moves_per_turn": 5}
-    env = pettingllms.make(env_id, checks=False, split="validation", **kwargs)
-    suffix = "_delta" if observation_mode == "delta" else ""
-    golden(f"{env_id.removesuffix('_v0')}_{team}{suffix}", transcript_of(env, 3, player))
+    more = {"split": "validation", "moves_per_turn": 5, "checks": False}
+    golden(name, transcript_of(pettingllms.make(env_id, **more, **kwargs), 3, player))
 
 
 def exact(state, info):
@@ -65,6 +79,11 @@ def exact(state, info):
 PROGRESS = {
     "blocksworld_v0": ({"moves_per_turn": 2, "max_moves": 8}, exact, 0.01),
     "queens_v0": ({"moves_per_turn": 2, "max_moves": 8}, exact, 0.01),
+    "plan_path_v0": (
+        {"tool": "call", "moves_per_turn": 6, "size": 7},
+        lambda state, info: maze_of(state.level).outlook(state.position).potential,
+        0.01,
+    ),
     "sokoban_v0": (
         {"boxes": 2, "max_moves": 40},
         lambda state, info: outlook_of(state.level, state.position).potential,
@@ -95,10 +114,17 @@ def test_team_parts_add_up_to_the_progress(env_id, team):
                 assert state.position == before.position
 
 
-@pytest.mark.parametrize("env_id", GAMES)
-def test_the_oracle_needs_the_shortest_plan(env_id):
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [
+        *((env_id, {}) for env_id in GAMES),
+        ("plan_path_v0", {"moves_per_turn": 6}),
+        *(("plan_path_v0", {"moves_per_turn": 6, "tool": "call", "size": s}) for s in (5, 30)),
+    ],
+)
+def test_the_oracle_needs_the_shortest_plan(env_id, kwargs):
     for team in TEAMS:
-        env = pettingllms.make(env_id, checks=False, team=team)
+        env = pettingllms.make(env_id, checks=False, team=team, split="test", **kwargs)
         for seed in range(5):
             env.reset(seed=seed)
             info = play(env, scripted_actor("oracle", random.Random(0)))[-1]["info"]
