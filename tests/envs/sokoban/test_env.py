@@ -13,7 +13,6 @@ from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.planning.env import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
-from pettingllms_envs.sokoban.rules import outlook_of
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN
 
 TEAMS = [
@@ -27,44 +26,6 @@ CORRIDOR = "#######\n#@ $ .#\n#     #\n#######"
 
 def names(kwargs):
     return "-".join(map(str, kwargs.values())) or "default"
-
-
-def ended(env):
-    return any(env.terminations.values()) or any(env.truncations.values())
-
-
-def test_no_loop_pays():
-    """Walk, push there and back (around the box), in any number of turns: what closes pays 0."""
-    env = SokobanEnv(
-        team="single", max_turns=12, levels=["########\n#  .   #\n# @$   #\n#      #\n########"]
-    )
-    env.reset(seed=0)
-    start = env.state()
-    total = 0.0
-    closed = 0
-    for moves in ("R", "DRRUL", "DLLU", "LR", "UD", "RDRRULDLLU"):
-        env.step(f"#### {list(moves)}")
-        total += env.infos["planner_0"]["reward_parts"]["team"]
-        state = env.state()
-        assert total == pytest.approx(outlook_of(state.level, state.position).potential)
-        if state.position == start.position:
-            closed += 1
-            assert total == pytest.approx(0)
-    assert closed == 4
-
-
-def test_potential_is_bounded_and_rises_along_useful_pushes():
-    env = SokobanEnv(team="single", max_turns=30, boxes=2, size=7, max_moves=30)
-    rng = random.Random(0)
-    for seed in range(20):
-        env.reset(seed=seed)
-        level = env.state().level
-        assert outlook_of(level, env.state().position).potential == 0
-        play(env, lambda e, a: e.scripted_action(a, "random", rng))
-        state = env.state()
-        value = outlook_of(level, state.position).potential
-        assert -0.01 <= value <= 0.1
-        assert (value == 0.1) == (state.position.boxes == level.goals)
 
 
 def test_candidates_of_a_proposer_are_told_apart():
