@@ -102,7 +102,9 @@ def kept_bytes(family, kind, num_layers):
     use_layouts(model)
     active = contextlib.nullcontext()
     if kind.endswith("adapter"):
-        active = AdapterBase(model, None, None).add("policy", LoraConfig(rank=2), 0).active()
+        adapter = AdapterBase(model, None, None).add("policy", LoraConfig(rank=2), 0)
+        adapter.train()
+        active = adapter.active()
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     weights = {tuple(p.shape) for p in model.parameters() if p.ndim == 2}
     weights |= {shape[::-1] for shape in weights}

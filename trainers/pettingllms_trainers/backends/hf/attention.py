@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -128,7 +129,14 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
             L, S]``; None: causal.
     """
     if _is_slow(query, key):
-        return _attention_by_products(query, key, value, mask)
+        # Computed again backward: kept scores would grow with the square of the length.
+        found: Any = checkpoint(
+            _attention_by_products,
+            *(query, key, value, mask),
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+        return found
     num_sharing = query.shape[2] // key.shape[2]
     # Copies of the keys cost less than a kernel that keeps all scores.
     if num_sharing > 1 and _needs_equal_heads(query, mask):
