@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from statistics import fmean
 
 import documents
+from credit_study import teams
 from credit_study.intervals import paired
 from credit_study.tables import FIGURES, TABLE, TABLES
 from documents import ROOT
@@ -60,7 +61,7 @@ def tables() -> dict[str, Callable[[], str]]:
     env.globals["paired"] = lambda ours, theirs: paired(
         [one - other for one, other in zip(ours, theirs, strict=True)]
     )
-    return {**vars(env.get_template("tables.jinja").module), **TABLES}
+    return {**vars(env.get_template("tables.jinja").module), **TABLES, **teams.TABLES}
 
 
 def render(text: str, known: Mapping[str, Callable[[], str]]) -> str:

@@ -2,26 +2,29 @@
 
     python docs/front_picture.py           # write docs/assets/front.svg
 
-The tree is played, the curves come from `benchmarks/results/learning_plan_path.json`. A test
-compares the file with what this writes.
+The tree is played, the bars come from `benchmarks/results/credit_abstract.json`: per task one agent
+and the team, each before and after its training. A test compares the file with what this writes.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import re
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from svg_plot import percent, picture, text
+from svg_plot import Plot, percent, picture, text
 
 import pettingllms
 from pettingllms_trainers.learning.groups import grpo
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "assets" / "front.svg"
-RESULT = ROOT / "benchmarks" / "results" / "learning_plan_path.json"
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from credit_study.teams import Bar, abstract_bars  # noqa: E402  the path comes first
 
 _POLICIES = ("random", "greedy", "random", "oracle")
 """Who writes the K candidates of every decision."""
@@ -31,7 +34,8 @@ _WIDTH, _HEIGHT = 960, 312
 _CELL = 13
 _ROW = 126
 _BOX_WIDTH, _BOX_HEIGHT, _FIRST_BOX, _BOX_STEP = 104, 58, 130, 112
-_PLOT_LEFT, _PLOT_TOP, _PLOT_WIDTH, _PLOT_HEIGHT = 656, 62, 270, 196
+_PLOT = Plot(left=656, top=84, width=280, height=170, last=1)
+_BAR, _GAP = 18, 3
 _STYLE = """
 .title { font-size: 14px; font-weight: 600; }
 .moves { font: 14px ui-monospace, Menlo, Consolas, monospace; }
@@ -42,12 +46,13 @@ _STYLE = """
 .left { fill: none; stroke: #c5cbd3; }
 .followed { fill: none; stroke: #0969da; stroke-width: 2.4; }
 .box.followed { fill: #ddf4ff; }
-.seed { fill: none; stroke: #54aeff; stroke-width: 1.4; opacity: .7; }
-.first { fill: none; stroke: #0969da; stroke-width: 3; }
+.single { fill: #8c959f; } .team { fill: #0969da; } .before { opacity: .4; }
+.interval { stroke: #1f2328; }
 @media (prefers-color-scheme: dark) {
   .box, .cell { fill: #151b23; stroke: #3d444d; } .wall { fill: #656c76; }
   .box.followed { fill: #0c2d6b; } .left { stroke: #3d444d; }
-  .followed, .first { stroke: #4493f8; } .P { fill: #4493f8; } .G { fill: #3fb950; }
+  .followed { stroke: #4493f8; } .P, .team { fill: #4493f8; } .G { fill: #3fb950; }
+  .interval { stroke: #f0f6fc; }
 }
 """
 
@@ -74,22 +79,25 @@ def front_picture() -> str:
     # Two decisions of one turn say it all; four would be too small to read.
     last = decisions[-2:]
     turn = last[0].turn + 1
-    runs = json.loads(RESULT.read_text(encoding="utf-8"))["runs"]
-    curves = [run["greedy_curve"] for run in runs]
+    tasks = abstract_bars()
+    success = "; ".join(
+        f"{task}: " + ", ".join(f"{bar.label} {percent(bar.success.value)}" for bar in bars)
+        for task, bars in tasks.items()
+    )
     title = (
         f"Left: a rollout tree. In turn {turn} the proposer and then the planner each answer one "
-        "prompt four times in forks of the game; the best answer is followed. Right: success on "
-        f"held-out levels rises from {percent(curves[0][0][1])} to {percent(curves[0][-1][1])}."
+        "prompt four times in forks of the game; the best answer is followed. Right: success of "
+        f"SmolLM2-135M on held-out problems. {success}."
     )
     heads = [
         (24, f"Turn {turn}: fork the game, compare the answers to one prompt"),
-        (_PLOT_LEFT - 34, "After make train"),
+        (_PLOT.left - 34, "What it gives SmolLM2-135M"),
     ]
     parts = [text(x, 26, head, "title") for x, head in heads]
     parts += [_decision(row, decision) for row, decision in enumerate(last)]
     parts += [
         text(24, _HEIGHT - 8, f"After the followed answers: {ending}.", "small"),
-        _plot(curves),
+        *_bars(tasks),
     ]
     return picture(_WIDTH, _HEIGHT, title, _STYLE, parts)
 
@@ -175,36 +183,27 @@ def _board(board: str, left: float, top: float) -> str:
     return "".join(parts)
 
 
-def _plot(curves: list[list[list[float]]]) -> str:
-    """Success over train steps, a line per seed, the first one bold."""
-    last_step = curves[0][-1][0]
-
-    def at(step: float, share: float) -> tuple[float, float]:
-        x = _PLOT_LEFT + _PLOT_WIDTH * step / last_step
-        return x, _PLOT_TOP + _PLOT_HEIGHT * (1 - share)
-
-    def line(curve: list[list[float]], kind: str) -> str:
-        points = " ".join("{:.1f},{:.1f}".format(*at(*point)) for point in curve)
-        return f'<polyline class="{kind}" points="{points}"/>'
-
-    (left, bottom), (right, top) = at(0, 0), at(last_step, 1)
-    axis = f'<path class="axis" d="M{left} {top} V{bottom} H{right}"/>'
-    ticks = [
-        *(text(left - 8, at(0, share)[1] + 4, percent(share), "small", "end")
-          for share in (0, 0.5, 1)),
-        *(text(at(step, 0)[0], bottom + 18, f"{step:g}", "small", "middle")
-          for step in (0, last_step)),
-        text((left + right) / 2, bottom + 36, "train steps", "small", "middle"),
-        text((left + right) / 2, top - 14, f"held-out success, {len(curves)} seeds",
-              "small", "middle"),
-    ]  # fmt: skip
-    start, end = curves[0][0], curves[0][-1]
-    labels = [
-        text(at(*start)[0] + 8, at(*start)[1] + 16, percent(start[1]), "title"),
-        text(at(*end)[0] - 4, at(*end)[1] + 22, percent(end[1]), "title", "end"),
-    ]
-    lines = [line(curve, "seed") for curve in curves[1:]] + [line(curves[0], "first")]
-    return "".join([axis, *ticks, *lines, *labels])
+def _bars(tasks: dict[str, list[Bar]]) -> list[str]:
+    """A group of bars per task with their intervals, and what the colours mean."""
+    parts = [_PLOT.shares()]
+    for place, (task, bars) in enumerate(tasks.items()):
+        width = _PLOT.width / len(tasks)
+        middle = _PLOT.left + width * (place + 0.5)
+        left = middle - (len(bars) * (_BAR + _GAP) - _GAP) / 2
+        bottom = _PLOT.y(0)
+        parts.append(text(middle, bottom + 18, task, "small", "middle"))
+        for number, (_, kind, success) in enumerate(bars):
+            x, top = left + number * (_BAR + _GAP), _PLOT.y(success.value)
+            box = f'x="{x:g}" y="{top:.1f}" width="{_BAR}" height="{bottom - top:.1f}"'
+            low, high = _PLOT.y(max(0, success.low)), _PLOT.y(min(1, success.high))
+            parts.append(f'<rect class="{kind}" {box}/>')
+            parts.append(f'<path class="interval" d="M{x + _BAR / 2:g} {low:.1f}V{high:.1f}"/>')
+    for place, (label, kind, _) in enumerate(next(iter(tasks.values()))):
+        x, y = _PLOT.left - 34 + place % 2 * 174, 40 + place // 2 * 18
+        parts.append(f'<rect class="{kind}" x="{x:g}" y="{y}" width="11" height="11"/>')
+        parts.append(text(x + 16, y + 10, label, "small"))
+    note = "held-out problems, means of seeds, 95 % intervals"
+    return [*parts, text(_PLOT.left - 34, _HEIGHT - 8, note, "small")]
 
 
 if __name__ == "__main__":

@@ -67,13 +67,17 @@ class Plot(NamedTuple):
 
     def axes(self) -> str:
         """The axes with three numbers each."""
-        bottom, left = self.top + self.height, self.left - self.pad
-        right = self.left + self.width + self.pad
-        shares = (text(left - 8, self.y(of) + 4, percent(of), anchor="end") for of in (0, 0.5, 1))
         ends = (0, self.last / 2, self.last)
-        numbers = (text(self.x(of), bottom + 18, f"{of:,.0f}", anchor="middle") for of in ends)
-        axis = f'<path class="axis" d="M{left:g} {self.top:g}V{bottom:g}H{right:g}"/>'
-        return "".join([axis, *shares, *numbers])
+        bottom = self.y(0) + 18
+        numbers = (text(self.x(of), bottom, f"{of:,.0f}", anchor="middle") for of in ends)
+        return "".join([self.shares(), *numbers])
+
+    def shares(self) -> str:
+        """The axes with the numbers of the upright one."""
+        left, right = self.left - self.pad, self.left + self.width + self.pad
+        shares = (text(left - 8, self.y(of) + 4, percent(of), anchor="end") for of in (0, 0.5, 1))
+        axis = f'<path class="axis" d="M{left:g} {self.top:g}V{self.y(0):g}H{right:g}"/>'
+        return "".join([axis, *shares])
 
     def line(self, curve: Curve, kind: str, shift: float = 0) -> str:
         """A line through means, moved to the right by some pixels."""

@@ -59,16 +59,17 @@ class Results:
         ours, theirs = self._by_seed[place], self._by_seed[other]
         return [value(ours[s]) - value(theirs[s]) for s in sorted(set(ours) & set(theirs))]
 
-    def caption(self) -> str:
-        """When and how the cells were computed."""
-        hours = sum(cell["processor_seconds"] for cell in self.cells.values()) / 3600
-        commits = Counter(cell["commit"][:9] for cell in self.cells.values())
-        at = ", ".join(f"{commit} ({number:,})" for commit, number in commits.most_common())
-        return (
-            f"\nMeasured until {self.data['date']}, {self.data['hardware']}, with "
-            f"`{self.data['command']}`: {len(self.cells):,} cells, {hours:.1f} h. "
-            f"Commits (cells): {at}.\n"
-        )
+
+def caption(data: Mapping[str, Any]) -> str:
+    """When and how the cells of a layer were computed."""
+    cells = data["cells"].values()
+    hours = sum(cell["processor_seconds"] for cell in cells) / 3600
+    commits = Counter(cell["commit"][:9] for cell in cells)
+    at = ", ".join(f"{commit} ({number:,})" for commit, number in commits.most_common())
+    return (
+        f"\nMeasured until {data['date']}, {data['hardware']}, with `{data['command']}`: "
+        f"{len(cells):,} cells, {hours:.1f} h. Commits (cells): {at}.\n"
+    )
 
 
 @lru_cache(maxsize=1)
@@ -171,7 +172,7 @@ def credit_tiny() -> str:
     note = "\nSuccess at the budget of sampled tokens, in brackets its mean up to there, of which "
     note += f"differences are. {family.note()}"
     note += f"Not yet in it: {'; '.join(missing)}.\n" if missing else ""
-    return markdown(head, lines) + note + found.caption()
+    return markdown(head, lines) + note + caption(found.data)
 
 
 def tiny_sentences() -> str:
@@ -199,41 +200,6 @@ def complete_rows(found: Results) -> list[Mapping[str, Any]]:
 def tokens_of(row: Mapping[str, Any]) -> int:
     """The budget of a row."""
     return TABLE["tiny"]["tasks"][row["task"]]["tokens"]
-
-
-def credit_figure_1() -> str:
-    """Who was trained with whom, and what is solved before and after."""
-    found = results()
-    lines: list[list[str]] = []
-
-    def line(label: str, tokens: float, before: Sequence[float], after: Sequence[float]) -> None:
-        ends = f"{100 * min(after):.0f} to {100 * max(after):.0f}"
-        shares = [f"{100 * fmean(before):.0f} %", f"{100 * fmean(after):.0f} % ({ends})"]
-        lines.append([label, f"{tokens:,.0f}", str(len(after)), *shares])
-
-    def trained(label: str, cells: Sequence[Mapping[str, Any]]) -> None:
-        firsts, lasts = zip(*((cell["curve"][0], cell["curve"][-1]) for cell in cells), strict=True)
-        tokens = fmean(tokens for tokens, *_ in lasts)
-        line(label, tokens, [share for _, share, _ in firsts], [share for _, share, _ in lasts])
-
-    for plays, label in _PLAYS.items():
-        trained(label, found.of("figure", plays))
-    swapped = [cell["swapped"] for cell in found.of("figure", "team")]
-    line(
-        "the same, policies exchanged",
-        0,
-        [cell["curve"][0][1] for cell in found.of("figure", "team")],
-        swapped,
-    )
-    apart = found.of("figure", "apart")
-    for role, label in (("tool", "tool agent alone"), ("planner", "planner alone")):
-        trained(label, [cell[role] for cell in apart])
-    tokens = fmean(sum(cell[role]["tokens"] for role in ("tool", "planner")) for cell in apart)
-    joined = [cell["joined"] for cell in apart]
-    befores, afters = ([of[moment] for of in joined] for moment in ("before", "after"))
-    line("both, trained alone and then joined", tokens, befores, afters)
-    head = ["who is trained, by AT-GRPO", "sampled tokens", "seeds", "before", "after (seeds)"]
-    return markdown(head, lines) + found.caption()
 
 
 _BEST = 3.0
@@ -533,7 +499,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     for of in (
         credit_tiny,
         tiny_sentences,
-        credit_figure_1,
         credit_exact,
         credit_rare,
         credit_sgd,

@@ -1,0 +1,145 @@
+"""Who is trained with whom: Figure 1 of the paper with tiny models, its abstract with SmolLM2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from documents import markdown, result
+
+from credit_study.intervals import holm, p_value, paired
+from credit_study.tables import TABLE, caption, results
+from pettingllms.evaluation.statistics import Interval, mean_interval
+
+Cell = Mapping[str, Any]
+_BARS = {"single": "one agent", "team": "team, a policy per role"}
+_BESIDE = {
+    "shared": "team, one policy",
+    "team, reinforce": "team, by whole episodes",
+    "team, auto": "team, `auto`",
+}
+_TASKS = {"plan_path": "planning", "math": "mathematics", "code": "code"}
+_LEVEL = 0.05
+
+
+class Line(NamedTuple):
+    """Who plays, and success before and after training by seed."""
+
+    who: str
+    tokens: float
+    before: list[float]
+    after: list[float]
+
+
+class Bar(NamedTuple):
+    """A bar of the picture: what it is, its classes there, and success over seeds."""
+
+    label: str
+    kind: str
+    success: Interval
+
+
+def _cells(task: str, plays: str) -> list[Cell]:
+    """The cells of a task of the abstract, by seed; none unless all seeds are there."""
+    section = TABLE["abstract"]
+    found = result("credit_abstract")["cells"]
+    keys = [
+        f"abstract|{task}|{plays}|{seed}"
+        for seed in section["seeds" if plays in _BARS else "beside_seeds"]
+    ]
+    return [found[key] for key in keys] if all(key in found for key in keys) else []
+
+
+def _trained(who: str, cells: Sequence[Cell]) -> Line:
+    firsts, lasts = zip(*((cell["curve"][0], cell["curve"][-1]) for cell in cells), strict=True)
+    tokens = fmean(tokens for tokens, *_ in lasts)
+    return Line(who, tokens, [share for _, share, _ in firsts], [share for _, share, _ in lasts])
+
+
+def _lines(by_play: Mapping[str, Sequence[Cell]], roles: Sequence[str]) -> Iterator[Line]:
+    """Every kind of play that has cells; the team also with its policies exchanged."""
+    for plays, who in {**_BARS, **_BESIDE}.items():
+        if cells := by_play[plays]:
+            yield _trained(who, cells)
+        if cells and plays == "team":
+            line = _trained("the same, policies exchanged", cells)
+            yield line._replace(tokens=0, after=[cell["swapped"] for cell in cells])
+    if apart := by_play["apart"]:
+        yield from (_trained(f"{role} alone", [cell[role] for cell in apart]) for role in roles)
+        tokens = fmean(sum(cell[role]["tokens"] for role in roles) for cell in apart)
+        before, after = ([cell["joined"][at] for cell in apart] for at in ("before", "after"))
+        yield Line("both, trained alone and then joined", tokens, before, after)
+
+
+def _table(found: Mapping[str, Sequence[Line]]) -> str:
+    """The lines of every task, if it has a name, with gains that are corrected together."""
+    lines = [(task, line) for task, of in found.items() for line in of]
+    gains = [[b - a for a, b in zip(line.before, line.after, strict=True)] for _, line in lines]
+    corrected = holm([*map(p_value, gains)])
+    rows = [
+        [
+            *([task] if task else []),
+            line.who,
+            f"{line.tokens:,.0f}",
+            str(len(line.after)),
+            _shown(line.before),
+            _shown(line.after),
+            f"**{paired(gain)}**" if p < _LEVEL else paired(gain),
+        ]
+        for (task, line), gain, p in zip(lines, gains, corrected, strict=True)
+    ]
+    head = ["who is trained, by AT-GRPO", "sampled tokens", "seeds", "before", "after", "gain"]
+    note = (
+        "\nMeans with 95 % t-intervals; gains in points, **bold** where Holm's correction over the "
+        "table leaves them.\n"
+    )
+    return markdown([*(["task"] if any(found) else []), *head], rows) + note
+
+
+def _shown(values: Sequence[float]) -> str:
+    one = mean_interval(values)
+    low, high = 100 * max(0, one.low), 100 * min(1, one.high)
+    return f"{100 * one.value:.0f} % ({low:.0f} to {high:.0f})"
+
+
+def credit_figure_1() -> str:
+    """Tiny models: who was trained with whom, and what is solved before and after."""
+    found = results()
+    by_play = {plays: found.of("figure", plays) for plays in (*_BARS, *_BESIDE, "apart")}
+    return _table({"": [*_lines(by_play, ("tool", "planner"))]}) + caption(found.data)
+
+
+def _abstract() -> dict[str, dict[str, list[Cell]]]:
+    """Task -> kind of play -> its cells, for all tasks whose four bars are complete."""
+    found = {
+        task: {plays: _cells(task, plays) for plays in (*_BARS, *_BESIDE, "apart")}
+        for task in _TASKS
+    }
+    return {task: of for task, of in found.items() if all(of[plays] for plays in _BARS)}
+
+
+def credit_abstract() -> str:
+    """SmolLM2: what teams and single agents solve before and after, by task."""
+    tasks = TABLE["abstract"]["tasks"]
+    found = {
+        _TASKS[task]: [*_lines(by_play, [*tasks[task]["alone"]])]
+        for task, by_play in _abstract().items()
+    }
+    return _table(found) + caption(result("credit_abstract"))
+
+
+def abstract_bars() -> dict[str, list[Bar]]:
+    """Task -> its four bars: one agent and the team, each before and after training."""
+    found: dict[str, list[Bar]] = {}
+    for task, by_play in _abstract().items():
+        found[_TASKS[task]] = bars = []
+        for plays, who in (("single", "one agent"), ("team", "team")):
+            line = _trained(who, by_play[plays])
+            bars.append(Bar(f"{who}, warm-started", f"{plays} before", mean_interval(line.before)))
+            bars.append(Bar(f"{who}, trained", plays, mean_interval(line.after)))
+    return found
+
+
+TABLES = {of.__name__: of for of in (credit_figure_1, credit_abstract)}
+"""Name of a table in the documents -> what makes it."""
