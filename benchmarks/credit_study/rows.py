@@ -56,8 +56,7 @@ def exact(table: Table) -> Iterator[Cell]:
             yield Cell(f"pilot|{name}|{column['name']}", "pilot", given)
         for optimizer in study["rates"]:
             for way in ways:
-                is_few = name in section["sgd_games"] and way in section["sgd_ways"]
-                if optimizer == "adam" or is_few:
+                if optimizer == "adam" or way in section["sgd_ways"]:
                     key = f"{optimizer}|{name}|{column['name']}|{way}"
                     arguments = {**given, "algorithm": table["ways"][way]["algorithm"]}
                     arguments |= {"optimizer": optimizer, "bonus": column.get("bonus")}

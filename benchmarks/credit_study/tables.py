@@ -287,7 +287,7 @@ def credit_rare() -> str:
 
 def credit_sgd() -> str:
     """The same without Adam."""
-    return "\n".join(_compared("sgd", game) for game in TABLE["exact"]["sgd_games"])
+    return "\n".join(_compared("sgd", game) for game in TABLE["exact"]["games"])
 
 
 def _compared(optimizer: str, game: str) -> str:
