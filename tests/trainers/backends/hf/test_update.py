@@ -27,7 +27,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf import attention, flex, layouts
 from pettingllms_trainers.backends.hf import learner as learner_module
 from pettingllms_trainers.backends.hf import model as head
-from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.backends.hf.learner import Learner, Together
 from pettingllms_trainers.backends.hf.optimizer import Optimizer
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.updater import learning_rate
@@ -181,10 +181,13 @@ def test_one_optimizer_step_computes_its_denominators_itself(monkeypatch, size, 
     """All groups are scored before several steps; a few are, to measure how far one step moved."""
     policy = make_policy(loss={"old_logprobs": "recompute"}, completions_per_minibatch=size)
     groups, scored = shifted(sample_groups(policy, count=12), 0.05), []
-    original = policy.updater.learner.score
-    monkeypatch.setattr(
-        policy.updater.learner, "score", lambda found: scored.extend(found) or original(found)
-    )
+    original = Together.score
+
+    def recorded(self, data):
+        scored.extend(data[0])
+        return original(self, data)
+
+    monkeypatch.setattr(Together, "score", recorded)
     stats = policy.updater.update(groups)
     assert (stats.num_optimizer_steps == 1) == (size == 0)
     assert len(scored) == num_scored
@@ -232,13 +235,13 @@ def test_the_distance_of_an_update_is_measured_after_its_last_step():
 @pytest.fixture
 def stepped(monkeypatch):
     """The mini-batches of all optimizer steps."""
-    steps, step = [], Learner.step
+    steps, original = [], Together.forward_backward
 
-    def recorded(self, groups, *arguments):
-        steps.append(groups)
-        return step(self, groups, *arguments)
+    def recorded(self, data, *arguments):
+        steps.append(data[0])
+        return original(self, data, *arguments)
 
-    monkeypatch.setattr(Learner, "step", recorded)
+    monkeypatch.setattr(Together, "forward_backward", recorded)
     return steps
 
 
