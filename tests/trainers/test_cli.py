@@ -75,11 +75,6 @@ def test_usage(capsys):
     assert "there is no run file before --num-steps; name one, such as recipe:plan" in told.err
 
 
-def test_a_missing_run_file(capsys, tmp_path):
-    assert main([str(tmp_path / "no.toml")]) == 2
-    assert "no run file at" in capsys.readouterr().err
-
-
 def test_a_run_writes_what_it_promises(run, tmp_path):
     code, out, _ = run()
     assert code == 0
@@ -174,20 +169,6 @@ def test_a_second_signal_ends_at_once_and_says_what_is_saved(
     assert f"interrupted; {saved} with: {command}\n" in out
     monkeypatch.undo()
     assert main([*shlex.split(command)[1:], "--num-steps", "2"]) == 0
-
-
-def test_a_policy_without_data_is_skipped_and_counted(run, tmp_path, monkeypatch):
-    original = train_module.training_groups
-
-    def without_planner(groups, **options):
-        return {k: v for k, v in original(groups, **options).items() if k == "t"}
-
-    monkeypatch.setattr(train_module, "training_groups", without_planner)
-    assert run()[0] == 0
-    lines = read_lines(tmp_path / "run" / "metrics.jsonl")[1:]
-    assert [line["update/p/skipped"] for line in lines] == [1.0, 1.0]
-    assert 0.0 in [line["update/t/skipped"] for line in lines]
-    assert not any("loss/p/loss" in line for line in lines)
 
 
 def test_a_run_says_that_it_learns_nothing_and_stops_if_it_is_to(run, tmp_path):

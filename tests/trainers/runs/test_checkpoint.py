@@ -146,15 +146,6 @@ def test_rollouts_in_flight_come_back_exactly(tmp_path_factory, found):
     assert list(load_checkpoint(folder, config_hash="abc").flights) == found
 
 
-def test_rollouts_of_another_form_are_refused(tmp_path):
-    flight = PendingStep(step=3, version=1, memory={}, records={})
-    path = save(tmp_path, 3, flights=[flight]) / "rollouts.json"
-    assert load_checkpoint(tmp_path, config_hash="abc").flights == [flight]
-    path.write_text(path.read_text() + " ")
-    with pytest.raises(CheckpointError, match=r"damaged: rollouts\.json"):
-        load_checkpoint(tmp_path, config_hash="abc")
-
-
 def test_no_checkpoint_yet(tmp_path):
     assert load_checkpoint(tmp_path / "none", config_hash="abc") is None
     assert load_checkpoint(tmp_path, config_hash="abc") is None
@@ -193,13 +184,6 @@ def test_a_truncated_checkpoint_is_refused(tmp_path, file, size):
 def test_a_missing_file_is_told(tmp_path):
     (save(tmp_path, 5) / "policy-1" / "state.pt").unlink()
     with pytest.raises(CheckpointError, match=r"policy-1/state.pt has 0 of \d+ bytes"):
-        load_checkpoint(tmp_path, config_hash="abc")
-
-
-def test_overwritten_bytes_are_found(tmp_path):
-    path = save(tmp_path, 5) / "policy-0" / "state.pt"
-    path.write_bytes(b"x" * path.stat().st_size)
-    with pytest.raises(CheckpointError, match=r"policy-0/state\.pt has other bytes"):
         load_checkpoint(tmp_path, config_hash="abc")
 
 

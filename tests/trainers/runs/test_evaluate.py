@@ -120,12 +120,3 @@ def test_scripted_policies_play_the_same_levels(held_out, echo_env, scripted_poo
     assert reward == pytest.approx(3.0), "its number and the team's point"
     with pytest.raises(InvalidArgument, match="policy"):
         held_out(echo_env(), scripted=("wizard",)).play_scripted()
-
-
-def test_swapped_roles(scripted_pool):
-    pool, _ = scripted_pool(caller=lambda p, k, s: "1", echo=lambda p, k, s: "2")
-    swapped = pool.swapped()
-    assert swapped.for_role("caller").name == "echo"
-    assert swapped.for_role("echo").name == "caller"
-    shared, _ = scripted_pool(lambda p, k, s: "1")
-    assert shared.swapped() is None

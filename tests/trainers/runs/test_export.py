@@ -135,8 +135,3 @@ def test_an_adapter_alone_and_merged(small_run_file, export, tmp_path):
             without = adapted(ids).logits
     assert torch.allclose(got, expected, atol=1e-5)
     assert not torch.allclose(got, without, atol=1e-2)
-
-
-def test_usage(capsys):
-    assert main(["export", "--help"]) == 0
-    assert "RUN DIRECTORY" in capsys.readouterr().out

@@ -3,13 +3,12 @@
 import importlib.metadata
 import json
 import re
-import shutil
 
 import peft
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from pettingllms.files import read_lines
 from pettingllms_trainers.backends.build import build_policies
@@ -49,12 +48,6 @@ def test_checkpoints_hold_adapters_only(run):
     for path in (run / "checkpoints").glob("step-*/*/state.pt"):
         state = torch.load(path, weights_only=True)
         assert all("lora_" in name for name in state["model"])
-
-
-def test_a_resumed_run_ends_bit_for_bit_alike(run, small_run_file, tmp_path, resumes):
-    again = tmp_path / "run"
-    shutil.copytree(run, again)
-    resumes(again, [str(small_run_file(4)), "--checkpoint.keep=9", *LORA], 2)
 
 
 @pytest.mark.parametrize(
@@ -110,23 +103,6 @@ def test_adapters_are_trained_further(run, small_run_file, tmp_path):
         assert any(not torch.equal(before[key], after[key]) for key in before)
 
 
-def test_an_exported_policy_is_that_of_the_run(run, tmp_path):
-    assert main(["export", str(run), str(tmp_path / "p"), "--policy", "p"]) == 0
-    own, exported = (
-        load_file(directory / "adapter_model.safetensors")
-        for directory in (run / "policies" / "p", tmp_path / "p")
-    )
-    assert own.keys() == exported.keys()
-    assert all(torch.equal(own[key], exported[key]) for key in own)
-    models = [
-        peft.AutoPeftModelForCausalLM.from_pretrained(directory)
-        for directory in (run / "policies" / "p", tmp_path / "p")
-    ]
-    ids = torch.arange(4, 12)[None]
-    with torch.no_grad():
-        assert torch.equal(*(model(ids).logits for model in models))
-
-
 @pytest.fixture
 def config(small_run_file, tmp_path):
     """Return a function from flags to a configuration of two policies on one model."""
@@ -150,13 +126,6 @@ def test_policies_share_their_base(config):
     assert mixed["p"].loaded.adapter.name is None
     apart = build_policies(config(LORA[0]))
     assert apart["t"].loaded.model is not apart["p"].loaded.model, "all weights of one are trained"
-
-
-def test_a_merged_policy_is_an_ordinary_directory(config, tmp_path):
-    policy = build_policies(config(*LORA))["t"]
-    policy.save_merged(tmp_path / "merged")
-    assert AutoModelForCausalLM.from_pretrained(tmp_path / "merged").config.hidden_size == 16
-    assert AutoTokenizer.from_pretrained(tmp_path / "merged").chat_template
 
 
 def test_mistakes_are_named(config, tmp_path):

@@ -13,7 +13,6 @@ from pettingllms.files import read_lines
 from pettingllms.viewer.episodes import LineFile
 from pettingllms.viewer.runs import variant_columns
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.runs.metrics import METRICS, template_of
 
 SOLO = {
@@ -158,9 +157,3 @@ def test_a_role_without_a_policy_is_named(run_file, tmp_path, capsys):
     (tmp_path / "run.toml").write_text(tomli_w.dumps(table))
     assert main([str(tmp_path / "run.toml"), "--output-dir", str(tmp_path / "new")]) == 2
     assert "the role 'solo.planner' has no policy" in capsys.readouterr().err
-
-
-def test_a_policy_of_its_own_for_a_role_of_one_environment(run_file):
-    config = load_config(run_file, ["--roles.solo.planner=t"])
-    assert config.policy_of("solo.planner") == "t"
-    assert config.policy_of("team.planner") == "p"

@@ -1,7 +1,6 @@
 """Every metric is documented, every documented metric is logged; views show them."""
 
 import io
-import json
 import re
 import threading
 from dataclasses import fields, replace
@@ -17,12 +16,9 @@ from pettingllms_trainers.runs.metrics import (
     METRICS,
     age_metrics,
     checked,
-    is_timing,
     ledger_metrics,
     metrics_table,
     rollout_metrics,
-    template_of,
-    update_metrics,
 )
 from pettingllms_trainers.runs.recorder import (
     Doing,
@@ -30,7 +26,6 @@ from pettingllms_trainers.runs.recorder import (
     PlainProgress,
     ProgressView,
     progress_view,
-    tree_to_json,
 )
 from pettingllms_trainers.runs.report import build_report, learning_curve, no_gain, report_table
 from pettingllms_trainers.types import UpdateStats
@@ -66,14 +61,6 @@ def test_every_token_has_its_own_age(play, echo_env, scripted_pool):
     assert age_metrics([aged], 5) == {"rollout/mean_age": 1.0, "rollout/max_age": 2}
     whole = replace(first, version=3, candidates=(candidate,))
     assert age_metrics([replace(tree, decisions=(whole,))], 5)["rollout/mean_age"] == 2.0
-
-
-def test_names_find_their_description():
-    assert template_of("loss/planner/clip_fraction") == "loss/<policy>/clip_fraction"
-    assert template_of("eval/scripted:greedy/tool/reward") == "eval/<variant>/<role>/reward"
-    assert template_of("loss/clip_fraction") is None
-    assert is_timing("time/step_s")
-    assert not is_timing("rollout/success")
 
 
 def test_unknown_or_infinite_metrics_are_refused():
@@ -158,30 +145,6 @@ def _first_cut_off(tree):
         replace(d, candidates=(cut(d.candidates[0]), *d.candidates[1:])) for d in tree.decisions
     ]
     return replace(tree, decisions=tuple(decisions))
-
-
-def test_update_metrics_hold_every_statistic():
-    metrics = update_metrics({"p": UpdateStats(num_groups=3, loss=0.5)})
-    checked(metrics)
-    logged = {name.rpartition("/")[2] for name in metrics}
-    assert logged == {field.name for field in fields(UpdateStats)} - {"role_gradients"}
-    assert metrics["update/p/skipped"] == 0.0
-    skipped = update_metrics({"p": UpdateStats(num_groups=0, skipped="nothing")})
-    assert skipped["update/p/skipped"] == 1.0
-    assert not any(name.startswith("loss/") for name in skipped), "no made-up zeros"
-
-
-def test_trees_as_json_are_readable(echo_env, scripted_pool, play):
-    pool, _ = scripted_pool(lambda p, k, s: str(k))
-    (tree,) = play(echo_env(max_turns=1), pool)
-    scored = {one.key: one for one in score_decisions([tree], AtGrpo()).decisions}
-    data = json.loads(json.dumps(tree_to_json(tree, scored)))
-    assert [decision["agent"] for decision in data["decisions"]] == ["caller_0", "echo_0"]
-    assert "called=2" in data["decisions"][1]["observation"]
-    candidate = data["decisions"][1]["candidates"][2]
-    assert (candidate["text"], candidate["reward"]) == ("2", 3.0)
-    assert candidate["advantage"] > 0
-    assert data["outcome"]["truncated"]
 
 
 STEP = {

@@ -155,16 +155,6 @@ def test_the_gradient_does_not_depend_on_the_cut(packing):
     torch.testing.assert_close(checkpointed, whole, rtol=1e-3, atol=1e-5)
 
 
-def test_padding_never_counts():
-    """A long companion pads the rows of a short group; the short group's part stays the same."""
-    policy = make_policy(packing=False, tokens_per_microbatch=10**6)
-    short, long = sample_groups(policy, 2)
-    long = replace(long, prompt_ids=long.prompt_ids * 3)
-    alone = flat(policy.updater.score([short]))
-    together = flat(policy.updater.score([short, long]))[: len(alone)]
-    torch.testing.assert_close(alone, together, rtol=0, atol=2e-5)
-
-
 @pytest.mark.parametrize("old_logprobs", ["engine", "recompute"])
 def test_the_first_ratio_is_one(old_logprobs):
     """Also after an update: what is sampled then is of the new weights."""

@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -207,14 +206,6 @@ def test_an_engine_in_two_parts_has_the_weights_of_the_trainer(model_directory, 
     _, gap, processes = printed_by_engines(tmp_path, model_directory(0), 2, 1)
     assert len({*processes.split()}) == 3
     assert float(gap) < 1e-4
-
-
-def test_an_engine_of_a_rank_is_placed_on_the_gpu_that_the_rank_sees():
-    """By vLLM's own function; every rank sees one GPU, see `test_ranks`."""
-    executor = import_module("vllm.v1.executor.uniproc_executor").UniProcExecutor
-    device = SimpleNamespace(device_config=SimpleNamespace(device=torch.device("cuda")))
-    _, rank, local_rank = executor._distributed_args(SimpleNamespace(vllm_config=device))
-    assert (rank, local_rank) == (0, 0)
 
 
 def test_vllm_plans_parts_of_an_engine_in_processes_of_this_machine(model_directory):

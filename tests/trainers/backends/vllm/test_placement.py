@@ -2,9 +2,7 @@
 
 import itertools
 import json
-from contextlib import nullcontext
 from importlib import import_module
-from types import SimpleNamespace
 
 import pytest
 
@@ -40,28 +38,6 @@ def gpu_platform(monkeypatch):
     platform = import_module("vllm.platforms").current_platform
     monkeypatch.setattr(in_process, "_is_cpu", lambda: False)
     monkeypatch.setattr(type(platform), "is_sleep_mode_available", lambda _: True)
-
-
-@pytest.mark.parametrize("num_bytes", [0, 1 << 30])
-def test_vllm_lets_one_engine_of_a_process_sleep(monkeypatch, num_bytes):
-    worker = import_module("vllm.v1.worker.gpu_worker")
-    platform = SimpleNamespace(
-        is_cuda_alike=lambda: True, is_xpu=lambda: False, is_cpu=lambda: False
-    )
-    allocator = SimpleNamespace(
-        get_current_usage=lambda: num_bytes, use_memory_pool=lambda tag: nullcontext(tag)
-    )
-    monkeypatch.setattr(worker, "current_platform", platform)
-    monkeypatch.setattr(worker, "get_mem_allocator_instance", lambda: allocator)
-    model = SimpleNamespace(enable_cumem_allocator=True, enable_sleep_mode=True)
-    engine = SimpleNamespace(vllm_config=SimpleNamespace(model_config=model))
-    load = worker.Worker._maybe_get_memory_pool_context
-    if not num_bytes:
-        with load(engine, "weights") as tag:
-            assert tag == "weights"
-        return
-    with pytest.raises(AssertionError, match="one instance per process"):
-        load(engine, "weights")
 
 
 def test_engines_of_the_recipes_are_placed_where_vllm_takes_them(
