@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -67,3 +68,20 @@ def global_rngs_untouched():
     yield
     assert random.getstate() == before, "the global `random` state was changed"
     assert np.random.get_state()[1].tolist() == numpy_before, "numpy's global state was changed"
+
+
+@pytest.fixture(autouse=True)
+def imports_restored(tmp_path_factory):
+    """A test leaves `sys.path` as it was, and no module of a file that it wrote itself.
+
+    A name such as `reward` would otherwise be another test's file for the rest of the run.
+    """
+    path, places, known = sys.path, [*sys.path], set(sys.modules)
+    yield
+    sys.path, sys.path[:] = path, places
+    written = str(tmp_path_factory.getbasetemp())
+    for name in set(sys.modules) - known:
+        fields = getattr(sys.modules[name], "__dict__", {})
+        files = [fields.get("__file__"), *(fields.get("__path__") or ())]  # a folder has no file
+        if any(str(file).startswith(written) for file in files):
+            del sys.modules[name]

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 import tomllib
 from pathlib import Path
 
@@ -39,11 +38,6 @@ def blocks(kind):
 def test_the_page_is_followed_to_a_trained_team(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     files = {title.partition('"')[2].strip('"'): text for title, text in blocks("py")}
-    # Other tests have files and modules of these names, too.
-    others = [place for place in sys.path if any(Path(place, file).is_file() for file in files)]
-    monkeypatch.setattr("sys.path", [place for place in sys.path if place not in others])
-    for name in ("reward", *(Path(file).stem for file in files)):
-        monkeypatch.delitem(sys.modules, name, raising=False)
     for file, text in files.items():
         Path(file).write_text(text)
     assert load_workflow("shell.py:workflow").agents == ("agent_0",)

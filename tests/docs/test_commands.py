@@ -125,19 +125,7 @@ RUN_HERE = [
 ]
 
 
-@pytest.fixture
-def forgetting(workplace, tmp_path, monkeypatch):
-    """Modules of the reader's files leave the process, which has a name once, and so do places."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield
-    for name, module in [*sys.modules.items()]:
-        file = Path(getattr(module, "__file__", None) or "/")
-        if {workplace, tmp_path} & {*file.parents}:
-            del sys.modules[name]
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("forgetting")
 @pytest.mark.parametrize("command", RUN_HERE)
 def test_a_command_runs_where_a_reader_runs_it(command, workplace, tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")

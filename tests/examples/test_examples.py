@@ -96,8 +96,6 @@ def test_it_is_checked_played_trained_replayed_and_viewed(tmp_path, monkeypatch,
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     elsewhere.mkdir()
     home.mkdir()
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "one_file_game", raising=False)
     for name in ("one_file_game.py", "one_file_game.toml"):
         shutil.copy(FOLDER / name, home)
     monkeypatch.chdir(home)

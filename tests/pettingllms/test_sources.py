@@ -21,12 +21,7 @@ FILES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encodin
 def folder(tmp_path, monkeypatch):
     """A folder with files whose modules no other test imports; the working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    known = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - known:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+    return tmp_path
 
 
 def written(folder, path, *classes):

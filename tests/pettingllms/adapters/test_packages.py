@@ -191,4 +191,3 @@ class TestVerifiers:
         env = load_environment(config)
         assert [task.data.seed for task in env.taskset] == [9, 10, 11, 12]
         assert {"proposer_0", "planner_0"} <= set(type(config).model_fields)
-        sys.modules.pop(folder.name, None)

@@ -80,11 +80,7 @@ def team_module(library, guess_id, tmp_path, monkeypatch):
     (tmp_path / "guess_team.py").write_text(TEAM)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    yield "guess_team"
-    import sys
-
-    sys.modules.pop("guess_team", None)
-    sys.modules.pop("direct_chat", None)
+    return "guess_team"
 
 
 def play_levels(server, **seats):

@@ -27,7 +27,6 @@ def installed(tmp_path, monkeypatch):
         (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: weights-package\n")
         (metadata / "entry_points.txt").write_text(f"[pettingllms.policies]\n{kind} = {value}\n")
         monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, "weights_package", raising=False)
         plugins.installed.cache_clear()
 
     yield install

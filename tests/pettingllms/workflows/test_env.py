@@ -273,7 +273,6 @@ def test_workflows_are_made_by_id(monkeypatch, tmp_path):
         "other = 3\n"
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*__import__("sys").path])
     env = pettingllms.make("workflow:own_team:make", arguments={"letter": "q"})
     env.reset(seed=0)
     assert env.last()[0] == "q"

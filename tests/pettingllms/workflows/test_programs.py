@@ -1,7 +1,6 @@
 """Files that know nothing of this project play, fork and replay as they are."""
 
 import gc
-import sys
 import threading
 import tomllib
 from collections import defaultdict
@@ -25,8 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
 @pytest.fixture(autouse=True)
-def path(monkeypatch):
-    monkeypatch.setattr("sys.path", [*sys.path])
+def forks_ended():
     before = threading.enumerate()
     yield
     # Forks that nobody followed end in their own time, and their sockets with them.

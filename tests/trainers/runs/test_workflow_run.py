@@ -1,7 +1,6 @@
 """Training runs on workflows, by command: the updates of the environment, and resumption."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -181,8 +180,6 @@ tensorboard = false
 def test_a_file_is_played_proposed_and_trained(tmp_path, monkeypatch, capsys):
     """From a file that knows nothing of us to a trained team, with what the commands print."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "reward", raising=False)  # that of the page on files
-    monkeypatch.setattr("sys.path", [*sys.path])
     Path("pair.py").write_text(
         "from openai import OpenAI\n"
         "client = OpenAI()\n"
@@ -210,7 +207,6 @@ def test_a_file_is_played_proposed_and_trained(tmp_path, monkeypatch, capsys):
 def test_a_role_without_demonstrations_is_named(tmp_path, monkeypatch, capsys):
     """The second agent is asked after a word that the script never says."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*sys.path])
     Path("shy.py").write_text(
         "from pettingllms.workflows import Workflow\n"
         "def run(task, client):\n"
