@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).with_name("rivals")))
+sys.path.insert(0, str(Path(__file__).with_name("suites")))
 
 from credit_study.rows import LAYERS, Cell, cells_of, compute, read_table
 

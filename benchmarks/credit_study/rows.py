@@ -124,6 +124,7 @@ def abstract(table: Table) -> Iterator[Cell]:
                 "bonus": "",
                 "seed": seed,
                 "limit_s": section["limit_s"],
+                "shows": label == "team" and seed == section["seeds"][0],
             }
             yield Cell(f"abstract|{name}|{label}|{seed}", "training", arguments)
 

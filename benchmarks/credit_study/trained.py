@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+from learning import transcripts
 
 from credit_study import distractors
 from pettingllms.evaluation import EvaluationPlan, RunFolder, evaluate, summarise
@@ -169,7 +170,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-_LATER = ("algorithm", "rollout", "loss", "rewards")
+_LATER = ("algorithm", "rollout", "loss", "rewards", "logging")
 """Sections that decide nothing before the first train step."""
 
 
@@ -276,6 +277,7 @@ def training_cell(
     seed: int,
     limit_s: int,
     shared: Path,
+    shows: bool = False,
 ) -> dict[str, Any]:
     """Train until the task's sampled tokens are used up; return held-out success along the way.
 
@@ -293,18 +295,22 @@ def training_cell(
         seed: Of the run; the held-out levels are always the same.
         limit_s: Limit of the processor time of a training, seconds.
         shared: Folder of the study's warm starts.
+        shows: Whether the cell has an episode for people, too.
 
     Returns:
         `curve`: (sampled tokens, share of held-out levels solved by sampling, levels), the last one
         after the task's tokens; `scripted`: shares of the scripted rules; `tokens`, `steps`: of
         the whole run. `"team"` has `swapped` besides: its success with policies exchanged.
         `"apart"` has the same for each role instead, and `joined`: the success of both as a team
-        `after` training, and that of the same team `before`.
+        `after` training, and that of the same team `before`. A cell that `shows` has `said`: the
+        episodes before and after training on the first held-out level that only the latter solves.
 
     Raises:
         RuntimeError: A run failed, or did not use up its tokens within the limit.
     """
     flags = flags_of(task, algorithm, num_levels, reward, bonus, seed)
+    if shows:
+        flags |= {"logging.rollouts_every": flags["evaluation.every"], "logging.num_held_out": 64}
     folder = shared / "unfinished" / _hash([plays, task, flags])
     is_continued = folder.is_dir()
     folder.mkdir(parents=True, exist_ok=True)
@@ -316,6 +322,8 @@ def training_cell(
         found = train(path, begun, folder / "run", task["tokens"], limit_s)
     if plays == "team":
         found |= _swapped(folder / "run")
+    if shows:
+        found["said"] = _said(folder / "run")
     shutil.rmtree(folder)
     # Of its processor time, what a process had used that was killed is not known.
     return found | ({"continued": True} if is_continued else {})
@@ -341,6 +349,13 @@ def run_file(folder: Path, task: Mapping[str, Any], plays: str) -> Path:
     path = folder / shared.name
     path.write_text(tomli_w.dumps(config), encoding="utf-8")
     return path
+
+
+def _said(directory: Path) -> list[dict[str, Any]]:
+    """The exchanges of one level before and after training; none if no level is newly solved."""
+    before, *_, after = transcripts(directory)
+    pairs = zip(before, after, strict=True)
+    return next(([a, b] for a, b in pairs if b["success"] and not a["success"]), [])
 
 
 def _swapped(directory: Path) -> dict[str, float]:

@@ -72,7 +72,11 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
         report = json.loads((directory / "eval.json").read_text(encoding="utf-8"))
         curve = read_lines(directory / "evaluations.jsonl")
         spent = ledger(read_lines(directory / "metrics.jsonl"))
-        spoken = {} if is_recipe else {"transcripts": transcripts(directory)}
+        spoken = (
+            {}
+            if is_recipe
+            else {"transcripts": [own[:NUM_TRANSCRIPTS] for own in transcripts(directory)]}
+        )
     return {
         "seed": seed,
         "cpu_s": round(cpu_s, 1),
@@ -109,10 +113,7 @@ def transcripts(directory: Path) -> list[list[dict[str, Any]]]:
     trees = read_lines(directory / "rollouts.jsonl")
     held_out = [tree for tree in trees if tree["set"] == "held_out"]
     moments = dict.fromkeys(tree["step"] for tree in held_out)
-    return [
-        [exchange(tree) for tree in held_out if tree["step"] == step][:NUM_TRANSCRIPTS]
-        for step in moments
-    ]
+    return [[exchange(tree) for tree in held_out if tree["step"] == step] for step in moments]
 
 
 def exchange(tree: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.runs.export import export_policies
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "suites")]
 study = importlib.import_module("study")
 rows = importlib.import_module("credit_study.rows")
 trained = importlib.import_module("credit_study.trained")
@@ -49,7 +49,7 @@ def test_the_run_file_of_every_training_cell_loads(tmp_path):
     cells = [*rows.abstract(TABLE)]
     assert len({cell.key for cell in cells}) == len(cells) == 3 * 5 * 2 + 3 * (3 + 3 + 2)
     for cell in (*rows.tiny(TABLE), *cells):
-        given = {k: v for k, v in cell.arguments.items() if k != "limit_s"}
+        given = {k: v for k, v in cell.arguments.items() if k not in ("limit_s", "shows")}
         plays = given.pop("plays")
         if plays == "apart" or given["seed"] != 10:
             continue
@@ -143,8 +143,10 @@ def test_training_cells_stop_at_equal_tokens(tmp_path):
 
 @pytest.mark.nightly
 def test_figure_cells_train_roles_together_and_apart(tmp_path):
-    found = trained.training_cell(**small("tiny|figure|team|10"), shared=tmp_path)
+    found = trained.training_cell(**small("tiny|figure|team|10"), shared=tmp_path, shows=True)
     assert 0 <= found["swapped"] <= 1
+    before, after = found["said"] or ({"success": False}, {"success": True})
+    assert (before["success"], after["success"]) == (False, True)
     apart = trained.training_cell(**small("tiny|figure|apart|10"), shared=tmp_path)
     for role in ("tool", "planner"):
         assert apart[role]["curve"][-1][0] >= 200
