@@ -83,6 +83,9 @@ def check_shared_arguments(subject: Subject) -> None:
         raise NotPromised("The environment has none of these arguments.")
     for name, value in given.items():
         changed = subject(**{name: value})
+        # Episodes in which nobody is paid would not show that it is ignored.
+        is_set = name == "prompts" or getattr(changed, name) == value
+        require(is_set, f"{name}={value!r} makes an environment of {getattr(changed, name)!r}.")
         for seed in VALUE_SEEDS:
             for policy in (*env.scripted_policies, None):
                 _compare(name, env, changed, seed, policy)
@@ -143,6 +146,8 @@ def check_second_values(subject: Subject) -> Figures:
     usual = audit(env)
     # Where nothing but the outcome is paid no reward is shaped; `check_outcome` is about it.
     unseen = {"reward", *env.metadata.get("unseen_arguments", ())}
+    if "oracle" not in env.scripted_policies:
+        unseen.add("alpha")  # which weighs what the team is paid
     if env.max_turns == 1:
         unseen.add("observation_mode")  # which is about later turns
     idle, untried = list[str](), list[str]()

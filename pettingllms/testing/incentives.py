@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from itertools import product
 
 from pettingllms.env import MAX_TURNS
 from pettingllms.testing.play import Actor, AnyEnv, has_ended, play, require
@@ -24,6 +25,8 @@ from pettingllms.testing.uninformed import (
 
 # How many times longer the long episodes are.
 LONG = 10
+# Random attempts at each level: many are solved, or fail without a cost, by luck.
+ATTEMPTS = 4
 # Rewards that differ by less are equal.
 TOLERANCE = 1e-6
 
@@ -106,8 +109,10 @@ def check_giving_up(subject: Subject) -> None:
     if env.metadata.get("may_give_up", False):
         raise NotPromised('The metadata say that an agent may abstain ("may_give_up").')
     oracle_episodes(env, SEARCHED_SEEDS[:1])  # raises where nothing is paid
-    tried = [episode_of(env, seed, random_actor(seed)) for seed in LEVEL_SEEDS]
-    failed = [episode for episode in tried if not episode.solved]
+    failed: list[Episode] = []
+    for seed, draw in product(LEVEL_SEEDS, range(ATTEMPTS)):
+        attempt = episode_of(env, seed, random_actor(ATTEMPTS * seed + draw))
+        failed += [attempt] * (not attempt.solved)
     if not failed:
         raise SkippedCheck("Random answers solve every level: no attempt fails.")
     lost = min(_least(episode) for episode in failed)

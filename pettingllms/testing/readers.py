@@ -21,6 +21,8 @@ from pettingllms.testing.uninformed import (
 DECISIONS = 4
 # Decisions of a role at which a text must have gone wrong: one may be an accident of a level.
 MIN_CASES = 3
+# Items of a list that is longer than any game lets one play at once.
+MANY_ITEMS = 40
 # Wrong answers that are tried beside the right one.
 WRONG = 2
 _TOLERANCE = 1e-9
@@ -118,25 +120,50 @@ _SWAYED = "a thought is executed instead of the answer after it"
 def check_whole_answer(subject: Subject) -> None:
     """All of a list is executed, unless prompt or page say how much of it."""
     cut: dict[int, str] = {}
+    # Where a limit cuts longer lists than a policy writes -> is said, text.
+    limits: dict[int, dict[str, bool]] = defaultdict(dict)
     for decision in _decisions(subject):
+        for text in decision.wrong:
+            _note_limit(decision, text, limits)
         answer = list_answer(decision.right)
         if answer is None or len(answer.items) < 2:
             continue
-        page = type(decision.env).__doc__ or ""
-        said = f"{page} {decision.env.observe(decision.env.agent_selection)}"
         num_counted = _num_counted(decision, answer)
-        is_said = re.search(rf"(?<!\d){num_counted}(?!\d)", said) is not None
-        if num_counted < len(answer.items) and not is_said:
+        if num_counted < len(answer.items) and not _is_said(decision, num_counted):
             cut[num_counted] = decision.right[-200:]
+    # Lists that stop to matter at one length, whatever is in them, are cut there.
+    if len(limits) == 1:
+        ((number, texts),) = limits.items()
+        if len(texts) >= MIN_CASES and not all(texts.values()):
+            cut[number] = next(iter(texts))[-200:]
     require(
         not cut,
         "".join(f"Of {text!r} the first {number} items count. " for number, text in cut.items()),
     )
 
 
+def _note_limit(decision: _Decision, text: str, limits: dict[int, dict[str, bool]]) -> None:
+    """Note how many items of a list count that is repeated until it is far too long."""
+    answer = list_answer(text)
+    if answer is None or len(answer.items) < 2:
+        return
+    times = -(-MANY_ITEMS // len(answer.items))
+    longer = answer._replace(items=answer.items * times)
+    num_counted = _num_counted(decision, longer)
+    if len(answer.items) < num_counted < len(longer.items):
+        limits[num_counted][longer.with_items(longer.items)] = _is_said(decision, num_counted)
+
+
+def _is_said(decision: _Decision, number: int) -> bool:
+    """Whether the page or the prompt of a decision has the number."""
+    page = type(decision.env).__doc__ or ""
+    said = f"{page} {decision.env.observe(decision.env.agent_selection)}"
+    return re.search(rf"(?<!\d){number}(?!\d)", said) is not None
+
+
 def _num_counted(decision: _Decision, answer: ListAnswer) -> int:
     """How many of the first items do what all do; 0 items are no answer."""
-    whole = decision.effects[decision.right]
+    whole = _effect(decision.env, answer.with_items(answer.items))
     counts = range(len(answer.items) - 1, 0, -1)
     found = [n for n in counts if _same(decision, answer, n, whole)]
     return min(found, default=len(answer.items))
