@@ -94,6 +94,8 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
     """Actions in the present turn."""
     _begun: Mapping[str, str] = NOTHING
     """Agent to how a right answer of its in the first turn begins; see `solved_share`."""
+    _digests: dict[str, str]
+    """What is known of `state_hash` and `state_key` now; forks share it until they are stepped."""
 
     def fork(self) -> Self:
         """An independent environment in the same state; costs microseconds."""
@@ -161,12 +163,15 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
                 "Restore it in an environment made with the same arguments.",
             )
         vars(self).update(zip(_DYNAMIC, snapshot.values, strict=True))
+        self._digests = {}
         self._unshare()
 
     def state_hash(self) -> str:
         """32 hexadecimal digits that identify the state and the moment within the turn."""
         self._require_reset("state_hash")
-        return digest(self._moment(self._state_json))
+        if "hash" not in self._digests:
+            self._digests["hash"] = digest(self._moment(self._state_json))
+        return self._digests["hash"]
 
     def state_key(self) -> str:
         """32 hexadecimal digits that are equal where what counts is; see `_key_json`.
@@ -174,7 +179,10 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
         Turns, moments within a turn and agents that act next are told apart.
         """
         self._require_reset("state_key")
-        return digest([*self._moment(self._key_json), self.agent_selection])
+        if "key" not in self._digests:
+            moment = [*self._moment(self._key_json), self.agent_selection]
+            self._digests["key"] = digest(moment)
+        return self._digests["key"]
 
     def _moment(self, of: Callable[[StateT], Any]) -> list[Any]:
         # Agents of one stage see `_stage_state`, so two moments are the same only if that is, too.
@@ -364,6 +372,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         state = self._generate(random.Random(self.episode_seed), options or NOTHING)
         order = self._order
         self._state = self._stage_state = state
+        self._digests = {}
         self._num_acted = self.turn = 0
         self.agents = list(order)
         self.agent_selection = self._selected(state) if self._selects else order[0]
@@ -416,6 +425,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
                 ended something else than None.
             InvalidArgument: The game pays what is not a number from -1e18 to 1e18.
         """
+        self._digests = {}  # not cleared: it is of a moment in which other branches may still be
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             self._was_dead_step(action)

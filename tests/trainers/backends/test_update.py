@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.fsdp import fsdp_learner
+from pettingllms_trainers.backends.hf.learner import Together
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.weights import read_shares
@@ -166,7 +167,9 @@ def test_a_gradient_that_is_not_finite_changes_nothing(make, source, trained):
     before, groups = trained(policy), weighted_groups(sample_groups(source), "token_mean", 12)
     learner = policy.updater.learner
     with policy.loaded.active(), pytest.raises(UpdateError, match=r"gradient is .*not changed"):
-        learner.step(groups, lambda found, _: (found.logprobs.sum() * 0).sqrt(), 1e-2)
+        Together([learner]).step(
+            [groups], [lambda found, _: (found.logprobs.sum() * 0).sqrt()], [1e-2]
+        )
     assert is_same(before, trained(policy))
     for each in (policy, again):
         each.updater.update(sample_groups(source))

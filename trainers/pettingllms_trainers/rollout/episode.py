@@ -140,8 +140,9 @@ class BranchingEpisode:
     def __init__(self, env: TextEnv[Any]) -> None:
         self._env = env
         self._forks: list[_Fork] = []
-        self._num_known = 0
-        """Agents of the running stage that were asked already, besides the one that acts next."""
+        self._asked: tuple[Asked, ...] = ()
+        """Agents of the running stage that act from now on, and what they read; the stage does not
+        change it, so forks share it. Empty: it was not read yet, or the episode is over."""
 
     def start(self, env_seed: int) -> EpisodeState:
         """Make the level of a seed."""
@@ -161,7 +162,7 @@ class BranchingEpisode:
     def follow(self, index: int) -> EpisodeState:
         """Continue with one of the last branches; the others are dropped."""
         fork, self._forks = self._forks[index], []
-        self._env, self._num_known = fork.env, max(self._num_known, len(fork.asked)) - 1
+        self._env, self._asked = fork.env, self._asked_after(fork)
         with _nobodys_failures():
             return _state_of(fork.env, fork.asked)
 
@@ -172,8 +173,11 @@ class BranchingEpisode:
 
     def fork(self, index: int | None) -> BranchingEpisode:
         """Another episode in the state of one of the last branches; None: in the own."""
+        parent = None if index is None else self._forks[index]
         with _nobodys_failures():
-            return BranchingEpisode((self._env if index is None else self._forks[index].env).fork())
+            twin = BranchingEpisode((parent.env if parent else self._env).fork())
+        twin._asked = self._asked_after(parent) if parent else self._asked
+        return twin
 
     def environment(self) -> TextEnv[Any]:
         """A fork of the environment as it is now."""
@@ -188,7 +192,7 @@ class BranchingEpisode:
             if not math.isfinite(reward := fork.rewards[agent]):
                 raise OverflowError(f"the environment gave {agent} the reward {reward}")
             # Here, so that a prompt that cannot be written is an outcome of the text, too.
-            return _Fork(fork, _asked(fork, self._num_known > 0))
+            return _Fork(fork, _asked(fork, len(self._asked) > 1))
         except FOREIGN as error:
             end, failure = end_of_error(error), StepFailure.of(error)
             if end.kind == "infrastructure":
@@ -200,9 +204,12 @@ class BranchingEpisode:
     def state(self) -> EpisodeState:
         """Where the episode is now."""
         with _nobodys_failures():
-            asked = _asked(self._env, within_stage=False)
-            self._num_known = max(len(asked) - 1, 0)
-            return _state_of(self._env, asked)
+            self._asked = self._asked or _asked(self._env, within_stage=False)
+            return _state_of(self._env, self._asked)
+
+    def _asked_after(self, fork: _Fork) -> tuple[Asked, ...]:
+        # Whoever acts later in a stage reads what it read at its start.
+        return fork.asked and (self._asked[1:] or fork.asked)
 
 
 def _asked(env: TextEnv[Any], within_stage: bool) -> tuple[Asked, ...]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers.backends.build import build_policies
+from pettingllms_trainers.backends.hf.learner import Together
 from pettingllms_trainers.backends.hf.optimizer import RoleGradients
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.learning.batch import weighted_groups
@@ -41,7 +42,7 @@ def step_of(policy, weighted, *, by_role):
         patch.setattr(
             torch.optim.AdamW, "step", lambda _: seen.extend(p.grad.flatten() for p in trained)
         )
-        norm = learner.step(weighted, log_likelihood, 1e-3, roles)[1]
+        ((_, norm),) = Together([learner]).step([weighted], [log_likelihood], [1e-3], [roles])
     return torch.cat(seen), roles, norm
 
 

@@ -51,10 +51,10 @@ def gradient_with(learner, groups):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.optim.AdamW, "step", step)
-        learner.step(
-            weighted_groups(groups, "token_mean", 12),
-            lambda statistics, targets: (statistics.logprobs * targets.weights).sum(),
-            1e-3,
+        Together([learner]).step(
+            [weighted_groups(groups, "token_mean", 12)],
+            [lambda statistics, targets: (statistics.logprobs * targets.weights).sum()],
+            [1e-3],
         )
     return torch.cat(seen)
 
@@ -173,9 +173,9 @@ def test_one_optimizer_step_computes_its_denominators_itself(monkeypatch, size, 
     groups, scored = shifted(sample_groups(policy, count=12), 0.05), []
     original = Together.score
 
-    def recorded(self, data):
+    def recorded(self, data, *arguments):
         scored.extend(data[0])
-        return original(self, data)
+        return original(self, data, *arguments)
 
     monkeypatch.setattr(Together, "score", recorded)
     stats = policy.updater.update(groups)
@@ -413,7 +413,7 @@ def test_chunks_of_logits_give_the_gradient_of_all_at_once(monkeypatch, packing)
         monkeypatch.setattr(head, "MAX_LOGITS", size)
         for is_chunked in (True, False):
             learner.is_chunked = is_chunked
-            scores = flat(learner.score(groups))
+            scores = flat(policy.updater.score(groups))
             gradient = gradient_with(learner, groups)
             found[size, is_chunked] = scores, gradient
     expected = found[1, False]

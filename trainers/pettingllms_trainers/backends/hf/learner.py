@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -182,44 +182,6 @@ class Learner:
                 parts.append(logits.float())
         return torch.cat(parts)
 
-    def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
-        """The log-probabilities of the sampled tokens, at the sampling temperature."""
-        return Together([self]).score([groups])[0]
-
-    def step(
-        self,
-        groups: Sequence[WeightedGroup],
-        loss: MicroLoss,
-        learning_rate: float,
-        roles: RoleGradients | None = None,
-    ) -> tuple[float, float]:
-        """Take one optimizer step on a mini-batch, cut into as many micro-batches as it needs.
-
-        Args:
-            groups: The mini-batch.
-            loss: Share of a micro-batch in the loss of the mini-batch.
-            learning_rate: Of this step.
-            roles: Gets the gradients of the roles, which are then computed one after the other.
-
-        Returns:
-            The loss of the mini-batch and the norm of its gradient before clipping.
-
-        Raises:
-            UpdateError: Loss or gradient is not finite; the weights are as they were.
-        """
-        total = self.forward_backward(groups, loss, roles)
-        return total, self.optim_step(learning_rate, is_reduced=roles is not None)
-
-    def forward_backward(
-        self, groups: Sequence[WeightedGroup], loss: MicroLoss, roles: RoleGradients | None = None
-    ) -> float:
-        """Add the gradient of a mini-batch to what is there, and return its loss; see `step`.
-
-        Raises:
-            UpdateError: The loss is not finite; there is no gradient any more.
-        """
-        return Together([self]).forward_backward([groups], [loss], roles)[0]
-
     def optim_step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
         """Change the weights by the gradient, and forget it; return its norm before clipping.
 
@@ -319,9 +281,25 @@ class Together:
             for (policy, own), part, mask in parts
         ]
 
+    def score(
+        self,
+        data: Sequence[Sequence[TrainingGroup]],
+        weights: Sequence[Mapping[str, Tensor] | None] = (),
+    ) -> list[list[Scores]]:
+        """The log-probabilities of the sampled tokens, at the sampling temperature.
+
+        Args:
+            data: Groups, those of each learner.
+            weights: Of each learner what it scores with in place of its own weights, or None.
+        """
+        with contextlib.ExitStack() as stack:
+            for learner, other in zip(self._learners, weights, strict=False):
+                if other is not None:
+                    stack.enter_context(learner.weights.holding(other))
+            return self._scores(data)
+
     @torch.no_grad()
-    def score(self, data: Sequence[Sequence[TrainingGroup]]) -> list[list[Scores]]:
-        """The log-probabilities of the sampled tokens of each learner's groups; see `Learner`."""
+    def _scores(self, data: Sequence[Sequence[TrainingGroup]]) -> list[list[Scores]]:
         weighted = _numbered([unweighted(groups) for groups in data])
         own = self._share(weighted)
         values: list[float] = []
@@ -341,6 +319,47 @@ class Together:
         ordered = iter([scores[index] for index in range(len(weighted))])
         return [list(itertools.islice(ordered, len(groups))) for groups in data]
 
+    def step(
+        self,
+        data: Sequence[Sequence[WeightedGroup]],
+        losses: Sequence[MicroLoss],
+        rates: Sequence[float],
+        roles: Sequence[RoleGradients | None] = (None,),
+    ) -> list[tuple[float, float]]:
+        """Take an optimizer step of each learner on its mini-batch.
+
+        A mini-batch is cut into as many micro-batches as it needs.
+
+        Args:
+            data: Mini-batches, one of each learner.
+            losses: Share of a micro-batch in the loss of its mini-batch.
+            rates: Learning rates of this step.
+            roles: Get the gradients of the roles of a learner, which are then computed one after
+                the other, each learner alone.
+
+        Returns:
+            The loss of each mini-batch and the norm of its gradient before clipping.
+
+        Raises:
+            UpdateError: A loss or gradient is not finite; those weights are as they were.
+        """
+        if any(roles) and len(self._learners) > 1:
+            # Gradients of roles are told apart by the passes that they come from.
+            every = zip(self._learners, data, losses, rates, roles, strict=True)
+            return [
+                Together([learner]).step([groups], [loss], [rate], [own])[0]
+                for learner, groups, loss, rate, own in every
+            ]
+        totals = self.forward_backward(data, losses, roles[0])
+        try:
+            norms = [
+                learner.optim_step(rate, is_reduced=any(roles))
+                for learner, rate in zip(self._learners, rates, strict=True)
+            ]
+        finally:
+            self.clear_gradients()
+        return list(zip(totals, norms, strict=True))
+
     def forward_backward(
         self,
         data: Sequence[Sequence[WeightedGroup]],
@@ -351,8 +370,8 @@ class Together:
 
         Args:
             data: Mini-batches, one of each learner.
-            losses: Theirs; see `Learner.step`.
-            roles: See `Learner.step`; of one learner only.
+            losses: Theirs; see `step`.
+            roles: See `step`; of one learner only.
 
         Raises:
             UpdateError: A loss is not finite; no learner has a gradient any more.

@@ -177,59 +177,27 @@ _BEFORE, _STEP, _AFTER = range(3)
 """Parts of an update. Updates that are computed together enter each part together."""
 
 
-class _Score(NamedTuple):
-    """What an update wants scored."""
+class _Wanted(NamedTuple):
+    """What an update wants computed, beside what others of its base want."""
 
     part: int
     """Of the update."""
+    compute: Callable[..., list[Any]]
+    """A method of `Together`."""
     learner: Learner
-    groups: Sequence[TrainingGroup]
-    weights: Mapping[str, Tensor] | None = None
-    """Other weights to score with; None: those of the learner."""
-
-    @staticmethod
-    def together(wanted: Sequence[_Score]) -> list[list[Scores]]:
-        """The log-probabilities of the groups of each."""
-        with contextlib.ExitStack() as stack:
-            for one in wanted:
-                if one.weights is not None:
-                    stack.enter_context(one.learner.weights.holding(one.weights))
-            return Together([one.learner for one in wanted]).score([one.groups for one in wanted])
-
-
-class _Step(NamedTuple):
-    """An optimizer step that an update wants taken."""
-
-    learner: Learner
-    groups: Sequence[WeightedGroup]
-    loss: MicroLoss
-    rate: float
-    roles: RoleGradients | None
-    part: int = _STEP
-
-    @staticmethod
-    def together(wanted: Sequence[_Step]) -> list[float]:
-        """Take the steps; the norms of the gradients before clipping."""
-        if any(one.roles for one in wanted):
-            # Gradients of roles are told apart by the passes that they come from.
-            return [one.learner.step(*one[1:5])[1] for one in wanted]
-        passes = Together([one.learner for one in wanted])
-        passes.forward_backward([one.groups for one in wanted], [one.loss for one in wanted])
-        try:
-            return [one.learner.optim_step(one.rate) for one in wanted]
-        finally:
-            passes.clear_gradients()
+    arguments: tuple[Any, ...]
+    """Those of this learner."""
 
 
 _ResultT = TypeVar("_ResultT")
-_Updating = Generator[_Score | _Step, Any, _ResultT]
+_Updating = Generator[_Wanted, Any, _ResultT]
 """An update that says what it wants computed, is sent the result, and returns what it found."""
 
 
 def _run(updates: Sequence[_Updating[UpdateStats]]) -> list[UpdateStats]:
     """Compute what updates want, part by part for all at once."""
     results: dict[int, UpdateStats] = {}
-    wanted: dict[int, _Score | _Step] = {}
+    wanted: dict[int, _Wanted] = {}
     answers: dict[int, Any] = dict.fromkeys(range(len(updates)))
     while answers:
         for index, answer in answers.items():
@@ -239,8 +207,12 @@ def _run(updates: Sequence[_Updating[UpdateStats]]) -> list[UpdateStats]:
                 results[index] = end.value
         part = min((one.part for one in wanted.values()), default=_AFTER)
         chosen = [index for index, one in wanted.items() if one.part == part]
-        asked: list[Any] = [wanted.pop(index) for index in chosen]
-        found = type(asked[0]).together(asked) if asked else []
+        asked = [wanted.pop(index) for index in chosen]
+        found: list[Any] = []
+        if asked:
+            passes = Together([one.learner for one in asked])
+            # Argument by argument, one of each update.
+            found = asked[0].compute(passes, *zip(*(one.arguments for one in asked), strict=True))
         answers = dict(zip(chosen, found, strict=True))
     return [results[index] for index in range(len(updates))]
 
@@ -311,7 +283,7 @@ class Updater:
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
         """Log-probabilities of sampled tokens under the present weights, as trained on."""
         with self._enough_memory():
-            return self.learner.score(groups)
+            return Together([self.learner]).score([groups])[0]
 
     @property
     def base(self) -> object:
@@ -357,7 +329,7 @@ class Updater:
         # of the reference, whatever the mini-batches of this update do to the weights.
         reference = None
         if self._controller.reference is not None:
-            reference = yield _Score(_BEFORE, self.learner, groups, self._controller.reference)
+            reference = yield self._scoring(groups, self._controller.reference)
         parted = functools.partial(
             parts_of,
             groups,
@@ -384,6 +356,14 @@ class Updater:
             )
         )
 
+    def _scoring(
+        self,
+        groups: Sequence[TrainingGroup],
+        weights: Mapping[str, Tensor] | None = None,
+        part: int = _BEFORE,
+    ) -> _Wanted:
+        return _Wanted(part, Together.score, self.learner, (groups, weights))
+
     def _old_logprobs(
         self, groups: Sequence[TrainingGroup], is_single: bool
     ) -> _Updating[list[Scores] | None]:
@@ -399,7 +379,7 @@ class Updater:
         if self._settings.loss.old_logprobs != "recompute":
             if self.learner.precision == "float32":
                 return None
-            found = yield _Score(_BEFORE, self.learner, probe)
+            found = yield self._scoring(probe)
             own = [value for score in found for part in score for value in part]
             engine = [value for group in probe for c in group.completions for value in c.logprobs]
             ratio = (torch.tensor(own) - torch.tensor(engine)).exp()
@@ -407,7 +387,7 @@ class Updater:
                 return None
             if is_single:
                 return found
-        return (yield _Score(_BEFORE, self.learner, probe if is_single else groups))
+        return (yield self._scoring(probe if is_single else groups))
 
     def _optimizer_steps(
         self, parts: Sequence[WeightedGroup], rate: float, step: int, *, has_own: bool
@@ -444,7 +424,8 @@ class Updater:
             loss = with_mismatch_check(loss, settings.max_logprob_gap)
         if settings.compares_roles:
             roles = RoleGradients(self.learner.weights.trained.values(), self._ranks)
-        norm = yield _Step(self.learner, mini_batch, loss, rate, roles)
+        arguments = (mini_batch, loss, rate, roles)
+        _, norm = yield _Wanted(_STEP, Together.step, self.learner, arguments)
         return _OptimizerStep(diagnostics.total(), norm, roles.products if roles else None)
 
     def _statistics(
@@ -474,7 +455,7 @@ class Updater:
         before = [c.logprobs for group in probe for c in group.completions]
         if old is not None:
             before = [part for score in old[:_NUM_PROBED] for part in score]
-        after = yield _Score(_AFTER, self.learner, probe)
+        after = yield self._scoring(probe, part=_AFTER)
         return mean_kl(before, [part for score in after for part in score])
 
     def forward_backward(
@@ -496,8 +477,8 @@ class Updater:
         diagnostics = Diagnostics()
         parts = parts_of(groups, old_logprobs, reference_logprobs, by_completion=False)
         with self._enough_memory():
-            total = self.learner.forward_backward(
-                self._mini_batch(parts), loss or self._policy_loss(diagnostics)
+            (total,) = Together([self.learner]).forward_backward(
+                [self._mini_batch(parts)], [loss or self._policy_loss(diagnostics)]
             )
         return {"loss": total} if loss else update_figures([diagnostics.total()])
 
@@ -542,7 +523,7 @@ class Updater:
                 batch = weighted_groups(chosen, "token_mean", 1)
                 rate = imitation.learning_rate * (1 - 0.9 * step / imitation.num_steps)
                 with self._enough_memory():
-                    loss, norm = self.learner.step(batch, _likelihood, rate)
+                    ((loss, norm),) = Together([self.learner]).step([batch], [_likelihood], [rate])
                 yield ImitationStep(step, loss, norm)
         finally:
             self.learner.optimizer.restart()
