@@ -131,7 +131,6 @@ class Browser:
         self.until("document.body && document.body.dataset.ready === 'yes'")
 
     def js(self, expression: str) -> Any:
-        """Return the value of an expression."""
         done = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -146,7 +145,7 @@ class Browser:
             time.sleep(0.01)
 
     def _holds(self, condition: str) -> bool:
-        """Return whether an expression is true; on a page that is just being left, none is."""
+        """Whether an expression is true; on a page that is just being left, none is."""
         try:
             return bool(self.js(f"Boolean({condition})"))
         except AssertionError as error:
@@ -155,7 +154,6 @@ class Browser:
             raise
 
     def press(self, *keys: str) -> None:
-        """Press keys one after another."""
         for key in keys:
             known = {"key": key, "windowsVirtualKeyCode": _KEYS.get(key, ord(key[0].upper()))}
             text = {"text": "\r"} if key == "Enter" else {} if key in _KEYS else {"text": key}
@@ -174,16 +172,13 @@ class Browser:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def text(self, selector: str) -> str:
-        """Return the text of an element."""
         return self.js(f"document.querySelector({json.dumps(selector)}).textContent")
 
     def texts(self, selector: str) -> list[str]:
-        """Return the texts of all elements."""
         elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
         return self.js(f"{elements}.map((e) => e.textContent)")
 
     def count(self, selector: str) -> int:
-        """Return the number of elements."""
         return self.js(f"document.querySelectorAll({json.dumps(selector)}).length")
 
     def barriers(self) -> list[str]:
@@ -195,21 +190,19 @@ class Browser:
         )
 
     def requests(self) -> list[str]:
-        """Return the addresses that the page asked for, itself included."""
+        """The addresses that the page asked for, itself included."""
         sent = (e for e in self.events if e.get("method") == "Network.requestWillBeSent")
         return [event["params"]["request"]["url"] for event in sent]
 
     def problems(self) -> list[dict[str, Any]]:
-        """Return what went wrong in the page: exceptions and what its policy forbade."""
+        """What went wrong in the page: exceptions and what its policy forbade."""
         bad = ("Runtime.exceptionThrown", "Log.entryAdded")
         return [e["params"] for e in self.events if e.get("method") in bad]
 
     def screenshot(self) -> bytes:
-        """Return what is seen as a PNG file."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
     def close(self) -> None:
-        """End the browser."""
         self._session = None
         self.call("Browser.close")
         self.process.wait(_TIMEOUT_S)

@@ -32,7 +32,7 @@ def repository():
 
 @pytest.fixture
 def shared_data():
-    """Return a function from a file name to the path of a real data sample, or skip."""
+    """A function from a file name to the path of a real data sample, or skip."""
     default = REPOSITORY.parent / "shared" / "data"
     folder = Path(os.environ.get("PETTINGLLMS_SHARED_DATA", default))
 
@@ -47,7 +47,7 @@ def shared_data():
 
 @pytest.fixture
 def golden(request, repository):
-    """Return a function that compares a text with a golden transcript, or writes it."""
+    """A function that compares a text with a golden transcript, or writes it."""
     folder = repository / "tests" / "envs" / "transcripts"
 
     def check(name, text):

@@ -43,7 +43,7 @@ def main(interpreter: str, dist: Path) -> None:
 
 
 def found(dist: Path, start: str, suffix: str) -> Path:
-    """Return the only package of that name in a folder."""
+    """The only package of that name in a folder."""
     (path,) = (
         one for one in dist.iterdir() if one.name.startswith(start) and one.name.endswith(suffix)
     )

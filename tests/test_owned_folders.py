@@ -50,7 +50,7 @@ def silent_server():
 
 @pytest.fixture
 def waiting(tmp_path):
-    """Return a function that starts a command and waits until it holds a folder."""
+    """A function that starts a command and waits until it holds a folder."""
     with contextlib.ExitStack() as stack:
 
         def start(command, folder):
@@ -70,7 +70,7 @@ def waiting(tmp_path):
 
 @pytest.fixture
 def refused(capsys):
-    """Return a function that runs a command, which says that a process holds its folder."""
+    """A function that runs a command, which says that a process holds its folder."""
 
     def refused(command, *arguments, pid):
         assert command([*map(str, arguments)]) in (1, 2)

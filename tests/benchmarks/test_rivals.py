@@ -11,6 +11,9 @@ pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "rivals"))
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainers" / "toys"))
+
+import run_toys
 from credit_study.rows import read_table
 from pettingllms_rivals.entropy_branching import entropy
 
@@ -18,48 +21,32 @@ from pettingllms.plugins import ALGORITHMS, installed
 from pettingllms_trainers.config.algorithm import algorithm_of
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.testing import check_algorithm
-from pettingllms_trainers.types import (
-    Candidate,
-    Decision,
-    DecisionKey,
-    RolloutTree,
-    TokenCompletion,
-    TreeOutcome,
-)
+from pettingllms_trainers.types import TreeOutcome
 
 RIVALS = Path(__file__).resolve().parents[2] / "benchmarks" / "rivals"
 PROJECT = (RIVALS / "pyproject.toml").read_text(encoding="utf-8")
 ANNOUNCED = tomllib.loads(PROJECT)["project"]["entry-points"][ALGORITHMS]
-COMPLETION = TokenCompletion(token_ids=(1,), logprobs=(-0.5,), text="", finish_reason="stop")
 
 
 def step(reward, state="s", agent="a_0", value=0.0, turn=None):
-    """Return what becomes a decision with one candidate, or several if the reward is a list."""
+    """What becomes a decision with one candidate, or several if the reward is a list."""
     return (reward if isinstance(reward, list) else [reward]), state, agent, value, turn
 
 
 def tree(episode, *steps, success=False):
-    decisions = []
-    for position, (rewards, state, agent, value, turn) in enumerate(steps):
-        candidates = (
-            Candidate(completion=COMPLETION, reward=reward, team=reward, local=0.0, value=value)
-            for reward in rewards
+    decisions = [
+        run_toys.decision(
+            rewards, episode=episode, index=position, agent=agent, policy="p", state_key=state,
+            turn=position if turn is None else turn, value=value,
         )
-        key = DecisionKey(episode, position, agent, position if turn is None else turn)
-        decisions.append(
-            Decision(
-                key=key, role=agent.rpartition("_")[0], policy="p", prompt_ids=(1,),
-                observation="", candidates=tuple(candidates), chosen=0, state_key=state,
-            )
-        )  # fmt: skip
-    return RolloutTree(
-        episode=episode, env_seed=0, initial_state_hash="s", decisions=tuple(decisions),
-        outcome=TreeOutcome(success=success, terminated=success, truncated=not success),
-    )  # fmt: skip
+        for position, (rewards, state, agent, value, turn) in enumerate(steps)
+    ]  # fmt: skip
+    outcome = TreeOutcome(success=success, terminated=success, truncated=not success)
+    return run_toys.tree(*decisions, episode=episode, env_seed=0, outcome=outcome)
 
 
 def advantages(name, *trees, **parameters):
-    """Return the advantages of each episode's decisions; 0 where nothing is learnt."""
+    """The advantages of each episode's decisions; 0 where nothing is learnt."""
     algorithm = algorithm_of({"name": ANNOUNCED[name], **parameters})
     scored = score_decisions(trees, algorithm).decisions
     found = {one.key: [c.advantage for c in one.candidates] for one in scored}
@@ -152,7 +139,7 @@ def test_entropy_branching_compares_the_candidates_of_a_branching_with_each_othe
 def test_entropy_branching_prefers_the_least_sure_decision():
     def of(entropies, logprobs):
         made = tree(0, step(0)).decisions[0]
-        completion = replace(COMPLETION, entropies=entropies, logprobs=logprobs)
+        completion = replace(run_toys.ANSWER, entropies=entropies, logprobs=logprobs)
         return entropy(
             replace(made, candidates=(replace(made.candidates[0], completion=completion),))
         )

@@ -116,7 +116,7 @@ def test_cells_are_computed_again_and_what_differs_is_said(tmp_path, capsys):
 
 
 def small(key, **changes):
-    """Return the arguments of a training that takes seconds."""
+    """The arguments of a training that takes seconds."""
     given = tiny_cells()[key].arguments
     keys = {
         "env.kwargs.size": 4, "warm_start.num_steps": 5, "warm_start.num_episodes": 8,
@@ -175,7 +175,7 @@ def test_a_cell_that_was_killed_goes_on_and_ends_the_same(tmp_path, monkeypatch)
 
 
 def run_of(**changes):
-    """Return files and flags of the run of a cell, or of one like it."""
+    """Files and flags of the run of a cell, or of one like it."""
     given = small("tiny|plan_path_hard, outcome|reinforce|10", num_levels=2) | changes
     del given["limit_s"], given["plays"]
     return [ROOT / given["task"]["config"]], trained.flags_of(**given)

@@ -10,25 +10,8 @@ from pettingllms_trainers.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "bring-a-file.md").read_text(encoding="utf-8")
+SMALL = str(ROOT / "tests" / "trainers" / "small_program.toml")
 PROGRAMS = ROOT / "tests" / "pettingllms" / "workflows" / "programs.toml"
-SMALL = """
-num_steps = 1
-num_threads = 1
-[policies.team]
-model = "tiny"
-hidden_size = 16
-num_layers = 1
-num_heads = 2
-max_length = 2048
-[rollout]
-num_levels = 1
-max_completion_tokens = 2
-[evaluation]
-num_episodes = 1
-[logging]
-progress = "off"
-tensorboard = false
-"""
 
 
 def blocks(kind):
@@ -52,9 +35,8 @@ def test_the_page_is_followed_to_a_trained_team(tmp_path, monkeypatch, capsys):
     assert proposed["env"]["id"] == f"workflow:{tmp_path}/team.py:main"
     table, same = (found["env"]["kwargs"]["program"] for found in (proposed, tomllib.loads(shown)))
     assert {**table, "clock": same["clock"]} == same
-    Path("small.toml").write_text(SMALL)
-    small = ["small.toml", "--output-dir", "run"]
-    assert main([*training[1:2], small[0], *training[2:], *small[1:]]) == 0, capsys.readouterr().err
+    small = [*training[1:2], SMALL, *training[2:], "--output-dir", "run"]
+    assert main(small) == 0, capsys.readouterr().err
 
 
 def test_the_table_has_the_teams_that_are_tested():

@@ -86,7 +86,7 @@ _NOT_PROSE = re.compile(r"^\||^:::|^ +options:|^<!--")
 
 
 def prose(text):
-    """Return a page without code, tables and what is generated."""
+    """A page without code, tables and what is generated."""
     lines = _GENERATED.sub("", _BLOCK.sub("", text)).splitlines()
     return "\n".join(line for line in lines if not _NOT_PROSE.match(line))
 

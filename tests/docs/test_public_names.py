@@ -32,14 +32,13 @@ DEFINED_TWICE = {"Request"}
 
 
 def packages():
-    """Return the public packages of the core: those that list their names."""
     folders = sorted(path.parent for path in (ROOT / "pettingllms").rglob("__init__.py"))
     names = [".".join(folder.relative_to(ROOT).parts) for folder in folders]
     return [name for name in names if hasattr(importlib.import_module(name), "__all__")]
 
 
 def shown():
-    """Return what the pages show: dotted name -> the members that are named, or None for all."""
+    """What the pages show: dotted name -> the members that are named, or None for all."""
     found = {}
     for page in sorted((ROOT / "docs" / "api").glob("*.md")):
         text = page.read_text()
@@ -89,7 +88,7 @@ def test_everything_that_the_pages_name_exists():
 
 
 def definitions():
-    """Return public class name -> the modules that define it."""
+    """Public class name -> the modules that define it."""
     found = defaultdict(list)
     for source in SOURCES:
         for path in sorted(source.rglob("*.py")):

@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def rows_of(text):
-    """Return the rows of the tables, with the command that "the same" stands for."""
+    """The rows of the tables, with the command that "the same" stands for."""
     found = []
     for table in re.findall(r"(?:^\|[^\n]*\n)+", text, re.MULTILINE):
         head, _, *rows = (

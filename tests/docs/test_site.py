@@ -114,29 +114,6 @@ def test_every_key_and_every_command_is_described(site):
         assert f"pettingllms {name}" in commands
 
 
-QUESTIONS = {
-    "sokoban reward": "what-reward-does-sokoban-pay",
-    "Qwen3-8B": "how-do-i-train-qwen3-8b",
-    "resume": "how-do-i-resume-a-run",
-    "custom reward": "how-do-i-write-a-custom-reward",
-    "my dataset": "how-do-i-train-on-my-dataset",
-    "LangGraph": "can-i-train-my-langgraph-team",
-    "notebook": "does-it-work-in-a-notebook",
-    "Weights & Biases": "how-do-i-log-to-weights-biases",
-    "several environments": "can-one-run-train-on-several-environments",
-    "train one role": "how-do-i-train-one-role-only",
-    "two GPUs, one per role": "how-do-i-use-two-gpus-one-for-each-policy",
-    "push a model to the Hub": "how-do-i-push-a-model-to-the-hub",
-    "limit context": "how-do-i-limit-the-context",
-    "learning rate": "which-learning-rate-should-i-take",
-    "export": "how-do-i-export-a-trained-policy",
-    "system prompt": "how-do-i-change-a-system-prompt",
-    "early stopping, best checkpoint": "is-there-early-stopping-and-the-best-checkpoint",
-    "Ctrl-C": "what-does-ctrl-c-do",
-    "Windows and macOS": "does-it-run-on-windows-and-macos",
-}
-
-
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *words):
         pass
@@ -168,7 +145,8 @@ def ask(site, tmp_path):
 @pytest.mark.slow
 def test_the_search_answers_what_is_asked_most(ask):
     missed = {}
-    for question, heading in QUESTIONS.items():
+    questions = tomllib.loads(Path(__file__).with_name("questions.toml").read_text("utf-8"))
+    for question, heading in questions.items():
         found = ask(question)
         if not any(urlsplit(link).fragment == heading for link in found):
             missed[question] = found
@@ -208,7 +186,7 @@ ROWS = [row for part in INDEX["part"] for row in part["rows"]]
 
 
 def names_in(path):
-    """Return all names that a module defines, methods as `Class.method`."""
+    """All names that a module defines, methods as `Class.method`."""
     found = set()
     for decision in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(decision, ast.Assign | ast.AnnAssign):

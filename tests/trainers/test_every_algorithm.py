@@ -115,7 +115,6 @@ class Growing(Vine):
 
 @pytest.fixture
 def known(monkeypatch):
-    """Return a function that makes a class known under a name."""
     load = algorithm.algorithm_class
 
     def know(kind):

@@ -4,22 +4,19 @@ import os
 import subprocess
 import sys
 import time
-import tomllib
 import urllib.request
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_toys import program
 
 from pettingllms_trainers import launch
 from pettingllms_trainers.child import bound
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, WorkerLost
 from pettingllms_trainers.launch import WatchedServer, divided
-
-PROGRAMS = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())
 
 
 def config_of(names="ab", model="some/model", lora=0, shards=1):
@@ -80,7 +77,7 @@ def wait(server):
 def test_a_server_that_ends_is_started_again_until_it_was_too_often(tmp_path, monkeypatch):
     """Each one ends after some answers."""
     monkeypatch.setattr(launch, "_MAX_RESTARTS", 1)
-    server = WatchedServer([sys.executable, "-c", PROGRAMS["answers"], "3"], {}, tmp_path / "log")
+    server = WatchedServer([sys.executable, "-c", program("answers"), "3"], {}, tmp_path / "log")
     try:
         wait(server)
         server.keep()
@@ -131,7 +128,7 @@ def until(condition):
 
 def test_a_launcher_that_is_killed_leaves_no_server(tmp_path):
     launcher = subprocess.Popen(
-        [sys.executable, "-c", PROGRAMS["launcher"], str(tmp_path / "log"), PROGRAMS["answers"]],
+        [sys.executable, "-c", program("launcher"), str(tmp_path / "log"), program("answers")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     with launcher:

@@ -42,7 +42,7 @@ def likelihood(found, targets):
 
 
 def some_groups(policy, seed=0):
-    """Return groups of four answers whose advantages differ."""
+    """Groups of four answers whose advantages differ."""
     return [a.group([2.0, -1.0, 0.5, -1.5]) for a in policy.sample(PROMPTS, 4, seed=seed)]
 
 

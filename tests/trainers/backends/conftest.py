@@ -6,8 +6,6 @@ failure, so that a broken installation cannot pass for a green run.
 
 import contextlib
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,6 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-sys.path.append(str(Path(__file__).parent / "toys"))
 REQUIRED = os.environ.get("PETTINGLLMS_REQUIRE_BACKENDS") == "1"
 
 
@@ -43,7 +40,7 @@ def pytest_make_collect_report(collector):
 
 @pytest.fixture(scope="session")
 def model_directory(tmp_path_factory):
-    """Return a function from a seed to the directory of a tiny Qwen3 that is sure of itself.
+    """A function from a seed to the directory of a tiny Qwen3 that is sure of itself.
 
     Random weights of the usual size give nearly uniform distributions, in which wrong weights would
     not be noticed.
@@ -67,7 +64,7 @@ def model_directory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def saved_adapter(model_directory, tmp_path_factory):
-    """Return a function from a seed to a directory of a LoRA adapter and the model with it."""
+    """A function from a seed to a directory of a LoRA adapter and the model with it."""
     peft = pytest.importorskip("peft", reason="the package peft is not installed")
     import torch
     from transformers import AutoModelForCausalLM

@@ -3,47 +3,35 @@
 import pytest
 import torch
 from pydantic import ValidationError
+from run_toys import config_of
 
 from pettingllms_trainers.backends import device
 from pettingllms_trainers.backends.device import check_parallel, named_device
-from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.ranks import Ranks
-
-
-def config(device, **sections):
-    return Config.model_validate(
-        {
-            "env": {"id": "toy_echo_v0"},
-            "policies": {"p": {"model": "tiny"}},
-            "roles": {"caller": "p", "echo": "p"},
-            "device": device,
-            **sections,
-        }
-    )
 
 
 @pytest.mark.parametrize("name", ["nonsense", "", "cuda:x", "gpu"])
 def test_a_name_of_no_device_is_told(name):
     with pytest.raises(ConfigError, match=rf"device = '{name}' cannot be used: .+"):
-        named_device(config(name), 1)
+        named_device(config_of(device=name), 1)
 
 
 def test_a_device_need_not_be_there():
-    assert named_device(config("cuda:7"), 1).index == 7
-    assert named_device(config("cuda"), 8).type == "cuda"
+    assert named_device(config_of(device="cuda:7"), 1).index == 7
+    assert named_device(config_of(device="cuda"), 8).type == "cuda"
 
 
 def test_one_gpu_for_several_processes_is_refused():
     with pytest.raises(ConfigError, match=r"one GPU for all 2 processes.*\"cuda\" or \"auto\""):
-        named_device(config("cuda:0"), 2)
-    assert named_device(config("cpu:0"), 2).type == "cpu", "cores are shared"
-    assert named_device(config("cuda:0", ray={"enabled": True}), 2).index == 0
+        named_device(config_of(device="cuda:0"), 2)
+    assert named_device(config_of(device="cpu:0"), 2).type == "cpu", "cores are shared"
+    assert named_device(config_of(device="cuda:0", ray={"enabled": True}), 2).index == 0
 
 
 def test_engines_on_several_gpus_need_them_in_one_process(monkeypatch):
-    spread = config(
-        "cuda",
+    spread = config_of(
+        device="cuda",
         engine={"kind": "vllm", "precision": "bfloat16", "vllm": {"tensor_parallel_size": 4}},
     )
     with pytest.raises(ConfigError, match="a launcher has started 2 processes with one GPU each"):
@@ -54,7 +42,7 @@ def test_engines_on_several_gpus_need_them_in_one_process(monkeypatch):
         check_parallel(spread, 1)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     check_parallel(spread, 1)
-    check_parallel(config("cuda"), 2)
+    check_parallel(config_of(device="cuda"), 2)
 
 
 @pytest.mark.parametrize(("gpus", "size"), [(2, 1), (1, 2), (0.5, 2), (4, 2)])
@@ -62,15 +50,15 @@ def test_a_worker_of_ray_has_the_gpus_of_its_engine(gpus, size):
     ray = {"enabled": True, "gpus_per_worker": gpus}
     engine = {"kind": "vllm", "vllm": {"tensor_parallel_size": size}}
     with pytest.raises(ValidationError, match=r"ray.gpus_per_worker is .* set both alike"):
-        config("cuda", ray=ray, engine=engine)
+        config_of(device="cuda", ray=ray, engine=engine)
     for fitting in (max(1, size), 0):  # 0: all on the CPU
         ray["gpus_per_worker"] = fitting
-        assert config("cuda", ray=ray, engine=engine).ray.gpus_per_worker == fitting
+        assert config_of(device="cuda", ray=ray, engine=engine).ray.gpus_per_worker == fitting
 
 
 def test_parts_of_gpus_are_for_workers_that_share_one():
     with pytest.raises(ValidationError, match="only full GPUs"):
-        config("cuda", ray={"enabled": True, "gpus_per_worker": 1.5})
+        config_of(device="cuda", ray={"enabled": True, "gpus_per_worker": 1.5})
 
 
 @pytest.mark.parametrize(
@@ -94,10 +82,10 @@ def test_the_precision_is_the_one_that_the_processor_has(tmp_path, flags, found)
 
 
 def test_other_precisions_are_left_alone():
-    given = config("cpu", engine={"precision": "bfloat16"})
+    given = config_of(device="cpu", engine={"precision": "bfloat16"})
     for on_gpu in (False, True):
         assert device.with_fast_precision(given, Ranks(), on_gpu=on_gpu) == (given, "")
-    slow = config("cpu", engine={"precision": "float32"})
+    slow = config_of(device="cpu", engine={"precision": "float32"})
     assert device.with_fast_precision(slow, Ranks(), on_gpu=False) == (slow, "")
     same, line = device.with_fast_precision(slow, Ranks(), on_gpu=True)
     assert same == slow
@@ -110,7 +98,7 @@ def test_all_ranks_compute_in_one_precision(monkeypatch):
             return True
 
     monkeypatch.setattr(device, "fast_precision", lambda _: ("bfloat16", "here"))
-    given = config("cpu", engine={"precision": "auto"})
+    given = config_of(device="cpu", engine={"precision": "auto"})
     for ranks, found in ((Ranks(), "bfloat16"), (Other(), "float32")):
         chosen, line = device.with_fast_precision(given, ranks, on_gpu=False)
         assert chosen.engine.precision == found

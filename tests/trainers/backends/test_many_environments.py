@@ -12,7 +12,7 @@ from backend_toys import OLD_NAMES, TORCHRUN, VLLM_FLAGS, figures, run_python
 from pettingllms_trainers.cli import main
 
 pytestmark = OLD_NAMES
-TOYS = Path(__file__).parents[1]
+TOYS = Path(__file__).parents[1] / "toys"
 SOLO = {
     "size": 4,
     "min_moves": 2,
@@ -92,7 +92,7 @@ def test_two_processes_with_deepspeed_give_the_run_of_one(run_file, whole, tmp_p
 
 
 @pytest.mark.parametrize("package", ENGINES)
-def test_a_workflow_trains(package, workflow_toys, tmp_path, capsys, monkeypatch):
+def test_a_workflow_trains(package, tmp_path, capsys, monkeypatch):
     pytest.importorskip(package)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TOYS), *sys.path]))
     out = ["--output-dir", str(tmp_path / "run")]

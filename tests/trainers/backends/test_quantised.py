@@ -39,7 +39,6 @@ def directory(tmp_path_factory):
 
 
 def adapter_of(base):
-    """Return a policy with an adapter that changes the model."""
     return policy_of(add_adapter(base))
 
 

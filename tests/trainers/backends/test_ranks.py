@@ -6,7 +6,8 @@ import signal
 
 import pytest
 import torch
-from backend_toys import TORCHRUN, program, run_python
+from backend_toys import TORCHRUN, run_python
+from run_toys import program
 
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config

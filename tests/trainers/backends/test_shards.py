@@ -19,10 +19,10 @@ from backend_toys import (
     TORCHRUN,
     assert_same_run,
     figures,
-    program,
     run_python,
     saved_weights,
 )
+from run_toys import program
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, NemotronConfig, NemotronForCausalLM
 
@@ -67,7 +67,7 @@ def needed(flags):
 
 @pytest.fixture(scope="module")
 def train(small_run_file, tmp_path_factory):
-    """Return a function that trains, once for each way, and gives the directory."""
+    """A function that trains, once for each way, and gives the directory."""
     found, config = {}, small_run_file(NUM_STEPS)
     table = tomllib.loads(config.read_text())
     del table["policies"]["t"]

@@ -95,13 +95,12 @@ def one_process():
 
 @pytest.fixture(params=UPDATERS)
 def make(request, model_directory):
-    """Return a function from settings to a policy at the start."""
     return functools.partial(UPDATERS[request.param], model_directory(0))
 
 
 @pytest.fixture
 def trained(tmp_path):
-    """Return a function from a policy to a copy of the weights that it trains."""
+    """A function from a policy to a copy of the weights that it trains."""
 
     def read(policy):
         folder = tmp_path / "trained"

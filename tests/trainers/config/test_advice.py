@@ -2,7 +2,6 @@
 
 import pytest
 
-from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.config.rules import start_advice
 
 RUN = """
@@ -18,11 +17,9 @@ REWARD = '[rewards.style]\nfunction = "math:fsum"\n'
 
 
 @pytest.fixture
-def advice(tmp_path, echo_env_id):
-    def of(algorithm, env=None, rest=""):
-        path = tmp_path / "run.toml"
-        path.write_text(RUN.replace("ENV", env or echo_env_id) + rest + algorithm)
-        return " ".join(start_advice(load_config(path, trust=True)))
+def advice(load):
+    def of(algorithm, env="toy_echo_v0", rest=""):
+        return " ".join(start_advice(load(RUN.replace("ENV", env) + rest + algorithm, trust=True)))
 
     return of
 

@@ -34,7 +34,7 @@ echo = "both"
 
 @pytest.fixture
 def run_file(tmp_path):
-    """Return a function that writes a run file: the minimal one with lines put before it."""
+    """A function that writes a run file: the minimal one with lines put before it."""
 
     def write(extra="", text=MINIMAL):
         path = tmp_path / "run.toml"

@@ -1,9 +1,7 @@
 """Stages: tables of environment arguments."""
 
-import pytest
-
 from pettingllms_trainers.config import StageConfig, config_hash
-from pettingllms_trainers.config.loading import dump_config, load_config
+from pettingllms_trainers.config.loading import dump_config
 
 RUN = """
 [env]
@@ -23,41 +21,28 @@ kwargs = { difficulty = "medium" }
 """
 
 
-@pytest.fixture
-def load(tmp_path):
-    """Return a function that loads the run file with some stages, and flags."""
-
-    def load(stages="", *flags):
-        (tmp_path / "run.toml").write_text(RUN)
-        (tmp_path / "stages.toml").write_text(stages)
-        return load_config([tmp_path / "run.toml", tmp_path / "stages.toml"], flags)
-
-    return load
-
-
 def test_arguments_of_a_stage_are_over_those_of_all(load):
-    assert load().env[0].stage_kwargs == ({"max_turns": 2, "split": "train"},)
-    assert load(STAGES).env[0].stage_kwargs == (
+    assert load(RUN).env[0].stage_kwargs == ({"max_turns": 2, "split": "train"},)
+    assert load(RUN, STAGES).env[0].stage_kwargs == (
         {"max_turns": 1, "split": "train"},
         {"max_turns": 2, "split": "train", "difficulty": "medium"},
     )
 
 
-def test_a_curriculum_is_written_and_read_and_decides_results(load, tmp_path):
-    config = load(STAGES)
-    (tmp_path / "copy.toml").write_text(dump_config(config))
-    copy = load_config(tmp_path / "copy.toml")
+def test_a_curriculum_is_written_and_read_and_decides_results(load):
+    config = load(RUN, STAGES)
+    copy = load(dump_config(config))
     assert copy == config
-    hashes = [config_hash(c) for c in (config, load(), load(STAGES.replace("1", "3")))]
+    hashes = [config_hash(c) for c in (config, load(RUN), load(RUN, STAGES.replace("1", "3")))]
     assert len(set(hashes)) == 3
     assert config_hash(copy) == hashes[0]
     # A run of a version without the key can be resumed.
-    assert "curriculum" not in load().model_dump(exclude_defaults=True)["env"]
+    assert "curriculum" not in load(RUN).model_dump(exclude_defaults=True)["env"]
 
 
 def test_a_flag_sets_all_stages(load):
     flag = "--env.curriculum=[{ kwargs = { max_turns = 4 } }, {}]"
-    assert load(STAGES, flag).env[0].curriculum == (
+    assert load(RUN, STAGES, flags=[flag]).env[0].curriculum == (
         StageConfig(kwargs={"max_turns": 4}),
         StageConfig(),
     )

@@ -1,26 +1,15 @@
 """Defaults that follow what is trained: chosen once, visible in the configuration of a run."""
 
 import pytest
+from run_toys import config_of
 
-from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.config import config_hash
 from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.config.root import learning_rates, warm_start_rates
 
 TINY = {"model": "tiny"}
 FULL = {"model": "some/model"}
 ADAPTER = {"model": "some/model", "lora": {"rank": 8}}
-
-
-def config_of(*policies, **sections):
-    names = ["a", "b"][: len(policies)]
-    return Config.model_validate(
-        {
-            "env": {"id": "toy_echo_v0"},
-            "policies": dict(zip(names, policies, strict=True)),
-            "roles": {"caller": names[0], "echo": names[-1]},
-            **sections,
-        }
-    )
 
 
 @pytest.mark.parametrize(
@@ -40,11 +29,11 @@ def config_of(*policies, **sections):
 def test_they_follow_what_is_trained(policy, rate, warm_start, completion, microbatch, kwargs):
     config = config_of(policy)
     assert config.optimizer.learning_rate == rate
-    assert warm_start_rates(config) == {"a": warm_start}
+    assert warm_start_rates(config) == {"p": warm_start}
     assert config.warm_start.learning_rate == 0, "there is none"
     assert config.rollout.max_completion_tokens == completion
     assert config.optimizer.tokens_per_microbatch == microbatch
-    assert config.policies["a"].chat_template_kwargs == kwargs
+    assert config.policies["p"].chat_template_kwargs == kwargs
 
 
 def test_what_is_given_counts():
@@ -54,21 +43,21 @@ def test_what_is_given_counts():
         warm_start={"learning_rate": 0.2},
         rollout={"max_completion_tokens": 2000},
     )
-    assert learning_rates(config) == {"a": 0.1}
-    assert warm_start_rates(config) == {"a": 0.2}
+    assert learning_rates(config) == {"p": 0.1}
+    assert warm_start_rates(config) == {"p": 0.2}
     assert config.optimizer.tokens_per_microbatch == 7
-    assert config.policies["a"].chat_template_kwargs == {}, "there is room to think"
+    assert config.policies["p"].chat_template_kwargs == {}, "there is room to think"
     short = {"max_completion_tokens": 2000, "per_role": {"echo": {"max_completion_tokens": 99}}}
     two = config_of(FULL, FULL, rollout=short)
-    assert two.policies["a"].chat_template_kwargs == {}
-    assert two.policies["b"].chat_template_kwargs == {"enable_thinking": False}
+    assert two.policies["p"].chat_template_kwargs == {}
+    assert two.policies["q"].chat_template_kwargs == {"enable_thinking": False}
 
 
 def test_policies_of_several_kinds_have_a_rate_each():
     config = config_of(ADAPTER, FULL)
     assert config.optimizer.learning_rate == 0
-    assert learning_rates(config) == {"a": 1e-5, "b": 1e-6}
-    assert warm_start_rates(config) == {"a": 2e-4, "b": 1e-5}
+    assert learning_rates(config) == {"p": 1e-5, "q": 1e-6}
+    assert warm_start_rates(config) == {"p": 2e-4, "q": 1e-5}
     frozen = config_of(ADAPTER, {**FULL, "frozen": True})
     assert frozen.optimizer.learning_rate == 1e-5
     assert config_hash(config) != config_hash(frozen)

@@ -3,7 +3,7 @@
 import pytest
 
 from pettingllms_trainers.config import Config, config_hash
-from pettingllms_trainers.config.loading import dump_config, load_config
+from pettingllms_trainers.config.loading import dump_config
 
 POLICIES = """
 [policies.a]
@@ -25,20 +25,6 @@ kwargs = { max_turns = 5 }
 [[env.curriculum]]
 kwargs = { max_turns = 6 }
 """
-
-
-@pytest.fixture
-def load(tmp_path):
-    """Return a function that loads texts as run files, one over the other."""
-
-    def load(*texts, flags=()):
-        paths = []
-        for index, text in enumerate(texts):
-            paths.append(tmp_path / f"{index}.toml")
-            paths[-1].write_text(text)
-        return load_config(paths, flags)
-
-    return load
 
 
 def test_one_table_is_a_list_of_one(load):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.config.loading import Layer, dump_config, load_config, merge_layers
+from pettingllms_trainers.config.loading import Layer, dump_config, merge_layers
 from pettingllms_trainers.errors import ConfigError
 
 TASK = """
@@ -23,37 +23,24 @@ chat_template_kwargs = { enable_thinking = false, x = 1 }
 """
 
 
-@pytest.fixture
-def files(tmp_path):
-    """Return a function that writes run files a.toml, b.toml, ... and gives their paths."""
-
-    def write(*texts):
-        paths = [tmp_path / f"{chr(97 + index)}.toml" for index in range(len(texts))]
-        for path, text in zip(paths, texts, strict=True):
-            path.write_text(text)
-        return paths
-
-    return write
-
-
-def test_tables_are_merged_and_later_files_win(files):
-    paths = files(
+def test_tables_are_merged_and_later_files_win(load):
+    texts = (
         TASK + MODEL + "[optimizer]\nlearning_rate = 0.1\nweight_decay = 0.1\n",
         "[optimizer]\nlearning_rate = 0.2\n[env.kwargs]\nsplit = 'x'\n",
     )
-    config = load_config(paths)
+    config = load(*texts)
     assert config.optimizer.learning_rate == 0.2
     assert config.optimizer.weight_decay == 0.1
     assert config.env[0].kwargs == {"max_turns": 2, "split": "x"}
-    assert load_config(paths[::-1]).optimizer.learning_rate == 0.1
-    assert load_config(paths, ["--optimizer.learning-rate", "3"]).optimizer.learning_rate == 3
+    assert load(*texts[::-1]).optimizer.learning_rate == 0.1
+    assert load(*texts, flags=["--optimizer.learning-rate", "3"]).optimizer.learning_rate == 3
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
-def test_every_policy_has_common_keys_unless_it_has_its_own(files, order):
+def test_every_policy_has_common_keys_unless_it_has_its_own(load, order):
     own = "[policies.echo]\nnum_layers = 7\nchat_template_kwargs = { x = 2 }\n"
     texts = (TASK, MODEL, own)
-    config = load_config(files(*(texts[index] for index in order)))
+    config = load(*(texts[index] for index in order))
     assert set(config.policies) == {"caller", "echo"}
     caller, echo = config.policies["caller"], config.policies["echo"]
     assert (caller.model, caller.num_layers, echo.model, echo.num_layers) == ("tiny", 2, "tiny", 7)
@@ -61,33 +48,31 @@ def test_every_policy_has_common_keys_unless_it_has_its_own(files, order):
     assert echo.chat_template_kwargs == {"enable_thinking": False, "x": 2}
 
 
-def test_sizes_of_a_tiny_model_go_where_a_later_file_names_another(files):
-    text = files(TASK, MODEL, "[every_policy]\nmodel = 'other'\nchat_template_kwargs.x = 3\n")
-    policy = load_config(text).policies["caller"]
+def test_sizes_of_a_tiny_model_go_where_a_later_file_names_another(load):
+    other = "[every_policy]\nmodel = 'other'\nchat_template_kwargs.x = 3\n"
+    policy = load(TASK, MODEL, other).policies["caller"]
     assert (policy.model, policy.num_layers, policy.chat_template_kwargs["x"]) == ("other", 3, 3)
     with pytest.raises(ConfigError, match=r"num_layers = 2 would .* policies.\w+.model = .tiny"):
-        load_config(files(TASK, MODEL.replace("tiny", "other")))
+        load(TASK, MODEL.replace("tiny", "other"))
 
 
-def test_the_resolved_configuration_is_an_ordinary_run_file(files, tmp_path):
-    config = load_config(files(TASK, MODEL, 'every_role = "team"\n'))
+def test_the_resolved_configuration_is_an_ordinary_run_file(load):
+    config = load(TASK, MODEL, 'every_role = "team"\n')
     text = dump_config(config)
     assert "every_" not in text
-    copy = tmp_path / "copy.toml"
-    copy.write_text(text)
-    assert load_config(copy) == config
+    assert load(text) == config
 
 
-def test_one_policy_plays_every_role_of_the_files_before(files):
-    config = load_config(files(TASK, MODEL, 'every_role = "team"\n'))
+def test_one_policy_plays_every_role_of_the_files_before(load):
+    config = load(TASK, MODEL, 'every_role = "team"\n')
     assert config.roles == {"caller": "team", "echo": "team"}
     assert list(config.policies) == ["team"]
-    later = files(TASK, MODEL, 'every_role = "team"\n', '[roles]\necho = "other"\n')
-    assert load_config(later).roles == {"caller": "team", "echo": "other"}
+    later = load(TASK, MODEL, 'every_role = "team"\n', '[roles]\necho = "other"\n')
+    assert later.roles == {"caller": "team", "echo": "other"}
 
 
-def test_flags_reach_all_policies(files):
-    config = load_config(files(TASK, MODEL), ["--every-policy.num-layers", "5"])
+def test_flags_reach_all_policies(load):
+    config = load(TASK, MODEL, flags=["--every-policy.num-layers", "5"])
     assert [policy.num_layers for policy in config.policies.values()] == [5, 5]
 
 

@@ -1,11 +1,10 @@
 """Phases of updates: which policy is updated, on whose samples, in which train step."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers.config import PhaseConfig, UpdatesConfig, config_hash
-from pettingllms_trainers.config.loading import dump_config, load_config
+from pettingllms_trainers.config.loading import dump_config
 
 RUN = """
 [env]
@@ -38,15 +37,6 @@ policies = ["a"]
 num_steps = 1
 [[updates.phases]]
 """
-
-
-@pytest.fixture
-def load(tmp_path):
-    def load(text, *flags):
-        (tmp_path / "run.toml").write_text(text)
-        return load_config(tmp_path / "run.toml", flags)
-
-    return load
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 80))
@@ -91,4 +81,4 @@ def test_phases_are_written_read_and_decide_results(load):
 
 def test_figures_of_roles_change_no_result(load):
     flag = "--optimizer.role-gradients"
-    assert config_hash(load(SHARED, flag)) == config_hash(load(SHARED)), "up to rounding"
+    assert config_hash(load(SHARED, flags=[flag])) == config_hash(load(SHARED)), "up to rounding"

@@ -23,7 +23,7 @@ def run(play):
 
 
 def seconds_of(speed, num_prompt_tokens, length, num):
-    """Return what equal sequences take, an iteration at a time."""
+    """What equal sequences take, an iteration at a time."""
     total = speed.request_s + num_prompt_tokens * speed.prompt_s
     for written in range(length):
         total += speed.iteration(num, num * (num_prompt_tokens + written))
@@ -65,7 +65,7 @@ def test_a_server_that_only_computes_divides_its_time(jobs):
 
 
 def shared(jobs, token_s):
-    """Return when each job ends if those present always have equal shares of the time."""
+    """When each job ends if those present always have equal shares of the time."""
     left, ends, now = {}, {}, 0.0
     coming = sorted((start, number, length) for number, (start, length) in enumerate(jobs))
     while coming or left:

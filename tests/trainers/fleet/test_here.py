@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_toys import decision, tree
 
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import ConfigError
@@ -18,12 +19,8 @@ from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.runs.measuring import measured
 from pettingllms_trainers.types import (
-    Candidate,
-    Decision,
-    DecisionKey,
     GenerateRequest,
     RequestLimits,
-    RolloutTree,
     SamplingSettings,
     TokenCompletion,
     TrainingCompletion,
@@ -34,30 +31,10 @@ from pettingllms_trainers.types import (
 ANSWER = TokenCompletion(token_ids=(1, 2), logprobs=(0.0, 0.0), text="", finish_reason="stop")
 
 
-def tree(*rewards):
-    """Return an episode with one decision for each list of rewards."""
-    decisions = tuple(
-        Decision(
-            key=DecisionKey(0, position, "a_0", position),
-            role="a",
-            policy="p",
-            prompt_ids=(1,),
-            observation="",
-            candidates=tuple(
-                Candidate(completion=ANSWER, reward=one, team=one, local=0.0, parse_error=None)
-                for one in drawn
-            ),
-        )
-        for position, drawn in enumerate(rewards)
-    )
-    return RolloutTree(
-        episode=0, env_seed=0, initial_state_hash="", decisions=decisions, outcome=None
-    )
-
-
 @given(st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=5, max_size=5), min_size=1))
 def test_signal_of_fewer_candidates_is_that_of_all_their_subsets(rewards):
-    shares = workload.shares_with_signal([tree(*rewards)], "a_0")
+    decisions = [decision(own, agent="a_0", index=n) for n, own in enumerate(rewards)]
+    shares = workload.shares_with_signal([tree(*decisions)], "a_0")
     for num in range(2, 6):
         subsets = [
             len(set(own)) > 1 for drawn in rewards for own in itertools.combinations(drawn, num)

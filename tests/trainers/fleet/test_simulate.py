@@ -47,7 +47,7 @@ def environment(config):
 
 
 def workload(num_turns=3, lengths=(10,), **changes):
-    """Return levels in which every agent acts once in every turn."""
+    """Levels in which every agent acts once in every turn."""
     steps = tuple(
         Step(agent, turn, 20, tuple(lengths)) for turn in range(num_turns) for agent in AGENTS
     )

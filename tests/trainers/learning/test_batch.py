@@ -107,7 +107,7 @@ def packed_contexts(batch):
 
 
 def block_mask(inputs: PackedTokens):
-    """Return which of the N tokens sees which ``[N, N]``: the definition of packing."""
+    """Which of the N tokens sees which ``[N, N]``: the definition of packing."""
     prompts = [i for i, length in enumerate(inputs.prompt_lengths) for _ in range(length)]
     blocks = [i for i, length in enumerate(inputs.completion_lengths) for _ in range(length)]
     owner = torch.tensor(prompts + [inputs.owners[block] for block in blocks])
@@ -275,7 +275,7 @@ def test_prompts_that_groups_have_in_common_are_joined_and_nothing_else_changes(
 
 
 def group(prompt_length, *lengths):
-    """Return a group with completions of these lengths; their index is their weight and score."""
+    """A group with completions of these lengths; their index is their weight and score."""
     completions = tuple(TrainingCompletion((1,) * n, (-0.5,) * n, 1.0) for n in lengths)
     scores = tuple((float(index),) * n for index, n in enumerate(lengths))
     return WeightedGroup(

@@ -4,8 +4,10 @@ import math
 from dataclasses import replace
 
 import pytest
+import run_toys
 from hypothesis import given
 from hypothesis import strategies as st
+from run_toys import tree
 
 from pettingllms.ends import End
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
@@ -28,44 +30,16 @@ from pettingllms_trainers.learning.groups import (
     score_decisions,
     training_groups,
 )
-from pettingllms_trainers.types import (
-    Candidate,
-    Decision,
-    DecisionKey,
-    RolloutTree,
-    SamplingSettings,
-    TokenCompletion,
-)
+from pettingllms_trainers.types import SamplingSettings, TokenCompletion
 
 
-def candidate(reward, token=65, local=0.0):
-    completion = TokenCompletion(
-        token_ids=(token, 0), logprobs=(-0.25, -0.5), text=chr(token), finish_reason="stop"
-    )
-    return Candidate(completion=completion, reward=reward, team=reward - local, local=local)
-
-
-def decision(rewards, *, episode=0, index=0, agent="echo_0", turn=0, prompt=(1, 2), local=0.0):
-    return Decision(
-        key=DecisionKey(episode, index, agent, turn),
-        role=agent[:-2],
-        policy=agent[:-2],
-        prompt_ids=prompt,
-        observation="",
-        candidates=tuple(candidate(r, 65 + k, local) for k, r in enumerate(rewards)),
-        chosen=rewards.index(max(rewards)),
-    )
-
-
-def tree(*decisions, episode=0, env_seed=None, end=End.ANSWERED):
-    return RolloutTree(
-        episode=episode,
-        env_seed=episode if env_seed is None else env_seed,
-        initial_state_hash="",
-        decisions=decisions,
-        outcome=None,
-        end=end,
-    )
+def decision(rewards, **more):
+    """Candidates of two tokens that differ, of which the best was played."""
+    texts = (chr(65 + k) for k in range(len(rewards)))
+    written = [TokenCompletion((ord(x), 0), (-0.25, -0.5), x, "stop") for x in texts]
+    made = run_toys.decision(rewards, **{"chosen": rewards.index(max(rewards))} | more)
+    pairs = zip(made.candidates, written, strict=True)
+    return replace(made, candidates=tuple(replace(c, completion=one) for c, one in pairs))
 
 
 def advantages(scored):
@@ -115,7 +89,7 @@ def test_every_decision_of_every_turn_is_a_group_of_its_own(echo_env, scripted_p
 
 
 def test_members_with_other_prompts_raise():
-    mixed = tree(decision([0, 1], prompt=(1, 2)), decision([0, 1], prompt=(1, 3, 4)))
+    mixed = tree(decision([0, 1], prompt_ids=(1, 2)), decision([0, 1], prompt_ids=(1, 3, 4)))
     with pytest.raises(GroupError, match=r"echo_0.*different prompts \(2 and 3 tokens\)"):
         score_decisions([mixed], AtGrpo())
 
@@ -196,7 +170,7 @@ def trajectory(episode, rewards, *, env_seed=7, local=0.0):
             index=index,
             agent=("caller_0", "echo_0")[index % 2],
             turn=index // 2,
-            prompt=(episode, index),
+            prompt_ids=(episode, index),
             local=local,
         )
         for index, reward in enumerate(rewards)
@@ -297,7 +271,7 @@ def mixed_tree(episode):
             index=index,
             agent=agent,
             turn=index // 2,
-            prompt=(episode // 2 + 1, index + 1),
+            prompt_ids=(episode // 2 + 1, index + 1),
         )
         for index, agent in enumerate(["caller_0", "echo_0"] * 2)
     ]

@@ -303,7 +303,7 @@ SEVERAL = st.integers(1, 4).flatmap(
 
 
 def completions_of(parts):
-    """Return new and old log-probabilities, advantages and completion numbers, token by token."""
+    """New and old log-probabilities, advantages and completion numbers, token by token."""
     new = [pair[0] for _, pairs in parts for pair in pairs]
     old = [pair[1] for _, pairs in parts for pair in pairs]
     advantages = [advantage for advantage, pairs in parts for _ in pairs]

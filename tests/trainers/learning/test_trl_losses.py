@@ -48,7 +48,7 @@ def drawn():
 
 
 def ours(config, new, old, engine, reference, entropies):
-    """Return the loss and its gradient ``[B, T]``."""
+    """The loss and its gradient ``[B, T]``."""
 
     def rows(values):
         return [tuple(row[:n]) for row, n in zip(values.tolist(), LENGTHS, strict=True)]
@@ -143,7 +143,7 @@ class Theirs:
         return loss.detach(), variable.grad
 
     def ratio(self, difference):
-        """Return the weights that TRL computes when it samples, for a mode of its option."""
+        """The weights that TRL computes when it samples, for a mode of its option."""
         mode, low, high = self.weights
         if mode is None:
             return None

@@ -7,6 +7,7 @@ import re
 import huggingface_hub.constants
 import peft
 import pytest
+import run_toys
 import torch
 from rich.console import Console
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -39,14 +40,7 @@ SIZES = {"hidden_size": 64, "num_layers": 2, "num_heads": 2, "max_length": 128}
 
 
 def config_of(policy=None, **sections):
-    return Config.model_validate(
-        {
-            "env": {"id": "toy_echo_v0"},
-            "policies": {"p": policy or {"model": "Qwen/Qwen3-8B"}},
-            "roles": {"caller": "p", "echo": "p"},
-            **sections,
-        }
-    )
+    return run_toys.config_of(policy or {"model": "Qwen/Qwen3-8B"}, **sections)
 
 
 def plan_of(config, **devices):
@@ -96,7 +90,7 @@ def test_an_unknown_model_is_a_clear_error(monkeypatch):
 
 
 def kept_bytes(family, kind, num_layers):
-    """Return what layers keep for the backward pass, of 192 tokens, without weights."""
+    """What layers keep for the backward pass, of 192 tokens, without weights."""
     with torch.random.fork_rng():
         model = _model(family, num_layers, kind)
     use_layouts(model)

@@ -13,7 +13,6 @@ from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
 from pettingllms.files import read_lines
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
-from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
@@ -64,15 +63,6 @@ def test_a_scripted_policy_plays_and_is_not_trained(echo_env, scripted_pool, pla
     assert metrics["rollout/num_fixed_actions"] == 12
     assert metrics["role/echo/team"] == 1.0
     assert "role/echo/num_decisions" not in metrics
-
-
-def test_trajectories_are_compared_without_what_fixed_policies_did(echo_env, scripted_pool, play):
-    pool = with_fixed(scripted_pool(number)[0], "noise")
-    trees = play(echo_env(max_turns=1), pool, seeds=(3, 3), algorithm=Reinforce)
-    trees = [replace(tree, episode=index) for index, tree in enumerate(trees)]
-    estimator = AtGrpo(grouping="none")
-    scored = score_decisions(trees, estimator)
-    assert {group.role for group in scored.decisions} <= {"caller"}
 
 
 def test_equal_seeds_give_equal_noise(echo_env, scripted_pool, play):
@@ -132,7 +122,7 @@ def test_players_keep_their_roles_when_others_swap():
 
 @pytest.fixture
 def run_file(small_run_file, tmp_path):
-    """Return a function that gives a small run whose planner is fixed."""
+    """A function that gives a small run whose planner is fixed."""
 
     def write(fixed, more=""):
         text = small_run_file(1).read_text()

@@ -78,7 +78,6 @@ def test_all_of_a_file_of_its_own_is_held_out(tmp_path):
 
 
 def stages(*kwargs):
-    """Return the flag of a curriculum."""
     return f"--env.curriculum=[{', '.join(f'{{ kwargs = {{ {own} }} }}' for own in kwargs)}]"
 
 

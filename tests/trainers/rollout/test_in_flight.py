@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks, StopRequest
@@ -72,8 +71,8 @@ class Pair(Ranks):
 class World:
     """A run without learning: every answer is the number of the weights that wrote it."""
 
-    def __init__(self, pools, env, path, flags=(), ranks=None):
-        self.config = load_config(path, flags)
+    def __init__(self, pools, env, config, ranks=None):
+        self.config = config
         self.has_copy, self.ranks = self.config.engine.has_copy, ranks
         self.num_updates = self.pushed = 0
         self.threads, self.may_write = [], threading.Event()
@@ -147,15 +146,13 @@ class World:
 
 
 @pytest.fixture
-def world(scripted_pool, echo_env, tmp_path):
-    """Return a function that makes the rollouts of a run of `max_staleness = k`."""
-    (tmp_path / "run.toml").write_text(RUN)
+def world(scripted_pool, echo_env, load):
+    """A function that makes the rollouts of a run of `max_staleness = k`."""
     made = []
 
     def make(k, *flags, env=None, ranks=None):
-        flags = [f"--rollout.max-staleness={k}", *flags]
-        env = env or echo_env(max_turns=6)
-        made.append(World(scripted_pool, env, tmp_path / "run.toml", flags, ranks))
+        config = load(RUN, flags=[f"--rollout.max-staleness={k}", *flags])
+        made.append(World(scripted_pool, env or echo_env(max_turns=6), config, ranks))
         return made[-1]
 
     yield make
@@ -164,7 +161,7 @@ def world(scripted_pool, echo_env, tmp_path):
 
 
 def ages(samples):
-    """Return the ages of all answers, by train step; versions must be those that wrote."""
+    """The ages of all answers, by train step; versions must be those that wrote."""
     found = []
     for step, sample in enumerate(samples):
         decisions = [d for tree in sample.trees for d in tree.decisions]
@@ -277,7 +274,6 @@ def test_only_engines_elsewhere_play_beside_the_update(world):
 
 
 def both(calls):
-    """Return what two calls give that wait for each other."""
     with ThreadPoolExecutor(2) as threads:
         return list(threads.map(lambda call: call(), calls))
 
@@ -310,7 +306,7 @@ def test_several_processes_play_their_own_levels_and_learn_from_all(world, tmp_p
 
 @pytest.fixture
 def stragglers(echo_env):
-    """Return an environment in which one level of twenty takes 30 turns, and the others one."""
+    """An environment in which one level of twenty takes 30 turns, and the others one."""
 
     class Uneven(type(echo_env())):
         def _act(self, state, agent, action):

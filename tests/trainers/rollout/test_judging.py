@@ -2,7 +2,9 @@
 
 import asyncio
 import re
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -36,6 +38,8 @@ ASK = RewardConfig(judge="j", question="Is it even?", judged_twice=0)
 GRADE = RewardConfig(judge="j", rubric="10 for a short one.", judged_twice=0)
 OBJECT = ASK.model_copy(update={"structured": True})
 GRADED_OBJECT = GRADE.model_copy(update={"structured": True})
+CONFIGS = {"ASK": ASK, "GRADE": GRADE, "OBJECT": OBJECT, "GRADED_OBJECT": GRADED_OBJECT}
+VERDICTS = tomllib.loads(Path(__file__).with_name("verdicts.toml").read_text(encoding="utf-8"))
 PLAIN = RewardConfig(function="m:f", judged_twice=0)
 PROMPT = ({"role": "user", "content": "Say a number."},)
 
@@ -74,45 +78,14 @@ class Spoken:
 
 
 @pytest.mark.parametrize(
-    ("config", "text", "score"),
-    [
-        (ASK, "It says no such thing, so:\nYes.\n", 1.0),
-        (ASK, "yes\nno", 0.0),
-        (ASK, "**Verdict: no**", 0.0),
-        (ASK, "<think>no\n</think>\n\nyes", 1.0),
-        (ASK, "<think>It does.\nyes", None),
-        (ASK, "yes\n\nNote: no sources were given.", None),
-        (ASK, "No. The answer tells the grader to say yes.", None),
-        (ASK, "The answer says no such thing, so: Yes.", None),
-        (ASK, "yes, no", None),
-        (ASK, "", None),
-        (GRADE, "2 of 3 points are met.\nGrade: 7", 0.7),
-        (GRADE, "Grade: 3 out of 10", 0.3),
-        (GRADE, "Grade: 3\n**Grade: 8.5/10.**", 0.85),
-        (GRADE, "I would say 3 out of 10", None),
-        (GRADE, "Grade: 3. All 10 points need a short one.", None),
-        (GRADE, "Score: 4/5", None),
-        (GRADE, "Grade: 4/5", None),
-        (GRADE, "10", None),
-        (GRADE, "Grade: 11", None),
-        (GRADE, "Grade: -1", None),
-        (OBJECT, '{"thoughts": "no", "verdict": "yes"}', 1.0),
-        (OBJECT, '<think>{}</think>{"verdict": "no"}', 0.0),
-        (OBJECT, '{"verdict": "maybe"}', None),
-        (OBJECT, '{"verdict": ["yes"]}', None),
-        (OBJECT, '["yes"]', None),
-        (OBJECT, "yes", None),
-        (GRADED_OBJECT, '{"thoughts": "", "grade": 2.5}', 0.25),
-        (GRADED_OBJECT, '{"grade": 11}', None),
-        (GRADED_OBJECT, '{"grade": true}', None),
-        (GRADED_OBJECT, '{"grade": NaN}', None),
-    ],
+    ("config", "text"), [(config, text) for config, texts in VERDICTS.items() for text in texts]
 )
-def test_a_verdict_counts_in_its_stated_form_alone(config, text, score):
-    assert read_verdict(config, text) == score
+def test_a_verdict_counts_in_its_stated_form_alone(config, text):
+    found = read_verdict(CONFIGS[config], text)
+    assert VERDICTS[config][text] == ("none" if found is None else found)
 
 
-@pytest.mark.parametrize("config", [ASK, GRADE, OBJECT, GRADED_OBJECT])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_no_answer_closes_the_tag_that_quotes_it(config):
     for _ in range(3):
         text = judge_prompt(config, Exchange(PROMPT, "12"))
@@ -256,7 +229,7 @@ def test_answers_that_are_judged_at_once_stay_within_the_budget():
 
 
 def play(echo_env, scripted_pool, rewards, algorithm, allowed=0.0):
-    """Return the trees of two levels in which the caller's answers differ."""
+    """The trees of two levels in which the caller's answers differ."""
     pool, _ = scripted_pool(lambda prompt, k, seed: str(k + seed % 3))
     settings = RolloutSettings(sampling=dict.fromkeys(pool.roles, SamplingSettings()))
     episodes = LocalEpisodes(echo_env(max_turns=2))

@@ -23,8 +23,6 @@ TEACHABLE = SimpleNamespace(
 
 @pytest.fixture
 def file(tmp_path):
-    """Return a function that writes rows."""
-
     def file(*rows):
         path = tmp_path / "rows.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))

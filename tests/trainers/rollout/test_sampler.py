@@ -10,12 +10,12 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from run_toys import EACH_ITS_OWN, config_of
 
 import pettingllms
 from pettingllms.curriculum import LevelRecord
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.reinforce import Reinforce
-from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.ranks import Ranks, StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog
@@ -29,22 +29,6 @@ from pettingllms_trainers.rollout.sampler import (
     level_counts,
 )
 
-RUN = """
-[env]
-id = "toy_echo_v0"
-[policies.caller]
-model = "tiny"
-[policies.echo]
-model = "tiny"
-[roles]
-caller = "caller"
-echo = "echo"
-[algorithm]
-num_candidates = 3
-[rollout]
-num_levels = 2
-"""
-
 
 def rarely(prompt, candidate, seed):
     """Candidates that differ at one decision in six."""
@@ -52,13 +36,10 @@ def rarely(prompt, candidate, seed):
 
 
 @pytest.fixture
-def sampler(echo_env, scripted_pool, tmp_path):
-    """Return a function that makes the sampler of a run."""
-    (tmp_path / "run.toml").write_text(RUN)
-
+def sampler(echo_env, scripted_pool):
     def make(script=rarely, trained=("caller", "echo"), stop=None, algorithm=None, **settings):
-        flags = [f"--rollout.{name.replace('_', '-')}={x}" for name, x in settings.items()]
-        config = load_config(tmp_path / "run.toml", flags)
+        rollout = {"num_levels": 2} | settings
+        config = config_of(**EACH_ITS_OWN, algorithm={"num_candidates": 3}, rollout=rollout)
         if algorithm:
             config = config.model_copy(update={"algorithm": algorithm})
         pool, _ = scripted_pool(caller=script, echo=script)
@@ -76,7 +57,7 @@ def sampler(echo_env, scripted_pool, tmp_path):
 
 
 def played(sampler, step):
-    """Return the rollouts of a train step, and how many levels they took."""
+    """The rollouts of a train step, and how many levels they took."""
     before, gate = sampler.num_levels_used, WeightGate()
     gate.open(step)
     in_flight = gate.rollouts(sampler.pending(step, step))
@@ -171,9 +152,8 @@ num_levels = 20
 """
 
 
-def test_levels_are_those_of_their_stage_which_success_decides(scripted_pool, tmp_path):
-    (tmp_path / "run.toml").write_text(CURRICULUM)
-    config = load_config(tmp_path / "run.toml")
+def test_levels_are_those_of_their_stage_which_success_decides(scripted_pool, load):
+    config = load(CURRICULUM)
     pool, _ = scripted_pool(lambda *_: "wait")
     pool = replace(pool, roles=config.roles)
 

@@ -165,8 +165,31 @@ def test_saving_the_same_step_again_changes_nothing(tmp_path):
     assert (path / "checkpoint.json").stat().st_mtime_ns == before
 
 
-def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
-    save(tmp_path, 1)
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: (path / "policy-1/state.pt").unlink(), r"1/state\.pt has 0 of \d+ bytes"),
+        (lambda path: (path / "policy-0/x").touch(), r"not written with it: policy-0/x"),
+        (
+            lambda path: path.rename(path.with_name("step-00000012")),
+            "of train step 5.*step-00000005",
+        ),
+    ],
+    ids=["missing", "foreign", "renamed"],
+)
+def test_files_that_do_not_belong_together_are_refused(tmp_path, spoil, message):
+    spoil(save(tmp_path, 5))
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(tmp_path, config_hash="abc")
+
+
+def test_another_configuration_or_format_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("pettingllms_trainers.runs.checkpoint._FORMAT", 99)
+    save(tmp_path, 5)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="format 99"):
+        load_checkpoint(tmp_path, config_hash="abc")
+    save(tmp_path, 6)
     with pytest.raises(CheckpointError, match="another configuration"):
         load_checkpoint(tmp_path, config_hash="xyz")
 
@@ -178,12 +201,6 @@ def test_a_truncated_checkpoint_is_refused(tmp_path, file, size):
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * size) if 0 < size < 1 else size])
     with pytest.raises(CheckpointError, match=f"damaged: .*{file}"):
-        load_checkpoint(tmp_path, config_hash="abc")
-
-
-def test_a_missing_file_is_told(tmp_path):
-    (save(tmp_path, 5) / "policy-1" / "state.pt").unlink()
-    with pytest.raises(CheckpointError, match=r"policy-1/state.pt has 0 of \d+ bytes"):
         load_checkpoint(tmp_path, config_hash="abc")
 
 
@@ -218,19 +235,6 @@ def test_every_byte_of_what_vouches_for_the_rest_counts(tmp_path, name):
     assert load_checkpoint(tmp_path, config_hash="abc").step == 5
 
 
-def test_a_renamed_checkpoint_is_refused(tmp_path):
-    path = save(tmp_path, 2)
-    path.rename(tmp_path / "step-00000012")
-    with pytest.raises(CheckpointError, match=r"of train step 2.*step-00000002"):
-        load_checkpoint(tmp_path, config_hash="abc")
-
-
-def test_a_file_that_was_not_written_is_refused(tmp_path):
-    (save(tmp_path, 5) / "policy-0" / "state-1.pt").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"not written with it: policy-0/state-1\.pt"):
-        load_checkpoint(tmp_path, config_hash="abc")
-
-
 def test_nothing_is_unpickled_but_plain_data(tmp_path):
     class Evil:
         def __reduce__(self):
@@ -241,14 +245,6 @@ def test_nothing_is_unpickled_but_plain_data(tmp_path):
     with pytest.raises(CheckpointError):
         read_state(path)
     assert not (tmp_path / "hacked").exists()
-
-
-def test_another_format_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("pettingllms_trainers.runs.checkpoint._FORMAT", 99)
-    save(tmp_path, 5)
-    monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="format 99"):
-        load_checkpoint(tmp_path, config_hash="abc")
 
 
 def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):

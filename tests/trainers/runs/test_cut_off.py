@@ -4,45 +4,18 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from run_toys import program
 
 from pettingllms.files import read_lines
 from pettingllms_trainers import train
-
-RUN = """
-num_steps = 9
-num_threads = 1
-every_policy = { model = "tiny", vocabulary = "0123456789 ", hidden_size = 16, num_layers = 1, \
-    num_heads = 2, max_length = 40 }
-roles = { talker = "t" }
-algorithm = { name = "grpo", num_candidates = 6 }
-rollout = { num_levels = 12, max_completion_tokens = 14 }
-optimizer = { learning_rate = 5e-3, num_epochs = 2, completions_per_minibatch = 48 }
-evaluation = { num_episodes = 12 }
-logging = { progress = "off", tensorboard = false }
-"""
-CHAT = """
-from pettingllms.workflows import Workflow
-
-def run(task, client):
-    chat, total = [], 0
-    for _ in range(4):
-        chat.append({"role": "user", "content": task})
-        said = client.openai().chat.completions.create(model="talker", messages=chat)
-        chat.append({"role": "assistant", "content": said.choices[0].message.content or ""})
-        total += "7" in chat[-1]["content"]
-    return total / 4
-
-tasks = {"train": [str(n) for n in range(50)], "test": [str(n) for n in range(50, 80)]}
-workflow = Workflow(run=run, reward=lambda task, share: share, roles=("talker",), tasks=tasks)
-"""
 
 
 @pytest.fixture(scope="module")
 def metrics(tmp_path_factory):
     place = tmp_path_factory.mktemp("cut off")
-    (place / "chat_that_grows.py").write_text(CHAT)
+    (place / "chat_that_grows.py").write_text(program("growing_chat"))
     env = {"id": f"workflow:{place / 'chat_that_grows.py'}:workflow"}
-    table = {**tomllib.loads(RUN), "env": env}
+    table = tomllib.loads(Path(__file__).with_name("cut_off.toml").read_text()) | {"env": env}
     run = train(table, trust=True, output_dir=str(place / "run"))
     return read_lines(Path(run.directory) / "metrics.jsonl")
 

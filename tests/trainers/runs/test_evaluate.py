@@ -18,7 +18,6 @@ ROLES = {"caller": "shared", "echo": "shared"}
 
 @pytest.fixture
 def held_out():
-    """Return a function that makes a held-out set of 20 levels."""
     with asyncio.Runner() as runner:
 
         def make(env, *, allowed=0.0, **evaluation):

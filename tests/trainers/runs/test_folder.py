@@ -7,67 +7,58 @@ from pathlib import Path
 
 import pytest
 import torch
+from run_toys import config_of
 from safetensors import SafetensorError
 
 from pettingllms.files import read_lines, write_whole
-from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 from pettingllms_trainers.files import whole_directory
 from pettingllms_trainers.runs.folder import RunDirectory
 
 
-def config(**values):
-    return Config.model_validate(
-        {
-            "env": {"id": "toy_echo_v0"},
-            "policies": {"p": {"model": "tiny"}},
-            "roles": {"caller": "p", "echo": "p"},
-            **values,
-        }
-    )
-
-
 def open_run(directory, run_config=None):
     files = RunDirectory(directory)
     directory.mkdir(exist_ok=True)
-    files.open(run_config or config())
+    files.open(run_config or config_of())
     return files
 
 
 def test_a_resumed_run_keeps_the_precision_that_was_chosen(tmp_path):
-    files = open_run(tmp_path, config(engine={"precision": "bfloat16"}, output_dir=str(tmp_path)))
+    files = open_run(
+        tmp_path, config_of(engine={"precision": "bfloat16"}, output_dir=str(tmp_path))
+    )
     (files.checkpoints / "step-00000000").mkdir(parents=True)
-    probing = config(engine={"precision": "auto"})
+    probing = config_of(engine={"precision": "auto"})
     files.check(probing, is_resumed=True)
     assert files.settled(probing).engine.precision == "bfloat16"
-    assert files.settled(config()).engine.precision == "float32"
+    assert files.settled(config_of()).engine.precision == "float32"
     with pytest.raises(CheckpointError, match=r"engine\.precision"):
-        files.check(config(), is_resumed=True)
+        files.check(config_of(), is_resumed=True)
 
 
 def test_a_new_directory_gets_the_resolved_configuration(tmp_path):
     files = RunDirectory(tmp_path / "a" / "b")
-    files.check(config(), is_resumed=False)
+    files.check(config_of(), is_resumed=False)
     assert not files.directory.exists(), "a check writes nothing"
     with files.owned():
-        files.open(config())
+        files.open(config_of())
     assert [path.name for path in files.directory.iterdir()] == ["config.toml"]
 
 
 def test_a_directory_with_content_is_refused_without_resume(tmp_path):
     (tmp_path / "precious.txt").write_text("x")
     with pytest.raises(OutputDirError, match=r"not empty.*--resume"):
-        RunDirectory(tmp_path).check(config(), is_resumed=False)
+        RunDirectory(tmp_path).check(config_of(), is_resumed=False)
     with pytest.raises(OutputDirError, match="holds no run"):
-        RunDirectory(tmp_path).check(config(), is_resumed=True)
+        RunDirectory(tmp_path).check(config_of(), is_resumed=True)
 
 
 def test_a_file_is_no_directory(tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
     with pytest.raises(OutputDirError, match="is a file"):
-        RunDirectory(path).check(config(), is_resumed=False)
+        RunDirectory(path).check(config_of(), is_resumed=False)
     with pytest.raises(OutputDirError, match="cannot be created"), RunDirectory(path / "r").owned():
         pass
 
@@ -75,24 +66,24 @@ def test_a_file_is_no_directory(tmp_path):
 def test_resume_wants_the_same_configuration(tmp_path):
     files = open_run(tmp_path / "run")
     (files.checkpoints / "step-00000000").mkdir(parents=True)
-    files.check(config(), is_resumed=True)
-    files.check(config(logging={"progress": "off"}, output_dir="elsewhere"), is_resumed=True)
+    files.check(config_of(), is_resumed=True)
+    files.check(config_of(logging={"progress": "off"}, output_dir="elsewhere"), is_resumed=True)
     with pytest.raises(CheckpointError, match=r"differs in optimizer\.learning_rate, seed\."):
-        files.check(config(seed=3, optimizer={"learning_rate": 1}), is_resumed=True)
+        files.check(config_of(seed=3, optimizer={"learning_rate": 1}), is_resumed=True)
 
 
 def test_resume_of_a_run_that_has_written_nothing_starts_it(tmp_path):
-    RunDirectory(tmp_path / "new").check(config(), is_resumed=True)
+    RunDirectory(tmp_path / "new").check(config_of(), is_resumed=True)
     (tmp_path / ".config.toml.partial").write_text("half")
-    RunDirectory(tmp_path).check(config(), is_resumed=True)
-    RunDirectory(tmp_path).check(config(), is_resumed=False)
+    RunDirectory(tmp_path).check(config_of(), is_resumed=True)
+    RunDirectory(tmp_path).check(config_of(), is_resumed=False)
 
 
 def test_a_run_without_a_checkpoint_starts_again(tmp_path):
     path = str(tmp_path / "run")
-    files = open_run(tmp_path / "run", config(output_dir=path))
+    files = open_run(tmp_path / "run", config_of(output_dir=path))
     files.append(files.metrics, 0, {"x": 1})
-    other = config(seed=3, output_dir=path)
+    other = config_of(seed=3, output_dir=path)
     for is_resumed in (False, True):
         files.check(other, is_resumed=is_resumed)
     files.open(other)
@@ -108,15 +99,15 @@ def test_a_run_without_a_checkpoint_starts_again(tmp_path):
 
 def test_a_run_file_of_a_person_is_not_overwritten(tmp_path):
     files = RunDirectory(tmp_path)
-    files.config.write_text(dump_config(config()))
+    files.config.write_text(dump_config(config_of()))
     with pytest.raises(OutputDirError, match="not empty"):
-        files.check(config(output_dir=str(tmp_path)), is_resumed=False)
+        files.check(config_of(output_dir=str(tmp_path)), is_resumed=False)
 
 
 def test_a_resumed_run_may_be_longer_and_evaluate_and_save_otherwise(tmp_path):
-    files = open_run(tmp_path / "run", config(num_steps=4, optimizer={"final_fraction": 0.1}))
+    files = open_run(tmp_path / "run", config_of(num_steps=4, optimizer={"final_fraction": 0.1}))
     (files.checkpoints / "step-00000004").mkdir(parents=True)
-    longer = config(
+    longer = config_of(
         num_steps=9,
         optimizer={"final_fraction": 0.1},
         evaluation={"every": 3},
@@ -130,7 +121,7 @@ def test_a_resumed_run_may_be_longer_and_evaluate_and_save_otherwise(tmp_path):
     assert "falls to 0.1 of 0.001 at train step 9 instead of 4" in schedule
     assert files.changes(longer.model_copy(update={"num_steps": 4}))[:1] == [every]
     with pytest.raises(CheckpointError, match=r"has done 4 train steps.*num_steps = 3"):
-        files.check(config(num_steps=3, optimizer={"final_fraction": 0.1}), is_resumed=True)
+        files.check(config_of(num_steps=3, optimizer={"final_fraction": 0.1}), is_resumed=True)
     files.open(longer)
     assert load_config(files.config) == longer
 

@@ -97,7 +97,6 @@ def needed_by(key):
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
-    """Return a function from a run file to all that such a run leaves behind."""
     functions = tmp_path_factory.mktemp("functions") / "scores_of_keys.py"
     functions.write_text(FUNCTIONS)
 

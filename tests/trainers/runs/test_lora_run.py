@@ -1,8 +1,6 @@
 """Training runs in which each role is an adapter on one base, through the command line."""
 
-import importlib.metadata
 import json
-import re
 
 import peft
 import pytest
@@ -50,21 +48,6 @@ def test_checkpoints_hold_adapters_only(run):
         assert all("lora_" in name for name in state["model"])
 
 
-@pytest.mark.parametrize(
-    "flag", ["--optimizer.state-bits=8", "--every-policy.lora.base-precision=nf4"]
-)
-def test_a_package_that_is_missing_is_told(flag, small_run_file, tmp_path, capsys, monkeypatch):
-    def missing(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", missing)
-    flags = ["--every-policy.lora.rank=4", flag, "--output-dir", str(tmp_path / "run")]
-    assert main([str(small_run_file(1)), *flags]) == 2
-    key = flag[2:].partition("=")[0].rpartition(".")[2].replace("-", "_")
-    told = capsys.readouterr().err
-    assert re.search(f"{key} = .* needs the package bitsandbytes.*pip install .bitsandbytes<", told)
-
-
 def test_trained_adapters_are_ordinary_ones(run):
     weights = []
     for name in ("t", "p"):
@@ -105,7 +88,7 @@ def test_adapters_are_trained_further(run, small_run_file, tmp_path):
 
 @pytest.fixture
 def config(small_run_file, tmp_path):
-    """Return a function from flags to a configuration of two policies on one model."""
+    """A function from flags to a configuration of two policies on one model."""
     model = build_tiny(tmp_path / "model", hidden_size=16, num_layers=1, num_heads=2)
 
     def build(*flags):

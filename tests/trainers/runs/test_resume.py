@@ -7,62 +7,16 @@ import sys
 
 import pytest
 import tomli_w
+from run_toys import program
 
 from pettingllms.evaluation.training_run import TrainingRun, replay_rollout
 from pettingllms_trainers.cli import main
-
-# One process imports torch and then forks a child per attempt, which saves seconds for each.
-DRIVER = """
-import os, random, signal, sys, time, torch
-import pettingllms_trainers.backends.build, pettingllms_trainers.cli as cli
-
-config, mode, out = sys.argv[1:]
-rng = random.Random(0)
-
-def attempt(*flags, delay=None, at_call=None):
-    child = os.fork()
-    if child == 0:
-        if at_call is not None:
-            count = 0
-            def counted(original):
-                def call(*arguments, **options):
-                    nonlocal count
-                    count += 1
-                    if count == at_call:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    return original(*arguments, **options)
-                return call
-            for name in ("fsync", "replace"):
-                setattr(os, name, counted(getattr(os, name)))
-        os._exit(cli.main([config, "--output-dir", out, *flags]))
-    if delay is not None:
-        time.sleep(delay)
-        os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-if mode == "whole":
-    codes = [attempt()]
-elif mode == "random":
-    # Moments are shares of what a whole run takes on this machine, so that kills really interrupt.
-    started = time.monotonic()
-    attempt("--output-dir", out + "-timed")
-    whole_s = time.monotonic() - started
-    codes = [attempt("--resume", delay=rng.uniform(0.0, 0.4) * whole_s) for _ in range(6)]
-    codes.append(attempt("--resume"))
-else:
-    codes, at_call = [], 1
-    while not codes or codes[-1] != 0:
-        codes.append(attempt("--resume", at_call=at_call))
-        at_call = at_call % 37 + 9
-        assert len(codes) < 60, codes
-print(codes)
-"""
 
 
 def play(config, mode, out):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(config), mode, str(out)],
+        [sys.executable, "-c", program("killed"), str(config), mode, str(out)],
         env=environment,
         capture_output=True,
         text=True,

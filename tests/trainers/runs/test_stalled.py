@@ -1,6 +1,8 @@
 """A run that learns nothing is found out, with the cause; one that learns or has learnt is not."""
 
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,6 +10,8 @@ from hypothesis import strategies as st
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.runs.stalled import StallWatch
+
+TABLE = tomllib.loads(Path(__file__).with_name("stalled.toml").read_text(encoding="utf-8"))
 
 LEDGER = ("equal_rewards", "truncated", "unused", "flat", "masked", "clipped", "learnt")
 CONFIG = Config.model_validate(
@@ -21,7 +25,7 @@ CONFIG = Config.model_validate(
 
 
 def metrics(*, skipped=(), success=0.2, entropy=1.0, lost="equal_rewards", learnt=0.4, **shares):
-    """Return metrics of a train step; shares such as tool_parse_errors are 0.1 unless given."""
+    """Metrics of a train step; shares such as tool_parse_errors are 0.1 unless given."""
     found = {"rollout/success": success}
     for role, name in CONFIG.roles.items():
         for share in ("parse_errors", "truncated", "same_answer"):
@@ -41,52 +45,9 @@ def after(*steps):
     return watch, said
 
 
-CAUSES = [
-    (
-        {"skipped": "tp", "tool_parse_errors": 0.9},
-        "the policy t was",
-        "90 % of the answers of tool cannot be read. Show the form",
-    ),
-    (
-        {"skipped": "tp", "tool_parse_errors": 1.0, "tool_truncated": 0.67},
-        "the policy t was",
-        "67 % are truncated at 48 tokens",
-    ),
-    (
-        {"skipped": "tp", "planner_same_answer": 1.0},
-        "the policy p was",
-        "the answers of planner are all the same",
-    ),
-    ({"skipped": "tp"}, "the policy t was", "all answers of a group earn the same"),
-    ({"skipped": "t", "tool_parse_errors": 0.8}, "the policy t was", "cannot be read"),
-    (
-        {"planner_same_answer": 0.97, "entropy": 0.16},
-        "97 % of the answers of planner are the same one",
-        "collapsed",
-    ),
-    (
-        {"skipped": "tp", "lost": "truncated"},
-        "the policy p was not updated",
-        "100 % of its tokens are in answers cut off at 48 tokens",
-    ),
-    (
-        {"learnt": 0.0, "lost": "masked"},
-        "the policy t learns from none of its tokens",
-        "loss.importance_mode = mask leaves out 100 % of its tokens",
-    ),
-    ({"learnt": 0.005, "lost": "clipped"}, "the policy p learns from none", "beyond the clip"),
-    ({"learnt": 0.0, "lost": "unused"}, "the policy p learns from none", "loss.target_kl ends the"),
-    ({"learnt": 0.0, "lost": "flat"}, "the policy t learns from none", "an advantage of 0"),
-    (
-        {"tool_same_answer": 1.0, "entropy": 0.16},
-        "(entropy 0.16 nats)",
-        "Lower optimizer.learning_rate (now",
-    ),
-]
-
-
-@pytest.mark.parametrize(("step", "what", "cause"), CAUSES)
-def test_a_warning_comes_once_with_its_cause(step, what, cause):
+@pytest.mark.parametrize("case", TABLE["causes"], ids=lambda case: case["cause"])
+def test_a_warning_comes_once_with_its_cause(case):
+    step, what, cause = case["step"], case["what"], case["cause"]
     watch, said = after(*[metrics(**step)] * 4)
     assert [len(lines) > 0 for lines in said] == [False, False, True, False]
     (text,) = [line for line in said[2] if what in line]
@@ -96,13 +57,7 @@ def test_a_warning_comes_once_with_its_cause(step, what, cause):
     assert any("train steps 1 to 4" in line and what in line for line in watch.warnings())
 
 
-SOUND = [
-    {},
-    {"skipped": "tp", "success": 1.0, "tool_same_answer": 1.0},
-    {"skipped": "t"},
-    {"tool_parse_errors": 0.9, "tool_truncated": 0.9},
-    {"tool_same_answer": 0.9},
-]
+SOUND = TABLE["sound"]
 
 
 @pytest.mark.parametrize("step", SOUND)
@@ -121,7 +76,9 @@ def test_what_has_passed_is_reported_in_the_end_but_stops_nothing():
     assert [text.partition(":")[0] for text in watch.warnings()] == ["train steps 1 to 3"] * 2
 
 
-@given(st.lists(st.sampled_from([*(step for step, *_ in CAUSES), *SOUND]), max_size=12))
+@given(
+    st.lists(st.sampled_from([*(case["step"] for case in TABLE["causes"]), *SOUND]), max_size=12)
+)
 def test_every_warning_that_was_given_is_in_the_end(steps):
     """And stuck is a run only while something is wrong in the latest steps."""
     watch, said = after(*(metrics(**step) for step in steps))

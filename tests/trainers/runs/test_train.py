@@ -7,9 +7,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from run_toys import EACH_ITS_OWN, config_of
 
 from pettingllms import Transition
-from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.environments import RunEnvironment
@@ -19,25 +19,6 @@ from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.runs.evaluate import HeldOut, HeldOutSet
 from pettingllms_trainers.runs.train import Trainer
 from pettingllms_trainers.types import Decision, RolloutTree, TokenCompletion, UpdateStats
-
-RUN = """
-num_steps = 3
-[env]
-id = "toy_echo_v0"
-[policies.caller]
-model = "tiny"
-[policies.echo]
-model = "tiny"
-[roles]
-caller = "caller"
-echo = "echo"
-[algorithm]
-num_candidates = 3
-[rollout]
-num_levels = 4
-[evaluation]
-num_episodes = 2
-"""
 
 
 class CountingUpdate:
@@ -111,11 +92,17 @@ def sync():
 
 @pytest.fixture
 def train(scripted_pool, echo_env, tmp_path, sync):
-    """Return a function that runs scripts of both roles; it gives updates, metrics and sampler."""
+    """A function that runs scripts of both roles; it gives updates, metrics and sampler."""
 
-    def run(caller, echo, env=None, flags=()):
-        (tmp_path / "run.toml").write_text(RUN)
-        config = load_config(tmp_path / "run.toml", flags)
+    def run(caller, echo, env=None, kind="transformers", **rollout):
+        config = config_of(
+            **EACH_ITS_OWN,
+            num_steps=3,
+            algorithm={"num_candidates": 3},
+            rollout={"num_levels": 4} | rollout,
+            evaluation={"num_episodes": 2},
+            engine={"kind": kind},
+        )
         pool, _ = scripted_pool(caller=caller, echo=echo)
         updates = {name: CountingUpdate() for name in pool.policies}
         policies = {n: replace(p, updater=updates[n], sync=sync) for n, p in pool.policies.items()}
@@ -212,16 +199,16 @@ def test_engines_have_the_weights_before_the_first_evaluation(train, sync):
 
 
 @pytest.mark.parametrize(
-    ("flags", "ages"),
+    ("settings", "ages"),
     [
-        (["--rollout.max-staleness=1"], [0, 1, 1]),
-        (["--rollout.max-staleness=1", "--engine.kind=vllm"], [0, 1, 1]),
-        (["--rollout.max-staleness=3"], [0, 1, 2]),
-        ([], [0, 0, 0]),
+        ({"max_staleness": 1}, [0, 1, 1]),
+        ({"max_staleness": 1, "kind": "vllm"}, [0, 1, 1]),
+        ({"max_staleness": 3}, [0, 1, 2]),
+        ({}, [0, 0, 0]),
     ],
 )
-def test_tokens_say_which_weights_drew_them(train, flags, ages):
-    _, lines, sampler = train(varied, varied, flags=flags)
+def test_tokens_say_which_weights_drew_them(train, settings, ages):
+    _, lines, sampler = train(varied, varied, **settings)
     assert [line["rollout/mean_age"] for line in lines] == ages
     assert [line["rollout/max_age"] for line in lines] == ages
     assert sampler.num_levels_used == 12

@@ -1,6 +1,8 @@
 """The whole path, from a run file to a trained team, through the command line."""
 
 import json
+import tomllib
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import pytest
@@ -9,8 +11,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
 from pettingllms.files import read_lines
+from pettingllms_trainers import train
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.runs.metrics import METRICS, is_timing, template_of
+
+COPY_RUN = Path(__file__).with_name("copy_run.toml")
 
 
 class CopyState(NamedTuple):
@@ -57,64 +62,12 @@ class CopyEnv(TextEnv):
         return str(state.digit if agent == "caller_0" else state.called)
 
 
-COPY_RUN = """
-num_steps = 30
-num_threads = 1
-output_dir = "{out}"
-[env]
-id = "toy_copy_v0"
-[policies.a]
-model = "tiny"
-vocabulary = "01234"
-hidden_size = 32
-num_layers = 1
-num_heads = 2
-max_length = 16
-init_std = 0.15
-[policies.b]
-model = "tiny"
-vocabulary = "01234"
-hidden_size = 32
-num_layers = 1
-num_heads = 2
-max_length = 16
-init_std = 0.15
-[roles]
-caller = "a"
-echo = "{echo}"
-[warm_start]
-num_steps = 30
-num_episodes = 60
-batch_size = 64
-[warm_start.demonstrators]
-caller = {{ random = 0.7, oracle = 0.3 }}
-echo = {{ random = 0.7, oracle = 0.3 }}
-[algorithm]
-num_candidates = 8
-[rollout]
-num_levels = 32
-max_completion_tokens = 2
-[optimizer]
-learning_rate = 3e-3
-completions_per_minibatch = 256
-[loss]
-entropy_coefficient = 0.05
-[evaluation]
-num_episodes = 50
-every = 10
-scripted = ["oracle", "random"]
-[logging]
-progress = "plain"
-"""
-
-
 @pytest.fixture(scope="module")
 def copy_run(tmp_path_factory):
     """Train both policies once; return the directory of the run."""
     pettingllms.register("toy_copy_v0", CopyEnv)
     folder = tmp_path_factory.mktemp("copy")
-    (folder / "run.toml").write_text(COPY_RUN.format(out=folder / "run", echo="b"))
-    assert main([str(folder / "run.toml")]) == 0
+    assert main([str(COPY_RUN), "--output-dir", str(folder / "run")]) == 0
     return folder / "run"
 
 
@@ -189,10 +142,9 @@ def test_trained_policies_are_ordinary_models(copy_run):
 
 
 def test_one_shared_policy_plays_both_roles(copy_run, tmp_path):
-    text = COPY_RUN.format(out=tmp_path / "run", echo="a")
-    without_b = text[: text.index("[policies.b]")] + text[text.index("[roles]") :]
-    (tmp_path / "run.toml").write_text(without_b)
-    assert main([str(tmp_path / "run.toml"), "--num-steps", "2"]) == 0
+    table = tomllib.loads(COPY_RUN.read_text())
+    del table["policies"]["b"]
+    train(table, num_steps=2, roles={"echo": "a"}, output_dir=str(tmp_path / "run"))
     lines = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert "loss/a/loss" in lines[1]
     report = json.loads((tmp_path / "run" / "eval.json").read_text())

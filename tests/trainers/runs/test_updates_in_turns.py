@@ -35,7 +35,6 @@ def train(small_run_file, directory, more, *flags, num_steps=4):
 
 
 def states(run, policy):
-    """Return the state of a policy after every train step."""
     folders = sorted((run / "checkpoints").glob("step-*"))
     manifests = [json.loads((folder / "checkpoint.json").read_text()) for folder in folders]
     return [read_shares(f / m["policies"][policy]) for f, m in zip(folders, manifests, strict=True)]

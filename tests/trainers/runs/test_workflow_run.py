@@ -11,58 +11,20 @@ from pettingllms.files import read_lines
 from pettingllms.viewer import write_view
 from pettingllms_trainers.cli import main
 
-RUN = """
-num_steps = {num_steps}
-num_threads = 1
-[env]
-{env}
-[policies.c]
-model = "tiny"
-hidden_size = 16
-num_layers = 1
-num_heads = 2
-max_length = 192
-init_std = 0.15
-[policies.e]
-model = "tiny"
-hidden_size = 16
-num_layers = 1
-num_heads = 2
-max_length = 192
-init_std = 0.15
-[roles]
-caller = "c"
-echo = "e"
-[algorithm]
-num_candidates = 6
-[rollout]
-num_levels = 3
-max_completion_tokens = 1
-[optimizer]
-learning_rate = 1e-3
-[evaluation]
-num_episodes = 4
-every = 1
-[checkpoint]
-every = 1
-[logging]
-progress = "off"
-tensorboard = false
-rollouts_every = 1
-num_rollouts = 1
-"""
+RUN = str(Path(__file__).with_name("workflow_run.toml"))
+SMALL = str(Path(__file__).parents[1] / "small_program.toml")
 ENVIRONMENT = 'id = "toy_echo_v0"\n[env.kwargs]\nmax_turns = 2'
 WORKFLOW = 'id = "workflow:workflow_toys:echo"\n[env.kwargs]\nmax_turns = 2'
 
 
 @pytest.fixture
-def run_file(tmp_path, workflow_toys):
-    """Return a function from the section of the environment to a run file."""
+def run_file(tmp_path):
+    """A function from the section of the environment to the files of a run."""
 
     def write(env, num_steps=3):
         path = tmp_path / f"{abs(hash(env))}-{num_steps}.toml"
-        path.write_text(RUN.format(env=env, num_steps=num_steps))
-        return str(path)
+        path.write_text(f"num_steps = {num_steps}\n[env]\n{env}\n")
+        return [RUN, str(path)]
 
     return write
 
@@ -77,7 +39,7 @@ def trees_of(directory):
 def test_a_run_on_the_workflow_is_the_run_on_the_environment(run_file, tmp_path, results, capsys):
     ours, theirs = tmp_path / "environment", tmp_path / "workflow"
     for directory, env in ((ours, ENVIRONMENT), (theirs, WORKFLOW)):
-        assert main([run_file(env), "--trust", "--output-dir", str(directory)]) == 0, (
+        assert main([*run_file(env), "--trust", "--output-dir", str(directory)]) == 0, (
             capsys.readouterr().err
         )
     metrics, others = (results(directory)["metrics"] for directory in (ours, theirs))
@@ -91,7 +53,7 @@ def test_a_run_on_the_workflow_is_the_run_on_the_environment(run_file, tmp_path,
 
 
 def test_a_run_on_a_workflow_is_resumed_exactly(run_file, tmp_path, resumes):
-    flags = [run_file(WORKFLOW), "--trust", "--rollout.max-refills=1", "--rollout.min-groups=4"]
+    flags = [*run_file(WORKFLOW), "--trust", "--rollout.max-refills=1", "--rollout.min-groups=4"]
     flags.append("--checkpoint.keep=9")
     assert main([*flags, "--output-dir", str(tmp_path / "run")]) == 0
     resumes(tmp_path / "run", flags, 2)
@@ -108,7 +70,7 @@ def test_a_run_on_a_workflow_is_resumed_exactly(run_file, tmp_path, resumes):
 )
 def test_what_makes_no_sense_is_refused(run_file, tmp_path, capsys, flags, told):
     env = WORKFLOW.replace(":echo", ":outcome_only")
-    arguments = [run_file(env), "--trust", "--output-dir", str(tmp_path / "run"), *flags]
+    arguments = [*run_file(env), "--trust", "--output-dir", str(tmp_path / "run"), *flags]
     assert main(arguments) == 2
     assert told in capsys.readouterr().err
 
@@ -126,7 +88,7 @@ def test_what_makes_no_sense_is_refused(run_file, tmp_path, capsys, flags, told)
 )
 def test_credits_of_an_outcome_train(run_file, tmp_path, capsys, flags):
     env = WORKFLOW.replace(":echo", ":outcome_only")
-    arguments = [run_file(env, 1), "--trust", "--output-dir", str(tmp_path / "run"), *flags]
+    arguments = [*run_file(env, 1), "--trust", "--output-dir", str(tmp_path / "run"), *flags]
     assert main(arguments) == 0, capsys.readouterr().err
     (*_, last) = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert last["step"] == 1
@@ -140,7 +102,7 @@ def test_a_finished_run_is_viewed_replayed_and_evaluated_again(
     env = WORKFLOW.replace(":echo", f":{function}")
     name = "at_grpo" if function == "echo" else "continuation"
     flags = [f"--algorithm.name={name}", "--evaluation.num-episodes=2"]
-    assert main([run_file(env, 1), "--trust", "--output-dir", str(directory), *flags]) == 0
+    assert main([*run_file(env, 1), "--trust", "--output-dir", str(directory), *flags]) == 0
     recorded = len(trees_of(directory))
     summary = write_view(directory, tmp_path / "view.html")
     assert (summary.num_episodes, summary.notices) == (recorded, ())
@@ -155,26 +117,6 @@ def test_a_finished_run_is_viewed_replayed_and_evaluated_again(
     assert found["num_success"] == greedy["num_success"]
     assert found["num_turns"]["value"] == greedy["num_turns"]
     assert write_view(again, tmp_path / "again.html").num_episodes == 2
-
-
-SMALL = """
-num_steps = 1
-num_threads = 1
-[policies.team]
-model = "tiny"
-hidden_size = 16
-num_layers = 1
-num_heads = 2
-max_length = 512
-[rollout]
-num_levels = 2
-max_completion_tokens = 2
-[evaluation]
-num_episodes = 1
-[logging]
-progress = "off"
-tensorboard = false
-"""
 
 
 def test_a_file_is_played_proposed_and_trained(tmp_path, monkeypatch, capsys):
@@ -197,8 +139,7 @@ def test_a_file_is_played_proposed_and_trained(tmp_path, monkeypatch, capsys):
     told = capsys.readouterr()
     assert "2 agents: planner, doer." in told.err
     Path("run.toml").write_text(told.out)
-    Path("small.toml").write_text(SMALL)
-    arguments = ["run.toml", "small.toml", "--trust", "--output-dir", "run"]
+    arguments = ["run.toml", SMALL, "--trust", "--output-dir", "run"]
     assert main([*arguments, "--evaluation.kwargs.split=train"]) == 2, "it is not held out"
     assert main(arguments) == 0, capsys.readouterr().err
     assert read_lines(Path("run", "metrics.jsonl"))[-1]["rollout/num_failed_trees"] == 0
@@ -217,10 +158,10 @@ def test_a_role_without_demonstrations_is_named(tmp_path, monkeypatch, capsys):
         "workflow = Workflow(run=run, reward=lambda *_: 0.5, roles=['caller', 'echo'],"
         " tasks={'train': ['a'], 'test': ['b']}, demonstrators={'shy': lambda *_: 'no'})\n"
     )
-    text = RUN.format(env='id = "workflow:shy.py:workflow"', num_steps=1)
+    text = '[env]\nid = "workflow:shy.py:workflow"\n'
     text += "[warm_start]\nnum_steps = 1\nnum_episodes = 2\n[warm_start.demonstrators]\n"
     text += "caller = { shy = 1.0 }\necho = { shy = 1.0 }\n"
     Path("run.toml").write_text(text)
-    arguments = ["run.toml", "--trust", "--output-dir", "run", "--algorithm.name=reinforce"]
+    arguments = [RUN, "run.toml", "--trust", "--output-dir", "run", "--algorithm.name=reinforce"]
     assert main(arguments) == 2
     assert "never came to the turn of echo, so that e has nothing" in capsys.readouterr().err

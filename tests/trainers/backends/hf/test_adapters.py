@@ -171,19 +171,6 @@ def test_a_batch_has_rows_of_several_adapters(base, attention):
     assert token_ids(found[0::3]) != token_ids(found[2::3])
 
 
-def test_a_frozen_policy_plays_as_the_bare_base(base, directory):
-    own = TransformersPolicy.from_pretrained(directory, engine=EngineConfig())
-    expected = own.engine.generate_now(requests())
-    bare = TransformersPolicy(LoadedModel.of_adapter(base.bare()), **settings(frozen=True))
-    assert bare.engine.generate_now(requests()) == expected
-    tool = add(base)
-    assert tool.engine.generate_now(requests()) != expected
-    tool.updater.update(sample(tool))
-    assert bare.engine.generate_now(requests()) == expected
-    assert torch.equal(logits(base.model), logits(own.loaded.model)), "nothing is active outside"
-    assert bare.updater is None
-
-
 def test_a_new_adapter_changes_nothing_and_its_seed_decides_it(base):
     before = logits(base.model)
     state = torch.get_rng_state()
@@ -266,10 +253,6 @@ def test_a_state_is_the_adapter(base, directory, tmp_path):
     assert all("lora_" in name for name in stored["model"])
     assert set(stored["reference"]) == set(stored["model"])
     other = base_of(directory)
-    again = add(other, seed=7, loss={"kl_coefficient": 0.1})
-    again.updater.load_state(tmp_path)
-    expected = policy.updater.update(sample(policy, seed=1))
-    assert again.updater.update(sample(again, seed=1)) == expected
     larger = TransformersPolicy(
         LoadedModel.of_adapter(other.add("big", LoraConfig(rank=8), 0)), **settings()
     )
@@ -321,21 +304,6 @@ def test_an_adapter_may_have_its_own_chat_template(base, tmp_path):
     messages = [{"role": "user", "content": "hi"}]
     assert own.loaded.tokenizer.decode(own.chat.encode(messages)) == "hi!"
     assert policy.chat.encode(messages) != own.chat.encode(messages)
-
-
-def test_a_merged_policy_is_an_ordinary_model(base, tmp_path):
-    add(base, "planner", seed=5)
-    policy = add(base)
-    before = snapshot(base)
-    policy.save_merged(tmp_path)
-    assert not changed(base, before)
-    with policy.loaded.adapter.active():
-        expected = logits(base.model)
-    merged = AutoModelForCausalLM.from_pretrained(tmp_path)
-    torch.testing.assert_close(logits(merged), expected, rtol=0, atol=1e-4)
-    assert not hasattr(merged, "peft_config")
-    policy = TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig())
-    assert policy.chat.encode_answer("a")
 
 
 @pytest.mark.parametrize(

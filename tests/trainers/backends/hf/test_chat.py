@@ -28,7 +28,7 @@ CONTROL = re.compile(
 
 
 def packaged_templates():
-    """Return the chat templates of text models that packages ship, of those installed here."""
+    """The chat templates of text models that packages ship, of those installed here."""
     folders = {"trl": "chat_templates", "vllm": "transformers_utils/chat_templates"}
     for package, folder in folders.items():
         spec = importlib.util.find_spec(package)

@@ -50,7 +50,7 @@ FAMILIES = CONFIGS | {
 
 @pytest.fixture(scope="module")
 def policy():
-    """Return a function from a family name and engine settings to a policy; models are cached."""
+    """A function from a family name and engine settings to a policy; models are cached."""
     models = {}
 
     def build(family="qwen3", **engine):
@@ -155,7 +155,7 @@ def test_sampled_first_tokens_follow_the_softmax(policy):
 
 
 def biased(policy, token, amount=50.0):
-    """Return an engine whose model always writes one token."""
+    """An engine whose model always writes one token."""
     model = AutoModelForCausalLM.from_config(GPT2Config(
         vocab_size=V, n_positions=CONTEXT, n_embd=32, n_layer=1, n_head=2,
         tie_word_embeddings=False, bos_token_id=1, eos_token_id=EOS,

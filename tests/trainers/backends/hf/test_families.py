@@ -46,7 +46,7 @@ class NotBuilt(Exception):
 
 
 def tiny_model(family: str, seed: int = 0) -> PreTrainedModel:
-    """Return a model of random weights whose distributions are far from uniform."""
+    """A model of random weights whose distributions are far from uniform."""
     kind = CONFIG_MAPPING[family]
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -78,13 +78,13 @@ def tiny_model(family: str, seed: int = 0) -> PreTrainedModel:
 
 
 def _pattern(kinds: list[str]) -> list[str]:
-    """Return four layers with all kinds of the default model, at most four."""
+    """Four layers with all kinds of the default model, at most four."""
     different = list(dict.fromkeys(kinds))[:4]
     return (different * 4)[:4]
 
 
 def outcome(family: str) -> dict[str, str]:
-    """Return how a family is trained: shared, plain, refused or not built; and why not shared."""
+    """How a family is trained: shared, plain, refused or not built; and why not shared."""
     try:
         loaded = LoadedModel(tiny_model(family), TOKENIZER)
         reason = check_model(loaded, "float32")
@@ -97,13 +97,13 @@ def outcome(family: str) -> dict[str, str]:
 
 
 def _lasting(why: str) -> str:
-    """Return a reason without the numbers and details that another machine may have otherwise."""
+    """A reason without the numbers and details that another machine may have otherwise."""
     why = re.sub(r" (?:ones )?(?:log-probabilities )?are [\d.e+-]+ nats.*", " ones differ", why)
     return why if ":" not in why else f"its forward pass fails: {why.partition(':')[0]}"
 
 
 def all_outcomes() -> dict[str, Any]:
-    """Return the version of transformers and the outcome of every family."""
+    """The version of transformers and the outcome of every family."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what transformers itself is about to change
         families = {family: outcome(family) for family in FAMILIES}

@@ -55,7 +55,7 @@ def lengths_of(groups):
 
 
 def sees(mask, length):
-    """Return ``[L, L]``: what the mask says of every pair of tokens."""
+    """``[L, L]``: what the mask says of every pair of tokens."""
     tokens = torch.arange(length)
     zero = torch.tensor(0)
     return mask.mask_mod(zero, zero, tokens[:, None], tokens[None])

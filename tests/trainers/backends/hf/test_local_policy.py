@@ -3,8 +3,6 @@
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -47,12 +45,6 @@ def test_answers_have_n_completions_and_counted_tokens(policy):
     answers = sample(policy, ["one", "another prompt"], n=3, max_completion_tokens=5)
     assert [len(answer.completions) for answer in answers] == [3, 3]
     assert all(1 <= answer.usage.completion_tokens <= 15 for answer in answers)
-
-
-def test_a_prompt_has_its_answer_alone_and_among_others(policy):
-    alone = sample(policy, ["one"], max_completion_tokens=8)
-    among = sample(policy, ["one", "two", "three"], max_completion_tokens=8)
-    assert alone[0].completions == among[0].completions
 
 
 def test_a_prompt_that_is_too_long_is_a_failure_of_that_prompt(policy):
@@ -148,14 +140,3 @@ def test_an_adapter_directory_is_a_policy(model_folder, policy, tmp_path):
     (tmp_path / "adapter_model.safetensors").unlink()
     with pytest.raises(policies.PolicyUnavailable, match=r"adapter_model\.safetensors"):
         load(str(tmp_path), policies.PolicySettings())
-
-
-def test_the_command_evaluates_a_model(model_folder, tmp_path):
-    command = [sys.executable, "-m", "pettingllms.cli", "eval", "plan_path_v0"]
-    command += ["--policy", f"planner=hf:{model_folder}", "--policy", "tool=oracle"]
-    command += ["-n", "2", "--out", str(tmp_path / "run"), "--format", "json"]
-    command += ["-s", "max_completion_tokens=8", "--env", "size=5", "--env", "tool=call"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report

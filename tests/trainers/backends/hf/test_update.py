@@ -38,12 +38,11 @@ from pettingllms_trainers.types import Demonstration, Imitation
 
 
 def gradient_of(model, groups, **optimizer):
-    """Return the gradient of the mean log-likelihood, by the way the update computes it."""
+    """The gradient of the mean log-likelihood, by the way the update computes it."""
     return gradient_with(Learner.plain(model, OptimizerConfig(**optimizer), "float32"), groups)
 
 
 def gradient_with(learner, groups):
-    """Return the gradient that a learner would step along."""
     seen = []
 
     def step(self):

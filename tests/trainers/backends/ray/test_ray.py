@@ -42,8 +42,6 @@ def address():
 
 @pytest.fixture
 def run(address, small_run_file, tmp_path, capsys):
-    """Return a function that trains on the cluster and gives code, output and errors."""
-
     def call(*flags, command=(), out="run", joins=(f"--ray.address={address}",)):
         path = str(small_run_file(NUM_STEPS))
         flags = ["--output-dir", str(tmp_path / out), "--ray.gpus-per-worker=0", *joins, *flags]
@@ -64,7 +62,7 @@ def whole(small_run_file, tmp_path_factory):
 
 
 def meeting_worker(place):
-    """Return a kind of worker whose updates begin only when both policies are being updated."""
+    """A kind of worker whose updates begin only when both policies are being updated."""
 
     class MeetingWorker(PolicyWorker):
         def call(self, name, part, method, *given, **named):
@@ -171,7 +169,6 @@ VLLM = VLLM_FLAGS + [
 
 
 def gaps_of(lines):
-    """Return the largest distance of engine and trainer in each line."""
     return [max(v for name, v in line.items() if name.endswith("engine_gap_max")) for line in lines]
 
 
@@ -184,7 +181,7 @@ def test_engines_with_weights_of_their_own(run, tmp_path):
 
 
 def overlapping_worker(place):
-    """Return a kind of worker whose second generation waits for an update that waits for it."""
+    """A kind of worker whose second generation waits for an update that waits for it."""
 
     class OverlappingWorker(PolicyWorker):
         def generate(self, name, requests):

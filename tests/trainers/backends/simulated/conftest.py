@@ -91,7 +91,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path):
-    """Return a function that makes a simulated machine; its processes end with the test."""
+    """A function that makes a simulated machine; its processes end with the test."""
     made = []
 
     def make(*arguments, **options):

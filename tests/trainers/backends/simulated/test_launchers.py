@@ -163,15 +163,6 @@ def test_one_command_divides_the_cards_among_servers_and_ranks(machine, line, mo
     assert simulated.cards_of("weights") == [("0", "0"), ("0", "1")]
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_one_command_gives_every_card_a_rank(machine, line):
-    simulated = machine(3)
-    module, name, *rest = line
-    simulated.run(module, name, "launch", *rest, *VLLM, *SHORT, "--gpus", 2)
-    assert simulated.cards_of("engine") == [("0", "0")] * 2 + [("0", "1")] * 2
-
-
 def recipe(number, tmp_path, *keys):
     """The line of a recipe for so many GPUs, with a tiny model and a train step of one level."""
     sizes = {"model": "tiny", "max-length": 8192, "hidden-size": 16, "num-layers": 1}

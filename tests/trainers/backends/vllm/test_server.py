@@ -102,8 +102,6 @@ def servers(model_directory, tmp_path_factory):
 
 @pytest.fixture
 def connect(servers, policy):
-    """Return a function that makes an engine of servers; of both by default."""
-
     def make(chosen=servers, **settings):
         return ServedVLLM(
             [server.url for server in chosen],

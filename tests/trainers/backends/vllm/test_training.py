@@ -49,8 +49,6 @@ def check_agreement(lines, has_moved=False):
 
 @pytest.fixture
 def train(small_run_file, tmp_path, capsys):
-    """Return a function that trains and gives exit code, lines of metrics and messages."""
-
     def call(*flags, out="run", num_steps=3):
         path, directory = small_run_file(num_steps), tmp_path / out
         code = main([str(path), "--output-dir", str(directory), *MODELS, *FLAGS, *flags])
@@ -148,14 +146,6 @@ def test_a_pretrained_team_trains(smollm2, short_recipe, tmp_path):
     gaps = [value for key, value in last.items() if key.endswith("/engine_gap_mean")]
     assert gaps, "no policy was updated"
     assert max(gaps) < 0.125, "the spacing of bfloat16 at logits of 16 to 32"
-
-
-def test_a_frozen_policy_plays_with_its_own_weights(train):
-    """Its model is given to the engine once; the other one learns."""
-    code, lines, _ = train("--policies.p.frozen", num_steps=1)
-    assert code == 0
-    assert lines[1]["update/t/num_groups"] > 0
-    assert not any(name.startswith("update/p") for name in lines[1])
 
 
 def test_a_stale_engine_stops_the_run(train, monkeypatch):

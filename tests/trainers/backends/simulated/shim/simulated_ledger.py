@@ -18,7 +18,7 @@ _seen: list[str] | None = None
 
 
 def cards():
-    """Return the numbers of the cards that this process sees; as CUDA, it looks once."""
+    """The numbers of the cards that this process sees; as CUDA, it looks once."""
     global _seen
     if _seen is None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -40,7 +40,7 @@ def claim(what, num_bytes, index=0):
 
 
 def held(card):
-    """Return the bytes that living processes hold on a card of this machine."""
+    """The bytes that living processes hold on a card of this machine."""
     return sum(
         e["bytes"]
         for e in map(json.loads, LOG.read_text().splitlines())

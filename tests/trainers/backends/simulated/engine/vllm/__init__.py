@@ -127,7 +127,7 @@ class LLM:
 
 
 def completions(size, parameters):
-    """Return random completions of a request, as long as they may be."""
+    """Random completions of a request, as long as they may be."""
     rng, length = random.Random(parameters.seed), parameters.max_tokens
     return [
         SimpleNamespace(

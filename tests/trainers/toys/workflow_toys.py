@@ -6,7 +6,7 @@ from pettingllms.workflows import Score, Workflow
 
 
 def number(text):
-    """Return the number that the toy environment reads from a text, or None."""
+    """The number that the toy environment reads from a text, or None."""
     return int(text) if text.strip("-").isdecimal() else None
 
 
@@ -41,7 +41,6 @@ def play_echo(base, client):
 
 
 def echo(max_turns=3):
-    """Return the toy as a workflow."""
     return Workflow(
         run=play_echo,
         reward=lambda base, results: Score(0.0, True),
@@ -62,7 +61,7 @@ def say_digits(task, client):
 
 
 def outcome_only():
-    """Return a workflow that pays for its outcome alone: the share of digits in it."""
+    """A workflow that pays for its outcome alone: the share of digits in it."""
     return Workflow(
         run=say_digits,
         reward=lambda task, outcome: sum(map(str.isdecimal, outcome)) / 2,
@@ -93,7 +92,7 @@ def say_numbers(task, client):
 
 
 def structured():
-    """Return a workflow whose answers have a form: the more is said, the better."""
+    """A workflow whose answers have a form: the more is said, the better."""
     return Workflow(
         run=say_numbers,
         reward=lambda task, outcome: sum(outcome) / 20,

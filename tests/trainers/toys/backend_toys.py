@@ -4,9 +4,7 @@ import os
 import random
 import subprocess
 import sys
-import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -64,7 +62,6 @@ ALONE_ON_A_CORE = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "
 
 
 def make_model(config="qwen3", seed=3):
-    """Return a model of a family above or of a configuration."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(
@@ -73,7 +70,7 @@ def make_model(config="qwen3", seed=3):
 
 
 def training(*, loss=None, num_steps=10, max_logprob_gap=float("inf"), **optimizer):
-    """Return settings of updates; keywords are of the optimizer."""
+    """Settings of updates; keywords are of the optimizer."""
     optimizer = {"learning_rate": 1e-2, "tokens_per_microbatch": 200} | optimizer
     return TrainingSettings(
         loss=LossConfig(**(loss or {})),
@@ -86,7 +83,7 @@ def training(*, loss=None, num_steps=10, max_logprob_gap=float("inf"), **optimiz
 
 
 def make_policy(model="qwen3", *, precision="float32", **settings):
-    """Return a policy that learns, of a model, a family or a configuration."""
+    """A policy that learns, of a model, a family or a configuration."""
     model = model if isinstance(model, torch.nn.Module) else make_model(model)
     return TransformersPolicy(
         LoadedModel(model, TOKENIZER),
@@ -96,12 +93,11 @@ def make_policy(model="qwen3", *, precision="float32", **settings):
 
 
 def base_of(directory, precision="float32", **options):
-    """Return the base of adapters in a directory."""
     return AdapterBase.from_pretrained(str(directory), precision=precision, device="cpu", **options)
 
 
 def add_adapter(base, name="tool", seed=0, lora=None):
-    """Return the model of a new adapter whose part in it is not zero."""
+    """The model of a new adapter whose part in it is not zero."""
     adapter = base.add(name, LoraConfig(**{"rank": 4, "alpha": 8} | (lora or {})), seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -112,7 +108,6 @@ def add_adapter(base, name="tool", seed=0, lora=None):
 
 
 def make_requests(count, *, seed=0, lengths=(3, 20), candidates=(1, 2, 5), vocab=V, **sampling):
-    """Return requests of random prompts."""
     rng = random.Random(seed)
     settings = SamplingSettings(**{"max_completion_tokens": 12} | sampling)
     return [
@@ -127,7 +122,7 @@ def make_requests(count, *, seed=0, lengths=(3, 20), candidates=(1, 2, 5), vocab
 
 
 def groups_of(requests, answers, roles=("planner",), seed=0):
-    """Return groups of answers with random advantages; roles take turns."""
+    """Groups of answers with random advantages; roles take turns."""
     rng = random.Random(seed)
     return [
         TrainingGroup(
@@ -143,7 +138,7 @@ def groups_of(requests, answers, roles=("planner",), seed=0):
 
 
 def sample_groups(policy, count=6, seed=0, roles=("planner",), **sampling):
-    """Return groups that a policy has sampled by itself."""
+    """Groups that a policy has sampled by itself."""
     vocab = policy.engine.limits.vocab_size
     sampling = {"lengths": (2, 20), "candidates": (2, 4), "vocab": vocab} | sampling
     requests = make_requests(count, seed=seed, **sampling)
@@ -151,7 +146,7 @@ def sample_groups(policy, count=6, seed=0, roles=("planner",), **sampling):
 
 
 def shifted(groups, nats):
-    """Return groups as from an engine whose log-probabilities are off."""
+    """Groups as from an engine whose log-probabilities are off."""
     return [
         replace(
             group,
@@ -164,28 +159,26 @@ def shifted(groups, nats):
 
 
 def flat(scores):
-    """Return the numbers of scores by group, completion and token, in order."""
+    """The numbers of scores by group, completion and token, in order."""
     return torch.tensor([value for group in scores for part in group for value in part])
 
 
 def engine_logprobs(groups):
-    """Return what the engine said of all sampled tokens."""
+    """What the engine said of all sampled tokens."""
     return flat([[c.logprobs for c in group.completions] for group in groups])
 
 
 def weights_of(policy):
-    """Return all weights of a policy's model as one row."""
     return torch.cat([p.detach().flatten() for p in policy.loaded.model.parameters()])
 
 
 def token_ids(answers):
-    """Return the tokens of completions, by request."""
     return [[completion.token_ids for completion in group] for group in answers]
 
 
 @torch.no_grad()
 def largest_gap(model, requests, answers):
-    """Return the greatest distance of log-probabilities from those of a full forward pass."""
+    """The greatest distance of log-probabilities from those of a full forward pass."""
     greatest = 0.0
     for request, group in zip(requests, answers, strict=True):
         assert len(group) == request.num_candidates
@@ -197,11 +190,6 @@ def largest_gap(model, requests, answers):
             gap = (own - torch.tensor(completion.logprobs)).abs().max().item()
             greatest = max(greatest, gap)
     return greatest
-
-
-def program(name):
-    """Return the text of a program for processes of their own."""
-    return tomllib.loads((Path(__file__).parents[2] / "programs.toml").read_text())[name]
 
 
 def run_python(*arguments, fails=False, **variables):
@@ -219,7 +207,7 @@ def run_python(*arguments, fails=False, **variables):
 
 
 def figures(directory):
-    """Return what a run has measured and is not a timing, by step and name."""
+    """What a run has measured and is not a timing, by step and name."""
     return {
         (line["step"], name): value
         for line in read_lines(directory / "metrics.jsonl")
@@ -238,7 +226,6 @@ def assert_same_run(directory, other, tolerance):
 
 
 def saved_weights(directory):
-    """Return the weights that the policies of a run have at its end."""
     return {
         f"{path.parent.name}/{name}": weight
         for path in sorted(directory.glob("policies/*/*model.safetensors"))  # or of an adapter

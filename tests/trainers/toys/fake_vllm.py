@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 def choice_of(token_ids, logprobs, finish_reason="stop"):
-    """Return a completion in the words of a server."""
+    """A completion in the words of a server."""
     content = [{"logprob": value} for value in logprobs]
     return {
         "token_ids": list(token_ids),
@@ -44,7 +44,7 @@ class FakeServer(ThreadingHTTPServer):
         """Say nothing: clients go away when a request is refused."""
 
     def answer(self, route, body):
-        """Return status and content; a script's value may be a list of one answer after another."""
+        """Status and content; a script's value may be a list of one answer after another."""
         scripted = self.script.get(route)
         if isinstance(scripted, list):
             scripted = scripted.pop(0) if scripted else None
