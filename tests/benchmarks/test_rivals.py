@@ -72,12 +72,7 @@ def test_it_passes_the_kit(name):
 
 
 def test_they_are_found_as_plug_ins_are(tmp_path, monkeypatch):
-    folder = tmp_path / "pettingllms_rivals-0.1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: pettingllms-rivals\nVersion: 0")
-    lines = [f"{name} = {value}" for name, value in ANNOUNCED.items()]
-    text = "\n".join([f"[{ALGORITHMS}]", *lines])
-    (folder / "entry_points.txt").write_text(text, encoding="utf-8")
+    run_toys.announce(tmp_path, "pettingllms-rivals", {ALGORITHMS: ANNOUNCED})
     monkeypatch.syspath_prepend(tmp_path)
     installed.cache_clear()
     try:

@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from run_toys import announce
 
 from pettingllms import plugins
 from pettingllms.cli.app import run as pettingllms
@@ -32,14 +33,8 @@ def trained(tmp_path_factory):
 def announced(monkeypatch, tmp_path):
     """The trainer's plug-ins as its package announces them, installed or not."""
     project = tomllib.loads((ROOT / "trainers/pyproject.toml").read_text())["project"]
-    info = tmp_path / "site" / "pettingllms_trainers-0.dist-info"
-    info.mkdir(parents=True)
-    info.joinpath("METADATA").write_text(f"Name: {project['name']}\nVersion: 0\n")
-    lines = []
-    for group, points in project["entry-points"].items():
-        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
-    info.joinpath("entry_points.txt").write_text("\n".join(lines))
-    monkeypatch.syspath_prepend(str(info.parent))
+    announce(tmp_path / "site", project["name"], project["entry-points"])
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
     plugins.installed.cache_clear()
 
 

@@ -8,20 +8,12 @@ from pathlib import Path
 import pytest
 import tomli_w
 from backend_toys import OLD_NAMES, TORCHRUN, VLLM_FLAGS, figures, run_python
+from run_toys import SOLO
 
 from pettingllms_trainers.cli import main
 
 pytestmark = OLD_NAMES
 TOYS = Path(__file__).parents[1] / "toys"
-SOLO = {
-    "size": 4,
-    "min_moves": 2,
-    "max_turns": 1,
-    "moves_per_turn": 2,
-    "team": "single",
-    "view": "centred",
-    "prompts": {"planner": {"system": "", "user": "{board_flat}"}},
-}
 PHASES = [{"policies": ["p"], "num_steps": 1}, {"policies": ["t", "p"]}]
 ENGINES = {
     "vllm": VLLM_FLAGS,
@@ -41,7 +33,7 @@ def run_file(small_run_file, tmp_path_factory):
     """A team of two and a single planner in one run; the tool agent learns in the second step."""
     table = tomllib.loads(small_run_file(2).read_text())
     team = {**table["env"], "name": "team", "weight": 2.0}
-    table["env"] = [team, {"id": "plan_path_v0", "name": "solo", "kwargs": SOLO}]
+    table["env"] = [team, SOLO]
     table["updates"] = {"phases": PHASES}
     table["warm_start"] |= {"num_steps": 10, "num_episodes": 12}
     for policy in table["policies"].values():

@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-import runpy
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from run_toys import number
 
 from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
@@ -22,13 +21,6 @@ from pettingllms_trainers.policies.fixed import FixedPolicy, open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.runs.metrics import rollout_metrics
 from pettingllms_trainers.types import SamplingSettings
-
-TESTS = Path(__file__).resolve().parents[2]
-chat_server = runpy.run_path(str(TESTS / "pettingllms" / "policies" / "conftest.py"))["chat_server"]
-
-
-def number(prompt, candidate, seed):
-    return str((seed + candidate) % 50)
 
 
 def with_fixed(pool, policy, **settings):

@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+from run_toys import number, request
 
 import pettingllms
 from pettingllms.ends import End
@@ -17,20 +18,10 @@ from pettingllms_trainers.policies.pool import Batcher
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import Asked, Branch, BranchingEpisode, LocalEpisodes
 from pettingllms_trainers.rollout.player import play_episodes
-from pettingllms_trainers.types import GenerateRequest, SamplingSettings
+from pettingllms_trainers.types import SamplingSettings
 
 PATIENCE_S = 30.0
 """After this long without what a test waits for, it fails instead of hanging."""
-
-
-def number(prompt, candidate, seed):
-    return str((seed + candidate) % 50)
-
-
-def request(seed):
-    return GenerateRequest(
-        prompt_ids=(65,), num_candidates=1, sampling=SamplingSettings(), seed=seed
-    )
 
 
 def test_an_episode_is_branched_and_followed(echo_env):

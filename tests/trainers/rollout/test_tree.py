@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_toys import number, request
 
 from pettingllms.ends import End
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo, choose
@@ -25,11 +26,7 @@ from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.judging import Rewards, ShapedEpisodes
 from pettingllms_trainers.rollout.player import play_episodes
 from pettingllms_trainers.rollout.sampler import fits
-from pettingllms_trainers.types import GenerateRequest, SamplingSettings, TokenCompletion
-
-
-def number(prompt, candidate, seed):
-    return str((seed + candidate) % 50)
+from pettingllms_trainers.types import SamplingSettings, TokenCompletion
 
 
 def test_equal_seeds_give_equal_trees_and_other_seeds_others(echo_env, scripted_pool, play):
@@ -262,12 +259,6 @@ def test_a_reward_that_is_not_finite_ends_the_episode_and_is_not_learnt(
     (decision,) = tree.decisions
     assert [(one.end, one.reward) for one in decision.candidates] == [(End.CODE, 0.0)] * 2
     assert "the reward inf" in decision.candidates[0].cause
-
-
-def request(seed, num_candidates=1):
-    return GenerateRequest(
-        prompt_ids=(65,), num_candidates=num_candidates, sampling=SamplingSettings(), seed=seed
-    )
 
 
 def test_the_batcher_joins_what_can_run_and_keeps_order(scripted_pool):

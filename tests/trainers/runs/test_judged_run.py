@@ -2,8 +2,6 @@
 
 import json
 import re
-import runpy
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,6 @@ from pettingllms_trainers.cli import main
 from pettingllms_trainers.errors import BudgetSpent, RolloutError, UpdateError
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.in_flight import TrainingRollouts
-
-TESTS = Path(__file__).resolve().parents[2]
-chat_server = runpy.run_path(str(TESTS / "pettingllms" / "policies" / "conftest.py"))["chat_server"]
 
 JUDGED = """
 [policies.grader]

@@ -6,6 +6,7 @@ import tomllib
 
 import pytest
 import tomli_w
+from run_toys import SOLO
 
 from pettingllms.cli.app import run as core
 from pettingllms.evaluation.training_run import TrainingRun, replay_rollout
@@ -15,15 +16,6 @@ from pettingllms.viewer.runs import variant_columns
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.runs.metrics import METRICS, template_of
 
-SOLO = {
-    "size": 4,
-    "min_moves": 2,
-    "max_turns": 1,
-    "moves_per_turn": 2,
-    "team": "single",
-    "view": "centred",
-    "prompts": {"planner": {"system": "", "user": "{board_flat}"}},
-}
 STAGES = [{"kwargs": {"max_turns": 1}}, {"kwargs": {"max_turns": 2}}]
 FLAGS = ["--checkpoint.keep=9", "--warm-start.num-steps=20", "--rollout.num-levels=4"]
 
@@ -33,8 +25,8 @@ def run_file(small_run_file, tmp_path_factory):
     """The small run, a team of two, with an environment of a single planner beside it."""
     table = tomllib.loads(small_run_file(4).read_text())
     team = {**table["env"], "name": "team", "weight": 3.0}
-    solo = {"id": "plan_path_v0", "name": "solo", "kwargs": SOLO, "curriculum": STAGES}
-    table["env"] = [team, {**solo, "evaluation": {"num_episodes": 4, "scripted": ["oracle"]}}]
+    own = {"curriculum": STAGES, "evaluation": {"num_episodes": 4, "scripted": ["oracle"]}}
+    table["env"] = [team, SOLO | own]
     path = tmp_path_factory.mktemp("many") / "run.toml"
     path.write_text(tomli_w.dumps(table))
     return path

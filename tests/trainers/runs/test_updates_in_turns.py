@@ -7,6 +7,7 @@ import tomllib
 import pytest
 import tomli_w
 import torch
+from run_toys import SOLO
 
 from pettingllms import role_of
 from pettingllms.files import read_lines
@@ -130,10 +131,7 @@ def test_roles_of_a_shared_policy_take_turns(small_run_file, tmp_path):
 
 def test_an_environment_without_trained_roles_is_not_played(small_run_file, tmp_path):
     table = tomllib.loads(small_run_file(2).read_text())
-    prompts = {"planner": {"system": "", "user": "{board_flat}"}}
-    solo = {"size": 4, "max_turns": 1, "moves_per_turn": 2, "team": "single", "prompts": prompts}
-    solo |= {"view": "centred", "min_moves": 2}
-    table["env"] = [table["env"], {"id": "plan_path_v0", "name": "solo", "kwargs": solo}]
+    table["env"] = [table["env"], SOLO]
     table["updates"] = {"phases": [{"policies": ["t"], "num_steps": 1}, {}]}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(table))
     flags = ["--output-dir", str(tmp_path / "run"), *FLAGS, "--rollout.num-levels=4"]

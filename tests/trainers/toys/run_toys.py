@@ -8,7 +8,9 @@ from pettingllms_trainers.types import (
     Candidate,
     Decision,
     DecisionKey,
+    GenerateRequest,
     RolloutTree,
+    SamplingSettings,
     TokenCompletion,
 )
 
@@ -18,6 +20,20 @@ EACH_ITS_OWN = {
     "roles": {"caller": "caller", "echo": "echo"},
 }
 """Sections of a run in which policies have the names of their roles."""
+SOLO = {
+    "id": "plan_path_v0",
+    "name": "solo",
+    "kwargs": {
+        "size": 4,
+        "min_moves": 2,
+        "max_turns": 1,
+        "moves_per_turn": 2,
+        "team": "single",
+        "view": "centred",
+        "prompts": {"planner": {"system": "", "user": "{board_flat}"}},
+    },
+}
+"""A single planner, beside a team of two, in runs of several environments."""
 ANSWER = TokenCompletion(token_ids=(1,), logprobs=(-0.5,), text="", finish_reason="stop")
 
 
@@ -63,3 +79,25 @@ def tree(*decisions, episode=0, env_seed=None, outcome=None, **more):
 def program(name):
     """The text of a program for processes of their own."""
     return tomllib.loads(Path(__file__).parents[1].joinpath("programs.toml").read_text())[name]
+
+
+def number(prompt, candidate, seed):
+    """A script of an engine: candidates of a request differ, and so do requests."""
+    return str((seed + candidate) % 50)
+
+
+def request(seed, num_candidates=1):
+    return GenerateRequest(
+        prompt_ids=(65,), num_candidates=num_candidates, sampling=SamplingSettings(), seed=seed
+    )
+
+
+def announce(site, name, groups):
+    """What the metadata of an installed package announces: group -> name -> value."""
+    info = site / f"{name.replace('-', '_')}-0.dist-info"
+    info.mkdir(parents=True)
+    info.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
+    lines = []
+    for group, points in groups.items():
+        lines += [f"[{group}]", *(f"{point} = {value}" for point, value in points.items())]
+    info.joinpath("entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
