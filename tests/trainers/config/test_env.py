@@ -1,8 +1,10 @@
-"""One environment or several: names, roles, merged files, flags, mistakes."""
+"""Environments, their stages, and phases of updates: names, merged files, flags, mistakes."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.config import Config, PhaseConfig, StageConfig, UpdatesConfig, config_hash
 from pettingllms_trainers.config.loading import dump_config
 
 POLICIES = """
@@ -12,6 +14,10 @@ model = "tiny"
 model = "tiny"
 """
 ROLES = '[roles]\ncaller = "a"\necho = "b"\n'
+ONE = '[env]\nid = "toy_echo_v0"\n'
+RUN = ONE + POLICIES + ROLES
+SHARED = ONE + POLICIES.partition("[policies.b]")[0] + ROLES.replace('"b"', '"a"')
+SPLIT = ONE + 'kwargs = { max_turns = 2, split = "train" }\n' + POLICIES + ROLES
 TWO = """
 [[env]]
 id = "toy_echo_v0"
@@ -86,3 +92,104 @@ def test_settings_may_name_roles_of_one_environment(key):
     value = {"z.echo": {}} if key.endswith("per_role") else ["z.echo"]
     with pytest.raises(ValueError, match=r"names the role 'z\.echo'"):
         Config.model_validate(table | {section: {name: value}})
+
+
+STAGES = """
+[[env.curriculum]]
+kwargs = { max_turns = 1 }
+[[env.curriculum]]
+kwargs = { difficulty = "medium" }
+"""
+
+
+def test_arguments_of_a_stage_are_over_those_of_all(load):
+    assert load(SPLIT).env[0].stage_kwargs == ({"max_turns": 2, "split": "train"},)
+    assert load(SPLIT, STAGES).env[0].stage_kwargs == (
+        {"max_turns": 1, "split": "train"},
+        {"max_turns": 2, "split": "train", "difficulty": "medium"},
+    )
+
+
+def test_a_curriculum_is_written_and_read_and_decides_results(load):
+    config = load(SPLIT, STAGES)
+    copy = load(dump_config(config))
+    assert copy == config
+    hashes = [config_hash(c) for c in (config, load(SPLIT), load(SPLIT, STAGES.replace("1", "3")))]
+    assert len(set(hashes)) == 3
+    assert config_hash(copy) == hashes[0]
+    # A run of a version without the key can be resumed.
+    assert "curriculum" not in load(SPLIT).model_dump(exclude_defaults=True)["env"]
+
+
+def test_a_flag_sets_all_stages(load):
+    flag = "--env.curriculum=[{ kwargs = { max_turns = 4 } }, {}]"
+    assert load(SPLIT, STAGES, flags=[flag]).env[0].curriculum == (
+        StageConfig(kwargs={"max_turns": 4}),
+        StageConfig(),
+    )
+
+
+TURNS = """
+[updates]
+repeat = true
+[[updates.phases]]
+policies = ["a"]
+num_steps = 2
+[[updates.phases]]
+policies = ["b"]
+num_steps = 1
+"""
+STAGED = """
+[[updates.phases]]
+policies = ["b"]
+num_steps = 2
+[[updates.phases]]
+policies = ["a"]
+num_steps = 1
+[[updates.phases]]
+"""
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 80))
+def test_phases_last_their_steps_and_repeat(lengths, step):
+    played = [index for index, length in enumerate(lengths) for _ in range(length)]
+    phases = tuple(PhaseConfig(num_steps=length) for length in lengths)
+    assert UpdatesConfig(phases=phases, repeat=True).phase_at(step) == played[step % len(played)]
+    staged = UpdatesConfig(phases=(*phases, PhaseConfig()))
+    assert staged.phase_at(step) == (played[step] if step < len(played) else len(lengths))
+    assert UpdatesConfig().phase_at(step) == 0
+
+
+def updated(config, num_steps=6):
+    return [
+        "".join(name for name in config.models if config.updates_policy(name, step))
+        for step in range(num_steps)
+    ]
+
+
+def test_turns_and_stages(load):
+    assert updated(load(RUN)) == ["ab"] * 6
+    assert updated(load(RUN + TURNS)) == ["a", "a", "b", "a", "a", "b"]
+    assert updated(load(RUN + STAGED)) == ["b", "b", "a", "ab", "ab", "ab"]
+    frozen = load(RUN.replace("[policies.a]", "[policies.a]\nfrozen = true"))
+    assert updated(frozen) == ["b"] * 6
+
+
+def test_roles_of_a_shared_policy_take_turns(load):
+    config = load(SHARED + TURNS.replace('policies = ["a"]', 'roles = ["echo"]').replace(
+        'policies = ["b"]', 'roles = ["caller"]'
+    ))  # fmt: skip
+    assert updated(config, 3) == ["a", "a", "a"]
+    assert [config.trains("echo", step) for step in range(3)] == [True, True, False]
+    assert [config.trains("caller", step) for step in range(3)] == [False, False, True]
+
+
+def test_phases_are_written_read_and_decide_results(load):
+    config, other = load(RUN + TURNS), load(RUN + STAGED)
+    assert load(dump_config(config)) == config
+    assert len({config_hash(one) for one in (config, other, load(RUN))}) == 3
+
+
+def test_figures_of_roles_change_no_result(load):
+    flag = "--optimizer.role-gradients"
+    assert config_hash(load(SHARED, flags=[flag])) == config_hash(load(SHARED)), "up to rounding"
