@@ -30,16 +30,16 @@ from pettingllms_trainers.learning.groups import (
     score_decisions,
     training_groups,
 )
-from pettingllms_trainers.types import SamplingSettings, TokenCompletion
+from pettingllms_trainers.types import SamplingSettings
 
 
 def decision(rewards, **more):
     """Candidates of two tokens that differ, of which the best was played."""
-    texts = (chr(65 + k) for k in range(len(rewards)))
-    written = [TokenCompletion((ord(x), 0), (-0.25, -0.5), x, "stop") for x in texts]
     made = run_toys.decision(rewards, **{"chosen": rewards.index(max(rewards))} | more)
-    pairs = zip(made.candidates, written, strict=True)
-    return replace(made, candidates=tuple(replace(c, completion=one) for c, one in pairs))
+    two = replace(run_toys.ANSWER, logprobs=(-0.25, -0.5))
+    texts = (replace(two, token_ids=(65 + k, 0), text=chr(65 + k)) for k in range(len(rewards)))
+    pairs = zip(made.candidates, texts, strict=True)
+    return replace(made, candidates=tuple(replace(one, completion=own) for one, own in pairs))
 
 
 def advantages(scored):

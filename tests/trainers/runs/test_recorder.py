@@ -24,7 +24,13 @@ from pettingllms_trainers.types import TokenCompletion, TreeOutcome
 
 def tree(episode, rewards, text="ab"):
     """An episode with a decision per row of rewards, all of the same two tokens."""
-    completion = TokenCompletion((97, 98), (-0.25, -0.123456), text, "stop", (1.5, 0.5))
+    completion = TokenCompletion(
+        token_ids=(97, 98),
+        logprobs=(-0.25, -0.123456),
+        text=text,
+        finish_reason="stop",
+        entropies=(1.5, 0.5),
+    )
     decisions = []
     for index, row in enumerate(rewards):
         made = decision(row, episode=episode, index=index, turn=index, policy="p")
