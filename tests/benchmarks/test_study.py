@@ -130,18 +130,6 @@ def small(key, **changes):
 
 
 @pytest.mark.nightly
-def test_training_cells_stop_at_equal_tokens(tmp_path):
-    found = trained.training_cell(
-        **small("tiny|plan_path_hard, noise|reinforce|10", num_levels=2), shared=tmp_path
-    )
-    tokens = [point[0] for point in found["curve"]]
-    assert tokens == sorted(tokens)
-    assert tokens[0] == 0
-    assert tokens[-1] >= 200
-    assert found["scripted"]
-
-
-@pytest.mark.nightly
 def test_figure_cells_train_roles_together_and_apart(tmp_path):
     found = trained.training_cell(**small("tiny|figure|team|10"), shared=tmp_path, shows=True)
     assert 0 <= found["swapped"] <= 1

@@ -1,7 +1,5 @@
 """Four-bit bases and eight-bit moments, by the kernels of bitsandbytes for CPUs."""
 
-import shutil
-
 import pytest
 
 pytest.importorskip("bitsandbytes", reason="the package bitsandbytes is not installed")
@@ -9,11 +7,9 @@ pytest.importorskip("bitsandbytes", reason="the package bitsandbytes is not inst
 import torch
 from backend_toys import (
     add_adapter,
-    assert_same_run,
     base_of,
     sample_groups,
     training,
-    weights_of,
 )
 
 from pettingllms_trainers.backends.build import build_policies
@@ -110,37 +106,20 @@ def test_the_bytes_of_a_base_are_those_of_the_plan(small_run_file, directory):
     assert planned.weights == pytest.approx(held + adapter, rel=0.01)
 
 
-def test_moments_have_eight_bits_and_are_continued_bit_for_bit(directory, tmp_path):
-    def new():
-        loaded = LoadedModel.from_pretrained(directory, precision="float32", is_trained=True)
-        return policy_of(loaded, state_bits=8)
-
-    whole, other, forgetful = new(), new(), new()
-    groups = sample_groups(whole)
-    whole.updater.update(groups)
-    whole.updater.save_state(tmp_path)
-    state = whole.updater.learner.optimizer._adamw.state
+def test_moments_have_eight_bits(directory):
+    loaded = LoadedModel.from_pretrained(directory, precision="float32", is_trained=True)
+    policy = policy_of(loaded, state_bits=8)
+    policy.updater.update(sample_groups(policy))
+    state = policy.updater.learner.optimizer._adamw.state
     size = sum(p.numel() for p in state if p.numel() >= 4096)
     taken = sum(
         state[p][key].nbytes for p in state for key in ("state1", "state2", "absmax1", "absmax2")
         if p.numel() >= 4096
     )  # fmt: skip
     assert taken == pytest.approx(2 * (1 + 4 / 256) * size, rel=1e-3)
-    other.updater.load_state(tmp_path)
-    forgetful.updater.load_weights(tmp_path)
-    assert torch.equal(weights_of(whole), weights_of(other))
-    for policy in (whole, other, forgetful):
-        policy.updater.update(groups)
-    assert torch.equal(weights_of(whole), weights_of(other))
-    assert not torch.equal(weights_of(whole), weights_of(forgetful))
 
 
-def test_a_resumed_run_ends_bit_for_bit_alike(small_run_file, tmp_path):
-    flags = ["--checkpoint.keep=9", *LORA, *NF4, *EIGHT]
-    run, again = tmp_path / "run", tmp_path / "again"
-    assert main([str(small_run_file(2)), "--output-dir", str(run), *flags]) == 0
-    shutil.copytree(run, again)
-    shutil.rmtree(again / "checkpoints" / "step-00000002")
-    shutil.rmtree(again / "policies")
-    assert main([str(small_run_file(2)), "--output-dir", str(again), *flags, "--resume"]) == 0
-    assert_same_run(run, again, 0)
+def test_a_resumed_run_ends_bit_for_bit_alike(small_run_file, tmp_path, resumes):
+    arguments = [str(small_run_file(2)), "--checkpoint.keep=9", *LORA, *NF4, *EIGHT]
+    assert main([*arguments, "--output-dir", str(tmp_path / "run")]) == 0
+    resumes(tmp_path / "run", arguments, 1)

@@ -1,6 +1,5 @@
 """A run whose answers are judged behind a local server, through the command line."""
 
-import json
 import re
 
 import pytest
@@ -150,21 +149,3 @@ def test_a_spent_budget_is_a_run_that_failed(files, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(commands, "train", train)
     assert main([*files, "--trust", "--output-dir", str(tmp_path / "run")]) == 1
     assert "BudgetSpent: rewards.brief has taken all" in capsys.readouterr().err
-
-
-@pytest.mark.nightly
-def test_a_pretrained_model_learns_from_a_judge(short_recipe, smollm2, tmp_path, chat_server):
-    chat_server.reply = grade
-    (tmp_path / "judged.toml").write_text(
-        f'[policies.grader]\nfixed = "{chat_server.policy}"\n'
-        '[rewards.brief]\njudge = "grader"\nrubric = "10 for one letter."\n'
-        "[env]\nreward_scale = 0.0\n"
-    )
-    recipe, *flags = short_recipe
-    out = tmp_path / "run"
-    command = [recipe, str(tmp_path / "judged.toml"), *flags, "--output-dir", str(out)]
-    assert main(command) == 0
-    last = read_lines(out / "metrics.jsonl")[-1]
-    assert last["judged/brief/score"] > 0
-    assert last["cost/brief/num_verdicts"] == len(chat_server.requests)
-    assert json.loads((out / "eval.json").read_text())["after"]

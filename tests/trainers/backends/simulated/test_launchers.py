@@ -85,16 +85,6 @@ def test_engines_that_sleep_and_the_update_hold_one_card_by_turns(machine, line)
 
 
 @pytest.mark.nightly
-def test_adapters_share_one_engine_in_the_process_that_trains(machine, line):
-    simulated = machine(1)
-    lora = itertools.chain(*((f"--policies.{name}.lora.rank", 2) for name in "tp"))
-    simulated.run(*line, *VLLM, *lora)
-    simulated.check()
-    assert simulated.cards_of() == [("0", "0")]
-    assert len(simulated.claims("engine")) == len(simulated.claims("weights")) == 1
-
-
-@pytest.mark.nightly
 def test_one_engine_spreads_over_four_cards_beside_the_trainer(machine, line):
     simulated = machine(8)
     with_one_policy(line)

@@ -222,19 +222,6 @@ def test_an_engine_samples_from_the_base_as_the_trainer_has_it(train):
     check_agreement(lines, has_moved=True)
 
 
-def test_the_wrong_adapter_stops_the_run(train, monkeypatch):
-    method = InProcessVLLM.load_adapter
-    other = {"policy-t": "policy-p", "policy-p": "policy-t"}
-    monkeypatch.setattr(
-        InProcessVLLM, "load_adapter", lambda self, name, folder: method(self, other[name], folder)
-    )
-    flags = ["--engine.max-logprob-gap=0.02", "--warm-start.learning-rate=3e-2"]
-    code, lines, message = train(*LORA, *flags, num_steps=1)
-    assert code == 1
-    assert "engine.max_logprob_gap" in message
-    assert len(lines) == 1
-
-
 def test_an_engine_that_cannot_start_leaves_no_run_behind(train, tmp_path):
     code, lines, message = train("--engine.vllm.max-model-len=4096")
     assert (code, lines) == (2, [])
