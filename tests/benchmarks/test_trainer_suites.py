@@ -37,10 +37,6 @@ def full_step(step):
     }
 
 
-def test_steps_of_equal_work_are_accepted():
-    trainer_trl.check("TRL", SHAPE, 4, full_step(4))
-
-
 @pytest.mark.parametrize(
     ("name", "change"),
     [

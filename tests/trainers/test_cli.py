@@ -171,19 +171,28 @@ def test_a_truncated_checkpoint_is_told(run, tmp_path):
     assert "is damaged: policy-0/state.pt has 100 of" in err
 
 
+@pytest.fixture
+def signal_at(monkeypatch):
+    """Signals arrive while the second train step learns."""
+
+    def at(moment, *kinds):
+        original, calls = getattr(train_module, moment), []
+
+        def signalled(*arguments):
+            calls.append(1)
+            for kind in kinds if len(calls) == 2 else ():
+                signal.raise_signal(kind)
+            return original(*arguments)
+
+        monkeypatch.setattr(train_module, moment, signalled)
+
+    return at
+
+
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("moment", ["score_decisions", "rollout_metrics"])
-def test_a_signal_saves_a_checkpoint_and_ends(run, tmp_path, monkeypatch, kind, moment):
-    """The signal arrives while the second train step learns."""
-    original, calls = getattr(train_module, moment), []
-
-    def signalled(*arguments):
-        calls.append(1)
-        if len(calls) == 2:
-            signal.raise_signal(kind)
-        return original(*arguments)
-
-    monkeypatch.setattr(train_module, moment, signalled)
+def test_a_signal_saves_a_checkpoint_and_ends(run, tmp_path, monkeypatch, signal_at, kind, moment):
+    signal_at(moment, kind)
     code, out, _ = run(num_steps=5)
     assert code == 128 + kind
     assert "--resume" in out
@@ -203,18 +212,9 @@ def test_a_signal_saves_a_checkpoint_and_ends(run, tmp_path, monkeypatch, kind, 
     [(1, "train step 1 is saved; continue"), (3, "train step 0 is saved; continue")],
 )
 def test_a_second_signal_ends_at_once_and_says_what_is_saved(
-    run, tmp_path, monkeypatch, every, saved
+    run, tmp_path, monkeypatch, signal_at, every, saved
 ):
-    original, calls = train_module.rollout_metrics, []
-
-    def signalled(*arguments):
-        calls.append(1)
-        if len(calls) == 2:
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
-        return original(*arguments)
-
-    monkeypatch.setattr(train_module, "rollout_metrics", signalled)
+    signal_at("rollout_metrics", signal.SIGINT, signal.SIGINT)
     code, out, _ = run("--checkpoint.every", str(every), num_steps=5)
     assert code == 128 + signal.SIGINT
     command = f"pettingllms-train {tmp_path / 'run'} --resume"

@@ -63,6 +63,15 @@ def model_directory(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def policy(model_directory):
+    """The trainer's model."""
+    from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+    from pettingllms_trainers.config import EngineConfig
+
+    return TransformersPolicy.from_pretrained(model_directory(0), engine=EngineConfig())
+
+
+@pytest.fixture(scope="module")
 def saved_adapter(model_directory, tmp_path_factory):
     """A function from a seed to a directory of a LoRA adapter and the model with it."""
     peft = pytest.importorskip("peft", reason="the package peft is not installed")

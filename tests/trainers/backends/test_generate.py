@@ -99,12 +99,6 @@ ENGINES = {
 }
 
 
-@pytest.fixture(scope="module")
-def policy(model_directory):
-    """The trainer's model."""
-    return TransformersPolicy.from_pretrained(model_directory(0), engine=EngineConfig())
-
-
 @pytest.fixture(scope="module", params=ENGINES)
 def engine(request, policy, model_directory, closing):
     if request.param == "served":

@@ -171,6 +171,19 @@ def test_a_batch_has_rows_of_several_adapters(base, attention):
     assert token_ids(found[0::3]) != token_ids(found[2::3])
 
 
+def test_a_frozen_policy_plays_as_the_bare_base(base, directory):
+    own = TransformersPolicy.from_pretrained(directory, engine=EngineConfig())
+    expected = own.engine.generate_now(requests())
+    bare = TransformersPolicy(LoadedModel.of_adapter(base.bare()), **settings(frozen=True))
+    assert bare.engine.generate_now(requests()) == expected
+    tool = add(base)
+    assert tool.engine.generate_now(requests()) != expected
+    tool.updater.update(sample(tool))
+    assert bare.engine.generate_now(requests()) == expected
+    assert torch.equal(logits(base.model), logits(own.loaded.model)), "nothing is active outside"
+    assert bare.updater is None
+
+
 def test_a_new_adapter_changes_nothing_and_its_seed_decides_it(base):
     before = logits(base.model)
     state = torch.get_rng_state()

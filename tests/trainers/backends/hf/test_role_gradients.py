@@ -6,8 +6,6 @@ import tomllib
 import pytest
 import torch
 from backend_toys import sample_groups
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pettingllms_trainers.backends.build import build_policies
 from pettingllms_trainers.backends.hf.learner import Together
@@ -98,18 +96,6 @@ def test_a_role_without_samples_in_a_step_is_left_out_of_it():
     assert role_figures([]) == ()
     (nothing,) = role_figures([{("a", "a"): 0.0}])
     assert (nothing.norm, nothing.share, nothing.cosines) == (0.0, 0.0, {})
-
-
-@given(st.lists(st.lists(st.integers(-9, 9), min_size=3, max_size=3), min_size=2, max_size=4))
-def test_figures_of_plain_vectors(vectors):
-    gradients = {str(n): torch.tensor(v, dtype=torch.float64) for n, v in enumerate(vectors)}
-    products = {(a, b): float(x @ y) for a, x in gradients.items() for b, y in gradients.items()}
-    for found in role_figures([products]):
-        own = gradients[found.role]
-        assert found.norm == pytest.approx(float(own.norm()))
-        for other, cosine in found.cosines.items():
-            size = float(own.norm() * gradients[other].norm())
-            assert cosine == pytest.approx(float(own @ gradients[other]) / size, abs=1e-9)
 
 
 @pytest.mark.parametrize("rank", [0, 4])

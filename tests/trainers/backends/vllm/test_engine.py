@@ -40,12 +40,6 @@ def start(directory, policy, **arguments):
 
 
 @pytest.fixture(scope="module")
-def policy(model_directory):
-    """The trainer's model."""
-    return load_policy(model_directory(0))
-
-
-@pytest.fixture(scope="module")
 def engine(policy, model_directory):
     """An engine that started with random weights and was given the trainer's."""
     engine = start(model_directory(0), policy)

@@ -78,11 +78,6 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def policy(model_directory):
-    return TransformersPolicy.from_pretrained(model_directory(0), engine=EngineConfig())
-
-
-@pytest.fixture(scope="module")
 def servers(model_directory, tmp_path_factory):
     """Two servers that started with other weights than the trainer's."""
     folder = tmp_path_factory.mktemp("servers")
