@@ -4,11 +4,13 @@
 
 Levels of a game differ if they differ up to symmetry. Lengths are those of the certified shortest
 solutions, where a game has them. Policies play alone (`team="single"`) where one agent can play,
-else every agent of the team plays the same one; the fixed program is the tool agent's.
+else every agent of the team plays the same one; the fixed program is the tool agent's. Rows of
+other games than `--games` stay as they are; each says when and at which commit it was measured.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import statistics
 from collections.abc import Callable
@@ -56,11 +58,16 @@ def main() -> None:
     options = parser.parse_args()
     result = frame("games_levels", [])
     result |= {"num_draws": options.draws, "num_levels": options.levels, "levels": []}
+    made = {"date": result["date"], "commit": result["git"]["commit"]}
+    if len(options.games) < len(RULES):
+        old = json.loads(options.output.read_text(encoding="utf-8"))["levels"]
+        result["levels"] = [row for row in old if row["env_id"] not in options.games]
     for env_id in options.games:
         for number in range(len(pettingllms.spec(env_id).load().difficulties)):
-            row = measured(env_id, number, options.draws, options.levels)
+            row = measured(env_id, number, options.draws, options.levels) | made
             result["levels"].append(row)
             print(row, flush=True)
+    result["levels"].sort(key=lambda row: (row["env_id"], row["level"]))
     result["seeds"] = f"0 to {options.draws - 1}"
     write(result, options.output)
 
