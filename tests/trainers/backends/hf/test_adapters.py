@@ -174,9 +174,9 @@ def test_a_batch_has_rows_of_several_adapters(base, attention):
 def test_a_frozen_policy_plays_as_the_bare_base(base, directory):
     own = TransformersPolicy.from_pretrained(directory, engine=EngineConfig())
     expected = own.engine.generate_now(requests())
+    tool = add(base)
     bare = TransformersPolicy(LoadedModel.of_adapter(base.bare()), **settings(frozen=True))
     assert bare.engine.generate_now(requests()) == expected
-    tool = add(base)
     assert tool.engine.generate_now(requests()) != expected
     tool.updater.update(sample(tool))
     assert bare.engine.generate_now(requests()) == expected
