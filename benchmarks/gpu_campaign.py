@@ -128,6 +128,7 @@ def jobs_of(size: str) -> list[Job]:
         Job("plan_path two minutes", 180),
         Job(f"update {first} full", 80),
         Job(f"generate {first}", 80),
+        Job(f"roles {first}", 90),
     ]
     for model in others:
         jobs += [Job(f"update {model} lora", 90), Job(f"update {model} full", 90)]

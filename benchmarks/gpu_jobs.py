@@ -23,7 +23,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationConfig, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LlamaConfig,
+    PreTrainedConfig,
+    Qwen3Config,
+)
 
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.flex import FlexLayout
@@ -33,7 +39,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.self_check import check_model
 from pettingllms_trainers.backends.hf.shapes import counted, published_config
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
-from pettingllms_trainers.backends.hf.updater import TrainingSettings
+from pettingllms_trainers.backends.hf.updater import TrainingSettings, Updater
 from pettingllms_trainers.config import Config, EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.config.sections import LoraConfig
 from pettingllms_trainers.plan.memory import USABLE, plan_memory
@@ -139,6 +145,7 @@ class GpuWorkload(NamedTuple):
     tokens_per_microbatch: int
     precision: str
     kernel_groups: dict[str, Groups]
+    completions_per_minibatch: int = 0
 
     @classmethod
     def of(cls, size: str) -> GpuWorkload:
@@ -153,8 +160,13 @@ class GpuWorkload(NamedTuple):
         return cls(32, 8, 512, 256, 16384, "bfloat16", kernels)
 
 
-def model_config(name: str) -> Qwen3Config:
+def model_config(name: str) -> PreTrainedConfig:
     """The configuration of a model by its name."""
+    if name == "smollm2":  # the shape of `recipe:plan_path_smollm2`
+        return LlamaConfig(
+            vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
+            num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,
+        )  # fmt: skip
     if name != "toy":
         return published_config(name)
     return Qwen3Config(
@@ -189,12 +201,15 @@ def optimizer_of(load: GpuWorkload, model: str) -> OptimizerConfig:
     """How a model learns; the largest recomputes its activations."""
     return OptimizerConfig(
         tokens_per_microbatch=load.tokens_per_microbatch,
+        completions_per_minibatch=load.completions_per_minibatch,
         gradient_checkpointing=model.endswith("8B"),
     )
 
 
-def policy_of(name: str, kind: str, load: GpuWorkload, device: torch.device) -> TransformersPolicy:
-    """A policy in the shape of a model."""
+def policy_of(
+    loaded: LoadedModel, name: str, load: GpuWorkload, *, is_trained: bool = True
+) -> TransformersPolicy:
+    """A policy with a model of that name."""
     training = TrainingSettings(
         loss=LossConfig(old_logprobs="engine"),
         optimizer=optimizer_of(load, name),
@@ -203,9 +218,9 @@ def policy_of(name: str, kind: str, load: GpuWorkload, device: torch.device) -> 
         seed=0,
     )
     return TransformersPolicy(
-        loaded_model(name, kind, load, device),
+        loaded,
         engine=EngineConfig(precision=load.precision, tokens_per_batch=1 << 20),
-        training=None if kind == "frozen" else training,
+        training=training if is_trained else None,
     )
 
 
@@ -224,7 +239,8 @@ def self_checks(device: torch.device, load: GpuWorkload) -> dict[str, Any]:
 
 def generation(device: torch.device, load: GpuWorkload, name: str) -> dict[str, Any]:
     """Completion tokens per second."""
-    policy = policy_of(name, "frozen", load, device)
+    loaded = loaded_model(name, "frozen", load, device)
+    policy = policy_of(loaded, name, load, is_trained=False)
     requests = [
         GenerateRequest(
             prompt_ids=group.prompt_ids,
@@ -278,7 +294,7 @@ def update(device: torch.device, load: GpuWorkload, name: str, kind: str) -> dic
         if planned > room:
             return {"planned_bytes": planned, "fits": False}
         torch.cuda.reset_peak_memory_stats()
-    policy = policy_of(name, kind, load, device)
+    policy = policy_of(loaded_model(name, kind, load, device), name, load)
     groups = random_groups(policy, load)
     assert policy.updater is not None
     # From groups to new weights, as a train step calls it.
@@ -298,6 +314,41 @@ def update(device: torch.device, load: GpuWorkload, name: str, kind: str) -> dic
         "planned_bytes": planned,
         "fits": True,
     } | _peak(device)
+
+
+def roles(
+    device: torch.device,
+    load: GpuWorkload,
+    name: str,
+    num_rounds: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Any]:
+    """An update of adapters of four roles on one base, mixed in passes and one after another."""
+    dtype = torch.bfloat16 if load.precision == "bfloat16" else torch.float32
+    base = AdapterBase(random_model(name, dtype, device), build_tokenizer(CHARACTERS), None)
+    updates: list[tuple[Updater, Sequence[TrainingGroup]]] = []
+    for role in range(4):
+        loaded = LoadedModel.of_adapter(base.add(f"role_{role}", LORA, role))
+        policy = policy_of(loaded, name, load)
+        assert policy.updater is not None
+        updates.append((policy.updater, random_groups(policy, load)))
+    ways = {"mixed": [updates], "one_by_one": [[one] for one in updates]}
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    # Once before the clock: kernels are chosen and memory is taken.
+    Updater.update_together([(updater, groups[:2]) for updater, groups in updates])
+    for index in range(num_rounds):
+        # In turn, so that both meet the same machine; who begins changes.
+        for way in sorted(ways, reverse=bool(index % 2)):
+            wait(device)
+            begin = clock()
+            for part in ways[way]:
+                Updater.update_together(part)
+            wait(device)
+            times[way].append(clock() - begin)
+    pairs = zip(times["one_by_one"], times["mixed"], strict=True)
+    return {f"{way}_s": found for way, found in times.items()} | {
+        "speedup": [slow / fast for slow, fast in pairs]
+    }
 
 
 def planned_bytes(load: GpuWorkload, name: str, kind: str) -> int:
@@ -347,6 +398,7 @@ def work_of(name: str, size: str, output: Path, seconds: float) -> Work:
         "packed_attention": partial(packed_attention, device, load.kernel_groups),
         "generate": partial(generation, device, load, *rest),
         "update": partial(update, device, load, *rest),
+        "roles": partial(roles, device, load, *rest),
         "plan_path": partial(learning, size, output / f"plan_path_{size}", seconds),
     }
     return works[kind]
