@@ -117,7 +117,11 @@ def abstract(table: Table) -> Iterator[Cell]:
             who, way = plays[label]
             arguments = {
                 "plays": who,
-                "task": {"rate": section["rate"], "keys": section["keys"], **task},
+                "task": {
+                    "rate": section["rate"],
+                    **task,
+                    "keys": section["keys"] | task.get("keys", {}),
+                },
                 "algorithm": table["ways"][way]["algorithm"],
                 "num_levels": task["num_levels"],
                 "reward": "shaped",

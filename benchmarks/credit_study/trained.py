@@ -287,7 +287,8 @@ def training_cell(
             each role alone, from the team's warm start, with the task's tokens each.
         task: Run file, tokens, rate, further keys; `every`: train steps between evaluations.
             `alone`: role -> the team in which it plays alone; the first one plays `"single"`.
-            `demonstrators`: of roles that need others there than in the team.
+            `demonstrators`: of roles that need others there than in the team. `single_prompt`: of
+            the one that plays `"single"`, where its prompt in the team leaves out what mates tell.
         algorithm: The way: section of a run file.
         num_levels: Levels of a train step.
         reward: Argument of the environment.
@@ -339,7 +340,8 @@ def run_file(folder: Path, task: Mapping[str, Any], plays: str) -> Path:
     """
     path = ROOT / task["config"]
     if plays == "single":
-        return _alone(folder, task, next(iter(task["alone"])), {})
+        role = next(iter(task["alone"]))
+        return _alone(folder, task, role, {}, task.get("single_prompt"))
     # Tiny models have one of its own: their vocabulary is that of both roles.
     shared = path.with_name(f"{path.stem}_shared.toml")
     if plays != "shared" or shared.is_file():
@@ -381,11 +383,22 @@ def _apart(
     return {**found, "joined": played(team, folder / "joined", teams)}
 
 
-def _alone(folder: Path, task: Mapping[str, Any], role: str, changes: Mapping[str, Any]) -> Path:
-    """Write the run file in which a role of the team plays alone; return its path."""
+def _alone(
+    folder: Path,
+    task: Mapping[str, Any],
+    role: str,
+    changes: Mapping[str, Any],
+    prompt: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the run file in which a role of the team plays alone; return its path.
+
+    Args:
+        prompt: Of the role; that of the team by default.
+    """
     config = tomllib.loads((ROOT / task["config"]).read_text(encoding="utf-8"))
     kwargs, warm_start = config["env"]["kwargs"], config["warm_start"]
-    kwargs["team"], kwargs["prompts"] = task["alone"][role], {role: kwargs["prompts"][role]}
+    kwargs["team"] = task["alone"][role]
+    kwargs["prompts"] = {role: prompt or kwargs["prompts"][role]}
     shown = {**warm_start["demonstrators"], **task.get("demonstrators", {})}
     warm_start["demonstrators"] = {role: shown[role]}
     if "policies" in config:
