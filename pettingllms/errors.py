@@ -2,28 +2,6 @@
 
 Model text is never an error: it is an outcome of the environment. These are for people and programs
 that call the library.
-
-```
-PettingLLMsError
-├── UnknownEnvironment (LookupError)      no environment of that id is installed
-├── EnvironmentNotLoadable (ImportError)  the id exists, its package cannot be imported
-├── InvalidArgument (ValueError)          an argument is out of its range or of the wrong kind
-│   └── LevelFormatError                  a level text is ill-formed; has line and column
-├── UntrustedName                         a file names code or a server, and is not trusted
-├── UnreachableRequest (ValueError)       no level with these properties in bounds
-├── MissingDependency (ImportError)       an optional extra is needed
-├── InvalidAction (TypeError)             something that is not a text was passed to `step`
-├── OrderError (RuntimeError)             a method was called before `reset` or after the end
-├── TranscriptError (ValueError)          a transcript file cannot be read
-│   └── ReplayDivergence                  a recorded episode did not replay to the same states
-├── ConformanceError (AssertionError)     `check_env` found a broken promise
-├── SandboxError (RuntimeError)           the sandbox itself failed (never the program in it)
-│
-├── PolicyFailure (RuntimeError)          pettingllms.policies: no answer was received
-│   └── PolicyUnavailable                 and no later one can (wrong key, no such model or server)
-├── RunFolderError (ValueError)           pettingllms.evaluation: a folder is not a run
-└── EvaluationStopped (RuntimeError)      pettingllms.evaluation: too many episodes failed
-```
 """
 
 from __future__ import annotations

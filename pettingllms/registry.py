@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 from pettingllms.arguments import check_kind, check_number, plain
-from pettingllms.difficulty import Difficulty
 from pettingllms.env import TextEnv
 from pettingllms.errors import (
     EnvironmentNotLoadable,
@@ -22,7 +21,7 @@ from pettingllms.errors import (
     stated,
     suggestion,
 )
-from pettingllms.hooks import GameHooks
+from pettingllms.hooks import Difficulty, GameHooks
 from pettingllms.plugins import ENVS, ID_RULE, Plugin, Plugins, installed, is_id, is_path
 from pettingllms.sources import GRAMMAR, WORKFLOW_PREFIX, EnvSpec, absolute, is_source
 from pettingllms.trust import FoundName, Name
@@ -187,7 +186,7 @@ def make(id: Name, *, checks: bool = True, **kwargs: Any) -> TextEnv[Any]:
             the API with clear errors. Stepping is faster without it; the trainer uses raw ones.
         **kwargs: Arguments of the environment, documented in its class. `difficulty` stands for
             those that make it easy or hard, by number from 0 on or by name: `difficulty=3`,
-            `difficulty="hard"`; arguments given with it override it. See `pettingllms.difficulty`.
+            `difficulty="hard"`; arguments given with it override it. See `pettingllms.hooks`.
             `solved_share=0.5`, for training: episodes begin halfway along the solution by the
             scripted policy `oracle`, at the start of a turn; where it takes one turn only, prompts
             show the first half of its answers, worked out where that is known. `split="all"`: the

@@ -46,8 +46,7 @@ from pettingllms_trainers.learning.groups import ScoredDecisions, score_decision
 from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog, episode_specs
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.in_flight import WeightGate
-from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
+from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment, WeightGate
 from pettingllms_trainers.types import RolloutTree, UpdateStats
 
 LEARNING_RATE = 1e-5

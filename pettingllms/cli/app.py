@@ -1,15 +1,19 @@
-"""The group of commands, each imported when it is called, and how errors are shown."""
+"""The group of commands, each imported when it is called; where they print, and errors, too."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import logging
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
+from rich.console import Console
+from rich.table import Table
 
 import pettingllms
-from pettingllms.cli.console import stderr
 from pettingllms.cli.options import flag
 from pettingllms.errors import (
     EnvironmentNotLoadable,
@@ -21,6 +25,14 @@ from pettingllms.errors import (
     UntrustedName,
 )
 from pettingllms.files import os_problem
+from pettingllms.tables import (
+    MAX_WIDTH,
+    Presentable,
+    TextTable,
+    as_markdown,
+    print_blocks,
+    terminal_table,
+)
 
 # Places as texts: `--help` and the completion of a shell import none of the commands.
 _COMMANDS = {
@@ -127,3 +139,39 @@ def run(arguments: Sequence[str]) -> int:
 def _tell(error: Exception) -> None:
     # Without markup: messages quote what was typed, which may hold square brackets.
     stderr().print(f"error: {error}", style="bold red", markup=False, highlight=False)
+
+
+def stdout(max_width: int | None = None) -> Console:
+    """The console of results; everything else goes to `stderr`."""
+    # A pipe has no width, for which rich takes 80 columns: tables in files would be cut.
+    console = Console(width=None if sys.stdout.isatty() else MAX_WIDTH)
+    if max_width is not None:
+        console.width = min(console.width, max_width)
+    return console
+
+
+def stderr() -> Console:
+    """The console of messages and progress."""
+    # Messages hold commands to copy: no line is broken where the terminal ends.
+    return Console(stderr=True, soft_wrap=True)
+
+
+def print_json(data: Any) -> None:
+    """Print JSON data, and nothing else, to stdout."""
+    # Not through rich, which would wrap long texts; and NaN is no JSON to other programs.
+    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def plain_table(*columns: str) -> Table:
+    """An empty table in the style of all commands, for rows of styled texts."""
+    return terminal_table(TextTable(columns, []))
+
+
+def print_result(output: str, found: Presentable) -> None:
+    """Print what a command has found as the option `--format` says."""
+    if output == "json":
+        print_json(found.to_json())
+    elif output == "markdown":
+        sys.stdout.write(as_markdown(found.parts()))
+    else:
+        print_blocks(stdout(), found.parts())

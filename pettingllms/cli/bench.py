@@ -14,7 +14,7 @@ import click
 from click.exceptions import Exit
 
 from pettingllms.cli import options
-from pettingllms.cli.console import print_result, stderr
+from pettingllms.cli.app import print_result, stderr
 from pettingllms.cli.playing import played
 from pettingllms.env import roles_of
 from pettingllms.errors import InvalidArgument

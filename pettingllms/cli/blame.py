@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from pettingllms.cli import options
-from pettingllms.cli.console import print_result
+from pettingllms.cli.app import print_result
 from pettingllms.cli.playing import keep, replay_bar
 from pettingllms.env import TextEnv, role_of, roles_of
 from pettingllms.errors import InvalidArgument

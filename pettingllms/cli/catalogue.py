@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.panel import Panel
 
 from pettingllms.cli import options
-from pettingllms.cli.console import plain_table, print_json, stdout
+from pettingllms.cli.app import plain_table, print_json, stdout
 from pettingllms.env import TextEnv, roles_of
 from pettingllms.errors import MissingDependency, PettingLLMsError
 from pettingllms.pages import SECTIONS, sections_of

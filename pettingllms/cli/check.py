@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from pettingllms.cli import options
-from pettingllms.cli.console import plain_table, print_json, stdout
+from pettingllms.cli.app import plain_table, print_json, stdout
 from pettingllms.errors import MissingDependency, install_command, requirements
 from pettingllms.plugins import ALGORITHMS, POLICIES, installed
 from pettingllms.registry import refused_ids, registered_ids

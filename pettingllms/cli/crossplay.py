@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from pettingllms.cli import options
-from pettingllms.cli.console import print_result
+from pettingllms.cli.app import print_result
 from pettingllms.cli.playing import keep, played
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, RunFolderError

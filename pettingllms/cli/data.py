@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pettingllms.cli.console import print_json, stdout
+from pettingllms.cli.app import print_json, stdout
 from pettingllms.cli.options import json_option, trust_option
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.rows import VIEWS, rows_of, write_rows

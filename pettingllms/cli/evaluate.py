@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from pettingllms.cli import options
-from pettingllms.cli.console import print_result, stderr
+from pettingllms.cli.app import print_result, stderr
 from pettingllms.cli.playing import played
 from pettingllms.env import roles_of
 from pettingllms.errors import InvalidArgument

@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from pettingllms.cli import options
-from pettingllms.cli.console import stdout
+from pettingllms.cli.app import stdout
 from pettingllms.cli.package import write_tree
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument

@@ -20,7 +20,7 @@ import click
 
 import pettingllms
 from pettingllms.cli import options
-from pettingllms.cli.console import stdout
+from pettingllms.cli.app import stdout
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.registry import make

@@ -17,7 +17,7 @@ from rich.console import Console, Group
 from rich.panel import Panel
 
 from pettingllms.cli import options
-from pettingllms.cli.console import stdout
+from pettingllms.cli.app import stdout
 from pettingllms.env import TextEnv, role_of, roles_of
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.episode import has_ended, one_answer, prompt_of

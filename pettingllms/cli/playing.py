@@ -16,7 +16,7 @@ from click.exceptions import Exit
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from pettingllms.cli.console import stderr
+from pettingllms.cli.app import stderr
 from pettingllms.evaluation.report import Report, summarise, tokens
 from pettingllms.evaluation.run_folder import EvaluationStopped, Progress, RunFolder, evaluate
 from pettingllms.files import write_whole

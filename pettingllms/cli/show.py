@@ -11,7 +11,7 @@ import click
 from rich.console import Console, Group
 from rich.panel import Panel
 
-from pettingllms.cli.console import stderr, stdout
+from pettingllms.cli.app import stderr, stdout
 from pettingllms.cli.options import flag, refuse_given, trust_option
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument

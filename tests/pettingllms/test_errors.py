@@ -1,4 +1,3 @@
-import inspect
 import pickle
 import re
 
@@ -6,19 +5,6 @@ import pytest
 
 import pettingllms
 from pettingllms import errors
-
-OWN = [
-    value
-    for value in vars(errors).values()
-    if inspect.isclass(value) and issubclass(value, errors.PettingLLMsError)
-]
-
-
-def test_the_tree_in_the_docstring_is_complete():
-    for error in OWN:
-        assert error.__name__ in errors.__doc__
-        builtin = next(b for b in error.__mro__ if b.__module__ == "builtins")
-        assert builtin is Exception or f"{builtin.__name__})" in errors.__doc__
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from pettingllms.sources import WORKFLOW_PREFIX, absolute
 from pettingllms_trainers.config import Config, LoggingConfig
-from pettingllms_trainers.config.rules import start_advice
+from pettingllms_trainers.config.root import start_advice
 from pettingllms_trainers.config.vetting import ALGORITHM, ENVIRONMENT, POLICY, named_code
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import open_fixed_policies

@@ -1,24 +1,4 @@
-"""Errors of the trainer.
-
-::
-
-    PettingLLMsError
-    +-- TrainerError
-        +-- ConfigError(ValueError)             the run file or a flag is wrong
-        |   +-- MissingPackage                  a key needs an optional package
-        +-- OutputDirError(ValueError)          the output directory cannot be used
-        +-- CheckpointError(ValueError)         a checkpoint is damaged or of another run
-        +-- GroupError(ValueError)              candidates that must not be compared
-        +-- RolloutError(RuntimeError)          too many rollouts failed
-        +-- ContextExceeded(InvalidArgument)    a prompt is too long for its model
-        +-- EpisodeFailure(RuntimeError)        an episode cannot go on
-        +-- BudgetSpent(RuntimeError)           judges have taken all that they may
-        +-- WorkerLost(RuntimeError)            a process of a policy has ended
-        +-- GenerationError(RuntimeError)       the model gives no usable distribution
-        +-- UpdateError(RuntimeError)           loss or gradient is not finite, or memory is full
-        +-- StuckError(RuntimeError)            nothing is learnt any more
-        +-- RankError(RuntimeError)             the processes of a run have lost each other
-"""
+"""Errors of the trainer, all of which are a `TrainerError`."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_choice, check_flag, check_kind, check_whole
-from pettingllms.difficulty import Difficulty
 from pettingllms.env import ShellArguments, TextEnv
+from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import lines_of
 from pettingllms.prompts import PromptTemplate, resolve_prompts

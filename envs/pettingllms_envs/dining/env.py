@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
 from pettingllms.errors import InvalidArgument
+from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.prompts import (
     PromptFields,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_kind, check_whole
-from pettingllms.difficulty import Difficulty
 from pettingllms.env import ShellArguments, TextEnv
 from pettingllms.errors import InvalidArgument, SandboxError
+from pettingllms.hooks import Difficulty
 from pettingllms.parsing import boxed_answer, lines_of, one_line
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox

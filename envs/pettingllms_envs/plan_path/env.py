@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_choice, check_whole
-from pettingllms.difficulty import Difficulty
 from pettingllms.errors import LevelFormatError
+from pettingllms.hooks import Difficulty
 from pettingllms.parsing import ListReader, read_phrase
 from pettingllms.prompts import PromptField
 from pettingllms.types import ParseError

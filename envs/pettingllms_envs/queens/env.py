@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Unpack, cast
 
-from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
+from pettingllms.hooks import Difficulty
 from pettingllms.parsing import ListReader
 from pettingllms.prompts import PromptField
 from pettingllms_envs.planning.env import (

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
+from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.prompts import (
     PromptField,

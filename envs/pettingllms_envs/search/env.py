@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
 from pettingllms.errors import UnreachableRequest
+from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
 from pettingllms.prompts import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_flag, check_whole
-from pettingllms.difficulty import Difficulty
+from pettingllms.hooks import Difficulty
 from pettingllms.parsing import ListReader
 from pettingllms.prompts import PromptField
 from pettingllms_envs.grid import cells_of

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_choice, check_flag, plain
-from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
+from pettingllms.hooks import Difficulty
 from pettingllms.parsing import ListReader
 from pettingllms.prompts import PromptField, history_text
 from pettingllms.seeding import check_split

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.config.rules import start_advice
+from pettingllms_trainers.config.root import start_advice
 from pettingllms_trainers.errors import ConfigError
 
 TABLE = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8"))

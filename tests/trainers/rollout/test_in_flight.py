@@ -14,8 +14,7 @@ from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks, StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.in_flight import TrainingRollouts
-from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
+from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment, TrainingRollouts
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 
 RUN = """

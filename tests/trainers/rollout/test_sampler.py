@@ -21,10 +21,10 @@ from pettingllms_trainers.ranks import Ranks, StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import LocalEpisodes, local_episodes
-from pettingllms_trainers.rollout.in_flight import WeightGate
 from pettingllms_trainers.rollout.sampler import (
     Sampler,
     TrainingEnvironment,
+    WeightGate,
     apportioned,
     level_counts,
 )

@@ -11,7 +11,7 @@ from pettingllms_trainers import commands
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.errors import BudgetSpent, RolloutError, UpdateError
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.rollout.in_flight import TrainingRollouts
+from pettingllms_trainers.rollout.sampler import TrainingRollouts
 
 JUDGED = """
 [policies.grader]

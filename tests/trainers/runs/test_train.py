@@ -14,8 +14,7 @@ from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import LocalEpisodes
-from pettingllms_trainers.rollout.in_flight import TrainingRollouts
-from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
+from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment, TrainingRollouts
 from pettingllms_trainers.runs.evaluate import HeldOut, HeldOutSet
 from pettingllms_trainers.runs.train import Trainer
 from pettingllms_trainers.types import Decision, RolloutTree, TokenCompletion, UpdateStats

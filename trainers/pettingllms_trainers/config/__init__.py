@@ -6,13 +6,9 @@ Defaults are overridden by the files, files by flags. Attribute docstrings are t
 from pettingllms_trainers.config.algorithm import Algorithm, ValueConfig
 from pettingllms_trainers.config.root import Config, config_hash, deciding
 from pettingllms_trainers.config.sections import (
-    CheckpointConfig,
     DeepSpeedConfig,
     EngineConfig,
     EnvConfig,
-    EnvEvaluationConfig,
-    EvaluationConfig,
-    FsdpConfig,
     LoggingConfig,
     LossConfig,
     OptimizerConfig,
@@ -23,21 +19,15 @@ from pettingllms_trainers.config.sections import (
     RolloutConfig,
     StageConfig,
     UpdatesConfig,
-    VLLMConfig,
     VLLMServerConfig,
-    WarmStartConfig,
 )
 
 __all__ = [
     "Algorithm",
-    "CheckpointConfig",
     "Config",
     "DeepSpeedConfig",
     "EngineConfig",
     "EnvConfig",
-    "EnvEvaluationConfig",
-    "EvaluationConfig",
-    "FsdpConfig",
     "LoggingConfig",
     "LossConfig",
     "OptimizerConfig",
@@ -48,10 +38,8 @@ __all__ = [
     "RolloutConfig",
     "StageConfig",
     "UpdatesConfig",
-    "VLLMConfig",
     "VLLMServerConfig",
     "ValueConfig",
-    "WarmStartConfig",
     "config_hash",
     "deciding",
 ]

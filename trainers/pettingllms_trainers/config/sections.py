@@ -1,6 +1,6 @@
 """The sections of a run file, each a model whose attribute docstrings are its help texts.
 
-A section checks by itself what concerns it alone; rules across sections are in `config.rules`.
+A section checks by itself what concerns it alone; rules across sections are in `config.root`.
 """
 
 from __future__ import annotations

@@ -27,12 +27,13 @@ from pettingllms_trainers.ranks import Ranks, StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog, at_once, value_at_once
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import Asked, Branch, EpisodeState
-from pettingllms_trainers.rollout.in_flight import WeightGate, has_only_stragglers
 from pettingllms_trainers.rollout.sampler import (
     InFlightRollouts,
     Sample,
     Sampler,
     TrainingEnvironment,
+    WeightGate,
+    has_only_stragglers,
 )
 from pettingllms_trainers.runs.metrics import age_metrics
 from pettingllms_trainers.types import (

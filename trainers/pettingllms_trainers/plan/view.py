@@ -17,8 +17,7 @@ from transformers.utils import logging as transformers_logging
 from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 from pettingllms_trainers.backends.hf.shapes import tokenizer_of
 from pettingllms_trainers.config import Config, EnvConfig, PolicyConfig
-from pettingllms_trainers.config.root import learning_rates, warm_start_rates
-from pettingllms_trainers.config.rules import start_advice
+from pettingllms_trainers.config.root import learning_rates, start_advice, warm_start_rates
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import USABLE, Devices, Plan, make_plan
 from pettingllms_trainers.ranks import Ranks, joined_ranks

@@ -198,12 +198,9 @@ class HeldOut:
         self.examples: Sequence[RolloutTree] = ()
         """First episodes of the latest play of each environment, by the first way of decoding, for
         people to look at."""
-
-    @property
-    def most_decisions(self) -> int:
+        envs = [own.env.held_out for own in sets]
+        self.most_decisions = max(env.max_turns * len(env.possible_agents) for env in envs)
         """Decisions of an episode, at most."""
-        envs = [own.env.held_out for own in self._sets]
-        return max(env.max_turns * len(env.possible_agents) for env in envs)
 
     @property
     def most_completions(self) -> int:

@@ -29,9 +29,13 @@ from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import EpisodesOfEnv
-from pettingllms_trainers.rollout.in_flight import TrainingRollouts
 from pettingllms_trainers.rollout.judging import Rewards
-from pettingllms_trainers.rollout.sampler import Sample, Sampler, TrainingEnvironment
+from pettingllms_trainers.rollout.sampler import (
+    Sample,
+    Sampler,
+    TrainingEnvironment,
+    TrainingRollouts,
+)
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.runs.evaluate import (
     Figures,
