@@ -1,6 +1,8 @@
 """Correct programs, tests and boxed answers inside chatter: those are read, or none."""
 
 import itertools
+import json
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,54 +13,9 @@ from pettingllms_envs.datasets import CodeTest
 from pettingllms_envs.math.text import read_boxed
 from pettingllms_envs.python_tool import read_program
 
-BEFORE_CODE = {
-    "nothing": "",
-    "words": "I read the numbers and add them.\n",
-    "one line": "Here it is: ",
-    "a draft": "First try:\n```python\nprint(D)\n```\nThat is slow.\n\n",
-    "a sample": "Input:\n```\n1 2\n```\nOutput:\n```\n3\n```\n",
-    "a labelled sample": "```text\n1 2\n```\n",
-    "a shell": "```bash\npython a.py\n```\n",
-    "JSON": "```json\n{}\n```\n",
-    "thinking": "<think>\n```python\nprint(D)\n```\n</think>\n",
-    "thinking in the prompt": "```python\nprint(D)\n```\n</think>\n",
-    "inline code": "I use `print` and ``x`` and ```y```.\n",
-    "a heading": "#### Program\n",
-    "CRLF": "So:\r\n",
-    "Chinese": "\u7b54\u6848:\n",
-    "an open block": "```\nforgotten\n",
-    "an open thought": "<think>hm\n",
-    "an open program": "```python\nprint(D\n",
-}
-DRESS_CODE = {
-    "as asked": "```python\nA\n```",
-    "py": "```py\nA\n```",
-    "capitals": "```Python\nA\n```",
-    "CRLF": "```python\r\nA\r\n```",
-    "spaces": "``` python  \nA\n```  ",
-    "four ticks": "````python\nA\n````",
-    "attributes": "```python {.numbers}\nA\n```",
-    "no label": "```\nA\n```",
-    "indented": "  ```python\n  A\n  ```",
-    "on its line": "```python A\n```",
-    "one line": "```python A```",
-    "never closed": "```python\nA\n",
-    "closed at the end of a line": "```python\nA```",
-}
-AFTER_CODE = {
-    "nothing": "",
-    "words": "\nIt prints the sum.",
-    "output": "\nExpected output:\n```\n3\n```\n",
-    "labelled output": "\n```text\n3\n```\n",
-    "console": "\n```console\n$ python a.py\n3\n```\n",
-    "doctest": "\n```pycon\n>>> D\n```",
-    "an open block": "\nOutput:\n```\n3",
-    "an open program": "\nBetter:\n```python\nprint(D",
-    "inline code": "\n`D` would be wrong, so would ```D```.",
-    "an open thought": "\n<think>or not",
-    "tag": "<|im_end|>",
-    "complexity": "\n\n**Complexity**: $O(n)$ \u2014 [see](https://example.org).",
-}
+PARTS = json.loads(Path(__file__).with_name("chatter_programs.json").read_text("utf-8"))
+"""By name: what stands before a program, how it is dressed (in place of A), and what follows."""
+BEFORE_CODE, DRESS_CODE, AFTER_CODE = PARTS["before"], PARTS["dress"], PARTS["after"]
 MUST_READ = ("as asked", "py", "capitals", "CRLF", "spaces", "four ticks", "attributes", "indented")
 
 

@@ -1,9 +1,11 @@
 """The battery over the registry: an environment is tested by being registered.
 
-Its variants (teams, tools, sizes) stand in the table `VARIANTS`.
+Its variants (teams, tools, sizes) stand in `variants.json`.
 """
 
+import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -12,82 +14,7 @@ from pettingllms.testing import HOSTILE_TEXTS, CheckStatus, check_env, play
 from pettingllms.testing.play import mixed_actor
 from pettingllms.transcript import RecordTranscripts
 
-PLANNING = [
-    {},
-    {"team": "proposer-planner"},
-    {"team": "single", "observation_mode": "delta"},
-    {"team": "single-tool"},
-]
-VARIANTS = {
-    "blocksworld_v0": [*PLANNING, {"difficulty": "extreme"}],
-    "dining_v0": [
-        {"philosophers": 4, "meals": 2},
-        {"observation_mode": "delta", "alpha": 0.5, "sight": 1},
-    ],
-    "fireworks_v0": [
-        {},
-        {"difficulty": "hard", "observation_mode": "delta", "alpha": 0.5},
-        {"difficulty": "extreme"},
-    ],
-    "queens_v0": [*PLANNING, {"difficulty": "extreme"}],
-    "code_v0": [
-        {},
-        {"team": "single"},
-        {"tests_per_turn": 3, "observation_mode": "delta"},
-    ],
-    "math_v0": [
-        {},
-        {"team": "single"},
-        {"team": "single-tool", "observation_mode": "delta"},
-        {"team": "tool-reasoner"},
-    ],
-    "math_ensemble_v0": [{}, {"reasoners": 1, "tools": 0, "max_turns": 3}],
-    "panel_v0": [
-        {},
-        {"difficulty": "expert", "observation_mode": "delta", "alpha": 0.5},
-        {"difficulty": "extreme"},
-    ],
-    "relay_v0": [
-        {},
-        {"difficulty": "hard", "observation_mode": "delta", "alpha": 0.5},
-        {"difficulty": "extreme"},
-    ],
-    "search_v0": [
-        {},
-        {"style": "letters", "documents": 12, "observation_mode": "delta"},
-        {"difficulty": "expert"},
-        {"difficulty": "extreme"},
-    ],
-    "sokoban_v0": [
-        {},
-        {"observation_mode": "delta", "split": "test"},
-        {"team": "proposer-planner", "rows": 5, "cols": 12, "alpha": 0.5},
-        {"team": "single", "size": 8, "boxes": 3, "moves_per_turn": 5, "max_turns": 8},
-        {"team": "single", "stop_when_lost": False, "split": None},
-        {"team": "single-tool"},
-        {"difficulty": "extreme"},
-        {"team": "single-tool", "rules": 2, "size": 7, "observation_mode": "delta"},
-    ],
-    "sudoku_v0": [
-        {},
-        {"size": 6, "observation_mode": "delta", "split": "test"},
-        {"team": "proposer-planner", "max_turns": 2},
-        {"team": "single", "size": 9, "clues": 28, "alpha": 0.5},
-        {"team": "single-tool"},
-        {"team": "single-tool", "observation_mode": "delta"},
-        {"size": 6, "rules": 3, "observation_mode": "delta"},
-    ],
-    "plan_path_v0": [
-        {},
-        {"tool": "call", "view": "centred", "split": "test", "alpha": 0.5},
-        {"team": "proposer-planner", "rows": 5, "cols": 12, "observation_mode": "delta"},
-        {"team": "single", "view": "centred", "size": 4},
-        {"team": "single-tool"},
-        {"team": "single-tool", "tool": "call", "size": 64},
-        {"difficulty": "extreme"},
-        {"team": "single-tool", "tool": "call", "rules": 2, "view": "centred"},
-    ],
-}
+VARIANTS = json.loads(Path(__file__).with_name("variants.json").read_text("utf-8"))
 
 # The defaults of each game by day, all variants at night: together they take minutes.
 CASES = [

@@ -1,8 +1,10 @@
 """Grids: against brute force on small boards, and on the texts that models write."""
 
+import json
 import random
 from collections import deque
 from itertools import product
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,9 @@ from pettingllms.errors import LevelFormatError
 from pettingllms.types import ParseError
 from pettingllms_envs import grid
 from pettingllms_envs.planning import env as planning
+
+MOVE_LISTS = json.loads(Path(__file__).with_name("move_lists.json").read_text("utf-8"))
+"""Texts, and the moves that are read in them, or null."""
 
 
 @st.composite
@@ -135,66 +140,7 @@ def test_ill_formed_rows_are_refused_with_their_place(text, line, column, word):
     assert (caught.value.line, caught.value.column) == (line, column)
 
 
-@pytest.mark.parametrize(
-    ("text", "moves"),
-    [
-        ('#### ["U","R","R"]', "URR"),
-        ('["U", "R"]', "UR"),
-        ("I go up.\n#### [u, Left]", "UL"),
-        ("['down', 'RIGHT']", "DR"),
-        ("[`U` `D`]", "UD"),
-        ("[U; D,]", "UD"),
-        ('["URR"]', "URR"),
-        ('```json\n["U",\n "L"]\n```', "UL"),
-        ('{"moves": ["D"]}', "D"),
-        ('#### First ["U"], no: ["D"]', None),
-        ('I weighed ["U"] against ["L"].\n#### L, L, L, D', "LLLD"),
-        ('#### ["U","R"]\nThe walls I avoided: []', None),
-        ('#### ["U"] (not ["L"])', "U"),
-        ('#### [["L","L"],["D"]]', "LLD"),
-        ('#### ["L","L"], ["D"]', "LLD"),
-        ('#### ["U"]\n["L"] was blocked', None),
-        ('#### ["U"], then ["L"]', None),
-        ('#### ["U"] ["L"] would be longer', None),
-        ('#### ["U"]*3', None),
-        ('#### **["U"]**', "U"),
-        ('#### Answer: ["U"]', "U"),
-        ("#### Answer: U, R.", "UR"),
-        ('#### My answer\n\n```json\n["U", "R"]\n```', "UR"),
-        ('#### Reasons\nThe move ["L"] is blocked.', None),
-        ('#### Instead of ["L"], I play ["U"]', None),
-        ('#### {"rejected": ["L"], "moves": ["U"]}', None),
-        ('#### {"moves": ["U"]}', "U"),
-        ('##### Plan\n["L"]\n#### ["U"]', "U"),
-        ('["U"] or ["D"]', None),
-        ('First ["U"], no: ["D"].', None),
-        ('["U"] and then [1, 2]', None),
-        ('<think>["L"]</think> ["U"]', "U"),
-        ('<think>#### ["L"]', None),
-        ('#### ["L"]</think>', None),
-        ('#### ["L"]\n<think>no', None),
-        ('#### ["U"]\n#####\n#@.#\n#####', "U"),
-        ("####..\n#@ .#\nNot [L], so\n[U]", None),
-        ("[]", ""),
-        ('["U"] #### []', ""),
-        ("#### U, R", "UR"),
-        ("#### UUR\nbecause it is short", "UUR"),
-        ("UR", "UR"),
-        (" up right\n", "UR"),
-        ("", None),
-        ("####", None),
-        ("dull", None),
-        ("I go up", None),
-        ('["U", "X"]', None),
-        ('["U"', None),
-        ("[U R", None),
-        ("[[U]", None),
-        ("[[U]]", "U"),
-        ("[UP]", "U"),
-        ("[LEFT]", "L"),
-        ("[LEFTY]", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "moves"), MOVE_LISTS)
 def test_move_lists_are_read_liberally(text, moves):
     read = planning.MOVE_READER.read(text)
     assert isinstance(read, ParseError) if moves is None else read == moves
@@ -218,17 +164,3 @@ def test_the_usual_form_of_a_list_is_read_as_any_other(before, moves, after):
         planning.MOVE_READER.read(text.replace('"', "'")),
     )
     assert usual == other or (isinstance(usual, ParseError) and isinstance(other, ParseError))
-
-
-@given(st.one_of(st.text(), st.text("[]UDLRudlr\"',; \n#`")))
-def test_any_text_is_read_without_raising(text):
-    moves = planning.MOVE_READER.read(text)
-    assert isinstance(moves, ParseError) or set(moves) <= set("UDLR")
-
-
-@pytest.mark.parametrize(
-    "text", ["[U," * 60_000, "[" * 200_000, "[U" + " " * 200_000, "####" * 50_000, "U " * 90_000]
-)
-def test_long_texts_are_no_trap(text):
-    planning.MOVE_READER.read(text)
-    planning.MOVE_READER.read(text + "x")

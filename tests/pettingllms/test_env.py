@@ -431,10 +431,6 @@ def test_a_notebook_shows_the_state_and_the_next_prompt(guess_id):
     assert "episode is over" in env._repr_html_()
 
 
-def test_role_of():
-    assert pettingllms.role_of("tool_user_12") == "tool_user"
-
-
 class TestChecks:
     def test_wrong_order_is_told(self, guess_id):
         env = pettingllms.make(guess_id)

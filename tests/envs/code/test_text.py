@@ -66,12 +66,6 @@ def test_tests_of_functions_are_json(test_text):
         assert isinstance(read_tests(test_text(pair), 1, is_call=True), ParseError)
 
 
-@given(st.text(alphabet="`inputo\n 12[]", max_size=300))
-def test_any_text_is_read(text):
-    read_program(text)
-    read_tests(text, 2, is_call=True)
-
-
 @given(st.text(max_size=60) | st.text(alphabet="a(\"'#\\\n :=", max_size=60))
 def test_comments_of_any_program_are_dropped_once(text):
     bare = without_comments(f"{text}\n")

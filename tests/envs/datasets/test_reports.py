@@ -64,14 +64,6 @@ def test_code_and_mathematics_can_be_compared(shared_data):
     assert report.num_second == 30
 
 
-def test_shares_of_a_file_are_disjoint_and_complete(shared_data):
-    source = str(shared_data("gsm8k_sample.jsonl"))
-    shares = [problems_of(MathProblem, source, split, None) for split in SPLITS]
-    everything = problems_of(MathProblem, source, None, None)
-    assert sorted(p.id for share in shares for p in share) == sorted(p.id for p in everything)
-    assert len(shares[0]) > 130
-
-
 def test_a_file_is_read_once_until_it_changes(tmp_path):
     path = write(tmp_path / "a.jsonl", questions(50))
     first = problems_of(MathProblem, str(path), None, None)

@@ -27,19 +27,6 @@ def turn(env, *texts):
         env.step(text)
 
 
-def test_choices_of_a_turn_are_not_seen_before_its_end():
-    env = started()
-    before = env.observe("philosopher_2")
-    env.step("#### left")
-    env.step("#### right")
-    assert env.observe("philosopher_2") == before
-    assert env.acting() == ("philosopher_2",)
-    env.step("#### wait")
-    seen = env.observe("philosopher_0")
-    assert "Last turn: philosopher 0 left, philosopher 1 right, philosopher 2 wait." in seen
-    assert "philosopher 0: has eaten 0, holds the left fork" in seen
-
-
 def test_a_deadlock_ends_the_episode_and_costs():
     env = started()
     turn(env, *["#### left"] * 3)

@@ -1,5 +1,8 @@
 """The helper functions of the tool agent: what is read, what is answered."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,63 +12,16 @@ from pettingllms import ParseError
 from pettingllms_envs.plan_path.env import HelperCall, answer, level_text, parse_level, read_call
 from pettingllms_envs.plan_path.policies import SEARCH_PROGRAM
 
+CALLS = json.loads(Path(__file__).with_name("calls.json").read_text("utf-8"))
+"""Texts, and the calls that are read in them, or null."""
 #                    0123456
 LEVEL = parse_level("P.#...#\n..#.#.#\n....#.#\n###.#G#\n..#....")
 
 
-@pytest.mark.parametrize(
-    ("text", "call"),
-    [
-        ("#### path(2, 3)", HelperCall("path", 2, 3)),
-        ("path(2,3)", HelperCall("path", 2, 3)),
-        ("I call path( 2 , 3 ).", HelperCall("path", 2, 3)),
-        ("#### path(row = 2, col = 3)", HelperCall("path", 2, 3)),
-        ("#### path(2, 3)\nThe walls: [] are no use", HelperCall("path", 2, 3)),
-        ("path(row=2, col=3)", HelperCall("path", 2, 3)),
-        ("path(1, 1) or better\n#### distance(0, 4)\nyes", HelperCall("distance", 0, 4)),
-        ("neighbours(0, 0)", HelperCall("neighbours", 0, 0)),
-        ("```\npath(2, 3)\n```", HelperCall("path", 2, 3)),
-        ("path(-1, 3)", HelperCall("path", -1, 3)),
-        ("2,3", HelperCall("path", 2, 3)),
-        (" 2 3\n", HelperCall("path", 2, 3)),
-        ("so\n#### 2, 3\nbecause", HelperCall("path", 2, 3)),
-    ],
-)
-def test_calls_are_read_liberally(text, call):
-    assert read_call(text) == call
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "path",
-        "path(1, 2) path(x, 3) path(4",
-        "#### path(1, 2), path(2, 2)",
-        "#### path(1, 2) or path(2, 2)",
-        "#### path(2, 3)\nThe walls: [], distance(1, 1) is no use",
-        "I call path(2, 3), ok?",
-        "path()",
-        "path(row, col)",
-        "path(1)",
-        "path(1, 2, 3)",
-        "path(1.5, 2)",
-        "path(99999, 1)",
-        "path(1 + 1, 2)",
-        "mypath(1, 2)",
-        "23",
-        "I think 2,3",
-        "__import__('os')",
-        "\u0661,\u0662",
-    ],
-)
-def test_other_texts_are_parse_errors(text):
-    assert isinstance(read_call(text), ParseError)
-
-
-@given(st.one_of(st.text(), st.text("path(123, )#-= ")))
-def test_any_text_is_read_without_raising(text):
-    assert isinstance(read_call(text), HelperCall | ParseError)
+@pytest.mark.parametrize(("text", "call"), CALLS)
+def test_calls_are_read_liberally_and_other_texts_not(text, call):
+    found = read_call(text)
+    assert isinstance(found, ParseError) if call is None else str(found) == call
 
 
 @given(

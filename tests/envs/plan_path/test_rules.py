@@ -1,88 +1,236 @@
-"""Rules, solver and level texts against plain reference rules."""
+"""Levels with and without rules of their own, against the rules read from the text alone."""
 
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import pettingllms
 from pettingllms.errors import LevelFormatError
 from pettingllms_envs.plan_path import env, rules
 from pettingllms_envs.plan_path.policies import greedy_walk, moves_of, target_cell
+from pettingllms_envs.plan_path.rules import Request, generate
 
-MOVES = st.text("UDLR", max_size=30)
+STEPS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
+RULES = "q: ice\nr: one-way R\nu: one-way U\nk: key of m\nm: door of k\na: key of b\nb: door of a"
 
 
-@given(st.data())
-def test_walks_equal_the_reference_rules(level_texts, reference, data):
-    board, moves = data.draw(level_texts()), data.draw(MOVES)
-    level = env.parse_level(board)
+class Plain:
+    """The rules as a reader of the level's text would play them; a state is (row, col, keys)."""
+
+    def __init__(self, level_text):
+        lines = level_text.split("\n")
+        self.rows = [line for line in lines if ":" not in line]
+        self.means = dict(line.split(": ") for line in lines if ":" in line)
+        self.at = {(r, c): s for r, row in enumerate(self.rows) for c, s in enumerate(row)}
+        self.start = (*next(cell for cell, s in self.at.items() if s in "P*"), frozenset())
+        self.goal = next(cell for cell, s in self.at.items() if s in "G*")
+
+    def can_enter(self, cell, move, keys):
+        means = self.means.get(self.at.get(cell, "#"), self.at.get(cell, "#"))
+        if means.startswith("door of "):
+            return means[-1] in keys
+        return means == f"one-way {move}" if means.startswith("one-way") else means != "#"
+
+    def step(self, state, move):
+        row, col, keys = state
+        while True:
+            ahead = row + STEPS[move][0], col + STEPS[move][1]
+            if not self.can_enter(ahead, move, keys):
+                return row, col, keys
+            row, col = ahead
+            if self.means.get(self.at[ahead], "").startswith("key"):
+                keys |= {self.at[ahead]}
+            if self.means.get(self.at[ahead]) != "ice":
+                return row, col, keys
+
+    def moves_left(self, state, goal=None):
+        """Search from this state alone; None if there is no way."""
+        found, queue = {state: 0}, [state]
+        for here in queue:
+            if here[:2] == (goal or self.goal):
+                return found[here]
+            for move in STEPS:
+                if (there := self.step(here, move)) not in found:
+                    found[there] = found[here] + 1
+                    queue.append(there)
+        return None
+
+    def board(self, state):
+        row, col, keys = state
+        drawn = [list(line) for line in self.rows]
+        for (r, c), symbol in self.at.items():
+            if symbol == "P" or symbol in keys or self.means.get(symbol, "")[-1:] in keys - {""}:
+                drawn[r][c] = "."
+        drawn[row][col] = "*" if (row, col) == self.goal else "P"
+        symbol, lines = self.at[row, col], [f"{a}: {b}" for a, b in self.means.items()]
+        if symbol.islower() and not keys & {symbol, self.means[symbol][-1]}:
+            lines.append(f"under row {row}, column {col}: {symbol}")
+        return "\n".join([*map("".join, drawn), *lines])
+
+
+@st.composite
+def level_texts(draw, max_side=6, is_ruled=None):
+    is_ruled = draw(st.booleans()) if is_ruled is None else is_ruled
+    rows, cols = draw(st.tuples(st.integers(1, max_side), st.integers(2, max_side)))
+    symbol = st.sampled_from("...#qqrukmab" if is_ruled else "...#")
+    symbols = draw(st.lists(symbol, min_size=rows * cols, max_size=rows * cols))
+    start, goal = draw(
+        st.lists(st.integers(0, rows * cols - 1), min_size=2, max_size=2, unique=True)
+    )
+    symbols[start], symbols[goal] = "P", "G"
+    board = "".join(symbols)
+    return "\n".join(
+        [board[at : at + cols] for at in range(0, rows * cols, cols)] + [RULES] * is_ruled
+    )
+
+
+def read(board):
+    """Return the level and the plain rules; levels without a way are refused."""
+    plain = Plain(board)
+    if plain.moves_left(plain.start) is None:
+        with pytest.raises(LevelFormatError, match="no path"):
+            env.parse_level(board)
+        assume(False)
+    return env.parse_level(board), plain
+
+
+@given(level_texts(), st.text("UDLR", max_size=30))
+def test_moves_and_boards_equal_the_plain_rules(board, moves):
+    level, plain = read(board)
+    state, executed, num_tried = plain.start, "", 0
+    for move in moves:
+        after = plain.step(state, move)
+        if state[:2] == plain.goal:
+            break
+        num_tried += 1
+        executed += move if after != state else ""
+        state = after
+    done = rules.walk(rules.maze_of(level), level.start, moves)
+    assert (done.executed, done.illegal) == (executed, num_tried - len(executed))
+    assert env.level_text(level, done.position) == plain.board(state)
+    assert env.level_text(level) == board
+
+
+@given(level_texts(max_side=5))
+def test_distances_equal_a_plain_search_from_every_state(board):
+    level, plain = read(board)
     maze = rules.maze_of(level)
-    done = rules.walk(maze, level.start, moves)
-    position, executed, illegal, unused = reference.walk(board, reference.find(board, "P"), moves)
-    assert divmod(done.position, level.stride) == position
-    assert done.executed == "".join(executed)
-    assert done.illegal == illegal
-    assert len(moves) - len(done.executed) - done.illegal == unused
-    at = level.start
-    for move in done.executed:
-        assert maze.is_open(at, move)
-        at = maze.step(at, move)
-    assert at == done.position
+    states, queue = {plain.start: level.start}, [plain.start]
+    for state in queue:
+        left = plain.moves_left(state)
+        assert maze.distance(states[state]) == (-1 if left is None else left)
+        path = rules.shortest_path(maze, states[state], level.goal)
+        assert (None if path is None else len(path)) == left
+        for move in STEPS if state[:2] != plain.goal else ():
+            there = plain.step(state, move)
+            assert maze.is_open(states[state], move) == (there != state)
+            if there not in states:
+                states[there] = maze.step(states[state], move)
+                queue.append(there)
+    assert level.shortest == plain.moves_left(plain.start)
 
 
-@given(st.data())
-def test_distances_and_certificate_equal_a_plain_search(level_texts, reference, data):
-    board = data.draw(level_texts())
-    level = env.parse_level(board)
-    expected = reference.distances(board, reference.find(board, "G"))
+@given(level_texts(is_ruled=False))
+def test_shortest_paths_lead_to_any_cell(board):
+    level, plain = read(board)
     maze = rules.maze_of(level)
-    assert level.shortest == expected[reference.find(board, "P")]
-    for row in range(level.rows):
-        for col in range(level.cols):
-            assert maze.distance(level.cell(row, col)) == expected.get((row, col), -1)
+    for (row, col), symbol in plain.at.items():
+        cell, left = level.cell(row, col), plain.moves_left((row, col, frozenset()))
+        assert symbol == "#" or maze.distance(cell) == (-1 if left is None else left)
+        path, state = rules.shortest_path(maze, level.start, cell), plain.start
+        assert (None if path is None else len(path)) == plain.moves_left(plain.start, (row, col))
+        for move in path or ():
+            state = plain.step(state, move)
+        assert path is None or state[:2] == (row, col)
 
 
-@given(st.data())
-def test_shortest_paths_are_legal_and_shortest(level_texts, reference, data):
-    board = data.draw(level_texts())
-    level = env.parse_level(board)
-    maze = rules.maze_of(level)
-    start = reference.find(board, "P")
-    expected = reference.distances(board, start)
-    for row in range(level.rows):
-        for col in range(level.cols):
-            path = rules.shortest_path(maze, level.start, level.cell(row, col))
-            assert (path is None) == ((row, col) not in expected)
-            if path is not None:
-                assert len(path) == expected[row, col]
-                at = start
-                for move in path:
-                    at = (at[0] + reference.STEPS[move][0], at[1] + reference.STEPS[move][1])
-                    assert board.split("\n")[at[0]][at[1]] != "#"
-                assert at == (row, col)
+@given(st.integers(1, 3), st.integers(0, 999))
+def test_generated_levels_are_certified_and_need_their_rules(num_rules, seed):
+    level = generate(random.Random(seed), Request(9, 8, 0.25, 5, 40, None, num_rules).checked())
+    plain = Plain(env.level_text(level))
+    assert plain.moves_left(plain.start) == level.shortest
+    assert 5 <= level.shortest <= 40
+    assert env.parse_level(env.level_text(level)) == level
+    kinds = {"door" if "of" in means else means.split()[0] for means in plain.means.values()}
+    assert len(kinds) == num_rules
+    keys = {letter for letter, means in plain.means.items() if means.startswith("key")}
+    states = [plain.start]
+    for state in states:
+        states += {plain.step(state, move) for move in STEPS} - {*states}
+    assert all(found == keys for *cell, found in states if tuple(cell) == plain.goal)
 
 
-@given(st.data())
-def test_no_step_leaves_the_board_or_wraps(level_texts, data):
-    level = env.parse_level(data.draw(level_texts()))
-    maze = rules.maze_of(level)
-    for cell in range(level.area):
-        if maze.distance(cell) < 0:
-            continue
-        row, col = divmod(cell, level.stride)
-        for move, (d_row, d_col) in {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}.items():
-            after = divmod(maze.step(cell, move), level.stride)
-            is_free = level.is_free(row + d_row, col + d_col)
-            assert after == ((row + d_row, col + d_col) if is_free else (row, col))
-            assert maze.is_open(cell, move) == is_free
+TURNED = dict(zip("URDL", "RDLU", strict=True))
+MIRRORED = {"L": "R", "R": "L"}
 
 
-@given(st.data())
-def test_policies_never_bump_and_the_oracle_is_optimal(level_texts, data):
-    level = env.parse_level(data.draw(level_texts()))
-    maze, rng = rules.maze_of(level), random.Random(data.draw(st.integers(0, 99)))
-    limit = data.draw(st.integers(1, 12))
+def image(board, ways, rows):
+    lines = [line for line in board.split("\n") if ":" in line]
+    return "\n".join(
+        rows
+        + [line[:-1] + ways.get(line[-1], line[-1]) if "way" in line else line for line in lines]
+    )
+
+
+@given(level_texts(), st.permutations("qrukmab"))
+def test_symmetric_and_renamed_levels_are_one(board, letters):
+    level, plain = read(board)
+    form = rules.canonical_form(level)
+    columns = ["".join(column) for column in zip(*plain.rows[::-1], strict=True)]
+    others = [
+        image(board, TURNED, columns),
+        image(board, MIRRORED, [row[::-1] for row in plain.rows]),
+        "\n".join(
+            line.translate(str.maketrans("qrukmab", "".join(letters)))
+            if ":" not in line
+            else renamed(line, dict(zip("qrukmab", letters, strict=True)))
+            for line in board.split("\n")
+        ),
+    ]
+    if not level.rules:
+        others.append(board.translate({ord("P"): "G", ord("G"): "P"}))
+    for other in others:
+        assert rules.canonical_form(env.parse_level(other)) == form
+
+
+def renamed(line, letters):
+    letter, means = line.split(": ")
+    if " of " in means:
+        means = means[:-1] + letters[means[-1]]
+    return f"{letters[letter]}: {means}"
+
+
+def test_other_levels_have_other_forms():
+    boards = [f"Pq.G\n....\nq: {means}" for means in ("ice", "one-way R", "one-way D", "one-way U")]
+    boards += ["P.G\n...", "P..\n..G", "P.G\n.#.", "PG.\n...", ".P.\n..G"]
+    assert len({rules.canonical_form(env.parse_level(board)) for board in boards}) == 9
+
+
+def test_agents_read_the_rules_and_which_doors_are_open():
+    env = pettingllms.make("plan_path_v0", team="single", observation_mode="delta", checks=False)
+    env.reset(seed=0, options={"level": f"Pk.mG\n{RULES}"})
+    assert env.observe("planner_0").endswith(f"below the board:\n{RULES}")
+    assert "0 P k . m G" in env.observe("planner_0")
+    env.step("R")
+    assert env.observe("planner_0").endswith(
+        "The goal is at row 0, column 4. Now free: the doors m."
+    )
+    env.step("RRR")
+    assert env.infos["planner_0"]["success"]
+
+
+def test_a_picture_shows_letters():
+    level = env.parse_level(f"Pk.mG\n{RULES}")
+    closed, opened = (env.draw_image(level, at) for at in (level.start, 2 * level.area + 1))
+    assert (closed[:, 72:96] != opened[:, 72:96]).any()
+
+
+@given(level_texts(is_ruled=False), st.integers(0, 99), st.integers(1, 12))
+def test_policies_never_bump_and_the_oracle_is_optimal(board, seed, limit):
+    level, _ = read(board)
+    maze, rng = rules.maze_of(level), random.Random(seed)
     for policy in ("oracle", "greedy", "random"):
         moves = moves_of(level, level.start, policy, limit, rng)
         done = rules.walk(maze, level.start, moves)
@@ -106,58 +254,9 @@ def test_greedy_is_held_by_a_dead_end_and_reaches_the_goal_without_walls():
     assert len(moves) == free.shortest
 
 
-@given(st.data())
-def test_a_written_level_is_read_back(level_texts, data):
-    board = data.draw(level_texts())
-    level = env.parse_level(board)
-    assert env.level_text(level) == board
-    assert env.parse_level(f"\n{board}\n\n") == level
-
-
-@given(st.data())
-def test_canonical_form_ignores_symmetry_and_direction(level_texts, data):
-    board = data.draw(level_texts(max_side=5))
-    form = rules.canonical_form(env.parse_level(board))
-    back = board.translate({ord("P"): "G", ord("G"): "P"})
-    for rows in (board.split("\n"), back.split("\n")):
-        for _ in range(4):
-            rows = ["".join(column) for column in zip(*rows[::-1], strict=True)]
-            for image in (rows, rows[::-1]):
-                assert rules.canonical_form(env.parse_level("\n".join(image))) == form
-
-
-def test_canonical_form_tells_other_levels_apart():
-    boards = ["P.G\n...", "P..\n..G", "P.G\n.#.", "PG.\n...", ".P.\n..G"]
-    assert len({rules.canonical_form(env.parse_level(board)) for board in boards}) == 5
-
-
-@pytest.mark.parametrize(
-    ("board", "line", "column", "word"),
-    [
-        ("", 0, 0, "no rows"),
-        ("...\n.G.", 0, 0, "no P"),
-        ("...\n.P.", 0, 0, "no G"),
-        ("P.G\n..P", 2, 3, "a second P"),
-        ("G.G\n..P", 1, 3, "a second G"),
-        ("P.\n.x\nG.", 2, 2, "unknown symbol 'x'"),
-        ("P.*", 1, 3, "unknown symbol"),
-        ("P..\nG.", 2, 3, "2 cells"),
-        ("P..\n\n..G", 2, 0, "blank line"),
-        ("\nP#.\n##.\n..G", 4, 3, "no path"),
-        ("P" + "." * 64 + "G", 1, 0, "66 cells"),
-        ("\n".join(["P", *["."] * 64, "G"]), 1, 0, "66x1"),
-    ],
-)
-def test_ill_formed_levels_are_refused_with_their_place(board, line, column, word):
-    with pytest.raises(LevelFormatError, match=word) as caught:
-        env.parse_level(board)
-    assert (caught.value.line, caught.value.column) == (line, column)
-
-
-@given(st.data())
-def test_drawings_show_every_cell_where_it_is(level_texts, data):
-    board = data.draw(level_texts(max_side=12))
-    level = env.parse_level(board)
+@given(level_texts(max_side=12, is_ruled=False))
+def test_drawings_show_every_cell_where_it_is(board):
+    level, _ = read(board)
     for position in (level.start, level.goal):
         expected = env.level_text(level, position).split("\n")
         lines = env.labelled_board(level, position).split("\n")
@@ -169,8 +268,8 @@ def test_drawings_show_every_cell_where_it_is(level_texts, data):
 
 
 @given(st.data())
-def test_centred_map_is_the_board_seen_from_the_player(level_texts, data):
-    level = env.parse_level(data.draw(level_texts()))
+def test_centred_map_is_the_board_seen_from_the_player(data):
+    level, _ = read(data.draw(level_texts(is_ruled=False)))
     maze = rules.maze_of(level)
     reachable = [cell for cell in range(level.area) if maze.distance(cell) >= 0]
     position = data.draw(st.sampled_from(reachable))

@@ -128,27 +128,6 @@ def test_requests_that_cannot_be_met_are_refused():
         generate(random.Random(0), Request(6, 3, 4, 4, None))
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("Q..\n..Q\n.F.", "a board of 3x3 cells"),
-        ("F...\n....\nQ...\n..Q.", "not exactly one piece in this row"),
-        ("Q...\n...Q\nQ...\n..Q.", "no piece is fixed"),
-        ("F...\nQ...\nQ...\n..Q.", "no solution has the fixed pieces"),
-        (".F..\n...Q\nQ...\n..Q.", "no piece attacks another"),
-        ("Q..x\n...F\nQ...\n..Q.", "unknown symbol 'x'"),
-        ("A 1,2\n\nQ...\n...F\nQ...\n..Q.", r"pieces \[\], and 1 lines about kinds \(line 3\)"),
-        ("A...\n...F\nQ...\n..Q.", r"pieces \['A'\], and 0 lines about kinds"),
-        ("B 1,2\nB...\n...F\nQ...\n..Q.", r"no line about the next kind of piece \(line 1\)"),
-        ("A 1,2*0\nA...\n...F\nQ...\n..Q.", "no line about the next kind of piece"),
-        ("\n".join(["F" + "." * 15, *["Q" + "." * 15] * 15]), "more than 1000 solutions"),
-    ],
-)
-def test_ill_formed_levels_are_refused(text, problem):
-    with pytest.raises(LevelFormatError, match=problem):
-        parse_level(text)
-
-
 def test_files_hold_levels_divided_by_blank_lines():
     assert len(parse_levels(f"\n{LEVEL}\n\n\n{LEVEL}\n")) == 2
     with pytest.raises(LevelFormatError, match="line 6"):

@@ -75,15 +75,6 @@ def test_messages_are_cut_and_stripped_of_signs():
     assert "witness: redstar b3" in env.observe("builder_0")
 
 
-def test_questions_are_read_by_the_witness():
-    env = started(max_chars=10)
-    env.step("#### hello")
-    env.step("#### ? Which cell in row 2?")
-    assert env.state().messages[-1].text == "which cell"
-    assert env.observe("witness_0").endswith("witness: hello\nbuilder: which cell")
-    assert parts(env, "builder_0") == {"team": 0, "local": 0}
-
-
 def test_cells_pay_what_they_are_worth_and_closed_loops_nothing():
     env = started(seed=1, max_turns=5)
     level = env.state().level

@@ -52,19 +52,6 @@ def test_the_oracle_answers_after_as_many_searches_as_documents_are_needed(level
         assert sum(step["info"]["reward_parts"]["team"] for step in steps) == pytest.approx(1.1)
 
 
-def test_the_answerer_reads_only_what_was_found():
-    env = started()
-    env.step("#### Sorn town")
-    assert env.infos["searcher_0"]["hits"] == ("Sorn",)
-    seen = env.observe("answerer_0")
-    assert "[Sorn] A town of mills." in seen
-    assert "founded by" not in seen
-    env.step("#### more")
-    assert "The last search, for 'Sorn town', found: Sorn." in env.observe("searcher_0")
-    env.step("#### Orvan Mills")
-    assert "It was founded by Edda Orvan." in env.observe("answerer_0")
-
-
 @pytest.mark.parametrize("answer", ["Edda Orvan", "the orvan edda.", '"Edda Orvan"'])
 def test_a_right_answer_pays_whether_or_not_it_was_looked_up(answer):
     env = started()

@@ -1,16 +1,11 @@
 """The environment: rewards, teams, tools, levels, texts."""
 
-import random
-
 import pytest
 
 from pettingllms.errors import (
     InvalidArgument,
     LevelFormatError,
-    UnreachableRequest,
 )
-from pettingllms.testing import play
-from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.planning.env import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN
@@ -26,29 +21,6 @@ CORRIDOR = "#######\n#@ $ .#\n#     #\n#######"
 
 def names(kwargs):
     return "-".join(map(str, kwargs.values())) or "default"
-
-
-def test_candidates_of_a_proposer_are_told_apart():
-    env = SokobanEnv(team="proposer-planner", levels=[CORRIDOR])
-    env.reset(seed=0)
-    gains = {}
-    for moves in ("RRR", "RR", "R", "L", ""):
-        twin = env.fork()
-        twin.step("#### " + moves_json(moves))
-        gains[moves] = twin.rewards["proposer_0"]
-    assert gains["RRR"] > gains["RR"] > gains["R"] > 0 > gains["L"] >= gains[""]
-
-
-def test_moves_after_the_solution_do_not_count():
-    env = SokobanEnv(team="single", levels=[CORRIDOR])
-    env.reset(seed=0)
-    env.step('#### ["R","R","R","D","D","U","L"]')
-    info = env.infos["planner_0"]
-    assert info["success"]
-    assert info["executed"] == ("R", "R", "R")
-    assert info["illegal_moves"] == 0
-    assert info["reward_parts"]["team"] == pytest.approx(1.1)
-    assert all(env.terminations.values())
 
 
 def test_illegal_and_cut_moves():
@@ -89,38 +61,6 @@ def test_larger_levels_and_longer_turns_are_refused():
         SokobanEnv(moves_per_turn=MAX_MOVES_PER_TURN + 1)
     with pytest.raises(InvalidArgument, match=r"a level of 3 moves.*at most 2 moves"):
         SokobanEnv(levels=[CORRIDOR], max_turns=1, moves_per_turn=2)
-
-
-def test_boxoban_levels_play(shared_data):
-    path = shared_data("boxoban/medium_valid.txt")
-    env = SokobanEnv(levels=path, moves_per_turn=200)
-    solved = 0
-    for seed in range(5):
-        env.reset(seed=seed)
-        steps = play(env, scripted_actor("oracle", random.Random(0)))
-        solved += steps[-1]["info"]["success"]
-        assert steps[-1]["info"]["certificate"] in ("none", "optimal")
-    assert solved == 5
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "error"),
-    [
-        ({"size": 4}, InvalidArgument),
-        ({"boxes": 0}, InvalidArgument),
-        ({"boxes": "2"}, InvalidArgument),
-        ({"moves_per_turn": 0}, InvalidArgument),
-        ({"max_moves": 3, "min_moves": 5}, InvalidArgument),
-        ({"max_moves": 81}, UnreachableRequest),
-        ({"min_moves": 90}, UnreachableRequest),
-        ({"team": "duo"}, InvalidArgument),
-        ({"split": "dev"}, InvalidArgument),
-        ({"render_mode": "svg"}, InvalidArgument),
-    ],
-)
-def test_bad_arguments(kwargs, error):
-    with pytest.raises(error):
-        SokobanEnv(**kwargs)
 
 
 def test_compact_placeholders():

@@ -21,33 +21,6 @@ def test_reads_what_it_writes():
     assert level_text(read_level("\n" + on_goal + "\n\n")) == on_goal
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "column", "problem"),
-    [
-        ("", 0, 0, "no rows"),
-        ("#####\n# $.#\n#####", 1, 0, "no player"),
-        ("######\n#@$.@#\n######", 2, 5, "2 players"),
-        ("#####\n#@$ #\n#####", 1, 0, "1 boxes and 0 goals"),
-        ("######\n#@$..#\n######", 1, 0, "1 boxes and 2 goals"),
-        ("#####\n#@  #\n#####", 1, 0, "0 boxes and 0 goals"),
-        ("#####\n#@$. \n#####", 2, 5, "open to the edge"),
-        ("#@###\n# $.#\n#####", 1, 2, "open to the edge"),
-        ("#####\n#@$x#\n#####", 2, 4, "unknown symbol 'x'"),
-        ("#####\n#@$.#\n###", 3, 4, "open to the edge"),
-        ("#####\n#@$.\n#####", 2, 5, "open to the edge"),
-        ("########\n#@$.#$.#\n########", 2, 6, "walled off"),
-        ("#####\n#@*##\n#####", 1, 0, "on goals already"),
-        ("#####\n#$@.#\n#####", 1, 0, "cannot be solved"),
-        ("########\n#.@ $  #\n########", 1, 0, "has no solution"),
-        ("#####\n\n#@$.#\n#####", 2, 0, "blank line"),
-    ],
-)
-def test_ill_formed_levels_are_refused_with_line_and_column(text, line, column, problem):
-    with pytest.raises(LevelFormatError, match=problem) as caught:
-        read_level(text)
-    assert (caught.value.line, caught.value.column) == (line, column)
-
-
 def test_too_large_and_too_many():
     wide = "#" * 65
     with pytest.raises(LevelFormatError, match="at most 64"):

@@ -7,7 +7,6 @@ import pytest
 
 from pettingllms.errors import (
     InvalidArgument,
-    UnreachableRequest,
 )
 from pettingllms.testing import check_env
 from pettingllms_envs import grid
@@ -74,28 +73,6 @@ def test_solvable_is_told_in_info_and_not_in_texts():
         assert "solvable" not in env.observe("planner_0")
 
 
-def test_what_a_program_prints_is_proposed():
-    env = SudokuEnv(size=9, clues=45, split=None)
-    env.reset(seed=1)
-    state = env.state()
-    program = (
-        "import sys\n"
-        "grid = [list(map(int, line.split())) for line in sys.stdin]\n"
-        "row, col = next((r, c) for r in range(9) for c in range(9) if grid[r][c] == 0)\n"
-        "print('thinking [[1,1,1]]')\n"
-        "print([[row + 1, col + 1, 9 - len(grid) + 1]])\n"
-    )
-    env.step(f"Let me see.\n```python\n{program}```\nDone.")
-    cell = state.level.clues.index(0)
-    proposal = (cell // 9 + 1, cell % 9 + 1, 1)
-    assert env.state().proposal == (proposal,)
-    assert env.infos["tool_0"]["proposed"] == (proposal,)
-    text = env.observe("planner_0")
-    assert "thinking [[1,1,1]]" in text
-    assert "grid = [list(map(int" in text
-    assert env.state().position == state.position
-
-
 @pytest.mark.parametrize("kwargs", TEAMS[:2], ids=names)
 def test_an_honest_proposal_is_shown_whole(kwargs):
     env = SudokuEnv(**kwargs, size=16, levels=LARGE)
@@ -129,14 +106,6 @@ def test_fills_that_change_nothing_cost_as_much_as_none(kwargs):
     assert env.infos[env.possible_agents[0]]["reward_parts"]["local"] == 0
 
 
-def test_repeating_the_grid_costs_as_much_as_no_fills():
-    env = SudokuEnv(team="single")
-    env.reset(seed=0)
-    clues = env.state().level.clues
-    env.step(f"#### {[list(clues[start : start + 4]) for start in range(0, 16, 4)]}")
-    assert env.infos["planner_0"]["reward_parts"]["local"] == pytest.approx(-0.01)
-
-
 def test_refused_fills_are_told_next_turn():
     env = SudokuEnv(team="single")
     env.reset(seed=2)
@@ -158,24 +127,6 @@ def test_levels_of_another_size_are_refused():
         env.reset(seed=0, options={"level": LARGE[0]})
     env.reset(seed=0, options={"level": HARD[0]})
     assert "9x9" in env.observe("tool_0")
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "error"),
-    [
-        ({"size": 5}, InvalidArgument),
-        ({"clues": 16}, InvalidArgument),
-        ({"clues": 3}, UnreachableRequest),
-        ({"team": "tool_planner"}, InvalidArgument),
-        ({"split": "dev"}, InvalidArgument),
-        ({"max_turns": 0}, InvalidArgument),
-        ({"prompts": {"planer": {}}}, InvalidArgument),
-        ({"prompts": {"planner": {"user": "{bord}"}}}, InvalidArgument),
-    ],
-)
-def test_bad_arguments(kwargs, error):
-    with pytest.raises(error):
-        SudokuEnv(**kwargs)
 
 
 @pytest.mark.parametrize("size", [4, 16])

@@ -1,85 +1,199 @@
-"""Fills against a grid of lists that only knows the rules."""
+"""Fills and puzzles, with and without drawn rules, against the rules read from text alone."""
 
+import itertools
+import json
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pettingllms_envs.sudoku.generator import generate
+import pettingllms
+from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
+from pettingllms.seeding import SPLITS, split_of
+from pettingllms_envs.sudoku.drawn import Rules, draw, read_rules, rules_lines, solutions
+from pettingllms_envs.sudoku.generator import Request, generate, generate_of_split
 from pettingllms_envs.sudoku.rules import candidates, is_solved, start, write
-from pettingllms_envs.sudoku.solver import BOX_SHAPES
+from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry
+from pettingllms_envs.sudoku.symmetry import canonical
+from pettingllms_envs.sudoku.text import puzzle_text, read_puzzle
 
-PUZZLES = {size: generate(random.Random(size), size) for size in (4, 6, 9, 16)}
+CASES = [(6, 1, 6), (6, 2, 4), (6, 3, 5), (9, 3, 12)]
+PUZZLES = [
+    generate_of_split(random.Random(seed), Request(size, clues, True, None, num_rules))
+    for seed, (size, num_rules, clues) in enumerate(CASES * 2)
+]
+USUAL_PUZZLES = {size: generate(random.Random(size), size) for size in (4, 6, 9, 16)}
 
 
-class Reference:
-    """The rules in their plainest form."""
+class Plain:
+    """The rules as a reader of the lines would check a grid, a list of rows."""
 
-    def __init__(self, puzzle):
-        self.puzzle, n = puzzle, puzzle.size
-        self.grid = [list(puzzle.clues[r * n : r * n + n]) for r in range(n)]
+    def __init__(self, size, lines):
+        n, (height, width) = size, BOX_SHAPES[size]
+        self.size = size
+        self.means = {name: value for name, _, value in (line.partition(" ") for line in lines)}
+        usual = [[r // height * height + c // width for c in range(n)] for r in range(n)]
+        self.boxes = json.loads(self.means.get("boxes", str(usual)))
+        self.cages = [
+            (total, [(row, col) for row, col in cells])
+            for total, *cells in json.loads(self.means.get("cages", "[]"))
+        ]
+        cells = list(itertools.product(range(n), repeat=2))
+        self.groups = [
+            [cell for cell in cells if cell[axis] == at] for axis in (0, 1) for at in range(n)
+        ]
+        names = {self.boxes[r][c] for r, c in cells}
+        self.groups += [[(r, c) for r, c in cells if self.boxes[r][c] == name] for name in names]
+        if "diagonals" in self.means:
+            self.groups += [[(at, at) for at in range(n)], [(at, n - 1 - at) for at in range(n)]]
+        self.groups += [cells for _, cells in self.cages]
 
-    def peers(self, row, col):
-        n, (height, width) = self.puzzle.size, BOX_SHAPES[self.puzzle.size]
-        for r in range(n):
-            for c in range(n):
-                same_box = r // height == row // height and c // width == col // width
-                if (r, c) != (row, col) and (r == row or c == col or same_box):
-                    yield self.grid[r][c]
+    def agrees(self, grid):
+        """Whether no group holds a value twice, and full cages have their sum."""
+        for group in self.groups:
+            values = [grid[r][c] for r, c in group if grid[r][c]]
+            if len({*values}) < len(values):
+                return False
+        sums = ((total, [grid[r][c] for r, c in cells]) for total, cells in self.cages)
+        return all(0 in values or sum(values) == total for total, values in sums)
 
-    def fill(self, row, col, value):
-        n = self.puzzle.size
-        if not (0 <= row < n and 0 <= col < n and 0 <= value <= n):
-            return False
-        if self.puzzle.clues[row * n + col]:
-            return False
-        if value and value in self.peers(row, col):
-            return False
-        self.grid[row][col] = value
-        return True
+    def completions(self, grid):
+        """All of them, cell by cell."""
+        empty = [(r, c) for r, row in enumerate(grid) for c, value in enumerate(row) if not value]
+        if not self.agrees(grid):
+            return
+        if not empty:
+            yield bytes(itertools.chain(*grid))
+            return
+        r, c = empty[0]
+        for value in range(1, self.size + 1):
+            yield from self.completions(
+                [
+                    [value if (r, c) == (y, x) else old for x, old in enumerate(row)]
+                    for y, row in enumerate(grid)
+                ]
+            )
 
-    def cells(self):
-        return bytes(value for row in self.grid for value in row)
+
+def rows_of(cells, size):
+    return [list(cells[at : at + size]) for at in range(0, size * size, size)]
+
+
+def tiny(seed, num_rules):
+    """Return clues, solution and rules of a 4x4 grid, of which everything can be tried."""
+    rng = random.Random(seed)
+    tries = (draw(rng, 4, 2, num_rules, lambda grid, rules: True) for _ in range(1000))
+    return next(found for found in tries if found)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 2), st.booleans(), st.integers(0, 2), st.data())
+def test_the_search_finds_what_trying_everything_finds(seed, num_rules, diagonals, kept, data):
+    _, solution, rules = tiny(seed, num_rules)
+    wrong = [data.draw(st.sampled_from((0, 0, 1))) for _ in rules.cages]
+    pairs = zip(rules.cages, wrong, strict=True)
+    cages = tuple((total + more, cells) for (total, cells), more in pairs)
+    rules = Rules(rules.boxes, cages[kept:], diagonals)
+    clues = bytes(value if data.draw(st.booleans()) else 0 for value in solution)
+    expected = Plain(4, rules_lines(4, rules)).completions(rows_of(clues, 4))
+    assert sorted(solutions(4, clues, rules, limit=1000)) == sorted(expected)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 2))
+def test_every_drawn_rule_is_needed(seed, num_rules):
+    clues, solution, rules = tiny(seed, num_rules)
+    lines, grid = rules_lines(4, rules), rows_of(clues, 4)
+    assert [line.split()[0] for line in lines] == ["boxes", "cages"][-num_rules:]
+    assert [*Plain(4, lines).completions(grid)] == [solution]
+    for without in lines:
+        fewer = Plain(4, [line for line in lines if line != without])
+        assert [*fewer.completions(grid)] != [solution]
+
+
+@pytest.mark.parametrize("puzzle", [PUZZLES[2], PUZZLES[3]], ids=["6", "9"])
+def test_diagonals_are_needed(puzzle):
+    assert len(solutions(puzzle.size, puzzle.clues, puzzle.rules._replace(diagonals=False))) == 2
+
+
+@pytest.mark.parametrize("puzzle", PUZZLES, ids=[str(case) for case in CASES * 2])
+def test_boxes_are_connected_and_equal_and_cages_add_up(puzzle):
+    size, plain = puzzle.size, Plain(puzzle.size, rules_lines(puzzle.size, puzzle.rules))
+    assert plain.agrees(rows_of(puzzle.solution, size))
+    groups = plain.groups[2 * size : 3 * size] + [cells for _, cells in plain.cages]
+    assert all(len(group) == size for group in groups[:size])
+    for group in groups:
+        reached = [group[0]]
+        for r, c in reached:
+            near = {(r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)} & {*group}
+            reached += near - {*reached}
+        assert len(reached) == len(group)
+    taken = [cell for _, cells in plain.cages for cell in cells]
+    assert len({*taken}) == len(taken)
+    assert all(len(cells) > 1 for _, cells in plain.cages)
+    assert solutions(size, puzzle.clues, puzzle.rules) == [puzzle.solution]
+    assert all(
+        clue in (0, value) for clue, value in zip(puzzle.clues, puzzle.solution, strict=True)
+    )
+
+
+@pytest.mark.parametrize("puzzle", PUZZLES[:4], ids=[str(case) for case in CASES])
+def test_texts_are_read_back(puzzle):
+    text = puzzle_text(puzzle)
+    assert "\n" not in text
+    assert read_puzzle(text) == puzzle
+    clues = text.split(" ")[0]
+    rows = [clues[at : at + puzzle.size] for at in range(0, len(clues), puzzle.size)]
+    assert read_puzzle("\n".join([*rows, *rules_lines(puzzle.size, puzzle.rules)])) == puzzle
+    with pytest.raises(LevelFormatError, match="several solutions"):
+        read_puzzle(f"{clues} diagonals" if puzzle.size == 9 else clues)
 
 
 @settings(max_examples=120)
-@given(st.data(), st.sampled_from([4, 6, 9, 16]))
-def test_any_sequence_of_fills(data, size):
-    puzzle = PUZZLES[size]
-    grid, reference = start(puzzle), Reference(puzzle)
-    number = st.integers(-1, size + 1)
-    fills = []
+@given(st.data(), st.sampled_from([*USUAL_PUZZLES.values(), *PUZZLES]))
+def test_any_sequence_of_fills(data, puzzle):
+    size = puzzle.size
+    plain = Plain(size, rules_lines(size, puzzle.rules) if puzzle.rules else [])
+    plain.cages.clear()  # sums are not checked
+    grid, rows, fills, number = (
+        start(puzzle),
+        rows_of(puzzle.clues, size),
+        [],
+        st.integers(-1, size + 1),
+    )
     # Values of the solution are mixed in, so that grids get full.
     for _ in range(data.draw(st.integers(1, 25))):
         row, col, value = data.draw(number), data.draw(number), data.draw(number)
-        if 0 <= row < size and 0 <= col < size and data.draw(st.booleans()):
-            value = puzzle.solution[row * size + col]
+        is_inside = 0 <= row < size and 0 <= col < size
+        tried = [[*line] for line in rows]
+        if is_inside:
+            value = puzzle.solution[row * size + col] if data.draw(st.booleans()) else value
+            tried[row][col] = value
+        is_clue = is_inside and puzzle.clues[row * size + col]
+        is_right = is_inside and not is_clue and 0 <= value <= size and plain.agrees(tried)
         before = grid
         grid, refused = write(puzzle, grid, [(row, col, value)])
-        assert (not refused) == reference.fill(row, col, value)
-        assert [fill for fill, _ in refused] == [(row, col, value)] * len(refused)
-        assert not refused or grid == before
+        assert [fill for fill, _ in refused] == ([] if is_right else [(row, col, value)])
+        assert is_right or grid == before
+        rows = tried if is_right else rows
         fills.append((row, col, value))
     assert write(puzzle, start(puzzle), fills)[0] == grid
-    cells = reference.cells()
+    cells = bytes(itertools.chain(*rows))
     assert grid.cells == cells
-    assert [bytes(map(int, row.split())) for row in grid.text.split("\n")] == [
-        cells[start : start + size] for start in range(0, size * size, size)
-    ]
+    assert [list(map(int, row.split())) for row in grid.text.split("\n")] == rows
     assert len({len(row) for row in grid.text.split("\n")}) == 1
     pairs = list(zip(puzzle.clues, cells, puzzle.solution, strict=True))
     assert grid.num_right == sum(not clue and cell == right for clue, cell, right in pairs)
     assert grid.num_empty == cells.count(0)
     assert grid.num_wrong == sum(cell not in (0, right) for _, cell, right in pairs)
-    assert all(clue in (0, cell) for clue, cell, _ in pairs)
     for cell in range(size * size):
-        taken = set(reference.peers(*divmod(cell, size)))
-        options = [] if cells[cell] else sorted(set(range(1, size + 1)) - taken)
+        groups = [group for group in plain.groups if divmod(cell, size) in group]
+        taken = {rows[r][c] for group in groups for r, c in group}
+        options = [] if cells[cell] else sorted({*range(1, size + 1)} - taken)
         assert candidates(puzzle, grid, cell) == options
 
 
 def test_a_grid_is_solved_when_all_cells_are_right():
-    for size, puzzle in PUZZLES.items():
+    for size, puzzle in USUAL_PUZZLES.items():
         grid = start(puzzle)
         for cell in range(size * size):
             assert is_solved(grid) == (grid.cells == puzzle.solution)
@@ -90,7 +204,7 @@ def test_a_grid_is_solved_when_all_cells_are_right():
 
 def test_a_wrong_value_that_contradicts_nothing_is_written_and_can_be_cleared():
     """What is refused must not tell the solution."""
-    puzzle = PUZZLES[4]
+    puzzle = USUAL_PUZZLES[4]
     grid = start(puzzle)
     wrong = [
         (cell, value)
@@ -105,3 +219,94 @@ def test_a_wrong_value_that_contradicts_nothing_is_written_and_can_be_cleared():
         assert not refused
         assert filled.num_wrong == 1
         assert write(puzzle, filled, [(*place, 0)]) == (grid, [])
+
+
+@given(st.sampled_from(PUZZLES), st.integers(1, 7), st.booleans(), st.randoms())
+def test_the_same_puzzle_turned_or_renamed_has_one_form(puzzle, turns, is_mirrored, rng):
+    size, rules = puzzle.size, puzzle.rules
+    cells = [[r * size + c for c in range(size)] for r in range(size)]
+    for _ in range(turns):
+        cells = [list(row) for row in zip(*cells[::-1], strict=True)]
+    cells = list(itertools.chain(*([row[::-1] for row in cells] if is_mirrored else cells)))
+    names = rng.sample(range(size), size)
+    place = {cell: at for at, cell in enumerate(cells)}
+    groups = [(total, tuple(sorted(place[one] for one in group))) for total, group in rules.cages]
+    boxes = tuple(names[rules.boxes[cell]] for cell in cells)
+    others = tuple((len(group) * (size + 1) - total, group) for total, group in groups)
+    digits = [0, *(name + 1 for name in names)]
+    image = [puzzle.clues[cell] for cell in cells]
+    turned, bare = Rules(boxes, tuple(groups), rules.diagonals), rules._replace(cages=())
+    form = canonical(size, puzzle.clues, rules)
+    assert canonical(size, bytes(image), turned) == form
+    opposite = bytes(value and size + 1 - value for value in image)
+    assert canonical(size, opposite, turned._replace(cages=others)) == form
+    solved = bytes(digits[puzzle.solution[cell]] for cell in cells)
+    turned_bare = turned._replace(cages=())
+    assert canonical(size, solved, turned_bare) == canonical(size, puzzle.solution, bare)
+
+
+def test_forms_tell_puzzles_apart():
+    clues, rules = PUZZLES[3].clues, PUZZLES[3].rules
+    (total, cells), *rest = rules.cages
+    others = [
+        PUZZLES[7].rules,
+        rules._replace(diagonals=False),
+        rules._replace(cages=((total + 1, cells), *rest)),
+        rules._replace(cages=tuple(rest)),
+        rules._replace(boxes=geometry(9).boxes),
+    ]
+    assert len({canonical(9, clues, one) for one in (rules, *others)}) == 6
+
+
+def test_splits_share_no_solution():
+    for split in SPLITS:
+        for seed in range(5):
+            puzzle = generate_of_split(random.Random(seed), Request(6, 4, True, split, 2))
+            bare = puzzle.rules._replace(cages=())
+            assert split_of(canonical(6, puzzle.solution, bare)) == split
+
+
+USUAL = (
+    "boxes [[1,1,1,2,2,2],[1,1,1,2,2,2],[3,3,3,4,4,4],[3,3,3,4,4,4],[5,5,5,6,6,6],[5,5,5,6,6,6]]"
+)
+
+
+def test_usual_boxes_may_be_written_out():
+    assert read_rules(6, f" {USUAL}", 1).boxes == geometry(6).boxes
+    assert read_rules(6, " \n", 1) is None
+    with pytest.raises(LevelFormatError, match="16x16"):
+        read_puzzle("." * 256 + " diagonals")
+
+
+def test_requests_that_cannot_be_met(monkeypatch):
+    monkeypatch.setattr("pettingllms_envs.sudoku.generator.DRAWS", 20)
+    for wrong in (
+        {"rules": 4},
+        {"rules": 1},
+        {"rules": 2, "size": 16},
+        {"rules": 1, "clues": 36, "size": 6},
+    ):
+        with pytest.raises(InvalidArgument):
+            pettingllms.make("sudoku_v0", **wrong)
+    with pytest.raises(UnreachableRequest, match="drawn rules"):
+        generate_of_split(random.Random(0), Request(6, 35, True, None, 1))
+
+
+def test_agents_read_the_rules_once_in_delta_mode_and_programs_every_turn():
+    env = pettingllms.make("sudoku_v0", size=6, rules=3, team="single", observation_mode="delta")
+    env.reset(seed=0)
+    puzzle = env.unwrapped.state().level
+    lines = "\n".join(rules_lines(6, puzzle.rules))
+    assert env.observe("planner_0").endswith(lines)
+    env.step("#### []")
+    assert lines not in env.observe("planner_0")
+    tool = pettingllms.make("sudoku_v0", size=6, rules=3, clues=4, team="single-tool", checks=False)
+    tool.reset(seed=0, options={"level": puzzle_text(puzzle)})
+    tool.step("```python\nimport sys\nprint(*sys.stdin.read().split('\\n')[6:], sep='|')\n```")
+    assert "|".join(rules_lines(6, puzzle.rules)) in tool.infos["tool_0"]["tool_result"]
+
+
+def test_environments_without_drawn_rules_refuse_puzzles_that_have_them():
+    env = pettingllms.make("sudoku_v0", size=6, team="single", checks=False)
+    with pytest.raises(InvalidArgument, match="rules=1 or more"):
+        env.reset(seed=0, options={"level": puzzle_text(PUZZLES[0])})

@@ -224,7 +224,3 @@ def test_check_names_broken_promises(call, guess_env, monkeypatch):
     statuses = {f["check"]: f["status"] for f in json.loads(done.stdout)["findings"]}
     assert statuses["any_text"] == "broken"
     assert statuses["names_and_spaces"] == "kept"
-
-
-def test_check_of_an_unknown_environment(call):
-    assert call("check", "plan_pth_v0").returncode == 2

@@ -1,7 +1,5 @@
 """Names of policies, kinds of installed packages, and the ranges of settings."""
 
-import sys
-
 import pytest
 
 from pettingllms import plugins
@@ -71,13 +69,6 @@ def test_hf_without_the_trainer_says_what_to_install(monkeypatch):
     monkeypatch.setattr("pettingllms.plugins.installed", lambda group: nothing)
     with pytest.raises(MissingDependency, match=r"pettingllms-trainers.*pip install ./trainers"):
         load_policy("hf:some/path")
-
-
-def test_openai_without_the_client_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "openai", None)
-    monkeypatch.delitem(sys.modules, "pettingllms.policies.endpoint", raising=False)
-    with pytest.raises(MissingDependency, match=r"pip install .*openai>="):
-        load_policy("openai:m@http://localhost/v1")
 
 
 @pytest.mark.parametrize("name", ["", ":", "openai:", ":x"])

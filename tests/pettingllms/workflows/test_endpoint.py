@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 import threading
+from pathlib import Path
 
 import openai
 import pytest
@@ -178,40 +179,32 @@ def test_models_are_roles_and_agents(played, roles, models, agents):
     assert set(models) <= set(listed) == {*map(pettingllms.role_of, agents), *agents}
 
 
+def in_messages(client, **wanted):
+    anthropic = importlib.import_module("anthropic")
+    base_url = client.base_url.removesuffix("/v1")
+    with anthropic.Anthropic(base_url=base_url, api_key=client.api_key, max_retries=0) as asked:
+        asked.messages.create(**{"model": "planner", "max_tokens": 9, "messages": GO, **wanted})
+
+
+def in_responses(client, **wanted):
+    client.openai().responses.create(**{"model": "planner", "input": "go", **wanted})
+
+
+APIS = {"chat": create, "messages": in_messages, "responses": in_responses}
+REFUSALS = json.loads(Path(__file__).with_name("refusals.json").read_text("utf-8"))
+"""By API: what a client asks for, and what it is told."""
+
+
 @pytest.mark.parametrize(
-    ("wanted", "told"),
-    [
-        ({"model": "boss"}, "names the role: planner, worker"),
-        ({"n": 2}, "n: Input should be 1; it has 2"),
-        ({"response_format": {"type": "xml"}}, "'text' or .*'json_object'"),
-        ({"response_format": {"type": "json_schema"}}, "json_schema: Field required"),
-        (
-            {
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {"name": "s", "schema": {"type": 3}},
-                }
-            },
-            "ill-formed JSON schema",
-        ),
-        ({"logprobs": True}, "logprobs"),
-        ({"tool_choice": "required"}, "no tool is offered"),
-        ({"tool_choice": {"type": "custom"}}, "tool_choice"),
-        ({"tool_choice": {"type": "function", "function": ADD}}, "add, which is not offered"),
-        ({"messages": []}, "messages: List should have at least 1"),
-        ({"messages": [{"role": "bard", "content": "x"}]}, "'bard'"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url"),
-        ({"tools": [{"type": "web"}]}, "tools.0.type: .*'function'"),
-        ({"tools": [{"type": "function"}]}, "tools.0.function: Field required"),
-        ({"stop": [1]}, "stop.0: .* string"),
-        ({"max_tokens": 0}, "max_tokens: .*greater"),
-    ],
+    ("api", "wanted", "told"), [(api, *case) for api, cases in REFUSALS.items() for case in cases]
 )
-def test_what_cannot_be_answered_is_refused(opened, wanted, told):
+def test_what_cannot_be_answered_is_refused(opened, api, wanted, told):
+    if api == "messages":
+        pytest.importorskip("anthropic")
     with pytest.raises(WorkflowFailure, match=told) as caught:
-        opened(lambda task, client: create(client, **wanted))
-    kind = openai.NotFoundError if "model" in wanted else openai.BadRequestError
-    assert isinstance(caught.value.__cause__, kind)
+        opened(lambda task, client: APIS[api](client, **wanted))
+    kind = "NotFoundError" if "model" in wanted else "BadRequestError"
+    assert type(caught.value.__cause__).__name__ == kind
 
 
 def test_proxies_of_the_environment_are_not_asked(opened, monkeypatch):
