@@ -1,5 +1,8 @@
 """The terms of reward that the games share, and what prompts say about them."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,32 +10,9 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms_envs.reward import EMPTY, LOST, PROGRESS, SUCCESS, costs, costs_text, shaped
 
-LEVELS = {
-    "sokoban_v0": "######\n#@ $.#\n#    #\n######",
-    "plan_path_v0": "P...\n.##.\n...G",
-    "sudoku_v0": "1234\n3412\n2143\n432.",
-}
-ANSWERS = {
-    "sokoban_v0": {
-        "": "the answer could not be read",
-        "#### []": "the answer had no moves",
-        '#### ["U","U"]': "all moves were illegal",
-        '#### ["D","U"]': "the moves led back",
-    },
-    "plan_path_v0": {
-        "": "the answer could not be read",
-        "#### []": "the answer had no moves",
-        '#### ["U","L"]': "all moves were illegal",
-        '#### ["R","L"]': "the moves led back",
-    },
-    "sudoku_v0": {
-        "": "the answer could not be read",
-        "#### []": "the answer had no fills",
-        "#### [[3,3,2],[0,0,2]]": "all fills were refused",
-        "#### [[3,3,0]]": "the fills repeated what was there",
-    },
-}
-CASES = [(env_id, *case) for env_id, cases in ANSWERS.items() for case in cases.items()]
+GAMES = json.loads(Path(__file__).with_name("idle_answers.json").read_text("utf-8"))
+"""By game: a level, and answers that change nothing at its start, with the reason that is told."""
+CASES = [(env_id, *case) for env_id, game in GAMES.items() for case in game["answers"].items()]
 
 
 @given(
@@ -67,7 +47,7 @@ def test_a_turn_that_changed_nothing_costs_and_is_told(
     env_id, text, reason, observation_mode, team
 ):
     env = pettingllms.make(env_id, checks=False, team=team, observation_mode=observation_mode)
-    env.reset(seed=0, options={"level": LEVELS[env_id]})
+    env.reset(seed=0, options={"level": GAMES[env_id]["level"]})
     assert "changed nothing" not in env.observe(env.agent_selection)
     for agent in env.possible_agents:
         env.step(text)
@@ -79,7 +59,7 @@ def test_a_turn_that_changed_nothing_costs_and_is_told(
     assert reason not in env.observe(env.agent_selection) or not text
 
 
-@pytest.mark.parametrize("env_id", LEVELS)
+@pytest.mark.parametrize("env_id", GAMES)
 def test_prompts_tell_what_bad_answers_cost(env_id):
     env = pettingllms.make(env_id, checks=False, team="single", max_turns=5)
     env.reset(seed=0)
@@ -95,7 +75,7 @@ def test_prompts_of_sokoban_say_that_a_stuck_box_ends_the_episode():
             assert "loses the level and ends the episode" in env.observe(agent)
 
 
-@pytest.mark.parametrize("env_id", LEVELS)
+@pytest.mark.parametrize("env_id", GAMES)
 def test_prompts_say_what_is_paid(env_id):
     def prompt(**kwargs):
         env = pettingllms.make(env_id, checks=False, **kwargs)

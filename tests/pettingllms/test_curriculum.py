@@ -31,11 +31,6 @@ def test_no_level_is_below_the_floor_and_the_rest_follows_the_variance_of_succes
         assert (one - equal) * sum(variances) == pytest.approx((1 - floor) * own, abs=1e-9)
 
 
-def test_with_a_floor_of_1_all_are_played_alike():
-    shares = level_shares([LevelRecord(), LevelRecord(90, 100), LevelRecord(0, 100)], 1.0)
-    assert shares == pytest.approx([1 / 3] * 3)
-
-
 def test_counts_are_of_the_own_level_and_fade():
     played = [(0, True), (0, False), (1, True)]
     before = [LevelRecord(8, 10), LevelRecord(0, 4), LevelRecord(2, 2)]

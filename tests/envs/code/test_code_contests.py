@@ -38,16 +38,3 @@ def test_references_earn_everything_and_mutants_do_not(shared_data):
         else:
             survivors.append(problem.id)
     assert len(survivors) <= 8, survivors
-
-
-def test_a_few_references_earn_everything_in_whole_episodes(shared_data):
-    path = str(shared_data("code_contests_sample.jsonl"))
-    env = pettingllms.make("code_v0", source=path, split=None)
-    for problem in load_problems(CodeProblem, path).problems[:10]:
-        env.reset(seed=0, options={"problem": problem.id})
-        test = min(problem.tests, key=lambda t: len(t.input))
-        env.step(f"```python\n{problem.solution}\n```")
-        env.step(f"```input\n{test.input.rstrip()}\n```\n```output\n{test.output.rstrip()}\n```")
-        assert env.terminations == {"coder_0": True, "tester_0": True}
-        assert env.infos["tester_0"]["success"]
-        assert env.infos["tester_0"]["tests_right"] == 1

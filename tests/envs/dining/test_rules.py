@@ -17,13 +17,11 @@ from pettingllms_envs.dining.rules import (
     LEFT,
     RELEASE,
     RIGHT,
-    WAIT,
     Request,
     Table,
     after,
     canonical_form,
     generate,
-    is_deadlock,
     shortest_schedule,
 )
 from pettingllms_envs.dining.text import (
@@ -93,25 +91,6 @@ def served(table, choices):
 def test_turns_are_those_of_the_plain_rule(data, table):
     choices = data.draw(choices_for(table))
     assert after(table, choices) == served(table, choices)
-
-
-def test_all_who_take_the_left_fork_are_in_a_deadlock():
-    table = after(Table((FREE,) * 4, (1,) * 4), (LEFT,) * 4)
-    assert is_deadlock(table)
-    assert shortest_schedule(table) is None
-
-
-def test_a_fork_for_which_two_reach_goes_to_neither():
-    start = Table((FREE,) * 3, (1, 1, 1))
-    assert after(start, (RIGHT, LEFT, WAIT)) == start
-    assert after(start, (RIGHT, WAIT, LEFT)).forks == (FREE, 0, 2)
-
-
-def test_a_released_fork_can_be_taken_in_the_next_turn():
-    start = Table((0, FREE, FREE), (1, 0, 1))
-    released = after(start, (RELEASE, WAIT, RIGHT))
-    assert released.forks == (FREE, FREE, FREE)
-    assert after(released, (WAIT, WAIT, RIGHT)).forks == (2, FREE, FREE)
 
 
 @given(data=st.data(), table=tables())

@@ -14,7 +14,7 @@ from pettingllms.adapters.gymnasium import SingleAgentView
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms.testing import play
-from pettingllms.testing.play import mixed_actor, scripted_actor
+from pettingllms.testing.play import mixed_actor
 from pettingllms_envs.panel.rules import (
     Level,
     PanelState,
@@ -148,11 +148,6 @@ def test_gymnasiums_own_check_passes_for_every_expert(expert):
     partners = {"moderator": "random", "expert": "oracle"}
     env = SingleAgentView(pettingllms.make("panel_v0"), f"expert_{expert}", partners)
     check_gymnasium_env(env, skip_render_check=True)
-
-
-def test_the_moderator_has_every_second_action_of_the_oracle():
-    speakers = [s["agent"] for s in play(started(), scripted_actor("oracle", random.Random(0)))]
-    assert speakers[::2] == ["moderator_0"] * len(speakers[::2])
 
 
 def test_actions_left_are_those_of_the_episode():

@@ -13,12 +13,12 @@ from pettingllms_envs.plan_path.env import HelperCall, answer, level_text, parse
 from pettingllms_envs.plan_path.policies import SEARCH_PROGRAM
 
 CALLS = json.loads(Path(__file__).with_name("calls.json").read_text("utf-8"))
-"""Texts, and the calls that are read in them, or null."""
+"""`read`: texts and their calls, or null; `answers`: call, result, moves (null: the first 8)."""
 #                    0123456
 LEVEL = parse_level("P.#...#\n..#.#.#\n....#.#\n###.#G#\n..#....")
 
 
-@pytest.mark.parametrize(("text", "call"), CALLS)
+@pytest.mark.parametrize(("text", "call"), CALLS["read"])
 def test_calls_are_read_liberally_and_other_texts_not(text, call):
     found = read_call(text)
     assert isinstance(found, ParseError) if call is None else str(found) == call
@@ -40,32 +40,9 @@ def test_long_texts_are_no_trap(text):
     assert isinstance(read_call(text), ParseError)
 
 
-@pytest.mark.parametrize(
-    ("call", "text", "moves", "is_answered"),
-    [
-        (HelperCall("path", 2, 3), '["D","D","R","R","R"]', "DDRRR", True),
-        (
-            HelperCall("path", 3, 5),
-            '["D","D","R","R","R","D","D","R"] (the first 8 of 10 moves)',
-            None,
-            True,
-        ),
-        (HelperCall("path", 0, 0), "none: the player stands on that cell", "", False),
-        (HelperCall("path", 0, 2), "none: that cell is a wall", "", False),
-        (HelperCall("path", 4, 0), "none: that cell cannot be reached", "", False),
-        (HelperCall("path", 5, 0), "none: that cell is not on the board", "", False),
-        (HelperCall("path", -1, 0), "none: that cell is not on the board", "", False),
-        (HelperCall("path", 0, 7), "none: that cell is not on the board", "", False),
-        (HelperCall("distance", 3, 5), "10", "", True),
-        (HelperCall("distance", 0, 0), "0", "", True),
-        (HelperCall("distance", 4, 0), "unreachable", "", True),
-        (HelperCall("distance", 3, 0), "none: that cell is a wall", "", False),
-        (HelperCall("neighbours", 0, 0), '["D","R"]', "", True),
-        (HelperCall("neighbours", 4, 0), '["R"]', "", True),
-        (HelperCall("neighbours", 9, 9), "none: that cell is not on the board", "", False),
-    ],
-)
-def test_answers(call, text, moves, is_answered):
+@pytest.mark.parametrize(("name", "row", "col", "text", "moves", "is_answered"), CALLS["answers"])
+def test_answers(name, row, col, text, moves, is_answered):
+    call = HelperCall(name, row, col)
     result = answer(LEVEL, LEVEL.start, call, 8)
     assert result.call == str(call)
     assert result.result == text

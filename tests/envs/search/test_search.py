@@ -65,11 +65,6 @@ def test_scores_are_those_of_the_formula(query, documents):
     ]
 
 
-def test_scores_of_an_example():
-    """Two documents of two words, one of which holds the term: idf ln 2, norm 1.2."""
-    assert scores("Mill", ("the mill", "the town")) == pytest.approx([math.log(2), 0])
-
-
 def test_documents_without_a_common_word_are_not_found():
     assert best("nothing", ("the mill", "the town"), 2) == []
     assert best("", ("the mill",), 2) == []

@@ -1,6 +1,8 @@
 """Reading answers of models, and puzzles of people."""
 
+import json
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +21,8 @@ from pettingllms_envs.sudoku.text import (
     reader,
 )
 
+FILLS = json.loads(Path(__file__).with_name("fills.json").read_text("utf-8"))
+"""Texts, and the fills that are read in them."""
 GRID = "[[1,2,3,4],[3,4,1,2],[2,1,4,3],[4,3,2,1]]"
 
 
@@ -26,27 +30,9 @@ def read_answer(text, size):
     return reader(size).read(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "fills"),
-    [
-        ("#### [[1,2,3]]", ((1, 2, 3),)),
-        ("#### [1, 2, 3]", ((1, 2, 3),)),
-        ("first [[1,1,1]], better:\n#### [[1,2,3], [2,2,0]] that is all", ((1, 2, 3), (2, 2, 0))),
-        ("[[1 2 3]\n [4 5 6]]", ((1, 2, 3), (4, 5, 6))),
-        ("```json\n[[1,2,3],]\n```", ((1, 2, 3),)),
-        ("#### []", ()),
-        ("#### [[]]", ()),
-        ("[[1,2,-3]]", ((1, 2, -3),)),
-        ("#### [[1,2,3]] and then [unclosed [[4,5", ((1, 2, 3),)),
-        ("#### [[1,2,3]] not [[1,2],[3,4,5]]", ((1, 2, 3),)),
-        ("#### [1,2,3],[4,1,2]", ((1, 2, 3), (4, 1, 2))),
-        ("####\n[1,2,3]\n[4,1,2]\nThat is all.", ((1, 2, 3), (4, 1, 2))),
-        ("#### [[[1,2,3]],[[4,1,2]]]", ((1, 2, 3), (4, 1, 2))),
-        ("#### [(1, 2, 3), (4, 1, 2)]", ((1, 2, 3), (4, 1, 2))),
-    ],
-)
+@pytest.mark.parametrize(("text", "fills"), FILLS)
 def test_reads_fills(text, fills):
-    assert read_answer(text, 4) == FillAnswer(fills)
+    assert read_answer(text, 4) == FillAnswer(tuple(map(tuple, fills)))
 
 
 @pytest.mark.parametrize("size", [4, 6, 9, 16])

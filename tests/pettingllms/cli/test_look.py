@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -17,6 +18,8 @@ from pettingllms.tables import TextTable, print_blocks
 from pettingllms.testing import CHECKS
 
 ENV = "plan_path_v0"
+WRONG_USE = json.loads(Path(__file__).with_name("wrong_use.json").read_text("utf-8"))
+"""Words behind `pettingllms`, and what is said of them."""
 
 
 def test_list_names_the_environments(cli):
@@ -68,28 +71,7 @@ def test_info_as_json(call):
     assert page["messages"]["planner_0"][0]["role"] == "system"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["info", "plan_pth_v0"], 'did you mean "plan_path_v0"'),
-        (["info", ENV, "-e", "sise=6"], 'did you mean "size"'),
-        (["info", ENV, "-o", "sice=6"], 'did you mean "size"'),
-        (["info", ENV, "-e", "size=1"], "an integer from 4 to 64"),
-        (["nonsense"], "No such command"),
-        (["info"], "Missing argument"),
-        (["play", ENV, "--role", "planer"], 'did you mean "planner"'),
-        (["eval"], "name an environment"),
-        (["eval", ENV], "no policy for tool, planner"),
-        (["eval", ENV, "-p", "orakle"], 'did you mean "oracle"'),
-        (["eval", ENV, "-p", "opnai:x"], 'did you mean "openai"'),
-        (["eval", ENV, "-p", "oracle", "-s", "temprature=1"], 'did you mean "temperature"'),
-        (["eval", ENV, "-p", "oracle", "--swap"], "at least two different"),
-        (["data", "check", "nothing.jsonl"], "no such file"),
-        (["data", "check", "x", "--env", ENV], "one that can check data"),
-        (["new", "My-Game"], "lower-case"),
-        (["new", "json"], "no installed package"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), WRONG_USE)
 def test_wrong_use_ends_with_2_and_says_what_to_do(call, arguments, message):
     done = call(*arguments)
     assert done.returncode == 2

@@ -69,12 +69,6 @@ def test_an_id_that_is_registered_in_this_process_is_checked_in_others_too(guess
     assert statuses(report)["other_process"] is CheckStatus.KEPT
 
 
-def test_an_installed_id_is_checked_with_arguments(corridor_env):
-    report = check_env("plan_path_v0", team="single", tool="call", size=6)
-    assert statuses(report)["splits"] is CheckStatus.KEPT
-    assert statuses(report)["other_process"] is CheckStatus.KEPT
-
-
 def test_what_is_no_text_env_is_refused():
     class Other:
         unwrapped = object()

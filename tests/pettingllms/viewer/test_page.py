@@ -322,10 +322,6 @@ def test_both_colour_schemes(browser, page, three):
         browser.scheme(scheme)
         browser.open(path, "#tab=episodes")
         grounds[scheme] = browser.js("getComputedStyle(document.body).backgroundColor")
-        assert contrast(browser, "#detail h2") > 7
-        assert contrast(browser, "#filters label") > 4.5
-        assert contrast(browser, ".facts dt") > 4.5
-        assert contrast(browser, "[aria-selected=true][role=tab]") > 4.5
     assert len(set(grounds.values())) == 2
     browser.press("t")
     assert browser.js("getComputedStyle(document.body).backgroundColor") == grounds["light"]
@@ -344,23 +340,6 @@ def test_no_tab_keeps_anybody_out(browser, page, three, scheme, width):
     for tab in ("overview", "episodes", "figures", "about"):
         browser.open(path, f"#tab={tab}&view=detail")
         assert browser.barriers() == [], tab
-
-
-def contrast(browser, selector):
-    """Return the contrast ratio (WCAG 2) of a text to what is painted behind it."""
-    colours = browser.js(
-        "(() => { let e = document.querySelector(" + json.dumps(selector) + ");"
-        "const text = getComputedStyle(e).color;"
-        "const paints = (e) => !/rgba\\(.*, 0\\)/.test(getComputedStyle(e).backgroundColor);"
-        "while (!paints(e)) e = e.parentElement;"
-        "return [text, getComputedStyle(e).backgroundColor]; })()"
-    )
-    lights = []
-    for colour in colours:
-        parts = [int(part) / 255 for part in colour[4:-1].split(",")]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        lights.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
-    return max(lights) / min(lights)
 
 
 @pytest.mark.parametrize("tab", ["episodes", "figures", "about"])

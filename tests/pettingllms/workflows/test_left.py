@@ -66,17 +66,6 @@ def test_every_answer_is_received_once_and_is_one_turn(opened, run, num_forks):
     assert set(received) == {7}
 
 
-def test_a_request_that_is_sent_again_is_the_same_one(opened):
-    """Three tries at a policy that is slow: it sees one request, and one turn is played."""
-    env = opened(lambda task, client: int(said(hasty(client, 8), "one")), reward=lambda *_: 1.0)
-    asked = env.messages("planner_0")
-    for _ in range(5):
-        time.sleep(0.4)
-        assert env.messages("planner_0") == asked
-    env.step("3")
-    assert (len(env.state().calls), env.turn, env.end) == (1, 0, "answered")
-
-
 def test_an_answer_that_was_sent_and_did_not_come_is_given_again(opened):
     """What a retry of the client says in its head counts, not that the request is equal."""
 
