@@ -67,14 +67,6 @@ def test_prompts_tell_what_bad_answers_cost(env_id):
     assert told in env.observe("planner_0")
 
 
-def test_prompts_of_sokoban_say_that_a_stuck_box_ends_the_episode():
-    for team in ("single", "tool-planner"):
-        env = pettingllms.make("sokoban_v0", checks=False, team=team)
-        env.reset(seed=0)
-        for agent in env.possible_agents:
-            assert "loses the level and ends the episode" in env.observe(agent)
-
-
 @pytest.mark.parametrize("env_id", GAMES)
 def test_prompts_say_what_is_paid(env_id):
     def prompt(**kwargs):

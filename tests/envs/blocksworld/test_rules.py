@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pettingllms
-from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
+from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms.types import ParseError
 from pettingllms_envs.blocksworld.generator import Request, generate, random_stacks
@@ -30,7 +30,6 @@ from pettingllms_envs.blocksworld.text import (
     moves_compact,
     moves_json,
     parse_level,
-    parse_levels,
     program_input,
     supports_compact,
 )
@@ -152,14 +151,6 @@ def test_level_texts_are_read_back(start, goal):
     if start != goal:
         level = Level(start, goal, len(shortest_plan(start, goal)))
         assert parse_level(level_text(level, start)) == level
-
-
-def test_files_hold_one_level_per_line():
-    assert parse_levels("\nAB -> A B\n\nA B -> BA\n")[1].goal == ("BA",)
-    with pytest.raises(LevelFormatError, match="line 2"):
-        parse_levels("AB -> A B\nAB\n")
-    with pytest.raises(LevelFormatError, match="holds no level"):
-        parse_levels("\n")
 
 
 @given(st.lists(st.tuples(st.sampled_from(BLOCKS), st.sampled_from(BLOCKS + "-")), max_size=6))

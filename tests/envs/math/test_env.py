@@ -119,18 +119,6 @@ def test_a_tool_without_an_answer_pays_and_is_told_why(text, report):
     assert "1/2" in env.observe("tool_0")
 
 
-def test_simultaneous_agents_do_not_see_each_other_but_the_history():
-    env = MathEnv(source=[HALF], split=None)
-    env.reset(seed=0)
-    before = env.observe("reasoner_0")
-    env.step(tool("31337"))
-    assert env.observe("reasoner_0") == before
-    env.step(boxed("4711"))
-    for agent in env.possible_agents:
-        assert "31337" in env.observe(agent)
-        assert "4711" in env.observe(agent)
-
-
 def test_the_history_is_bounded():
     env = MathEnv(source=[HALF], split=None, history=2, max_turns=5)
     episode(env, *(t for i in range(4) for t in (tool(f"90{i}"), boxed(f"80{i}"))))

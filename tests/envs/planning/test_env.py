@@ -390,11 +390,13 @@ def test_levels_come_from_texts_files_and_options(env_id, tmp_path):
     env.reset(seed=0, options={"level": other})
     assert {first, env.level_hash()} == seen
     (tmp_path / "c.txt").write_text(f"{one}\n\n?!\n")
+    (tmp_path / "d.txt").write_text("\n")
     for wrong, kind, word in [
         ([], InvalidArgument, "levels"),
         ([3], InvalidArgument, "levels"),
         (str(tmp_path / "nothing*"), InvalidArgument, "No file matches"),
         (tmp_path / "c.txt", LevelFormatError, rf"c\.txt.*line {one.count(chr(10)) + 3}"),
+        (tmp_path / "d.txt", LevelFormatError, r"d\.txt.* (holds no level|has no puzzle)"),
     ]:
         with pytest.raises(kind, match=word):
             made(env_id, levels=wrong)

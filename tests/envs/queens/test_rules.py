@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pettingllms
-from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
+from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms.types import ParseError
 from pettingllms_envs.queens.generator import Request, generate
@@ -30,11 +30,9 @@ from pettingllms_envs.queens.text import (
     READER,
     board_text,
     kind_text,
-    labelled_board,
     moves_json,
     moves_terse,
     parse_level,
-    parse_levels,
 )
 
 LEVEL = "Q...\n...F\nQ...\n..Q."
@@ -121,21 +119,6 @@ def test_requests_that_cannot_be_met_are_refused():
         Request(4, 0, 1, 4, None).checked()
     with pytest.raises(UnreachableRequest, match="2000 random boards held no level"):
         generate(random.Random(0), Request(6, 3, 4, 4, None))
-
-
-def test_files_hold_levels_divided_by_blank_lines():
-    assert len(parse_levels(f"\n{LEVEL}\n\n\n{LEVEL}\n")) == 2
-    with pytest.raises(LevelFormatError, match="line 6"):
-        parse_levels(f"{LEVEL}\n\nx...\n...F\nQ...\n..Q.")
-
-
-def test_boards_are_drawn_with_numbers():
-    level = parse_level(LEVEL)
-    assert labelled_board(level, level.start).split("\n")[:3] == [
-        "  0 1 2 3",
-        "0 Q . . .",
-        "1 . . . F",
-    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=6))

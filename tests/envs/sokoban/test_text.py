@@ -50,16 +50,6 @@ def test_collections_with_titles_and_remarks_load():
         read_level(f"{GOOD}\nTitle")
 
 
-def test_files_of_levels():
-    text = f"; 0\n{GOOD}\n\n; 1\n#####\n#@$.#\n#####\n"
-    assert [level.cols for level in read_levels_of_file(text)] == [7, 5]
-    with pytest.raises(LevelFormatError) as caught:
-        read_levels_of_file(f"; 0\n{GOOD}\n\n; 1\n#####\n#@$?#\n#####\n")
-    assert (caught.value.line, caught.value.column) == (11, 4)
-    with pytest.raises(LevelFormatError, match="no level"):
-        read_levels_of_file("; nothing\n")
-
-
 @pytest.mark.parametrize("name", ["unfiltered_train", "medium_valid", "hard"])
 def test_boxoban_levels_load_and_are_certified(shared_data, name):
     text = shared_data(f"boxoban/{name}.txt").read_text()

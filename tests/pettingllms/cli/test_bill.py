@@ -108,14 +108,6 @@ def test_a_server_that_reports_no_usage_costs_unknown(call, chat_server, tmp_pat
     )
 
 
-def test_a_dropped_connection_counts_against_its_episode(call, chat_server, tmp_path):
-    chat_server.script = ["ok", "drop"]
-    done = call("eval", ENV, *team(chat_server), "-n", 6, "--out", "run", *QUICK)
-    assert "incomplete: 5 of 6" in done.stderr
-    assert "1 failed: PolicyFailure" in done.stderr
-    assert "dropped the connection" in done.stderr
-
-
 def test_reasoning_and_the_model_that_answered_are_kept(call, chat_server, tmp_path):
     chat_server.message = {"reasoning_content": "left or right?"}
     chat_server.served = "tiny-2026-11-01"

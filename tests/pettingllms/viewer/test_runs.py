@@ -81,11 +81,6 @@ def test_recorded_episodes_of_several_environments(recorded, tmp_path):
     assert sizes == [5, 5, 5, 7]
 
 
-def test_equal_runs_give_equal_pages(recorded, tmp_path):
-    first = write_view(recorded, tmp_path / "a.html").path.read_bytes()
-    assert write_view(recorded, tmp_path / "b.html").path.read_bytes() == first
-
-
 def test_evaluation(evaluation):
     summary = write_view(evaluation, evaluation / "view.html")
     index = json.loads(block(summary.path, "index"))

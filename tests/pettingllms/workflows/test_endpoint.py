@@ -203,7 +203,8 @@ def test_what_cannot_be_answered_is_refused(opened, api, wanted, told):
         pytest.importorskip("anthropic")
     with pytest.raises(WorkflowFailure, match=told) as caught:
         opened(lambda task, client: APIS[api](client, **wanted))
-    kind = "NotFoundError" if "model" in wanted else "BadRequestError"
+    is_unknown = wanted.keys() & {"model", "previous_response_id"}
+    kind = "NotFoundError" if is_unknown else "BadRequestError"
     assert type(caught.value.__cause__).__name__ == kind
 
 
