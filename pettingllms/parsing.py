@@ -107,7 +107,10 @@ _HALF = re.compile(r"\W*(?:or|and|then)\b", re.IGNORECASE)
 _REVOKED = re.compile(
     r"\W*+(?:(?:no|nope|oops|wait|sorry)(?=\s*[,.!:;-])|(?:(?:this|that|it|which) )?"
     r"(?:(?:is|was|would|will|does|looks|seems) )?(?:be )?(?:clearly |probably |also )?"
-    r"(?:wrong|incorrect|illegal|invalid|a mistake|not (?:correct|work|good)|fails?|loses?)\b)",
+    r"(?:wrong|incorrect|illegal|invalid|a mistake|not (?:correct|work|good)|fails?|loses?)\b"
+    r"|(?:please )?(?:i |let me )?(?:take (?:that|it) back"
+    r"|(?:ignore|disregard|forget|scratch|retract|withdraw) (?:that|this|it|everything"
+    r"|(?:the|my) (?:above|answer|list|line|last|previous)))\b)",
     re.IGNORECASE,
 )
 
