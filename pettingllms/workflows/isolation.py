@@ -190,10 +190,18 @@ def scope() -> Scope | None:
 
 @functools.cache
 def _install() -> None:
-    for part in (_install_tasks, _install_chance, _install_clock, _install_console):
-        part()
-    _rebind()
-    _replace(http.client.HTTPConnection, "putrequest", _put_request)
+    try:
+        for part in (_install_tasks, _install_chance, _install_console):
+            part()
+        _replace(http.client.HTTPConnection, "putrequest", _put_request)
+        _install_clock()
+        _rebind()
+    except BaseException:
+        # Whoever tries again must not wrap what is wrapped, nor a process keep half of a clock.
+        while _UNDONE:
+            setattr(*_UNDONE.pop())
+        _REPLACED.clear()
+        raise
 
 
 def _hook_clients() -> None:
@@ -211,6 +219,8 @@ def _hook_clients() -> None:
 
 _REPLACED: dict[int, tuple[Any, Any]] = {}
 """Functions of modules that were replaced, by their ids, and what stands in their places."""
+_UNDONE: list[tuple[Any, str, Any]] = []
+"""Owner, name and what was there, of every replacement: what an error half-way takes back."""
 
 
 def _rebind() -> None:
@@ -218,6 +228,7 @@ def _rebind() -> None:
     for module in [one for one in sys.modules.values() if isinstance(one, ModuleType)]:
         for name, value in [*vars(module).items()]:
             if id(value) in _REPLACED and module is not sys.modules[__name__]:
+                _UNDONE.append((module, name, value))
                 setattr(module, name, _REPLACED[id(value)][1])
 
 
@@ -230,6 +241,7 @@ def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
     def replaced(*arguments: Any, **options: Any) -> Any:
         return function(real, *arguments, **options)
 
+    _UNDONE.append((owner, name, real))
     setattr(owner, name, replaced)
     if isinstance(owner, ModuleType):
         _REPLACED[id(real)] = (real, replaced)

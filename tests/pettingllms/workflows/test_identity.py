@@ -4,11 +4,14 @@ import asyncio
 import datetime
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import openai
@@ -195,3 +198,9 @@ def test_a_run_that_exits_has_an_outcome_unless_it_says_that_it_has_failed(opene
     else:
         with pytest.raises(Exception, match=told):
             env.step("x")
+
+
+def test_a_failed_installation_leaves_the_process_as_it_was():
+    """In a process of its own, in which no run has installed anything yet."""
+    program = Path(__file__).with_name("half_installed.py")
+    subprocess.run([sys.executable, str(program)], check=True, timeout=300)
