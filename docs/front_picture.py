@@ -34,7 +34,7 @@ _WIDTH, _HEIGHT = 960, 312
 _CELL = 13
 _ROW = 126
 _BOX_WIDTH, _BOX_HEIGHT, _FIRST_BOX, _BOX_STEP = 104, 58, 130, 112
-_PLOT = Plot(left=656, top=84, width=280, height=170, last=1)
+_PLOT = Plot(left=656, top=84, width=280, height=170)
 _BAR, _GAP = 18, 3
 _STYLE = """
 .title { font-size: 14px; font-weight: 600; }

@@ -72,6 +72,11 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return text
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the theme's search dialogue, which screen readers announce."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
 def on_post_build(config: MkDocsConfig) -> None:
     """Write each page as Markdown beside it, and `llms.txt`, which lists them for programs."""
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]

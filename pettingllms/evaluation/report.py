@@ -170,7 +170,8 @@ class Report:
         plan = self.plan
         arguments = ", ".join(f"{key}={value!r}" for key, value in plan.env_kwargs.items())
         setting = f"Arguments: {arguments or 'none'}. "
-        setting += f"Seed {plan.seed}, {plan.num_levels} levels, {plan.num_samples} plays each."
+        plays = "1 play" if plan.num_samples == 1 else f"{plan.num_samples} plays"
+        setting += f"Seed {plan.seed}, {plan.num_levels} levels, {plays} each."
         if plan.num_wanted is not None:
             setting += f" {pool_note(plan)}"
         parts: list[Block] = [f"# Evaluation of {plan.env_id}", setting]

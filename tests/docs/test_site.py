@@ -21,7 +21,7 @@ import pettingllms
 # The helper is shared with the viewer's tests and the pictures of the documents.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from browser import CHROMIUM, Browser
+from browser import CHROMIUM, Browser, axe
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("mkdocs", "material", "mkdocstrings")
@@ -120,34 +120,49 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def ask(site, tmp_path):
-    """What the site's search, in a real browser, offers for a question: its first two links."""
+def served(site, tmp_path):
+    """A real browser, and the address of the site."""
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine (Debian: apt-get install chromium)")
     browser = Browser(tmp_path)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=site))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    links = "[...document.querySelectorAll('.md-search-result__link')]"
-
-    def asked(question):
-        address = f"http://127.0.0.1:{server.server_port}/index.html?q={quote(question)}"
-        browser.call("Page.navigate", url=address)
-        browser.until(f"{links}.length > 1")
-        return browser.js(f"{links}.slice(0, 2).map((a) => a.href)")
-
-    yield asked
+    yield browser, f"http://127.0.0.1:{server.server_port}"
     browser.close()
     server.shutdown()
     server.server_close()
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_no_page_keeps_anybody_out(served, site, width, scheme):
+    if axe() is None:
+        pytest.skip("axe-core cannot be fetched here (npm)")
+    browser, address = served
+    browser.size(width)
+    browser.scheme(scheme)
+    found = {}
+    for page in sorted(site.rglob("*.html")):
+        # The pages of the API, made by another tool, have no tables or long code of ours.
+        if (name := page.relative_to(site).as_posix()).startswith("api/"):
+            continue
+        browser.call("Page.navigate", url=f"{address}/{name}")
+        browser.until("document.readyState === 'complete' && document.querySelector('.md-main')")
+        found |= {name: barriers} if (barriers := browser.barriers()) else {}
+    assert not found
+
+
 @pytest.mark.slow
-def test_the_search_answers_what_is_asked_most(ask):
+def test_the_search_answers_what_is_asked_most(served):
+    browser, address = served
+    links = "[...document.querySelectorAll('.md-search-result__link')]"
     missed = {}
     questions = tomllib.loads(Path(__file__).with_name("questions.toml").read_text("utf-8"))
     for question, heading in questions.items():
-        found = ask(question)
+        browser.call("Page.navigate", url=f"{address}/index.html?q={quote(question)}")
+        browser.until(f"{links}.length > 1")
+        found = browser.js(f"{links}.slice(0, 2).map((a) => a.href)")
         if not any(urlsplit(link).fragment == heading for link in found):
             missed[question] = found
     assert not missed
