@@ -48,7 +48,7 @@ _LONGEST_NAME = 80
 _VERSION = f"pettingllms=={pettingllms.__version__}"
 
 
-class Parcel(NamedTuple):
+class HubPackage(NamedTuple):
     """What is packaged."""
 
     env_id: str
@@ -97,7 +97,7 @@ def package_command(
     parent: Path,
 ) -> int:
     """Package an environment for a hub: verifiers, OpenEnv, Harbor or NeMo Gym."""
-    parcel = Parcel(
+    package = HubPackage(
         env_id,
         hub,
         options.read_pairs(env_values, "--env"),
@@ -105,17 +105,17 @@ def package_command(
         levels or (10 if hub == "harbor" else 1000),
         first_seed,
     )
-    written = write_parcel(parcel, parent)
+    written = write_hub_package(package, parent)
     console = stdout()
     for path in written:
         console.print(visible(str(path), "green"))
-    if "file:" in parcel.requirement:
+    if "file:" in package.requirement:
         told = (
-            f"It installs {parcel.requirement}, which no other machine has: before you publish it"
+            f"It installs {package.requirement}, which no other machine has: before you publish it"
         )
         console.print(visible(f"{told}, give --requirement an address.", "yellow"))
     console.print(
-        f"\nNext:\n  cd {parent / parcel.name}\n  {NEXT[hub].format(name=parcel.name)}",
+        f"\nNext:\n  cd {parent / package.name}\n  {NEXT[hub].format(name=package.name)}",
         markup=False,
         highlight=False,
     )
@@ -145,7 +145,7 @@ def requirement_here() -> str:
     return f"pettingllms @ {version['vcs']}+{found['url']}@{version['commit_id']}"
 
 
-def write_parcel(parcel: Parcel, parent: Path) -> list[Path]:
+def write_hub_package(package: HubPackage, parent: Path) -> list[Path]:
     """Write a package and return its files.
 
     Raises:
@@ -153,56 +153,56 @@ def write_parcel(parcel: Parcel, parent: Path) -> list[Path]:
         InvalidArgument: If the environment refuses an argument, the folder exists, or a Harbor
             task would need several agents: one agent writes all answers in advance there.
     """
-    env = make(parcel.env_id, checks=False, **parcel.arguments)
-    target = parent / parcel.name
+    env = make(package.env_id, checks=False, **package.arguments)
+    target = parent / package.name
     if target.exists():
-        raise InvalidArgument("in", str(parent), f"a folder without {parcel.name} in it")
-    fields = _fields(parcel, env)
-    tree = f"hubs/{HUBS[parcel.hub]}"
+        raise InvalidArgument("in", str(parent), f"a folder without {package.name} in it")
+    fields = _fields(package, env)
+    tree = f"hubs/{HUBS[package.hub]}"
     # Harbor's unit is a task, a folder per level; the other hubs install one package for all
     # levels.
-    if parcel.hub != "harbor":
+    if package.hub != "harbor":
         return list(write_tree(tree, target, partial(_filled, fields)))
     if len(env.possible_agents) > 1:
         raise InvalidArgument(
             "env",
-            dict(parcel.arguments),
+            dict(package.arguments),
             "arguments with which one agent plays",
             "In Harbor one agent writes all answers in advance; pass --env team=single, if the "
             "environment has such a team.",
         )
     written: list[Path] = []
-    for seed in range(parcel.first_seed, parcel.first_seed + parcel.levels):
+    for seed in range(package.first_seed, package.first_seed + package.levels):
         level = {**fields, **_level_fields(env, seed)}
-        written += write_tree(tree, target / f"{parcel.name}_{seed}", partial(_filled, level))
+        written += write_tree(tree, target / f"{package.name}_{seed}", partial(_filled, level))
     return written
 
 
-def _fields(parcel: Parcel, env: TextEnv[Any]) -> dict[str, str]:
-    summary = inspect.cleandoc(type(env).__doc__ or parcel.env_id).splitlines()[0]
+def _fields(package: HubPackage, env: TextEnv[Any]) -> dict[str, str]:
+    summary = inspect.cleandoc(type(env).__doc__ or package.env_id).splitlines()[0]
     return {
-        "id": parcel.env_id,
-        "id_repr": json.dumps(parcel.env_id),
-        "id_json": json.dumps(parcel.env_id),
-        "name": parcel.name,
-        "dashed": parcel.name.replace("_", "-"),
+        "id": package.env_id,
+        "id_repr": json.dumps(package.env_id),
+        "id_json": json.dumps(package.env_id),
+        "name": package.name,
+        "dashed": package.name.replace("_", "-"),
         "summary": summary,
         "summary_json": json.dumps(summary),
         "agents": ", ".join(env.possible_agents),
-        "arguments": repr(dict(parcel.arguments)),
-        "requirement": parcel.requirement,
-        "requirement_json": json.dumps(_with_extra(parcel)),
-        "requirement_shell": shlex.quote(parcel.requirement),
-        "levels": str(parcel.levels),
-        "first_seed": str(parcel.first_seed),
+        "arguments": repr(dict(package.arguments)),
+        "requirement": package.requirement,
+        "requirement_json": json.dumps(_with_extra(package)),
+        "requirement_shell": shlex.quote(package.requirement),
+        "levels": str(package.levels),
+        "first_seed": str(package.first_seed),
         "max_turns": str(env.max_turns),
-        "examples": "\n".join(_examples(parcel, env)) if parcel.hub == "nemo-gym" else "",
+        "examples": "\n".join(_examples(package, env)) if package.hub == "nemo-gym" else "",
     }
 
 
-def _with_extra(parcel: Parcel) -> str:
+def _with_extra(package: HubPackage) -> str:
     """The requirement with the extra of the adapter: `pettingllms[openenv]==0.1.0`."""
-    return re.sub(r"^pettingllms\b", f"pettingllms[{parcel.hub}]", parcel.requirement, count=1)
+    return re.sub(r"^pettingllms\b", f"pettingllms[{package.hub}]", package.requirement, count=1)
 
 
 def _level_fields(env: TextEnv[Any], seed: int) -> dict[str, str]:
@@ -216,11 +216,11 @@ def _level_fields(env: TextEnv[Any], seed: int) -> dict[str, str]:
     return {**fields, "solution": json.dumps(answers, indent=2)}
 
 
-def _examples(parcel: Parcel, env: TextEnv[Any]) -> Iterator[str]:
+def _examples(package: HubPackage, env: TextEnv[Any]) -> Iterator[str]:
     """Yield the rows of NeMo Gym's example data, five at most."""
     # NeMo Gym sends its rows to the model's API as they are: tools as OpenAI's Responses have them.
     tool = json.loads((files("pettingllms.cli") / "hubs" / "nemo_gym_tool.json").read_text("utf-8"))
-    for seed in range(parcel.first_seed, parcel.first_seed + min(5, parcel.levels)):
+    for seed in range(package.first_seed, package.first_seed + min(5, package.levels)):
         env.reset(seed=seed)
         params = {"input": env.messages(env.agent_selection), "tools": [tool]}
         yield json.dumps({"responses_create_params": params, "seed": seed})

@@ -31,7 +31,7 @@ PlayerOfEpisode = Callable[[random.Random], Actor]
 """Source of chance of one episode -> the actor of that episode."""
 
 
-class Rung(NamedTuple):
+class ScriptedResult(NamedTuple):
     """How one policy of a ladder did."""
 
     policy: str
@@ -70,34 +70,38 @@ def ladder_actors(scripted_policies: Sequence[str]) -> dict[str, PlayerOfEpisode
     return actors
 
 
-def measure_ladder(env: AnyEnv, seeds: Sequence[int]) -> list[Rung]:
+def measure_ladder(env: AnyEnv, seeds: Sequence[int]) -> list[ScriptedResult]:
     """How every policy of the ladder does, all on the same levels."""
     env = env.fork()
-    rungs: list[Rung] = []
+    results: list[ScriptedResult] = []
     for name, actor in ladder_actors(env.scripted_policies).items():
         played = [episode_of(env, seed, actor(random.Random(seed))) for seed in seeds]
         returns = {
             agent: math.fsum(one.returns[agent] for one in played) / len(played)
             for agent in env.possible_agents
         }
-        rungs.append(Rung(name, sum(one.solved for one in played) / len(played), returns))
-    return rungs
+        results.append(
+            ScriptedResult(name, sum(one.solved for one in played) / len(played), returns)
+        )
+    return results
 
 
-def misordered(rungs: Sequence[Rung], gap: float = 0.05) -> list[str]:
+def misordered(results: Sequence[ScriptedResult], gap: float = 0.05) -> list[str]:
     """A sentence for every pair of policies whose returns contradict their success."""
     return [
         f"{better.policy!r} solves {better.success:.1%} and returns {returned:+.3f} to {agent}, "
         f"{worse.policy!r} solves {worse.success:.1%} and returns {worse.returns[agent]:+.3f}"
-        for better, worse in permutations(rungs, 2)
+        for better, worse in permutations(results, 2)
         if better.success - worse.success >= gap
         for agent, returned in better.returns.items()
         if returned <= worse.returns[agent]
     ]
 
 
-def check_ladder(env_id: str, num_levels: int = 60, gap: float = 0.05, **kwargs: Any) -> list[Rung]:
-    """Prove that the return orders the ladder of an environment by success; return its rungs.
+def check_ladder(
+    env_id: str, num_levels: int = 60, gap: float = 0.05, **kwargs: Any
+) -> list[ScriptedResult]:
+    """Prove that the return orders the ladder of an environment by success; return its results.
 
     Args:
         env_id: Id of the environment; it needs the scripted policy `"oracle"`.
@@ -109,14 +113,14 @@ def check_ladder(env_id: str, num_levels: int = 60, gap: float = 0.05, **kwargs:
         ConformanceError: Naming the pairs of policies whose returns contradict their success.
         InvalidArgument: If the environment has no oracle.
     """
-    rungs = measure_ladder(make(env_id, checks=False, **kwargs), range(num_levels))
-    found = misordered(rungs, gap)
+    results = measure_ladder(make(env_id, checks=False, **kwargs), range(num_levels))
+    found = misordered(results, gap)
     if found:
         given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
         raise ConformanceError(
             f"{env_id}({given}): more success must return more, but " + "; ".join(found)
         )
-    return rungs
+    return results
 
 
 def _scripted(name: str) -> PlayerOfEpisode:

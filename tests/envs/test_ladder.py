@@ -30,9 +30,9 @@ def by_day(cases):
 @pytest.mark.parametrize(("env_id", "kwargs", "num_levels"), list(by_day(CASES)))
 def test_returns_order_policies_by_success(env_id, kwargs, num_levels):
     """Levels and policies are drawn from fixed seeds; few episodes more or less do not count."""
-    rungs = check_ladder(env_id, num_levels, gap=max(0.05, 3 / num_levels), **kwargs)
-    assert rungs[0].success == 0
-    assert max(rung.success for rung in rungs) > 0.1
+    results = check_ladder(env_id, num_levels, gap=max(0.05, 3 / num_levels), **kwargs)
+    assert results[0].success == 0
+    assert max(one.success for one in results) > 0.1
 
 
 @pytest.fixture

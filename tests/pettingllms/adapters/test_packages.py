@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 import pettingllms
-from pettingllms.cli.package import Parcel, write_parcel
+from pettingllms.cli.package import HubPackage, write_hub_package
 
 LIBRARY_DRAWS = True
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -27,9 +27,9 @@ def packaged(tmp_path):
     """Return a function that writes a package and returns its folder."""
 
     def packaged(env_id, hub, arguments, levels, first_seed):
-        parcel = Parcel(env_id, hub, arguments, "pettingllms==0.1.0", levels, first_seed)
-        write_parcel(parcel, tmp_path)
-        return tmp_path / parcel.name
+        package = HubPackage(env_id, hub, arguments, "pettingllms==0.1.0", levels, first_seed)
+        write_hub_package(package, tmp_path)
+        return tmp_path / package.name
 
     return packaged
 

@@ -13,17 +13,17 @@ from packaging.requirements import Requirement
 
 import pettingllms
 from pettingllms.cli.app import run
-from pettingllms.cli.package import HUBS, Parcel, write_parcel
+from pettingllms.cli.package import HUBS, HubPackage, write_hub_package
 from pettingllms.errors import InvalidArgument, UnknownEnvironment
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 
 
 def packaged(hub, parent, env_id="plan_path_v0", **arguments):
-    parcel = Parcel(env_id, hub, arguments, "pettingllms==0.1.0", 3, 5)
-    written = write_parcel(parcel, parent)
+    package = HubPackage(env_id, hub, arguments, "pettingllms==0.1.0", 3, 5)
+    written = write_hub_package(package, parent)
     assert all(path.is_file() for path in written)
-    return parent / parcel.name
+    return parent / package.name
 
 
 @pytest.mark.parametrize("hub", HUBS)
@@ -55,7 +55,7 @@ def test_packages_name_what_they_need(hub, tmp_path):
 
 def test_packages_of_different_arguments_have_different_names():
     names = {
-        Parcel("plan_path_v0", "openenv", arguments, "", 1, 0).name
+        HubPackage("plan_path_v0", "openenv", arguments, "", 1, 0).name
         for arguments in (
             {},
             {"team": "single"},
