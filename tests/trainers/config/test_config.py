@@ -222,5 +222,6 @@ def test_the_run_files_of_the_documents_are_valid(repository):
         replaced = {"policies", "roles"} if "roles" in addition else set()
         base = {key: value for key, value in whole.items() if key not in replaced}
         validate([Layer("train.md", base), Layer("addition", addition)])
-    kinds = [table["engine"]["kind"] for table in additions if "engine" in table]
+    engines = [table["engine"] for table in additions if "engine" in table]
+    kinds = [engine["kind"] for engine in engines if "kind" in engine]
     assert kinds == ["vllm", "vllm_server"]
