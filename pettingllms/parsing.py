@@ -105,7 +105,7 @@ _BACK = re.compile(
 )
 _HALF = re.compile(r"\W*(?:or|and|then)\b", re.IGNORECASE)
 _REVOKED = re.compile(
-    r"\W*+(?:(?:no|nope|oops|wait|sorry)(?=\s*[,.!:;-])|(?:(?:this|that|it|which) )?"
+    r"\W*+(?:(?:no|nope|oops|wait|sorry)(?=\s*[,.!:;-])|never\b|(?:(?:this|that|it|which) )?"
     r"(?:(?:is|was|would|will|does|looks|seems) )?(?:be )?(?:clearly |probably |also )?"
     r"(?:wrong|incorrect|illegal|invalid|a mistake|not (?:correct|work|good)|fails?|loses?)\b"
     r"|(?:please )?(?:i |let me )?(?:take (?:that|it) back"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -129,6 +130,34 @@ def credit_abstract() -> str:
     return _table(found) + caption(result("credit_abstract"))
 
 
+def abstract_said() -> str:
+    """What the first team says on a held-out level that only training lets it solve, by task."""
+    parts = []
+    for task, by_play in _abstract().items():
+        said = by_play["team"][0].get("said")
+        if not said:
+            continue
+        before, after = (exchange["said"] for exchange in said)
+        rows = [
+            [(a or b)["agent"], *(_quoted(one) for one in (b, a))]
+            for b, a in zip_longest(before, after)
+        ]
+        question = before[0]["asked"].rpartition("\n\n")[2]
+        head = ["agent", "after the warm start: failed", "after training: solved"]
+        parts.append(f"{_TASKS[task]}: {_code(question)}\n\n{markdown(head, rows)}")
+    return "\n".join(parts)
+
+
+def _quoted(one: Mapping[str, str] | None) -> str:
+    return _code(one["answer"]) if one else ""
+
+
+def _code(text: str) -> str:
+    """A text in a cell of a table, as it was written."""
+    lines = (line.replace("|", "\\|") for line in text.splitlines())
+    return "<br>".join(f"`` {line} ``" for line in lines if line.strip())
+
+
 def abstract_bars() -> dict[str, list[Bar]]:
     """Task -> its four bars: one agent and the team, each before and after training."""
     found: dict[str, list[Bar]] = {}
@@ -141,5 +170,5 @@ def abstract_bars() -> dict[str, list[Bar]]:
     return found
 
 
-TABLES = {of.__name__: of for of in (credit_figure_1, credit_abstract)}
+TABLES = {of.__name__: of for of in (credit_figure_1, credit_abstract, abstract_said)}
 """Name of a table in the documents -> what makes it."""
