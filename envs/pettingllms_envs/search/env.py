@@ -170,7 +170,8 @@ _LIMITS = {
 _IDLE = re.compile(
     r"(?:i|we)(?: do not| am not| are not| can ?not"
     r"|['\u2019](?:m|re) not| don['\u2019]?t| can['\u2019]?t)"
-    r"(?: really)? (?:know|sure|tell|say|find|answer)\b.*|unknown|none|nothing|n/a|no idea|not sure",
+    r"(?: really)? (?:know|sure|tell|say|find|answer)\b.*"
+    r"|unknown|none|nothing|n/a|no idea|not sure",
     re.IGNORECASE,
 )
 
