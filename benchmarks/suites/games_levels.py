@@ -2,10 +2,12 @@
 
     python benchmarks/suites/games_levels.py [--draws 500] [--levels 200] [--games ID ...]
 
-Levels of a game differ if they differ up to symmetry. Lengths are those of the certified shortest
-solutions, where a game has them. Policies play alone (`team="single"`) where one agent can play,
-else every agent of the team plays the same one; the fixed program is the tool agent's. Rows of
-other games than `--games` stay as they are; each says when and at which commit it was measured.
+Levels of a game differ if they differ up to symmetry. Test levels whose hash or first prompts are
+among as many drawn of the training split are counted: there should be none. Lengths are those of
+the certified shortest solutions, where a game has them. Policies play alone (`team="single"`) where
+one agent can play, else every agent of the team plays the same one; the fixed program is the tool
+agent's. Rows of other games than `--games` stay as they are; each says when and at which commit it
+was measured.
 """
 
 from __future__ import annotations
@@ -76,20 +78,23 @@ def measured(env_id: str, number: int, num_draws: int, num_levels: int) -> dict[
     """The figures of one level of difficulty."""
     # Alone, so that a share is that of one policy.
     team = {} if env_id in TEAMS else {"team": "single"}
+    known = in_training(env_id, number, num_draws, team)
     env = pettingllms.make(env_id, checks=False, difficulty=number, split="test", **team)
     hashes: set[str] = set()
-    seconds = 0.0
+    num_known, seconds = 0, 0.0
     for seed in range(num_draws):
         spent, _ = timed(lambda seed=seed: env.reset(seed=seed))
         seconds += spent.cpu_s
         # Equal up to symmetry is equal: a mirrored level teaches nothing new.
         hashes.add(env.level_hash())
+        num_known += not known.isdisjoint((env.level_hash(), first_prompts(env)))
     row: dict[str, Any] = {
         "env_id": env_id,
         "level": number,
         "names": env.difficulties.names_of(number),
         "arguments": env.difficulties.attributes[number],
         "num_distinct": len(hashes),
+        "num_in_training": num_known,
         "ms_per_level": round(1000 * seconds / num_draws, 2),
         "rule_name": RULES[env_id],
     }
@@ -99,8 +104,23 @@ def measured(env_id: str, number: int, num_draws: int, num_levels: int) -> dict[
     for name, policy in (("rule", RULES[env_id]), ("random", "random")):
         row[name] = share(env, lambda rng, policy=policy: scripted_actor(policy, rng), num_levels)
     if env.fixed_program:
-        row["program"] = program_share(env_id, num_levels, level=number)
+        row["program"] = program_share(env_id, num_levels, difficulty=number)
     return row
+
+
+def in_training(env_id: str, number: int, num_draws: int, team: dict[str, str]) -> set[str]:
+    """The hashes and first prompts of drawn training levels."""
+    env = pettingllms.make(env_id, checks=False, difficulty=number, split="train", **team)
+    known: set[str] = set()
+    for seed in range(num_draws):
+        env.reset(seed=seed)
+        known |= {env.level_hash(), first_prompts(env)}
+    return known
+
+
+def first_prompts(env: Any) -> str:
+    """What the agents read first, as one text."""
+    return json.dumps([env.observe(agent) for agent in env.possible_agents])
 
 
 def _length(env: Any, seed: int, key: str) -> int:
