@@ -94,8 +94,8 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
     """Actions in the present turn."""
     _begun: Mapping[str, str] = NOTHING
     """Agent to how a right answer of its in the first turn begins; see `solved_share`."""
-    _digests: dict[str, str]
-    """What is known of `state_hash` and `state_key` now; forks share it until they are stepped."""
+    _digests: tuple[StateT | None, dict[str, str]] = (None, {})
+    """A state, and what is known of its `state_hash` and `state_key`; forks share it."""
 
     def fork(self) -> Self:
         """An independent environment in the same state; costs microseconds."""
@@ -163,15 +163,13 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
                 "Restore it in an environment made with the same arguments.",
             )
         vars(self).update(zip(_DYNAMIC, snapshot.values, strict=True))
-        self._digests = {}
+        self._digests = (None, {})
         self._unshare()
 
     def state_hash(self) -> str:
         """32 hexadecimal digits that identify the state and the moment within the turn."""
         self._require_reset("state_hash")
-        if "hash" not in self._digests:
-            self._digests["hash"] = digest(self._moment(self._state_json))
-        return self._digests["hash"]
+        return self._digest_of("hash", lambda: self._moment(self._state_json))
 
     def state_key(self) -> str:
         """32 hexadecimal digits that are equal where what counts is; see `_key_json`.
@@ -179,10 +177,16 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
         Turns, moments within a turn and agents that act next are told apart.
         """
         self._require_reset("state_key")
-        if "key" not in self._digests:
-            moment = [*self._moment(self._key_json), self.agent_selection]
-            self._digests["key"] = digest(moment)
-        return self._digests["key"]
+        return self._digest_of("key", lambda: [*self._moment(self._key_json), self.agent_selection])
+
+    def _digest_of(self, name: str, moment: Callable[[], Any]) -> str:
+        # A state is replaced, never changed; one that is replaced outside of a step is noticed.
+        if self._digests[0] is not self._state:
+            self._digests = self._state, {}
+        known = self._digests[1]
+        if name not in known:
+            known[name] = digest(moment())
+        return known[name]
 
     def _moment(self, of: Callable[[StateT], Any]) -> list[Any]:
         # Agents of one stage see `_stage_state`, so two moments are the same only if that is, too.
@@ -372,7 +376,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         state = self._generate(random.Random(self.episode_seed), options or NOTHING)
         order = self._order
         self._state = self._stage_state = state
-        self._digests = {}
+        self._digests = (None, {})
         self._num_acted = self.turn = 0
         self.agents = list(order)
         self.agent_selection = self._selected(state) if self._selects else order[0]
@@ -425,7 +429,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
                 ended something else than None.
             InvalidArgument: The game pays what is not a number from -1e18 to 1e18.
         """
-        self._digests = {}  # not cleared: it is of a moment in which other branches may still be
+        self._digests = (None, {})  # a new one: other branches may still be in this moment
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             self._was_dead_step(action)

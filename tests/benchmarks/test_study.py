@@ -201,7 +201,7 @@ def test_a_run_is_the_same_with_a_shared_warm_start(rank, tmp_path):
 def test_runs_of_the_abstract_begin_with_trained_adapters(task, plays, tmp_path):
     """No key of a recipe's new adapters is left that would change nothing, and be refused."""
     given = next(c for c in rows.abstract(TABLE) if c.key.startswith(f"abstract|{task}|"))
-    arguments = {k: v for k, v in given.arguments.items() if k not in ("plays", "limit_s")}
+    arguments = {k: v for k, v in given.arguments.items() if k not in ("plays", "limit_s", "shows")}
     path = trained.run_file(tmp_path, arguments["task"], plays)
     policies = load_config([path], []).policies
     begun = {"policies": trained.begun_with(dict.fromkeys(policies, tmp_path))}
