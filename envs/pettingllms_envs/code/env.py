@@ -36,7 +36,6 @@ from pettingllms_envs.code.text import (
     without_comments,
 )
 from pettingllms_envs.datasets import CodeProblem, CodeTest
-from pettingllms_envs.datasets.selection import draw
 
 TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "coder-tester": (("coder_0", "tester_0"),),
@@ -205,14 +204,15 @@ class CodeEnv(TextEnv[CodeState]):
             max_turns=max_turns,
             **shell,
         )
-        self._problems = problem_table(source, split, schema, labels, max_tests)
         self._is_alone = team == "single"
         self._tests_per_turn = tests_per_turn
         self._history = history
         self._judge = Judge(sandbox, exact=exact) if sandbox or exact else default_judge()
+        play = self._judge.played
+        self._problems = problem_table(source, split, schema, labels, max_tests, play)
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> CodeState:
-        return CodeState(draw(self._problems, rng, options).id)
+        return CodeState(self._problems.draw(rng, options).id)
 
     def _fields(self, state: CodeState, agent: str, turn: int) -> Mapping[str, object]:
         problem = self._problems[state.problem_id]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +11,12 @@ from types import MappingProxyType
 from pettingllms.arguments import check_texts, check_whole
 from pettingllms.errors import InvalidArgument
 from pettingllms_envs.datasets import CodeProblem
-from pettingllms_envs.datasets.selection import check_source, of_difficulty, problems_of
+from pettingllms_envs.datasets.selection import (
+    ProblemTable,
+    check_source,
+    of_difficulty,
+    problems_of,
+)
 
 BUILTIN = "builtin"
 _PATH = str(resources.files("pettingllms_envs.code").joinpath("builtin.jsonl"))
@@ -33,8 +38,11 @@ def problem_table(
     schema: str | None,
     labels: str | Sequence[str] | None,
     max_tests: int | None,
-) -> Mapping[str, CodeProblem]:
+    play: Callable[[CodeProblem], tuple[CodeProblem, str]] | None = None,
+) -> ProblemTable[CodeProblem]:
     """The problems of an environment, by id; arguments as those of `CodeEnv`.
+
+    `play` plays a problem that is not built in with its own solution; see `ProblemTable`.
 
     Raises:
         InvalidArgument: An argument is out of its range.
@@ -57,4 +65,5 @@ def problem_table(
     if wanted is not None:
         problems = of_difficulty(problems, wanted)
     # Tests are cut here, so that worth and rewards are over what is run.
-    return {p.id: p._replace(tests=p.tests[:max_tests]) for p in problems}
+    cut = [p._replace(tests=p.tests[:max_tests]) for p in problems]
+    return ProblemTable(cut, None if source == BUILTIN else play)

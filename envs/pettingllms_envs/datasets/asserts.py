@@ -28,7 +28,9 @@ _Names = dict[str, Any]
 """Name of a variable -> its value, or the call that gives it."""
 
 
-def read_tests(source: str, solution: str | None = None) -> tuple[str, tuple[CodeTest, ...]]:
+def read_tests(
+    source: str, solution: str | None = None, entry_point: str = ""
+) -> tuple[str, tuple[CodeTest, ...]]:
     """The name of the function that a text tests, and its tests.
 
     Asserts may stand alone, in functions `check` and `test...`, and in methods `test...` of a
@@ -37,6 +39,7 @@ def read_tests(source: str, solution: str | None = None) -> tuple[str, tuple[Cod
     Args:
         source: The text of the tests.
         solution: A program with the function, whose parameters say where keyword arguments belong.
+        entry_point: The function that `candidate` stands for; "" where tests name it.
 
     Raises:
         UnreadableTest: A test is of another form, or several functions are tested.
@@ -46,7 +49,8 @@ def read_tests(source: str, solution: str | None = None) -> tuple[str, tuple[Cod
     if len(names) != 1:
         raise UnreadableTest(f"the tests call {len(names)} functions, not one")
     name = names.pop()
-    parameters = _parameters(solution, name) if any(call.keywords for call, _ in calls) else ()
+    is_named = any(call.keywords for call, _ in calls)
+    parameters = _parameters(solution, entry_point or name) if is_named else ()
     return name, tuple(
         CodeTest(_json(_in_order(call, parameters)), _json(wanted)) for call, wanted in calls
     )
@@ -180,8 +184,8 @@ def _call(node: ast.expr, names: _Names) -> _Invocation | None:
 def _parameters(solution: str | None, name: str) -> Sequence[str]:
     module = parsed(solution or "")
     for node in ast.walk(module) if module else ():
-        # HumanEval and its kin call the function `candidate`: the solution has it as the first.
-        if isinstance(node, ast.FunctionDef) and name in (node.name, "candidate"):
+        # LeetCodeDataset has helpers before the function, each with parameters of its own.
+        if isinstance(node, ast.FunctionDef) and node.name == name:
             return [part.arg for part in node.args.args if part.arg != "self"]
     return ()
 

@@ -128,8 +128,8 @@ class Schema:
             if public and called != shown:
                 raise RowError("public and private tests are not of one kind")
             # An example as a hidden test would pay a program that prints what it was shown.
-            inputs = {test.input for test in public}
-            hidden = tuple(test for test in hidden if test.input not in inputs)
+            inputs = {_asked(test) for test in public}
+            hidden = tuple(test for test in hidden if _asked(test) not in inputs)
             found["public_tests"] = public
         if not hidden:
             raise RowError(f"no hidden tests in {' and '.join(self.tests)}")
@@ -146,12 +146,17 @@ class Schema:
         return found
 
 
+def _asked(test: CodeTest) -> str:
+    """An input without the spaces at the ends of lines, with which programs do nothing."""
+    return "\n".join(map(str.rstrip, test.input.rstrip().splitlines()))
+
+
 def _unambiguous(problem: CodeProblem) -> CodeProblem:
     """A problem without repeated tests; refused if two of them want other outputs of one input."""
     outputs: dict[str, list[str]] = {}
     for test in (*problem.public_tests, *problem.tests):
         tokens = test.output.split()
-        if outputs.setdefault(test.input, tokens) != tokens and not problem.checker:
+        if outputs.setdefault(_asked(test), tokens) != tokens and not problem.checker:
             raise RowError("the tests want two different outputs of one input")
     return problem._replace(tests=tuple(dict.fromkeys(problem.tests)))
 
@@ -476,7 +481,7 @@ def _asserts(row: Row, columns: Mapping[str, str]) -> dict[str, Any]:
     solution = "".join(text_field(row, column) for column in columns["solution"].split("+"))
     name = (optional_text(row, "entry_point") or "").removeprefix("Solution().")
     try:
-        tested, tests = read_tests(source, solution)
+        tested, tests = read_tests(source, solution, name)
     except UnreadableTest as error:
         raise RowError(str(error)) from error
     if name and tested not in (name, "candidate"):

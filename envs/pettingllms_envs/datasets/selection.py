@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from pettingllms.arguments import check_choice, check_kind
 from pettingllms.errors import InvalidArgument, UnreachableRequest, suggestion
@@ -92,20 +92,73 @@ def of_difficulty(problems: Sequence[ProblemT], labels: Sequence[str]) -> tuple[
     return tuple(problem for problem in problems if problem.difficulty in labels)
 
 
-def draw(
-    problems: Mapping[str, ProblemT], rng: random.Random, options: Mapping[str, Any]
-) -> ProblemT:
-    """The problem that `options["problem"]` names, or a random one.
+class ProblemTable(Mapping[str, ProblemT]):
+    """Problems by id, each played with its own solution when it is first wanted.
 
-    Raises:
-        InvalidArgument: There is no such problem.
+    Args:
+        problems: The problems.
+        play: A problem -> the problem as its own solution solves it, and why that solves none of
+            it, or ""; None for problems that were played when they were written.
     """
-    wanted = options.get("problem")
-    if wanted is None:
-        return problems[rng.choice(tuple(problems))]
-    if not isinstance(wanted, str) or wanted not in problems:
-        hint = suggestion(wanted, problems)
-        raise InvalidArgument(
-            "options['problem']", wanted, f"the id of one of {len(problems)} problems{hint}"
+
+    def __init__(
+        self,
+        problems: Sequence[ProblemT],
+        play: Callable[[ProblemT], tuple[ProblemT, str]] | None,
+    ) -> None:
+        self._problems = {problem.id: problem for problem in problems}
+        self._play = play
+        self._played: dict[str, tuple[ProblemT, str]] = {}
+
+    def __getitem__(self, name: str) -> ProblemT:
+        return self._of(name)[0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._problems)
+
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        # Copies of an environment share what was found; it is the same for all of them.
+        return self
+
+    def _of(self, name: str) -> tuple[ProblemT, str]:
+        if self._play is None:
+            return self._problems[name], ""
+        if name not in self._played:
+            found = self._played[name] = self._play(self._problems[name])
+            if found[1]:
+                _logger.warning("problem %s is left out: %s", name, found[1])
+        return self._played[name]
+
+    def draw(self, rng: random.Random, options: Mapping[str, Any]) -> ProblemT:
+        """The problem that `options["problem"]` names, or a random one that can be solved.
+
+        Raises:
+            InvalidArgument: There is no such problem, or its own solution does not solve it.
+            UnreachableRequest: No problem is solved by its own solution.
+        """
+        wanted = options.get("problem")
+        if wanted is not None:
+            allowed = f"the id of one of {len(self)} problems"
+            if not isinstance(wanted, str) or wanted not in self:
+                allowed += suggestion(wanted, self)
+                raise InvalidArgument("options['problem']", wanted, allowed)
+            problem, reason = self._of(wanted)
+            if reason:
+                raise InvalidArgument(
+                    "options['problem']", wanted, allowed, f"Of this one {reason}."
+                )
+            return problem
+        names, reason = list(self), ""
+        while names:
+            name = rng.choice(names)
+            problem, reason = self._of(name)
+            if not reason:
+                return problem
+            names.remove(name)
+        raise UnreachableRequest(
+            f"none of the {len(self)} problems can be used; of the last one {reason}. "
+            "`pettingllms data check` reports them all."
         )
-    return problems[wanted]

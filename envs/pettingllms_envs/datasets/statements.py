@@ -31,11 +31,13 @@ def _patterns(kind: str) -> tuple[re.Pattern[str], ...]:
 
 
 _SEVERAL, _ANY_CASE = _patterns("several"), _patterns("any_case")
-_OBJECTIONS = {name: _patterns(name) for name in ("interactive", "files", "formula", "picture")}
+_OBJECTIONS = {
+    name: _patterns(name) for name in ("interactive", "files", "formula", "picture", "choices")
+}
 _ASKED = {
     "code": ("interactive", "files", "formula"),
     "judged": ("interactive", "files", "formula"),
-    "math": ("picture",),
+    "math": ("picture", "choices"),
 }
 _NOTE = re.compile(r"^\W*(?:notes?|explanations?)\W*$", re.IGNORECASE | re.MULTILINE)
 _DRAWN = re.compile(r"\[asy\]|\\begin\{tikzpicture\}")

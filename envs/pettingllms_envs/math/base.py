@@ -45,6 +45,26 @@ TOOL_LIMITS = Limits(wall_s=10.0, cpu_s=8.0, output_bytes=1 << 16)
 """What a tool's program may use."""
 
 
+def played(verifier: Verifier, problem: MathProblem) -> tuple[MathProblem, str]:
+    """A problem, and why its own answer or solution would not count as right, or ""."""
+    boxed = boxed_answer(problem.solution or "")
+    for said, reason in (
+        (problem.answer, "its own answer is not accepted as right"),
+        (boxed, "its own solution ends with another answer"),
+    ):
+        verdict = verifier.judge(
+            problem.answer,
+            said or problem.answer,
+            unit=problem.unit,
+            tolerance=problem.tolerance,
+            form=problem.form,
+        )
+        # What the verifier could not decide says nothing about the row.
+        if verdict.outcome not in (Outcome.CORRECT, Outcome.VERIFIER_FAILED):
+            return problem, reason
+    return problem, ""
+
+
 class AnswerArguments(ShellArguments, total=False):
     """The arguments that both environments take and hand on to `AnswerEnv`."""
 
@@ -99,23 +119,7 @@ class AnswerEnv(TextEnv[MathState]):
         Raises:
             MissingDependency: math-verify is not installed.
         """
-        judged = functools.partial(
-            default_verifier().judge,
-            problem.answer,
-            unit=problem.unit,
-            tolerance=problem.tolerance,
-            form=problem.form,
-        )
-        boxed = boxed_answer(problem.solution or "")
-        for said, reason in (
-            (problem.answer, "its own answer is not accepted as right"),
-            (boxed, "its own solution ends with another answer"),
-        ):
-            # What the verifier could not decide says nothing about the row.
-            fine = (Outcome.CORRECT, Outcome.VERIFIER_FAILED)
-            if judged(said or problem.answer).outcome not in fine:
-                return problem, reason
-        return problem, ""
+        return played(default_verifier(), problem)
 
     def __init__(
         self,
@@ -144,8 +148,9 @@ class AnswerEnv(TextEnv[MathState]):
         self._tasks = tasks_of(source, split, bounds)
         # Tasks have scorers of their own: they need no verifier, and not its library.
         if self._tasks is None:
-            self._draw = problem_source(source, split, schema, bounds, families)
             self._verifier = verifier or default_verifier()
+            play = functools.partial(played, self._verifier)
+            self._draw = problem_source(source, split, schema, bounds, families, play)
         else:
             self._draw = self._tasks.draw
         self._is_builtin = source == BUILTIN

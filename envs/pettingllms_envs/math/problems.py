@@ -11,7 +11,7 @@ from pettingllms.arguments import check_choice, check_kind, check_texts, check_w
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.datasets.selection import check_source, draw, problems_of
+from pettingllms_envs.datasets.selection import ProblemTable, check_source, problems_of
 from pettingllms_envs.math.families import FAMILIES
 from pettingllms_envs.math.family import MAX_DIFFICULTY, MIN_DIFFICULTY, Family
 
@@ -29,8 +29,11 @@ def problem_source(
     schema: str | None,
     difficulty: tuple[int, int],
     families: Sequence[str] | None,
+    play: Callable[[MathProblem], tuple[MathProblem, str]],
 ) -> Draw:
     """The function that draws the problem of an episode; arguments as those of `MathEnv`, checked.
+
+    `play` plays a problem that is not built in with its own solution; see `ProblemTable`.
 
     Raises:
         InvalidArgument: An argument is out of its range.
@@ -39,9 +42,9 @@ def problem_source(
     check_source(source, split, schema, MathProblem)
     chosen = _chosen(families)
     if not isinstance(source, str | Path):
-        return _from_table(source)
+        return ProblemTable(source, play).draw
     if source != BUILTIN:
-        return _from_table(problems_of(MathProblem, str(source), split, schema))
+        return ProblemTable(problems_of(MathProblem, str(source), split, schema), play).draw
     check_split(split)
     return lambda rng, options: _generated(rng, options, chosen, difficulty, split)
 
@@ -56,12 +59,6 @@ def checked_range(difficulty: object) -> tuple[int, int]:
     if len(bounds) != 2 or bounds[0] > bounds[1]:
         raise InvalidArgument("difficulty_range", difficulty, allowed)
     return bounds
-
-
-def _from_table(problems: Sequence[MathProblem]) -> Draw:
-    # By id once, for `reset(options=...)` may ask for any of them.
-    table = {problem.id: problem for problem in problems}
-    return lambda rng, options: draw(table, rng, options)
 
 
 def _chosen(names: Sequence[str] | None) -> tuple[Family, ...]:

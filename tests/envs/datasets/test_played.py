@@ -1,9 +1,13 @@
 """Rows that are played with their own solution before anybody is asked to solve them."""
 
 import json
+import random
+import re
 
 import pytest
 
+import pettingllms
+from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms_envs.datasets import CodeProblem, MathProblem, check, load_problems
 
 ADD = "def add(a, b):\n    return a + b"
@@ -53,11 +57,15 @@ def write(path, *rows):
         ({"problem": "1+1?", "answer": "9" * 5000}, "its own answer is not accepted"),
     ],
 )
-def test_a_row_that_its_own_solution_does_not_solve_is_skipped_with_the_reason(
+def test_a_row_that_its_own_solution_does_not_solve_is_neither_usable_nor_drawn(
     tmp_path, row, reason
 ):
     path = write(tmp_path / "a.jsonl", row)
-    assert check(path).num_usable == 1
+    report = check(path)
+    assert report.num_usable == 1
+    env = pettingllms.make(f"{report.kind}_v0", source=path, split="all")
+    with pytest.raises(UnreachableRequest, match=re.escape(reason)):
+        env.reset(seed=0)
     report = check(path, play=True)
     assert report.num_usable == 0
     assert reason in str(report)
@@ -83,6 +91,13 @@ def test_lists_of_one_are_what_the_solution_returns_and_the_written_file_says_so
         1,
     )
     assert "repaired 1: return values are lists of one" in str(report)
+    env = pettingllms.make("code_v0", source=tmp_path / "a.jsonl", split="all")
+    for seed in range(6):  # the third row is never drawn, and both others are won
+        env.reset(seed=seed)
+        env.step(env.scripted_action("coder_0", "oracle", random.Random(0)))
+        assert env.infos["coder_0"]["golden_passed"] == 2
+    with pytest.raises(InvalidArgument, match="gives other outputs"):
+        env.reset(options={"problem": "2"})
     problems = load_problems(CodeProblem, tmp_path / "out.jsonl").problems
     assert [[test.output for test in problem.tests] for problem in problems] == [
         ["3", "7"],
