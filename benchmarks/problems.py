@@ -13,6 +13,7 @@ import json
 import random
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,8 @@ def word_problems(table: dict[str, Any], split: str, number: int) -> Iterator[di
 def small_programs(table: dict[str, Any], split: str, number: int) -> Iterator[dict[str, Any]]:
     """Problems in the layout of CodeContests, whose hidden tests fail every wrong program.
 
+    No output is that of more than half of the hidden tests: such a problem is left out.
+
     Args:
         table: Readers and families.
         split: `train` or `test`.
@@ -116,7 +119,10 @@ def small_programs(table: dict[str, Any], split: str, number: int) -> Iterator[d
             programs = [f"{line}\n{body}" for body in bodies]
             programs += [f"{line}\n{one}\n{bodies[0]}" for one in more]
             inputs = list(dict.fromkeys(_INPUTS[reader](rng) for _ in range(60)))
-            yield {"name": f"{name}-{split}{len(seen)}", **_tested(text, programs, inputs)}
+            row = {"name": f"{name}-{split}{len(seen)}", **_tested(text, programs, inputs)}
+            outputs = Counter(row["private_tests"]["output"])
+            if max(outputs.values()) <= outputs.total() / 2:
+                yield row
 
 
 def _tested(text: str, programs: Sequence[str], inputs: Sequence[str]) -> dict[str, Any]:
@@ -127,9 +133,12 @@ def _tested(text: str, programs: Sequence[str], inputs: Sequence[str]) -> dict[s
         for program, printed in zip(programs[1:], others, strict=True)
     }
     shown = min(range(len(inputs)), key=lambda i: sum(i in failed for failed in wrong.values()))
-    hidden = [i for i in range(len(inputs)) if i != shown][:4]
-    for failed in wrong.values():
-        hidden += [i for i in failed if i not in (shown, *hidden)][:1]
+    hidden: list[int] = []
+    for failed in [range(len(inputs))] * 4 + list(wrong.values()):
+        # An output that is rare so far: what is printed without a look at the input passes little.
+        given = Counter(right[i] for i in (shown, *hidden))
+        unused = [i for i in failed if i not in (shown, *hidden)]
+        hidden += sorted(unused, key=lambda i: given[right[i]])[:1]
 
     def tests(chosen: Sequence[int]) -> dict[str, list[str]]:
         return {"input": [f"{inputs[i]}\n" for i in chosen], "output": [right[i] for i in chosen]}
