@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
@@ -14,7 +15,9 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
-from gymnasium.spaces import Text
+from gymnasium.spaces import Box, Text
+from gymnasium.spaces.utils import flatten, flatten_space, unflatten
+from numpy.typing import NDArray
 
 from pettingllms.arguments import check_kind, check_texts
 from pettingllms.errors import InvalidArgument
@@ -279,6 +282,25 @@ class TextSpace(Text):
         return isinstance(other, TextSpace) and self.max_length == other.max_length
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+
+# Gymnasium would look every character up in its alphabet, of which a text here need have none.
+@flatten_space.register(TextSpace)
+def _code_space(space: TextSpace) -> Box:
+    """The code points of a text, each plus one; 0 follows its end."""
+    return Box(0, sys.maxunicode + 1, (space.max_length,), np.int32)
+
+
+@flatten.register(TextSpace)
+def _codes(space: TextSpace, x: str) -> NDArray[np.int32]:
+    codes = np.zeros(space.max_length, np.int32)
+    codes[: len(x)] = [ord(character) + 1 for character in x]
+    return codes
+
+
+@unflatten.register(TextSpace)
+def _text_of_codes(space: TextSpace, x: NDArray[np.int32]) -> str:
+    return "".join(chr(code - 1) for code in x if code)
 
 
 class Constraints(NamedTuple):

@@ -103,7 +103,8 @@ class SingleAgentView(gymnasium.Env[str, str]):
     def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play the agent's text; return observation, reward, terminated, truncated, info.
 
-        The first reward of an episode includes what team-mates earned before it.
+        The first reward of an episode includes what team-mates earned before it. An episode of one
+        turn is never truncated.
 
         Raises:
             OrderError: Before `reset` and after the end of the episode.
@@ -116,6 +117,9 @@ class SingleAgentView(gymnasium.Env[str, str]):
             env.step(action)
             reward += env.rewards[agent] + self._play_partners()
         terminated, truncated = env.terminations[agent], env.truncations[agent]
+        if truncated and env.max_turns == 1:
+            # Nothing is cut off where one turn is all; Gymnasium refuses an end at once as a limit.
+            terminated, truncated = True, False
         self._is_over = terminated or truncated
         return env.observe(agent), reward, terminated, truncated, self._info()
 

@@ -2,6 +2,7 @@ import json
 import pickle
 
 import numpy as np
+from gymnasium.spaces import flatten, flatten_space, unflatten
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,9 +11,12 @@ from pettingllms.types import Observation, TextSpace
 
 @given(st.text())
 def test_every_text_is_inside(text):
-    space = TextSpace(10_000)
+    space = TextSpace(1000)
     assert space.contains(text)
     assert Observation(text) in space
+    codes = flatten(space, text)
+    assert codes in flatten_space(space)
+    assert unflatten(space, codes) == text
 
 
 def test_length_and_type_are_the_limits():
