@@ -1,10 +1,14 @@
 """The games beside their peers, like for like: what a user calls here and what a user calls there.
 
     python benchmarks/suites/env_speed.py --peers-python PYTHON --paper-code CHECKOUT
+    python benchmarks/suites/env_speed.py --readers-before CHECKOUT
 
 `--peers-python` is the interpreter of a throw-away environment with `pip install gem-llm textarena
 reasoning-gym`; `--paper-code` is a checkout of the public code of the paper (arXiv 2510.11062),
 which is on no package index and needs numpy. What is missing is left out and reported as such.
+
+The second command measures the readers of answers alone, beside the steps that they are part of and
+those of another checkout of this repository; the rows of the peers stay as they were.
 
 Both sides of a row run in processes of their own, one after the other, round by round; every ratio
 is formed within a round, from CPU seconds. Steps are timed without the resets between them, on a
@@ -16,14 +20,18 @@ the paper's agents read of Plan-Path is the first board, not the present one.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from measuring import frame, parser_of, spread, write
+from measuring import frame, parser_of, ratios, spread, write
+
+import pettingllms
 
 HERE = Path(__file__).with_name("env_speed_here.py")
 THERE = Path(__file__).with_name("env_speed_there.py")
@@ -54,10 +62,12 @@ ROWS = [
 ]
 
 
-def rate(command: list[str]) -> float | None:
-    """What a workload prints last, None if it fails."""
+def rate(command: list[str], checkout: str = "") -> float | None:
+    """What a workload prints last, None if it fails; packages may come from another checkout."""
     # CPU time counts all threads, and NumPy's linear algebra starts some that spin for a while.
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    if checkout:
+        env["PYTHONPATH"] = os.pathsep.join((checkout, f"{checkout}/envs"))
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
@@ -89,6 +99,26 @@ def measure(row: Row, rounds: int, seconds: float, python: str, checkout: str) -
     return result
 
 
+def readers(before: str, rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
+    """What reading an answer takes in each game: as a share of a step, and of what it took."""
+    for env_id in pettingllms.registered_ids():
+        taken: dict[str, list[float]] = {"read": [], "step": [], "before": []}
+        for seed in range(rounds):
+            for name, work, checkout in (
+                ("read", "read", ""),
+                ("step", "step", ""),
+                ("before", "read", before),
+            ):
+                command = [sys.executable, str(HERE), f"{env_id} {work}", str(seed), str(seconds)]
+                found = rate(command, checkout)
+                if found is None:
+                    raise SystemExit(f"{env_id}: {name} could not be measured")
+                taken[name].append(1e6 / found)
+        read, step, old = taken.values()
+        row = {"env": env_id, "read_us": spread(read)}
+        yield row | {"of_step": ratios(read, step), "of_before": ratios(read, old)}
+
+
 def versions(python: str) -> dict[str, str]:
     """The version of every peer."""
     code = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
@@ -101,19 +131,27 @@ def versions(python: str) -> dict[str, str]:
 
 
 def revision(checkout: str) -> str:
-    """The revision of the paper's code that was measured."""
+    """The revision of a checkout that was measured."""
     command = ["git", "-C", checkout, "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
 
 
 def main() -> None:
     parser = parser_of("env_speed", __doc__)
-    parser.add_argument("--peers-python", required=True, help="interpreter with the peers")
+    parser.add_argument("--peers-python", default="", help="interpreter with the peers")
     parser.add_argument("--paper-code", default="", help="checkout of the paper's public code")
+    parser.add_argument("--readers-before", default="", help="checkout with the other readers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="CPU time of a measurement")
     options = parser.parse_args()
+    recorded = json.loads(options.output.read_text("utf-8"))
     result = frame("env_speed", range(options.rounds))
+    if options.readers_before:
+        rows = list(readers(options.readers_before, options.rounds, options.seconds))
+        recorded["readers"] = result | {"before": revision(options.readers_before), "rows": rows}
+        options.output.write_text(json.dumps(recorded, indent=2) + "\n", encoding="utf-8")
+        return
+    result["readers"] = recorded["readers"]
     result["versions"] |= versions(options.peers_python)
     result["versions"]["paper's code"] = revision(options.paper_code)
     result["rows"] = []

@@ -126,6 +126,36 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
 }
 
 
+def answers(env_id: str, *, is_step: bool) -> Any:
+    """Right answers after 1,600 characters of thought: `env.parse`, or the step that plays them."""
+
+    def work(seed: int) -> Units:
+        env = pettingllms.make(env_id, checks=False)
+        for episode in itertools.count(seed):
+            env.reset(seed=episode)
+            rng, agent = random.Random(episode), env.agent_selection
+            while not (env.terminations[agent] or env.truncations[agent]):
+                text = THOUGHT + env.scripted_action(agent, env.scripted_policies[0], rng)
+                begin = time.process_time()
+                for _ in range(0 if is_step else 50):  # the clock cannot tell a single one
+                    env.parse(agent, text)
+                took = time.process_time() - begin
+                env.step(text)
+                env.last()
+                yield (1, time.process_time() - begin) if is_step else (50, took)
+                agent = env.agent_selection
+
+    return work
+
+
+THOUGHT = "First I look at what is known, then at what is still to do, step by step.\n" * 21
+WORKLOADS.update(
+    (f"{env_id} {name}", answers(env_id, is_step=name == "step"))
+    for env_id in pettingllms.registered_ids()
+    for name in ("read", "step")
+)
+
+
 def rate(units: Units, seconds: float) -> float:
     """Units per CPU second; the first three yields warm up."""
     done, spent = 0, 0.0
