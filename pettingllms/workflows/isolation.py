@@ -105,7 +105,8 @@ class Scope:
     """Places of threads that it has begun, and that have not ended."""
     watcher: Watcher | None = None
     is_over: bool = False
-    """Whether the run has ended: threads that it leaves behind belong to nobody."""
+    """Whether the run has ended. What still runs keeps what it has, but its clock, and is refused:
+    it must not ask, read, print or draw as the process."""
     ends: list[Callable[[], Any]] = field(default_factory=list[Callable[[], Any]])
     """Called when the run ends."""
     counts: Counter[str] = field(default_factory=Counter[str])
@@ -145,7 +146,8 @@ class Scope:
         origin = self.base_url.rsplit("/", 2)[0]
         own = re.match(rf"{re.escape(origin)}/[^/]+/v1(?=/)", url)
         start = own[0] if own else next((one for one in self.addresses if url.startswith(one)), "")
-        if here is None or not start:
+        # Whose run has ended is refused at an own address by itself.
+        if here is None or not start or (own and self.is_over):
             return None
         key = f"request {here.place}"
         self.counts[key] += not is_repeated
@@ -173,13 +175,15 @@ _THREAD = threading.local()
 _INSTALLING = threading.Lock()
 
 
-def _here(*, is_running: bool = True) -> _Here | None:
+def _here() -> _Here | None:
     here: _Here | None = _HERE.get()
-    # Frameworks run what they submit to a pool in contexts that they have copied before.
+    # Frameworks run what they submit to a pool in contexts that they have copied before. A thread
+    # that one run has begun may serve others, whose contexts say so.
     inner: _Here | None = getattr(_THREAD, "here", None)
-    if inner is not None and (here is None or f"{inner.place}.".startswith(f"{here.place}.")):
-        here = inner
-    return None if here is None or (is_running and here.scope.is_over) else here
+    if inner is None or here is None:
+        return here or inner
+    is_within = f"{inner.place}.".startswith(f"{here.place}.")
+    return inner if inner.scope is here.scope and is_within else here
 
 
 def scope() -> Scope | None:
@@ -317,8 +321,7 @@ def _install_generator(module: Any, shared: Any, kind: Callable[[Any], Any]) -> 
     """Have functions that draw from the generator of a process draw from that of a place."""
 
     def drawn(name: str, real: Any, *arguments: Any, **options: Any) -> Any:
-        # Whatever a run leaves behind must not draw what the process would have drawn.
-        here = _here(is_running=False)
+        here = _here()
         if here is None:
             return real(*arguments, **options)
         return getattr(here.scope.generator(here.place, kind), name)(*arguments, **options)
@@ -337,12 +340,12 @@ def _urandom(real: Any, size: int) -> bytes:
 
 def _install_clock() -> None:
     def read(real: Any) -> Any:
-        here = _here()
-        return real() if here is None else here.scope.clock_s
+        clock_s = _clock_s()
+        return real() if clock_s is None else clock_s
 
     def read_ns(real: Any) -> Any:
-        here = _here()
-        return real() if here is None else int(here.scope.clock_s * 1e9)
+        clock_s = _clock_s()
+        return real() if clock_s is None else int(clock_s * 1e9)
 
     def shown(real: Any, seconds: float | None = None) -> Any:
         return real(time.time() if seconds is None else seconds)
@@ -366,10 +369,16 @@ _NOW = vars(datetime.datetime)["now"]
 
 
 def _now(cls: Any, tz: datetime.tzinfo | None = None) -> Any:
-    here = _here()
-    if here is None:
+    clock_s = _clock_s()
+    if clock_s is None:
         return _NOW.__get__(None, cls)(tz)
-    return cls.fromtimestamp(here.scope.clock_s, tz)
+    return cls.fromtimestamp(clock_s, tz)
+
+
+def _clock_s() -> float | None:
+    """What clocks show; None: the time. Threads of libraries outlive the run that began them."""
+    own = scope()
+    return None if own is None or own.is_over else own.clock_s
 
 
 def _utcnow(cls: Any) -> Any:

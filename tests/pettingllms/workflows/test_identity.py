@@ -2,20 +2,26 @@
 
 import asyncio
 import datetime
+import functools
+import gc
 import os
+import queue
 import random
 import subprocess
 import sys
 import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
 
 import numpy as np
 import openai
 import pytest
+
+import pettingllms
 
 GO = [{"role": "user", "content": "go"}]
 
@@ -183,6 +189,71 @@ def test_clocks_and_chance_of_a_run_are_its_own(opened):
     assert env.terminations["planner_0"]
     assert datetime.datetime.now().year > 2024
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+def test_what_a_run_does_after_its_end_is_not_done_by_the_process(tmp_path, monkeypatch):
+    """A fork is dropped while its program asks; it catches that, and goes on in a new thread."""
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://the-user.example/v1")
+    (tmp_path / "stubborn.py").write_text(
+        "import os, pathlib, random, threading, openai\n"
+        "def ask(**where):\n"
+        "    message = {'role': 'user', 'content': 'go'}\n"
+        "    try:\n"
+        "        with openai.OpenAI(max_retries=0, **where) as client:\n"
+        "            client.chat.completions.create(model='x', messages=[message])\n"
+        "    except openai.APIError as error:\n"
+        "        return getattr(error, 'status_code', repr(error))\n"
+        "def main(task):\n"
+        "    ask()\n"
+        "    def late():\n"
+        "        random.random()\n"
+        "        print('said')\n"
+        "        found = ask(), ask(base_url='http://localhost:1/v1'), input()\n"
+        "        pathlib.Path(os.environ['SEEN']).write_text(repr(found))\n"
+        "    thread = threading.Thread(target=late)\n"
+        "    thread.start()\n"
+        "    thread.join()\n"
+    )
+    table = {"roles": {"x": {}}, "tasks": {"train": ["the task"]}, "reward": "builtins:len"}
+    more = {"addresses": ["http://localhost:1/v1"], "environ": {"SEEN": f"{tmp_path}/seen"}}
+    source = f"{tmp_path}/stubborn.py:main"
+    env = pettingllms.make(f"workflow:{source}", program={**table, **more}, checks=False)
+    env.reset(seed=0)
+    before = random.getstate()
+    env.close()
+    del env
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "pettingllms-workflow":
+            thread.join(60)
+    assert Path(tmp_path, "seen").read_text() == "(410, 410, 'the task')"
+    assert random.getstate() == before
+
+
+def test_a_thread_that_one_run_began_serves_others(opened):
+    """As those of anyio do: what they run has the context of whoever sends it there."""
+    work = queue.SimpleQueue()
+
+    @functools.cache
+    def begin():
+        threading.Thread(target=lambda: [one() for one in iter(work.get, None)]).start()
+
+    def run(task, client):
+        begin()
+        found = Future()
+        context = copy_context()
+        work.put(lambda: found.set_result(context.run(lambda: (os.urandom(4), time.time()))))
+        drawn, now = found.result()
+        said(client.openai().chat.completions.create(model="planner", messages=GO))
+        return drawn.hex(), now
+
+    outcomes = []
+    for seed in (1, 2, 3, 2):
+        env = opened(run, seed=seed, reward=lambda task, outcome: outcomes.append(outcome) or 1.0)
+        env.step("x")
+    work.put(None)
+    assert outcomes[1] == outcomes[3] != outcomes[2]
+    assert {now for _, now in outcomes} == {outcomes[0][1]}
 
 
 @pytest.mark.parametrize(("code", "told"), [(0, None), (None, None), (3, "SystemExit: 3")])
