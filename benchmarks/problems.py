@@ -118,32 +118,47 @@ def small_programs(table: dict[str, Any], split: str, number: int) -> Iterator[d
             bodies = [f"print({one.format(x=x, y=y, **values)})\n" for one in (right, *wrong)]
             programs = [f"{line}\n{body}" for body in bodies]
             programs += [f"{line}\n{one}\n{bodies[0]}" for one in more]
+            near = [{**values, key: value + 1} for key, value in values.items()]
+            near = [right.format(x=x, y=y, **one) for one in near]
+            near += [
+                right.format(x=x.upper(), y=y, **values),
+                right.format(x=x, y=y.upper(), **values),
+            ]
+            near = [f"{line}\nprint({one})\n" for one in near]
             inputs = list(dict.fromkeys(_INPUTS[reader](rng) for _ in range(60)))
-            row = {"name": f"{name}-{split}{len(seen)}", **_tested(text, programs, inputs)}
+            row = {"name": f"{name}-{split}{len(seen)}", **_tested(text, programs, near, inputs)}
             outputs = Counter(row["private_tests"]["output"])
             if max(outputs.values()) <= outputs.total() / 2:
                 yield row
 
 
-def _tested(text: str, programs: Sequence[str], inputs: Sequence[str]) -> dict[str, Any]:
-    """The rest of a row: an example that shows no mistake, and tests that show every one."""
-    right, *others = run_all(programs, inputs)
-    wrong = {
-        program: [i for i, output in enumerate(printed) if output != right[i]]
-        for program, printed in zip(programs[1:], others, strict=True)
-    }
-    shown = min(range(len(inputs)), key=lambda i: sum(i in failed for failed in wrong.values()))
+def _tested(
+    text: str, programs: Sequence[str], near: Sequence[str], inputs: Sequence[str]
+) -> dict[str, Any]:
+    """The rest of a row: an example that shows no mistake, and tests that show every one.
+
+    Args:
+        text: The statement.
+        programs: The right one, and wrong ones that testers are paid to expose.
+        near: What the right one is with another number or letter.
+        inputs: Those that tests are chosen from.
+    """
+    right, *others = run_all([*programs, *near], inputs)
+    failed = [[i for i, output in enumerate(all) if output != right[i]] for all in others]
+    wrong = dict(zip(programs[1:], failed, strict=False))
+    shown = min(range(len(inputs)), key=lambda i: sum(i in one for one in wrong.values()))
     hidden: list[int] = []
-    for failed in [range(len(inputs))] * 4 + list(wrong.values()):
+    for exposing in [range(len(inputs))] * 6 + failed:
+        is_exposed = len(hidden) >= 6 and not set(exposing).isdisjoint(hidden)
         # An output that is rare so far: what is printed without a look at the input passes little.
         given = Counter(right[i] for i in (shown, *hidden))
-        unused = [i for i in failed if i not in (shown, *hidden)]
-        hidden += sorted(unused, key=lambda i: given[right[i]])[:1]
+        unused = [i for i in exposing if i not in (shown, *hidden)]
+        hidden += [] if is_exposed else sorted(unused, key=lambda i: given[right[i]])[:1]
 
     def tests(chosen: Sequence[int]) -> dict[str, list[str]]:
         return {"input": [f"{inputs[i]}\n" for i in chosen], "output": [right[i] for i in chosen]}
 
-    bad = [program for program, failed in wrong.items() if failed]
+    bad = [program for program, one in wrong.items() if one]
     return {
         "description": f"{text}\nExample: {inputs[shown]} -> {right[shown].strip()}",
         "public_tests": tests([shown]),
