@@ -95,7 +95,7 @@ def word_problems(table: dict[str, Any], split: str, number: int) -> Iterator[di
 def small_programs(table: dict[str, Any], split: str, number: int) -> Iterator[dict[str, Any]]:
     """Problems in the layout of CodeContests, whose hidden tests fail every wrong program.
 
-    No output is that of more than half of the hidden tests: such a problem is left out.
+    No output is that of more than half of the hidden tests, rounded up: such a problem is left out.
 
     Args:
         table: Readers and families.
@@ -128,7 +128,7 @@ def small_programs(table: dict[str, Any], split: str, number: int) -> Iterator[d
             inputs = list(dict.fromkeys(_INPUTS[reader](rng) for _ in range(60)))
             row = {"name": f"{name}-{split}{len(seen)}", **_tested(text, programs, near, inputs)}
             outputs = Counter(row["private_tests"]["output"])
-            if max(outputs.values()) <= outputs.total() / 2:
+            if max(outputs.values()) <= (outputs.total() + 1) // 2:
                 yield row
 
 
