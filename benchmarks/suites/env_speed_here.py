@@ -126,11 +126,11 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
 }
 
 
-def answers(env_id: str, *, is_step: bool) -> Any:
+def answers(env_id: str, *, is_step: bool, **kwargs: Any) -> Any:
     """Right answers after 1,600 characters of thought: `env.parse`, or the step that plays them."""
 
     def work(seed: int) -> Units:
-        env = pettingllms.make(env_id, checks=False)
+        env = pettingllms.make(env_id, checks=False, **kwargs)
         for episode in itertools.count(seed):
             env.reset(seed=episode)
             rng, agent = random.Random(episode), env.agent_selection
@@ -150,8 +150,11 @@ def answers(env_id: str, *, is_step: bool) -> Any:
 
 THOUGHT = "First I look at what is known, then at what is still to do, step by step.\n" * 21
 WORKLOADS.update(
-    (f"{env_id} {name}", answers(env_id, is_step=name == "step"))
-    for env_id in pettingllms.registered_ids()
+    (f"{env_id} {name}", answers(env_id, is_step=name == "step", **kwargs))
+    for env_id, kwargs in {
+        **{f"{game}_v0": {} for game in ("dining", "fireworks", "panel", "relay", "search")},
+        **{f"{game}_v0": {"team": PAIR} for game in ("plan_path", "sudoku")},
+    }.items()
     for name in ("read", "step")
 )
 
