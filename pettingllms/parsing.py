@@ -93,8 +93,8 @@ _NEGATED = re.compile(
     re.IGNORECASE,
 )
 _ASIDE = re.compile(
-    r"\((?=[^()\n]*\)[^\w\n]*(?:\n|\Z))|\b(?:because|since|not|rather than|instead of)\b"
-    r"|\bas (?=(?:it|this|that|the|they|there|i|we)\b)",
+    r"\((?=[^()\n]*\)[^\w\n]*(?:\n|\Z))|\b(?:because|since|not(?! (?:sure|certain|quite|really))"
+    r"|rather than|instead of)\b|\bas (?=(?:it|this|that|the|they|there|i|we)\b)",
     re.IGNORECASE,
 )
 _PAUSE = re.compile(r"[.!]\s|\s-+\s|[,:] (?=(?:it|this|that|which)\b)", re.IGNORECASE)
@@ -105,7 +105,8 @@ _BACK = re.compile(
 )
 _HALF = re.compile(r"\W*(?:or|and|then)\b", re.IGNORECASE)
 _REVOKED = re.compile(
-    r"\W*+(?:(?:no|nope|oops|wait|sorry)(?=\s*[,.!:;-])|never\b|(?:(?:this|that|it|which) )?"
+    r"\W*+(?:(?:no|nope|oops|wait|sorry)(?=\s*[,.!:;-])|(?:actually|better|edit|instead)(?=\s*:)"
+    r"|(?:never|correction|hmm+|on second thoughts?)\b|(?:(?:this|that|it|which) )?"
     r"(?:(?:is|was|would|will|does|looks|seems) )?(?:be )?(?:clearly |probably |also )?"
     r"(?:wrong|incorrect|illegal|invalid|a mistake|not (?:correct|work|good)|fails?|loses?)\b"
     r"|(?:please )?(?:i |let me )?(?:take (?:that|it) back"
@@ -590,13 +591,18 @@ def read_program(text: str, max_chars: int) -> str | ParseError:
 
 
 def read_boxed(text: str) -> str | ParseError:
-    r"""Read the last `\boxed{...}` behind the thinking; see `boxed_answer`."""
+    r"""Read the last `\boxed{...}` behind the thinking, unless words take it back.
+
+    See `boxed_answer`.
+    """
     rest = after_thinking(text)
     if isinstance(rest, ParseError):
         return rest
-    return boxed_answer(rest) or ParseError(
-        "no \\boxed{...} with an answer, or one that is not closed"
-    )
+    if not (answer := boxed_answer(rest)):
+        return ParseError("no \\boxed{...} with an answer, or one that is not closed")
+    start, _, end = _boxes(rest)[-1]
+    is_not = rest[:start].rstrip(" $*").lower().endswith((" not", " never"))
+    return _DISPUTED if is_not or _REVOKED.match(rest, end + 1) else answer
 
 
 def boxed_answer(text: str) -> str | None:
@@ -712,21 +718,28 @@ def _words_in(
     if len(line) > MAX_CHARS:
         return ParseError(f"an answer of more than {MAX_CHARS} characters")
     if others is None:
-        return _first_that_fits(line, fits, is_whole=True)
+        is_back = _REVOKED.match(below)
+        return _DISPUTED if is_back else _first_that_fits(line, fits, is_whole=True)
+    first = line
     found = _first_that_fits(line, fits)
     if isinstance(found, ParseError):
         return found
     # An answer may go on below: `left`, and on the next line `say I need 2`.
-    while (below := below.strip("\n")) and len(line) <= MAX_CHARS:
-        following, _, rest = below.partition("\n")
-        is_open = line.rstrip().endswith((",", ";"))
+    while (lines := below.strip("\n")) and len(line) <= MAX_CHARS:
+        following, _, rest = lines.partition("\n")
+        # A blank line ends what a comma has left open.
+        is_open = line.rstrip().endswith((",", ";")) and not below.startswith("\n")
         if not is_open and not isinstance(_first_that_fits(following, fits), ParseError):
             break  # another answer
         longer = _first_that_fits(f"{line}\n{following}", fits)
         if isinstance(longer, ParseError):
+            # Two lines of which each alone goes on with the first: `say I need 2`, `say I need 3`.
+            other = _first_that_fits(f"{first}\n{following}", fits)
+            if line != first and not isinstance(other, ParseError) and other != found:
+                return _DISPUTED
             break
         found, line, below = longer, f"{line}\n{following}", rest
-    return _undisputed(found, below, others)
+    return _undisputed(found, below.strip("\n"), others)
 
 
 def _first_that_fits(

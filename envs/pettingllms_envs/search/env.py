@@ -171,7 +171,7 @@ _IDLE = re.compile(
     r"(?:i|we)(?: do not| am not| are not| can ?not"
     r"|['\u2019](?:m|re) not| don['\u2019]?t| can['\u2019]?t)"
     r"(?: really)? (?:know|sure|tell|say|find|answer)\b.*"
-    r"|unknown|none|nothing|n/a|no idea|not sure",
+    r"|unknown|none|nothing|n/a|no (?:idea|query|search|answer)|not sure\b.*",
     re.IGNORECASE,
 )
 
