@@ -126,3 +126,30 @@ def _interruptible() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def meanwhile(every_s: float, report: Callable[[], None]) -> Generator[None]:
+    """Call a function every so many seconds while the context lasts, in a thread.
+
+    A call of a model may take minutes, in which nothing else would be heard of it.
+
+    Args:
+        every_s: Seconds before the first call and between calls; infinite: there are none.
+    """
+    done = threading.Event()
+
+    def repeat() -> None:
+        while not done.wait(every_s):
+            report()
+
+    # A daemon, so that a call which never returns does not keep the process from ending.
+    thread = threading.Thread(target=repeat, daemon=True)
+    if every_s != float("inf"):
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if thread.is_alive():
+            thread.join()

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from click.exceptions import Exit
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from pettingllms.cli.app import stderr
 from pettingllms.evaluation.report import Report, summarise, tokens
 from pettingllms.evaluation.run_folder import EvaluationStopped, Progress, RunFolder, evaluate
 from pettingllms.files import write_whole
+from pettingllms.loops import meanwhile
 from pettingllms.policies import PolicySettings, PolicyUnavailable, Usage
 from pettingllms.tables import Presentable, visible
 from pettingllms.viewer import write_view
@@ -120,27 +121,39 @@ def progress_bar(seen: Progress) -> Generator[Show]:
     Args:
         seen: Gets the failures that are reported, so that they are known after an interruption.
     """
-
-    def and_keep(show: Show) -> Show:
-        def shown(progress: Progress) -> None:
-            seen.failures = progress.failures
-            show(progress)
-
-        return shown
+    clock = _Clock()
 
     # A bar would fill the log of a job with thousands of lines.
     if not sys.stderr.isatty():
-        yield and_keep(_Lines().show)
+        with meanwhile(1.0, clock.say):
+
+            def and_say(progress: Progress) -> None:
+                clock.keep(seen, progress)
+                clock.say()
+
+            yield and_say
         return
     columns = (
         BarColumn(None),  # as wide as the figures leave it
         MofNCompleteColumn(),
         TextColumn("{task.description}"),
         TextColumn("[red]{task.fields[failed]}"),
-        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[left]}"),
     )
     with Bar(*columns, console=stderr(), expand=True) as bar:
-        yield and_keep(_Terminal(bar, seen.num_episodes).show)
+        task = bar.add_task("", total=seen.num_episodes, failed="", left="")
+
+        def show(progress: Progress) -> None:
+            clock.keep(seen, progress)
+            bar.update(
+                task,
+                completed=progress.num_finished,
+                description=", ".join(_figures(progress)),
+                failed=", ".join(_failures(progress)),
+                left=clock.left(),
+            )
+
+        yield show
 
 
 @contextmanager
@@ -156,46 +169,44 @@ def replay_bar(name: str) -> Generator[Callable[[Replayed], None]]:
         yield show
 
 
-class _Terminal:
-    def __init__(self, bar: Bar, num_episodes: int) -> None:
-        self._bar = bar
-        self._task = bar.add_task("", total=num_episodes, failed="", start=False)
-        self._has_begun = False
+class _Clock:
+    """Estimates the time that is left; what earlier attempts played says nothing about it."""
 
-    def show(self, progress: Progress) -> None:
-        if not self._has_begun:
-            # Episodes of earlier attempts say nothing about the speed of this one.
-            self._has_begun = True
-            self._bar.reset(self._task, completed=progress.num_finished)
-        failed = ", ".join(_failures(progress))
-        self._bar.update(
-            self._task,
-            completed=progress.num_finished,
-            description=", ".join(_figures(progress)),
-            failed=failed,
-        )
-
-
-class _Lines:
     def __init__(self) -> None:
         self._start = self._last = time.monotonic()
-        self._num_before: int | None = None
+        self._now: Progress | None = None
+        self._num_before = 0
 
-    def show(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if self._num_before is None:
-            self._start, self._num_before = now, progress.num_finished
-        if now - self._last < SECONDS_BETWEEN_LINES or progress.is_complete:
+    def keep(self, seen: Progress, progress: Progress) -> None:
+        """Take the progress, which the evaluation goes on to change."""
+        seen.failures = progress.failures
+        if self._now is None:
+            self._now, self._num_before = progress, progress.num_finished
+            self._start = time.monotonic()
+
+    def left(self) -> str:
+        """In words; before the first episode ends, what it would be if all were played out."""
+        if self._now is None:
+            return ""
+        now = self._now
+        num_left = now.num_episodes - now.num_finished
+        if num_played := now.num_finished - self._num_before:
+            bound, share = "", num_left / num_played
+        elif now.num_answers:
+            bound, share = "at most ", max(num_left * now.most_answers / now.num_answers - 1, 0.0)
+        else:
+            return "waiting for the first answer"
+        seconds = round((time.monotonic() - self._start) * share)
+        return f"{bound}{timedelta(seconds=seconds)} left"
+
+    def say(self) -> None:
+        """Write a line, if it is time for one."""
+        now, seconds = self._now, time.monotonic()
+        if now is None or now.is_complete or seconds - self._last < SECONDS_BETWEEN_LINES:
             return
-        self._last = now
-        num_played = progress.num_finished - self._num_before
-        parts = [f"{progress.num_finished} of {progress.num_episodes} episodes"]
-        parts += [*_figures(progress), *_failures(progress)]
-        if num_played:
-            num_left = progress.num_episodes - progress.num_finished
-            seconds = round((now - self._start) / num_played * num_left)
-            parts.append(f"{timedelta(seconds=seconds)} left")
-        _say(", ".join(parts))
+        self._last = seconds
+        parts = [f"{now.num_finished} of {now.num_episodes} episodes"]
+        _say(", ".join([*parts, *_figures(now), *_failures(now), self.left()]))
 
 
 def _figures(progress: Progress) -> list[str]:

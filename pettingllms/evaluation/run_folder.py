@@ -239,6 +239,10 @@ class Progress:
     """Those that are on disk, from earlier runs too."""
     num_success: int = 0
     """Finished ones that were solved."""
+    num_answers: int = 0
+    """Answers of this run."""
+    most_answers: int = 0
+    """Answers of an episode, at most."""
     num_tokens: int = 0
     """Tokens spent so far, of prompts and completions, on failed episodes too."""
     num_retries: int = 0
@@ -283,7 +287,7 @@ def evaluate(
         settings: How policies reach their models.
         max_concurrency: Concurrent episodes, at least 1.
         max_failures: Failed episodes after which the evaluation stops, at least 0.
-        on_progress: Called after every episode, and once at the start.
+        on_progress: Called at the start, after every answer and after every episode.
 
     Raises:
         InvalidArgument: If the plan does not fit the environment, or policies cannot play in it.
@@ -327,7 +331,8 @@ async def _evaluate(
 ) -> Progress:
     plan = folder.plan
     env = plan.make_env()
-    progress = Progress(plan.num_episodes)
+    most_answers = env.max_turns * len(env.possible_agents)
+    progress = Progress(plan.num_episodes, most_answers=most_answers)
     finished: set[Key] = set()
     for result in folder.results():
         finished.add(result.key)
@@ -352,7 +357,7 @@ async def _evaluate(
             raise
         folder.save_plan()
         with folder.appending() as (keep, keep_answer):
-            log = _log(folder, finished, keep_answer, progress)
+            log = _log(folder, finished, keep_answer, progress, on_progress)
             assignments = {
                 variant: {role: policies[str(name)] for role, name in assignment.items()}
                 for variant, assignment in plan.variants.items()
@@ -381,12 +386,15 @@ def _log(
     finished: Set[Key],
     keep: Callable[[AnswerRecord], None],
     progress: Progress,
+    on_progress: Callable[[Progress], None],
 ) -> AnswerLog:
     """The answers of unfinished episodes, of earlier attempts and of this one."""
 
     def write(record: AnswerRecord) -> None:
         keep(record)
         progress.charge(record.usage)
+        progress.num_answers += 1
+        on_progress(progress)
 
     unfinished = (
         record

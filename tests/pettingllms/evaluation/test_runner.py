@@ -85,7 +85,8 @@ def test_the_oracle_solves_everything(begin):
     progress = evaluate(folder, on_progress=lambda p: seen.append(p.num_finished))
     assert progress.is_complete
     assert (progress.num_finished, progress.num_success) == (12, 12)
-    assert seen == list(range(13))
+    assert sorted(set(seen)) == list(range(13))
+    assert progress.num_answers <= 12 * progress.most_answers
     results = list(folder.results())
     assert sorted(result.level for result in results) == list(range(12))
     assert all(result.success and result.end == "answered" for result in results)

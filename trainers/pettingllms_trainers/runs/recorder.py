@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Literal, NamedTuple, Self
 
@@ -20,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pettingllms.files import json_line, read_lines, whole_file, write_whole
+from pettingllms.loops import meanwhile
 from pettingllms.sources import short_name
 from pettingllms_trainers.config import Config, EnvConfig
 from pettingllms_trainers.files import whole_directory
@@ -89,28 +89,12 @@ class ProgressView:
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a train step that is done."""
 
-    @contextlib.contextmanager
-    def busy(self, activity: Activity) -> Generator[None]:
-        """Report what is being done, now and then, while the context lasts.
-
-        A thread reports: an update or a call of an engine may take minutes.
-        """
-        started, done = time.monotonic(), threading.Event()
-
-        def report() -> None:
-            while not done.wait(self.quiet_s):
-                self.note(activity().after(time.monotonic() - started))
-
-        # A daemon, so that a call which never returns does not keep the process from ending.
-        thread = threading.Thread(target=report, daemon=True)
-        if self.quiet_s != float("inf"):
-            thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            if thread.is_alive():
-                thread.join()
+    def busy(self, activity: Activity) -> contextlib.AbstractContextManager[None]:
+        """Report what is being done, now and then, while the context lasts."""
+        started = time.monotonic()
+        return meanwhile(
+            self.quiet_s, lambda: self.note(activity().after(time.monotonic() - started))
+        )
 
 
 class PlainProgress(ProgressView):
