@@ -28,7 +28,7 @@ def metrics(*, skipped=(), success=0.2, entropy=1.0, lost="equal_rewards", learn
     """Metrics of a train step; shares such as tool_parse_errors are 0.1 unless given."""
     found = {"rollout/success": success}
     for role, name in CONFIG.roles.items():
-        for share in ("parse_errors", "truncated", "same_answer"):
+        for share in ("parse_errors", "truncated", "same_answer", "one_answer"):
             found[f"role/{role}/{share}"] = shares.get(f"{role}_{share}", 0.1)
         found[f"update/{name}/skipped"] = float(name in skipped)
         left = 0.0 if name in skipped else learnt
@@ -158,6 +158,7 @@ def test_a_role_that_is_taught_nothing_while_others_learn_is_named():
         {"role/tool/decisions_used": 0.01, "role/planner/decisions_used": 0.6},
         {"role/tool/decisions_used": 0.0, "role/planner/decisions_used": 0.0},
         {"role/planner/decisions_used": 0.6, "rollout/success": 0.96},
+        {"role/planner/decisions_used": 0.6, "role/tool/one_answer": 1.0},
     ):
         assert not after(*[found | more] * 4)[0].warnings()
     steps = [found | {"role/planner/decisions_used": 0.6}] * 4

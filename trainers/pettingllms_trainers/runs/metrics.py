@@ -100,6 +100,7 @@ class _Role(NamedTuple):
     candidates: Sequence[Candidate]
     num_decisions: int
     num_used: int
+    num_alike: int
 
 
 _ROLLOUT: Computed[_Rollouts] = {
@@ -131,6 +132,7 @@ _COMPARED: Computed[_Role] = {
     "num_tokens": lambda s: _mean(len(c.completion.token_ids) for c in s.candidates),
     "num_decisions": lambda s: s.num_decisions,
     "decisions_used": lambda s: s.num_used / s.num_decisions,
+    "one_answer": lambda s: s.num_alike / s.num_decisions,
 }
 
 
@@ -145,13 +147,15 @@ def rollout_metrics(trees: Sequence[RolloutTree], scored: ScoredDecisions) -> di
         played = _Rollouts([tree for tree in trees if tree.env == env])
         metrics |= _computed(f"env/{env}", _ENVIRONMENT, played)
     candidates: dict[str, list[Candidate]] = defaultdict(list)
+    num_alike = Counter[str]()
     for tree in _Rollouts(trees).usable:
         for decision in tree.decisions:
             candidates[decision.role] += decision.candidates
+            num_alike[decision.role] += len({c.completion.text for c in decision.candidates}) == 1
     for role, found in candidates.items():
         num_decisions = scored.num_decisions.get(role, 0)  # 0 for a fixed policy
         table = {**_CANDIDATES, **(_COMPARED if num_decisions else {})}
-        subject = _Role(found, num_decisions, scored.num_used.get(role, 0))
+        subject = _Role(found, num_decisions, scored.num_used.get(role, 0), num_alike[role])
         metrics |= _computed(f"role/{role}", table, subject)
     return metrics
 

@@ -177,7 +177,9 @@ class StallWatch:
         for role, share in used.items():
             name = self._config.policy_of(role)
             has_reason = any(key in wrong for key in (f"skipped {name}", f"same {role}"))
-            if share == 0 and any(used.values()) and not has_reason:
+            # One that gives each prompt one answer is sure of it: there is nothing to compare.
+            is_sure = metrics[f"role/{role}/one_answer"] >= _SAME
+            if share == 0 and any(used.values()) and not has_reason and not is_sure:
                 what = f"no decision of {role} has candidates whose rewards differ"
                 yield f"untaught {role}", (name or "", what, _ADVICE["untaught"])
 
