@@ -1,8 +1,10 @@
 """Options and fixtures of the whole suite."""
 
+import gc
 import os
 import random
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +70,22 @@ def global_rngs_untouched():
     yield
     assert random.getstate() == before, "the global `random` state was changed"
     assert np.random.get_state()[1].tolist() == numpy_before, "numpy's global state was changed"
+
+
+@pytest.fixture
+def others_program(request):
+    """For tests of programs that are not ours: they close nothing, and end in their own time.
+
+    The Agents SDK wraps a coroutine in one that may be cancelled before it begins.
+    """
+    for warning in ("ignore::ResourceWarning", "ignore:coroutine .* was never awaited"):
+        request.applymarker(pytest.mark.filterwarnings(warning))
+    before = threading.enumerate()
+    yield
+    for thread in threading.enumerate():
+        if thread not in before and thread.name == "pettingllms-workflow":
+            thread.join(60)  # of a fork that nobody followed
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)

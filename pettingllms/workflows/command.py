@@ -70,9 +70,7 @@ class Command:
         kept = tempfile.TemporaryDirectory(prefix="pettingllms-", ignore_cleanup_errors=True)
         with kept as folder, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             with _started(arguments, cwd=folder, env=environ, out=out, err=err) as process:
-                own.ends.append(lambda: _end(process))
-                if own.is_over:
-                    _end(process)
+                own.at_end(lambda: _end(process))
                 process.communicate(given.encode())
             if process.returncode:
                 said = _tail(err, _MAX_SHOWN)

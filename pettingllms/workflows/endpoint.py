@@ -264,6 +264,7 @@ async def _received(run: Answerer, http: Request, body: Body) -> tuple[ChatReque
     await asyncio.wait([answered, left], return_when=asyncio.FIRST_COMPLETED)
     if left.done():
         run.forget(answer)
+        answered.cancel()  # an error that it gets yet, nobody would hear
         raise ClientDisconnect
     left.cancel()
     return request, answered.result()

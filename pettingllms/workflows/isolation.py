@@ -107,10 +107,9 @@ class Scope:
     is_over: bool = False
     """Whether the run has ended. What still runs keeps what it has, but its clock, and is refused:
     it must not ask, read, print or draw as the process."""
-    ends: list[Callable[[], Any]] = field(default_factory=list[Callable[[], Any]])
-    """Called when the run ends."""
     counts: Counter[str] = field(default_factory=Counter[str])
     _generators: dict[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any])
+    _ends: list[Callable[[], Any]] = field(default_factory=list[Callable[[], Any]])
 
     def run(self, function: Callable[[], ResultT]) -> ResultT:
         """Call a function as code of this run."""
@@ -126,10 +125,16 @@ class Scope:
         self.counts.clear()
         self._generators.clear()
 
+    def at_end(self, end: Callable[[], Any]) -> None:
+        """Have something called when the run ends, which may have been already."""
+        self._ends.append(end)
+        if self.is_over:
+            end()
+
     def close(self) -> None:
         """End the run."""
         self.is_over = True
-        for end in self.ends:
+        for end in [*self._ends]:
             end()
 
     def generator(self, place: str, kind: Callable[[Any], Any]) -> Any:

@@ -83,13 +83,20 @@ class Program:
             return outcome
         if self._is_blocking:
             return asyncio.run(_in_task(outcome))
-        future = asyncio.run_coroutine_threadsafe(awaited(outcome), shared_loop())
-        own.ends.append(future.cancel)
         try:
-            return future.result()
+            return asyncio.run_coroutine_threadsafe(_until(own, outcome), shared_loop()).result()
         except BlocksLoop:
             self._is_blocking = True  # whoever runs it does so again, and this time on its own loop
             raise
+
+
+async def _until(own: Scope, outcome: Awaitable[Any]) -> Any:
+    """Await an outcome as long as its run lasts."""
+    task = asyncio.current_task()
+    assert task is not None, "coroutines on the shared loop are tasks"
+    # Not the future of whoever waits for it: that would be told before the coroutine has ended.
+    own.at_end(lambda: shared_loop().call_soon_threadsafe(task.cancel))
+    return await outcome
 
 
 async def _in_task(outcome: Awaitable[Any]) -> Any:

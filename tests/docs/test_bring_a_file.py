@@ -5,6 +5,9 @@ import shlex
 import tomllib
 from pathlib import Path
 
+import pytest
+
+from pettingllms.files import read_lines
 from pettingllms.workflows import load_workflow
 from pettingllms_trainers.cli import main
 
@@ -18,6 +21,7 @@ def blocks(kind):
     return re.findall(rf"^```{kind}([^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.usefixtures("others_program")
 def test_the_page_is_followed_to_a_trained_team(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     files = {title.partition('"')[2].strip('"'): text for title, text in blocks("py")}
@@ -36,7 +40,9 @@ def test_the_page_is_followed_to_a_trained_team(tmp_path, monkeypatch, capsys):
     table, same = (found["env"]["kwargs"]["program"] for found in (proposed, tomllib.loads(shown)))
     assert {**table, "clock": same["clock"]} == same
     small = [*training[1:2], SMALL, *training[2:], "--output-dir", "run"]
+    assert main([*small, "--evaluation.kwargs.split=train"]) == 2, "it is not held out"
     assert main(small) == 0, capsys.readouterr().err
+    assert read_lines(Path("run", "metrics.jsonl"))[-1]["rollout/num_failed_trees"] == 0
 
 
 def test_the_table_has_the_teams_that_are_tested():

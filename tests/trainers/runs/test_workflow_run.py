@@ -1,9 +1,11 @@
 """Training runs on workflows, by command: the updates of the environment, and resumption."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 from safetensors.torch import load_file
 
 from pettingllms.cli.app import run as pettingllms
@@ -13,6 +15,8 @@ from pettingllms_trainers.cli import main
 
 RUN = str(Path(__file__).with_name("workflow_run.toml"))
 SMALL = str(Path(__file__).parents[1] / "small_program.toml")
+PROGRAMS = Path(__file__).parents[2] / "pettingllms" / "workflows" / "programs"
+TOLD = tomllib.loads(PROGRAMS.with_suffix(".toml").read_text(encoding="utf-8"))
 ENVIRONMENT = 'id = "toy_echo_v0"\n[env.kwargs]\nmax_turns = 2'
 WORKFLOW = 'id = "workflow:workflow_toys:echo"\n[env.kwargs]\nmax_turns = 2'
 
@@ -119,30 +123,27 @@ def test_a_finished_run_is_viewed_replayed_and_evaluated_again(
     assert write_view(again, tmp_path / "again.html").num_episodes == 2
 
 
-def test_a_file_is_played_proposed_and_trained(tmp_path, monkeypatch, capsys):
-    """From a file that knows nothing of us to a trained team, with what the commands print."""
-    monkeypatch.chdir(tmp_path)
-    Path("pair.py").write_text(
-        "from openai import OpenAI\n"
-        "client = OpenAI()\n"
-        "def ask(told, text):\n"
-        "    messages = [{'role': 'system', 'content': told}, {'role': 'user', 'content': text}]\n"
-        "    found = client.chat.completions.create(model='gpt-4o', messages=messages)\n"
-        "    return found.choices[0].message.content\n"
-        "def main():\n"
-        "    plan = ask('You are a planner.', input('What? '))\n"
-        "    print(ask('You are the doer.', plan))\n"
-        "    exit(0)\n"
-    )
-    Path("reward.py").write_text("def reward(task, outcome):\n    return float(len(outcome) > 1)\n")
-    assert main(["workflow:pair.py:main", "--task", "4+4"]) == 0
-    told = capsys.readouterr()
-    assert "2 agents: planner, doer." in told.err
-    Path("run.toml").write_text(told.out)
-    arguments = ["run.toml", SMALL, "--trust", "--output-dir", "run"]
-    assert main([*arguments, "--evaluation.kwargs.split=train"]) == 2, "it is not held out"
-    assert main(arguments) == 0, capsys.readouterr().err
-    assert read_lines(Path("run", "metrics.jsonl"))[-1]["rollout/num_failed_trees"] == 0
+@pytest.mark.nightly
+@pytest.mark.usefixtures("others_program")
+@pytest.mark.parametrize("name", TOLD)
+def test_a_program_trains_two_steps(name, tmp_path, capsys):
+    """Whatever a model says that can say nothing, its answers are compared and it is updated."""
+    told = TOLD[name]
+    source = f"workflow:{PROGRAMS}/{name}.py:{told['function']}"
+    tasks = {"train": [told["task"]], "test": [told["task"]]}
+    table = {"roles": told["roles"], "tasks": tasks, "reward": f"{PROGRAMS}/worth.py:longest"}
+    run = {
+        "env": {"id": source, "kwargs": {"program": table}},
+        "roles": dict.fromkeys(told["roles"], "team"),
+        "algorithm": {"name": "reinforce"},
+    }
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(run))
+    flags = ["--num-steps", "2", "--trust", "--output-dir", str(tmp_path / "run")]
+    assert main([str(tmp_path / "run.toml"), SMALL, *flags]) == 0, capsys.readouterr().err
+    lines = [
+        x for x in read_lines(tmp_path / "run/metrics.jsonl") if "rollout/num_failed_trees" in x
+    ]
+    assert [line["rollout/num_failed_trees"] for line in lines] == [0, 0]
 
 
 def test_a_role_without_demonstrations_is_named(tmp_path, monkeypatch, capsys):
