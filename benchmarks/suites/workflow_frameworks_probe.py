@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import certifi
 import tomli_w
 from safetensors.torch import load_file
 from tokenizers import Regex
@@ -91,15 +90,6 @@ def other_order(names: Sequence[str]) -> int:
         if done.stdout.decode().split() == [*set(names)][::-1]:
             return seed
     return 1
-
-
-def with_one_certificate(folder: Path) -> None:
-    """Have clients read one certificate instead of all: most of a workflow's time, at each run."""
-    text = Path(certifi.where()).read_text(encoding="utf-8")
-    end = "-----END CERTIFICATE-----\n"
-    path = folder / "certificate.pem"
-    path.write_text(text[text.index("-----BEGIN") : text.index(end)] + end, encoding="utf-8")
-    os.environ["SSL_CERT_FILE"] = str(path)
 
 
 def same(one: Path, other: Path) -> bool:
@@ -228,7 +218,6 @@ def weights_of(run: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        with_one_certificate(Path(name))
         try:
             result: dict[str, Any] = {"works": True, **probed(sys.argv[1], Path(name))}
         except Exception as error:  # noqa: BLE001  any way in which a framework fails is a result

@@ -370,14 +370,8 @@ def _install_clock() -> None:
     _set_method(datetime.datetime, "utcnow", _utcnow)
 
 
-_NOW = vars(datetime.datetime)["now"]
-
-
 def _now(cls: Any, tz: datetime.tzinfo | None = None) -> Any:
-    clock_s = _clock_s()
-    if clock_s is None:
-        return _NOW.__get__(None, cls)(tz)
-    return cls.fromtimestamp(clock_s, tz)
+    return cls.fromtimestamp(time.time(), tz)
 
 
 def _clock_s() -> float | None:

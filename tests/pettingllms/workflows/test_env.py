@@ -1,6 +1,5 @@
 """A workflow is an environment: it steps, forks by re-execution, ends, and fails by branches."""
 
-import asyncio
 import itertools
 import json
 import pickle
@@ -126,24 +125,6 @@ def test_forgotten_states_end_their_runs(opened, ask):
     while not ends and time.monotonic() < deadline:
         time.sleep(0.01)
     assert ends == [410]
-
-
-def test_coroutines_may_ask_at_the_same_time(opened):
-    async def run(task, client):
-        async def asked(chat, model):
-            found = await chat.create(model=model, messages=[{"role": "user", "content": "go"}])
-            return found.choices[0].message.content
-
-        async with client.async_openai() as opened:
-            chat = opened.chat.completions
-            return "".join(await asyncio.gather(asked(chat, "planner"), asked(chat, "worker")))
-
-    env = opened(run, reward=lambda task, outcome: Score(0.5, outcome == "pw"))
-    env.fork().step("x")
-    for _ in range(2):
-        env.step(env.agent_selection[0])
-    assert env.infos[env.agent_selection]["success"]
-    assert env.rewards["planner_0"] == 0.5
 
 
 def test_rewards_of_single_answers(opened, ask):

@@ -184,29 +184,6 @@ def test_a_declared_error_before_any_answer_is_a_failure(opened):
         opened(run, reward=lambda *_: 1.0, misfit_errors=(LookupError,))
 
 
-def test_structured_output_of_langchain(opened):
-    pytest.importorskip("langchain_openai")
-    from langchain_openai import ChatOpenAI
-    from pydantic import BaseModel
-
-    class Sum(BaseModel):
-        sum: int
-
-    def run(task, client):
-        model = ChatOpenAI(
-            model="planner", base_url=client.base_url, api_key=client.api_key, max_retries=0
-        )
-        schema = model.with_structured_output(Sum, method="json_schema").invoke("add")
-        tool = model.with_structured_output(Sum, method="function_calling").invoke("add")
-        return schema.sum + tool.sum
-
-    env = opened(run, reward=lambda task, outcome: float(outcome == 7))
-    env.step('{"sum": 3}')
-    env.fork().step('{"sum": 4}')
-    env.step(call("Sum", '{"sum": 4}'))
-    assert env.infos["planner_0"]["success"]
-
-
 @given(st.text())
 def test_any_text_fits_or_not(text):
     reason = Form(json.dumps(SUM)).misfit(text, ())
