@@ -72,14 +72,20 @@ def global_rngs_untouched():
     assert np.random.get_state()[1].tolist() == numpy_before, "numpy's global state was changed"
 
 
+def pytest_collection_modifyitems(items):
+    # Here, not in the fixture: filters are read before a test is set up.
+    for item in items:
+        if "others_program" in getattr(item, "fixturenames", ()):
+            for warning in ("ignore::ResourceWarning", "ignore:coroutine .* was never awaited"):
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
 @pytest.fixture
-def others_program(request):
+def others_program():
     """For tests of programs that are not ours: they close nothing, and end in their own time.
 
     The Agents SDK wraps a coroutine in one that may be cancelled before it begins.
     """
-    for warning in ("ignore::ResourceWarning", "ignore:coroutine .* was never awaited"):
-        request.applymarker(pytest.mark.filterwarnings(warning))
     before = threading.enumerate()
     yield
     for thread in threading.enumerate():

@@ -50,14 +50,18 @@ def seen_agents(source: str, task: Any) -> list[SeenAgent]:
             heard.append(sender)
             return "agent_0"
 
-    known = {"reward": lambda *_: 0.0, "roles": ("agent",), "tasks": {"train": [task]}}
-    env = WorkflowEnv(Probe(run=Program(source), **known))
+    run, tasks = Program(source), {"train": [task]}
+    env = WorkflowEnv(Probe(run=run, reward=_nothing, roles=("agent",), tasks=tasks))
     env.reset(seed=0)
     _explore(env)
     kinds: dict[str, Sender] = {}
     for sender in heard:
         kinds.setdefault(sender.agent or _head(sender) or sender.model, sender)
     return _named([*kinds.values()])
+
+
+def _nothing(task: Any, outcome: Any) -> float:
+    return 0.0
 
 
 def _explore(env: WorkflowEnv) -> None:
