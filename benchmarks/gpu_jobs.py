@@ -334,8 +334,8 @@ def roles(
         updates.append((policy.updater, random_groups(policy, load)))
     ways = {"mixed": [updates], "one_by_one": [[one] for one in updates]}
     times: dict[str, list[float]] = {way: [] for way in ways}
-    # Once before the clock: kernels are chosen and memory is taken.
-    Updater.update_together([(updater, groups[:2]) for updater, groups in updates])
+    # Once before the clock: kernels are chosen, and the memory of the largest pass is taken.
+    Updater.update_together(updates)
     for index in range(num_rounds):
         # In turn, so that both meet the same machine; who begins changes.
         for way in sorted(ways, reverse=bool(index % 2)):

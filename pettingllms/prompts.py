@@ -89,7 +89,7 @@ def as_observation(messages: Sequence[Mapping[str, str]]) -> str:
     return "\n\n".join(message["content"] for message in messages)
 
 
-def _written(value: object, layout: str, conversion: str | None) -> str:
+def written(value: object, layout: str, conversion: str | None = None) -> str:
     """A value in its layout, which may be words for one and for several of it."""
     if "|" in layout:
         return layout.split("|")[str(value) != "1"].replace("#", str(value))
@@ -99,7 +99,7 @@ def _written(value: object, layout: str, conversion: str | None) -> str:
 def _reading(
     read: Callable[[Any, str, int], object], layout: str, conversion: str | None
 ) -> Callable[[Any, str, int], object]:
-    return lambda state, agent, turn: _written(read(state, agent, turn), layout, conversion)
+    return lambda state, agent, turn: written(read(state, agent, turn), layout, conversion)
 
 
 class CompiledText:
@@ -138,7 +138,7 @@ class CompiledText:
     def fill(self, fields: Mapping[str, object]) -> str:
         """The text with the values of its placeholders; looks up no others."""
         if type(fields) is not PromptFields:
-            shown = [_written(fields[n], *f) for n, f in zip(self.names, self._forms, strict=True)]
+            shown = [written(fields[n], *f) for n, f in zip(self.names, self._forms, strict=True)]
             return self._before + self._pattern % tuple(shown)
         # Nearly all texts that agents read are made here. The placeholders of an environment are
         # the same at every moment, so which functions to call is looked up once.

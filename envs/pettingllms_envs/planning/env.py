@@ -25,6 +25,7 @@ from pettingllms.prompts import (
     history_text,
     meanings,
     resolve_prompts,
+    written,
 )
 from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs.grid import MOVES
@@ -381,9 +382,9 @@ def _reads(words: Words, mate: str) -> str:
 
 
 def _filled(text: str, limits: Mapping[str, object]) -> str:
-    for name, value in limits.items():
-        text = text.replace(f"{{{name}}}", str(value))
-    return text
+    """A text with its limits in their layouts: what is left changes from turn to turn."""
+    named = rf"{{({'|'.join(limits)})(?::([^{{}}]*))?}}"
+    return re.sub(named, lambda found: written(limits[found[1]], found[2] or ""), text)
 
 
 def default_prompts(words: Words, max_turns: int, moves_per_turn: int) -> dict[str, PromptTemplate]:
