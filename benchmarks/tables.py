@@ -20,6 +20,7 @@ from credit_study import teams
 from credit_study.intervals import paired
 from credit_study.tables import FIGURES, TABLE, TABLES
 from documents import ROOT
+from gpu_campaign import jobs_of
 from jinja2 import Environment, FileSystemLoader
 
 MARK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
@@ -57,7 +58,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "troubles",
     )
     env.globals |= {name: getattr(documents, name) for name in (*names, "leaderboard_entries")}
-    env.globals |= FIGURES | {"study": TABLE}
+    env.globals |= FIGURES | {"study": TABLE, "campaign_jobs": jobs_of}
     env.globals["paired"] = lambda ours, theirs: paired(
         [one - other for one, other in zip(ours, theirs, strict=True)]
     )

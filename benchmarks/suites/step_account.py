@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import math
 import statistics
 import tempfile
@@ -39,7 +40,7 @@ AXES = {
     "decisions": ("--env.kwargs.max_turns", 2),
 }
 EPISODE = "rollout.episode:BranchingEpisode"
-SMALL = " ".join(["--warm-start.num-steps 20", *(f"{flag} {size}" for flag, size in AXES.values())])
+SMALL = " ".join([UNTAUGHT, *(f"{flag} {size}" for flag, size in AXES.values())])
 DOORS = {
     "engines": ["backends.hf.engine:TransformersEngine.generate_now"],
     "updates": ["backends.hf.updater:Updater.update_together"],
@@ -138,16 +139,23 @@ def exponents(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def main() -> None:
     parser = measuring.parser_of("step_account", __doc__)
     parser.add_argument("--recipes", nargs="*", default=RECIPES)
+    parser.add_argument("--growth", nargs="*", choices=AXES, default=list(AXES))
     options = parser.parse_args()
     result = measuring.frame("step_account", [0]) | {"recipes": [], "growth": {}}
+    if options.output.exists():  # what is not measured again stays
+        earlier = json.loads(options.output.read_text(encoding="utf-8"))
+        kept = [row for row in earlier["recipes"] if row["recipe"] not in options.recipes]
+        result |= {"recipes": kept, "growth": earlier["growth"]}
     account = Account()
-    for axis, (flag, size) in AXES.items():
-        larger = [[*SMALL.split(), flag, str(size * times)] for times in SIZES]
-        rows = [account.of("plan_path", *flags)["seconds"] for flags in larger]
-        result["growth"][axis] = {"exponents": exponents(rows), "seconds": rows}
     for recipe in options.recipes:
         result["recipes"].append(account.of(recipe))
         measuring.write(result, options.output)  # kept if the next one fails
+    for axis in options.growth:
+        flag, size = AXES[axis]
+        larger = [[*SMALL.split(), flag, str(size * times)] for times in SIZES]
+        rows = [account.of("plan_path", *flags)["seconds"] for flags in larger]
+        result["growth"][axis] = {"exponents": exponents(rows), "seconds": rows}
+        measuring.write(result, options.output)
 
 
 if __name__ == "__main__":
