@@ -81,10 +81,17 @@ def test_a_measurement_has_a_process_whose_error_is_told(tmp_path, monkeypatch):
 
 
 def test_the_run_of_the_full_size_is_planned():
-    """Its configuration is right, and its model has between 25 and 100 million weights."""
+    """It fits a lease of 15 minutes, and its model has between 25 and 100 million weights."""
     from pettingllms_trainers.backends.hf.shapes import shape_of
     from pettingllms_trainers.config.loading import load_config
 
+    *jobs, run = gpu_campaign.jobs_of("full")
+    first = [job for job in jobs if "-0.6B" in job.name or "/" not in job.name]
+    assert jobs[: len(first)] == first
+    assert [job.name for job in jobs if job.fills_part] == []
+    assert run.fills_part
+    assert sum(job.expected_s for job in first) < 9.5 * 60
+    assert sum(job.expected_s for job in jobs) <= 15 * 60
     path = CONFIGS / "gpu_plan_path_full.toml"
     config = load_config(path)
     assert 25e6 < shape_of("team", config.policies["team"]).num_parameters < 100e6

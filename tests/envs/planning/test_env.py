@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import sys
 from itertools import product
 
@@ -352,6 +353,8 @@ def test_every_placeholder_has_a_value_and_prompts_are_short(env_id, team):
     env = made(env_id, team=team)
     env.reset(seed=0)
     assert all(len(env.observe(agent).split()) < 400 for agent in env.possible_agents)
+    # Limits are written into prompts once, in whatever layout: no observation formats them again.
+    assert not re.search(r"\{(max_turns|moves_per_turn|costs)", str([*env.prompts.values()]))
     names = type(env).prompt_fields
     everything = {"system": "", "user": "".join(f"«{{{name}}}»" for name in names)}
     prompts = {role: everything for role in env.prompts}
