@@ -121,9 +121,20 @@ def test_arguments_of_the_template_are_options_and_sampling_fields(thinking, cap
             load(f"{thinking}?chat_template_kwargs={wrong}", policies.PolicySettings())
 
 
-def test_a_missing_model_is_told():
-    with pytest.raises(policies.PolicyUnavailable, match="hf:/no/such/model"):
-        load("/no/such/model", policies.PolicySettings())
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("/no/such/model", "there is no such directory"),
+        ("fetched:smollm2", "run: pettingllms-train fetch-model smollm2"),
+        ("fetched:larger", "no 'larger' to fetch; known: smollm2"),
+        ("nobody/no-model", "not on this machine, and the hub says: .*offline"),
+    ],
+)
+def test_a_model_that_is_not_here_is_told_at_once(source, told, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: True)
+    with pytest.raises(policies.PolicyUnavailable, match=told):
+        load(source, policies.PolicySettings())
 
 
 def test_an_adapter_directory_is_a_policy(model_folder, policy, tmp_path):

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import peft
 import torch
+from huggingface_hub import HfApi, try_to_load_from_cache
 from peft.tuners.lora import LoraLayer
 from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
@@ -26,7 +27,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import FOREIGN, InvalidArgument
 from pettingllms_trainers.backends.hf.quantised import full_weight, quantise
 from pettingllms_trainers.config.sections import LoraConfig, base_of_adapter
 
@@ -108,6 +109,24 @@ _OWN_WEIGHT = ".base_layer."
 _LORA_WEIGHT = ".lora_"
 
 
+# A host that cannot be reached answers at once, or not at all.
+_HUB_TIMEOUT_S = 10.0
+
+
+def _ask_hub(source: str | Path) -> None:
+    """Raise `OSError` if a model is neither on this machine nor on the hub, as far as one sees it.
+
+    transformers would find that out as well, after retries of one and a half minutes.
+    """
+    if Path(source).is_dir() or try_to_load_from_cache(str(source), "config.json") is not None:
+        return
+    try:
+        HfApi().model_info(str(source), timeout=_HUB_TIMEOUT_S)
+    except FOREIGN as error:
+        reason = str(error).strip().splitlines()[0]
+        raise OSError(f"it is not on this machine, and the hub says: {reason}") from error
+
+
 def load_model(
     source: str | Path, dtype: torch.dtype, device: str | torch.device | None
 ) -> PreTrainedModel:
@@ -124,6 +143,7 @@ def load_model(
     model: Any = None
     missing: list[str] = []
     if not is_adapter:
+        _ask_hub(source)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, output_loading_info=True, **places
         )

@@ -22,6 +22,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.device import fast_precision
 from pettingllms_trainers.backends.hf.chat import Chat, unread_argument
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.shapes import source_problem
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.sections import base_of_adapter, resolved_model
 from pettingllms_trainers.policies.pool import Batcher
@@ -59,6 +60,8 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
     kwargs = _table(options.pop(_KWARGS, "{}"))
     try:
         source = resolved_model(source)
+        if problem := source_problem(source):
+            raise OSError(problem)
         base = base_of_adapter(source)
         if settings.is_local and base and not Path(base).is_dir():
             raise InvalidArgument("base of the adapter", base, "a folder, where a file names it")

@@ -27,7 +27,7 @@ from pettingllms_trainers.errors import ConfigError
 def model_problem(policy: PolicyConfig) -> str | None:
     """Why a model cannot be used, as far as files on this machine show; None if it can."""
     source = base_of_adapter(policy.model) or policy.model
-    if problem := _problem(source):
+    if problem := source_problem(source):
         return problem
     if getattr(_config(source), "is_encoder_decoder", False):
         return "it is an encoder-decoder model: choose a causal one, which continues its prompt"
@@ -46,7 +46,12 @@ def model_problem(policy: PolicyConfig) -> str | None:
     return None
 
 
-def _problem(source: str) -> str | None:
+def source_problem(source: str) -> str | None:
+    """Why there is no model where a source says, as far as this machine shows; None if it may be.
+
+    Args:
+        source: Directory or hub name.
+    """
     path = Path(source)
     if path.is_dir():
         if (path / "config.json").is_file():
