@@ -59,13 +59,19 @@ _FILE = "bench.json"
 @options.path("--out", help="Folder of the result.  [default: runs/bench-TIME]")
 @options.path("--resume", help="Continue an interrupted benchmark.")
 @options.format_option("result is", "json")
-def bench_command(output: str, **values: Any) -> int:
+@click.pass_context
+def bench_command(context: click.Context, output: str, **values: Any) -> int:
     """Find the hardest level that is passed in every game of the suite, and measure it there.
 
     Writes result.json, an entry of the leader board, and index.html. Boards, seed and levels are
     the same for everybody; a game that the policies cannot play counts as 0.
     """
     special_functions()  # raises now, not at the end of a long run
+    if values["resume"]:
+        options.refuse_given(
+            context, "--resume", "policy_values", "sampling_values", "quick", "name",
+            "price_values", "out",
+        )  # fmt: skip
     folder = values["resume"] or values["out"] or options.free_folder("bench", "games")
     with owned(folder):
         return _measured(folder, output, values)

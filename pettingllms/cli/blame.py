@@ -104,8 +104,13 @@ def blame_command(context: click.Context, source: str, **values: Any) -> int:
     special_functions()  # raises now, not at the end of a long run
     settings = options.policy_settings(values)
     found = open_source(source, values)
-    if not Path(source).is_dir() or is_training_run(source):
+    is_training = is_training_run(source)
+    if not Path(source).is_dir() or is_training:
         options.refuse_given(context, source, "level", "sample", "variant")
+    elif values["level"] is None:
+        options.refuse_given(context, "a search for failed episodes, without --level,", "sample")
+    if not is_training:
+        options.refuse_given(context, source, "environment")
     env: TextEnv[Any] = make(found.team.env_id, checks=False, **found.team.env_kwargs)
     roles = roles_of(env)
     team = _with_options(found.team, roles, values)

@@ -49,7 +49,8 @@ Examples:
 )
 @options.path("--resume", help="Continue an interrupted cross-play.")
 @options.format_option("figures are", "json", "markdown")
-def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
+@click.pass_context
+def crossplay_command(context: click.Context, runs: tuple[str, ...], **values: Any) -> int:
     """Play members of different runs together: who coordinates only with its own team-mates?
 
     RUN is a training run (its newest policies, or those of checkpoint STEP) or an evaluation (the
@@ -57,6 +58,10 @@ def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
     others from another one; beside them each run's own team plays, on the same levels.
     """
     special_functions()  # raises now, not at the end of a long run
+    if values["resume"]:
+        options.refuse_given(
+            context, "--resume", "runs", "episodes", "samples", "seed", "environment", "out"
+        )
     folder, names = (
         _resumed(values["resume"], trust=values["trust"])
         if values["resume"]

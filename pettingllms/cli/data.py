@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pettingllms.cli.app import print_json, stdout
-from pettingllms.cli.options import json_option, trust_option
+from pettingllms.cli.options import json_option, refuse_given, trust_option
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.rows import VIEWS, rows_of, write_rows
 from pettingllms.registry import spec
@@ -49,7 +49,9 @@ def data_group() -> None:
     help="Write the usable rows, repaired where they were, to a .jsonl file that loads as it is.",
 )
 @json_option
+@click.pass_context
 def check_command(
+    context: click.Context,
     source: str,
     against: str | None,
     split: str | None,
@@ -68,6 +70,8 @@ def check_command(
 
     SOURCE is a file (.jsonl, .jsonl.gz, .json, .parquet) or the name of a hub data set.
     """
+    if against is None:
+        refuse_given(context, "data without --against", "against_split", "threshold")
     # Environments bring their checks: the core knows the layout of no data set.
     checks = getattr(spec(env_id).load(), "data_checks", None)
     if checks is None:

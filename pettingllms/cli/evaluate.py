@@ -39,19 +39,6 @@ from pettingllms.sources import is_source
 from pettingllms.tables import as_markdown
 
 # Parameter -> option of what a resumed run takes from its folder.
-_PLAN_OPTIONS = {
-    "env_values": "--env",
-    "option_values": "--option",
-    "sampling_values": "--sampling",
-    "episodes": "--episodes",
-    "samples": "--samples",
-    "seed": "--seed",
-    "environment": "--environment",
-    "step": "--step",
-    "swap": "--swap",
-    "out": "--out",
-}
-
 
 _EXAMPLES = """\b
 Examples:
@@ -113,7 +100,7 @@ def eval_command(context: click.Context, **values: Any) -> int:
 
 
 def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
-    trained = _trained(values)
+    trained = _trained(context, values)
     given = options.read_pairs(values["env_values"], "--env")
     if trained is None:
         env_id = values["source"]
@@ -160,13 +147,12 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     return RunFolder.create(values["out"] or options.free_folder("eval", str(env_id)), plan)
 
 
-def _trained(values: Mapping[str, Any]) -> TrainingRun | None:
+def _trained(context: click.Context, values: Mapping[str, Any]) -> TrainingRun | None:
     source: str = values["source"] or ""
     # What looks like a folder and is none is a mistake in its name, and not an id.
     is_folder = "/" in source and not is_source(source)
     if not source or not (is_folder or is_training_run(source)):
-        if given := [f"--{name}" for name in ("step", "environment") if values[name] is not None]:
-            raise click.UsageError(f"{given[0]} is of a training run; name its folder before it")
+        options.refuse_given(context, "what is not a training run", "step", "environment")
         return None
     return options.run_environment(
         TrainingRun.open(source, trust=values["trust"]), values["environment"]
@@ -181,13 +167,11 @@ def _chosen(
 
 
 def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
-    given = [option for name, option in _PLAN_OPTIONS.items() if options.given(context, name)]
-    if values["source"] is not None:
-        given.insert(0, "SOURCE")
-    if given:
-        raise click.UsageError(
-            f"--resume takes the plan of the run from its folder; leave out {', '.join(given)}"
-        )
+    # The plan of the run is in its folder.
+    options.refuse_given(
+        context, "--resume", "source", "env_values", "option_values", "sampling_values",
+        "episodes", "samples", "seed", "environment", "step", "swap", "out",
+    )  # fmt: skip
     folder = RunFolder.open(values["resume"], trust=values["trust"])
     assignment = folder.plan.variants[MAIN]
     moved = options.read_policies(values["policy_values"], tuple(assignment))

@@ -45,13 +45,23 @@ def given(context: click.Context, name: str) -> bool:
 
 
 def refuse_given(context: click.Context, what: str, *names: str) -> None:
-    """Refuse options that do not apply.
+    """Refuse parameters that do not apply.
+
+    Args:
+        context: Of the command.
+        what: What they do not apply to.
+        names: Theirs, as the command's function has them.
 
     Raises:
         UsageError: One of them was typed.
     """
-    if found := [f"--{name}" for name in names if given(context, name)]:
-        raise click.UsageError(f"{what} has no {', '.join(found)}; leave it out")
+    found = [
+        param.opts[-1] if isinstance(param, click.Option) else param.human_readable_name
+        for param in context.command.params
+        if param.name in names and given(context, param.name)
+    ]
+    if found:
+        raise click.UsageError(f"{what} takes no {', '.join(found)}; leave it out")
 
 
 def number(

@@ -152,7 +152,9 @@ def _show_step(console: Console, step: dict[str, Any], board: str, prompts: bool
     metavar="N",
     help="Maximum number of episodes to play again, to draw where every candidate led.",
 )
+@click.pass_context
 def view_command(
+    context: click.Context,
     runs: tuple[Path, ...],
     out: Path | None,
     is_opened: bool,
@@ -166,6 +168,7 @@ def view_command(
     folder of recorded episodes. Of several runs, or a folder of runs, a page that compares them is
     written too: curves over each other, and what differs in their configurations.
     """
+    refuse_given(context, *(("--live", "out") if is_live else ("a page in a file", "port")))
     # A folder that is not a run itself stands for the runs in it.
     paths = [path for run in runs for path in (runs_below(run) or [run])]
     if is_live:

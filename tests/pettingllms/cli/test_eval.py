@@ -208,7 +208,7 @@ def test_a_run_is_never_overwritten_and_its_plan_not_changed(call, tmp_path):
     assert "--resume run" in again.stderr
     changed = call("eval", ENV, "--resume", "run", "-n", 3, "--seed", 1)
     assert changed.returncode == 2
-    assert "leave out SOURCE, --episodes, --seed" in changed.stderr
+    assert "takes no SOURCE, --episodes, --seed" in changed.stderr
     assert call("eval", "--resume", "run").returncode == 0
     assert (tmp_path / "run/episodes.jsonl").read_bytes() == before
     assert call("eval", "--resume", "nothing").returncode == 1

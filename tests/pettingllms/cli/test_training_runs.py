@@ -219,7 +219,7 @@ def test_a_recorded_rollout_is_played_again(call, training_run, stage):
     assert "recorded STEP:LEVEL: 2:1" in call("replay", run, "--step", 3).stderr
     refused = call("replay", run, "--sample", 1)
     assert refused.returncode == 2
-    assert "a training run has no --sample" in refused.stderr
+    assert "a training run takes no --sample" in refused.stderr
     decisions[-1]["candidates"][1]["reward"] += 1
     path.write_text(json.dumps({**line, "decisions": decisions}) + "\n")
     diverged = call("replay", run, "--level", 1)
