@@ -277,7 +277,7 @@ function nextTheme(theme) {
 function drawTitle(head) {
   document.title = `${head.name} \u00b7 pettingllms`;
   byId("title").replaceChildren(visible(head.name));
-  byId("subtitle").replaceChildren(visible(`${head.kind} \u00b7 ${head.env_id}`));
+  byId("subtitle").replaceChildren(visible(`${head.kind} \u00b7 ${head.env_id.replace(/[^:, ]*\//g, "")}`));
   byId("notices").replaceChildren(...head.notices.map((text) => el("p", { class: "notice", role: "status" }, visible(text))));
 }
 

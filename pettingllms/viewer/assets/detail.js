@@ -85,7 +85,7 @@ class Detail {
       el("dl", { class: "facts" }, returns,
         fact("turns", String(store.index.num_turns[position])), fact("seed", episode.seed),
         fact("state", episode.state_hash.slice(0, 8)),
-        figureNames([episode]).map((name) => fact(name.replaceAll("_", " "), short(episode.figures[name])))));
+        figureNames([episode]).map((name) => fact(inWords(name), short(episode.figures[name])))));
   }
 
   // The boards in the order of play, each once; a press selects the decision before it.
@@ -106,7 +106,7 @@ class Detail {
       decision.policy ? el("small", {}, " played by ", visible(decision.policy)) : null,
       candidate?.model ? el("small", {}, ", answered by ", visible(candidate.model)) : null);
     const section = el("section", { class: "decision" }, title,
-      el("dl", { class: "facts" }, figureNames([decision]).map((name) => fact(name.replaceAll("_", " "), short(decision.figures[name])))));
+      el("dl", { class: "facts" }, figureNames([decision]).map((name) => fact(inWords(name), short(decision.figures[name])))));
     if (decision.candidates.length > 1) section.append(this.table(decision, n, k), this.siblings(decision, n, k) || "");
     if (!candidate) return fill(section, {}, [el("p", { class: "hint" }, "All candidates failed.")]);
     const after = all[at + 1], isTaken = decision.chosen === k;
@@ -123,7 +123,7 @@ class Detail {
   // One row for each group of identical candidates.
   table(decision, n, k) {
     const { candidates } = decision, figures = figureNames(candidates);
-    const head = ["#", "action", "reward", "team", "local", "advantage", ...figures.map((name) => name.replaceAll("_", " "))];
+    const head = ["#", "action", "reward", "team", "local", "advantage", ...figures.map((name) => inWords(name))];
     const body = decision.groups.map((group) => {
       const c = candidates[group.k], members = group.members.map((m) => m + 1).join(", ");
       return el("tr", {
@@ -155,7 +155,7 @@ class Detail {
   completion(decision, candidate, n, k, c) {
     const facts = [fact("reward", signed(candidate.reward)), fact("team", signed(candidate.team)), fact("local", signed(candidate.local))];
     if (isNumber(candidate.advantage)) facts.push(fact("advantage", signed(candidate.advantage)));
-    for (const name of figureNames([candidate])) facts.push(fact(name.replaceAll("_", " "), short(candidate.figures[name])));
+    for (const name of figureNames([candidate])) facts.push(fact(inWords(name), short(candidate.figures[name])));
     if (candidate.action) facts.push(fact("action", candidate.action));
     if (candidate.num_tokens !== null) facts.push(fact("tokens", String(candidate.num_tokens)));
     if (candidate.finish_reason === "length") facts.push(fact("truncated", "at the token limit"));

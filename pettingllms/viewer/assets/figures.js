@@ -121,7 +121,7 @@ function chartsOf(charts) {
     const series = lines[0].group !== undefined && WANTED.isMean ? meansOf(lines) : lines;
     const values = new Set(series.flatMap((s) => s.points.map((p) => p.y)));
     if (values.size === 1 && !lines[0].options.range) constant.push(fact(title, short([...values][0])));
-    else moving.push(lineChart(title.replaceAll("_", " "), series, { ...lines[0].options, axis: CHOSEN.x }));
+    else moving.push(lineChart(inWords(title), series, { ...lines[0].options, axis: CHOSEN.x }));
   }
   if (constant.length) {
     moving.push(el("figure", { class: "chart" }, el("figcaption", {}, "The same in every step"), el("dl", { class: "facts" }, constant)));

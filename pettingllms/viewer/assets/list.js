@@ -55,7 +55,7 @@ function selected(store, state, found) {
 function firstShown({ labels, keys, endings }, positions, sort) {
   const steps = keys[labels.indexOf("step")];
   if (!steps || sort !== "order") return positions[0] ?? null;
-  const rank = (i) => [steps[i], keys[0][i] === "held_out", endings[i] !== "solved", -i].map(Number);
+  const rank = (i) => [steps[i], keys[0][i] === "held-out", endings[i] !== "solved", -i].map(Number);
   const isBefore = (one, other) => {
     const at = one.findIndex((value, place) => value !== other[place]);
     return at >= 0 && one[at] > other[at];

@@ -25,7 +25,7 @@ function drawOverview(head, { runs, differences }) {
     different.replaceChildren(differenceTable(found, differences, runs));
   };
   const rows = el("div", {}), charts = el("div", {}), different = el("div", {});
-  const find = el("input", { type: "search", value: TABLE.find, placeholder: "name, environment, setting",
+  const find = el("input", { type: "search", value: TABLE.find, placeholder: "name or setting",
     oninput: (event) => { TABLE.find = event.target.value; draw(); } });
   box.replaceChildren(el("section", { class: "variant runs" }, el("form", { class: "tools fields", "aria-label": "Runs", onsubmit: (event) => event.preventDefault() },
     el("h3", {}, "Runs"), el("label", {}, "Find runs", find)), rows), charts, different);

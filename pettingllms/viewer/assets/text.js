@@ -85,3 +85,8 @@ function sharedStart(text, other) {
   while (i < text.length && i < other.length && text[i] === other[i]) i++;
   return i === text.length && i === other.length ? i : text.lastIndexOf("\n", i - 1) + 1;
 }
+
+// The name of a figure or metric in words.
+function inWords(name) {
+  return name.replace(/(^|\/)num_/, "$1").replaceAll("_", " ");
+}

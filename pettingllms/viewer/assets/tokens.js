@@ -52,7 +52,7 @@ function tokenView(candidate) {
 }
 
 function tokenFigure(name) {
-  return TOKEN_FIGURES[name] || [name.replaceAll("_", " "), short];
+  return TOKEN_FIGURES[name] || [inWords(name), short];
 }
 
 // 0 to TOKEN_LEVELS, by the distance from 0 as part of the column's maximum; with a sign.

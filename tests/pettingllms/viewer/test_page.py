@@ -42,6 +42,15 @@ def three(training, write):
     return training(trees, metrics)
 
 
+def test_a_run_opens_on_its_newest_held_out_episode_that_failed(browser, page, training, write):
+    trees = [
+        write.tree(step, number, [], is_solved, tree_set="held_out")
+        for number, (step, is_solved) in enumerate([(0, False), (2, True), (2, False)])
+    ]
+    browser.open(page(training([write.tree(2, 0, []), *trees])), "#tab=episodes")
+    assert browser.js("location.hash").endswith("e=3")
+
+
 def test_shows_tree_rewards_branch_board_and_prompt(browser, page, three):
     browser.open(page(three), "#tab=episodes")
     assert browser.count("#list .row") == 3
