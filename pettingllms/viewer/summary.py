@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise, permutations
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pettingllms.types import role_of
 from pettingllms.viewer.episodes import Decision, ShownEpisode, followed
@@ -57,27 +57,7 @@ class RunSummary:
         }
 
 
-class _Grouping(Protocol):
-    """Which episodes of a run belong together."""
-
-    def group(self, episode: ShownEpisode) -> Hashable: ...
-
-    def step(self, episode: ShownEpisode) -> int:
-        """After how many train steps an episode was played; 0 where none were."""
-        ...
-
-    def columns(self, groups: list[Hashable]) -> Mapping[str, Hashable]:
-        """Heading -> group of the groups that are shown, of all that there are."""
-        ...
-
-    def pairs(self, groups: list[Hashable]) -> Iterable[tuple[Hashable, Hashable]]:
-        """Which of the shown groups are compared level by level."""
-        ...
-
-    def milestones(self) -> dict[str, Any]: ...
-
-
-class _Training(_Grouping):
+class _Training:
     """A training run: held-out episodes of every step are a group, those trained on another."""
 
     def __init__(self, run: OpenedRun) -> None:
@@ -89,14 +69,17 @@ class _Training(_Grouping):
         return TRAINING if tree_set == TRAINING else step
 
     def step(self, episode: ShownEpisode) -> int:
+        # After how many train steps the episode was played.
         return int(episode.key[1])
 
     def columns(self, groups: list[Hashable]) -> Mapping[str, Hashable]:
+        # Heading -> group, of the groups that are shown.
         steps = sorted(group for group in groups if isinstance(group, int))
         trained = [TRAINING] if TRAINING in groups else []
         return {self._name(group): group for group in (*steps[:1], *trained, *steps[1:][-1:])}
 
     def pairs(self, groups: list[Hashable]) -> Iterable[tuple[Hashable, Hashable]]:
+        # Which of the shown groups are compared level by level.
         return combinations((group for group in groups if group != TRAINING), 2)
 
     def _name(self, group: Hashable) -> str:
@@ -108,7 +91,7 @@ class _Training(_Grouping):
         return training_table(self._evaluations, self._num_steps)
 
 
-class _Played(_Grouping):
+class _Played:
     """An evaluation, whose variants are groups, or recorded episodes, which are one."""
 
     def __init__(self, run: OpenedRun) -> None:
