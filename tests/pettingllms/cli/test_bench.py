@@ -62,6 +62,7 @@ def test_an_interrupted_benchmark_goes_on_where_it_was(call, small, tmp_path):
     first = episodes.read_bytes().splitlines(keepends=True)[0]
     episodes.write_bytes(first)
     (cut / "result.json").unlink()
+    assert "a folder that `pettingllms bench` wrote" in call("bench", "--resume", "no").stderr
     assert call("bench", "--resume", cut).returncode == 0
     assert episodes.read_bytes().startswith(first)
     assert result(cut) == result(whole) | {"created": result(cut)["created"]}
@@ -74,7 +75,7 @@ def test_an_interrupted_benchmark_goes_on_where_it_was(call, small, tmp_path):
         ((), "name a policy"),
         (("-p", "tol=oracle"), "a role of"),
         (("-p", "orakle"), "some that play"),
-        (("--resume", "nowhere"), "a folder that `pettingllms bench` wrote"),
+        (("--resume", "nowhere"), "--resume takes no --quick"),
     ],
 )
 def test_wrong_use_is_explained(call, small, arguments, message):

@@ -60,9 +60,9 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
     kwargs = _table(options.pop(_KWARGS, "{}"))
     try:
         source = resolved_model(source)
-        if problem := source_problem(source):
-            raise OSError(problem)
         base = base_of_adapter(source)
+        if problem := source_problem(base or source):
+            raise OSError(problem)
         if settings.is_local and base and not Path(base).is_dir():
             raise InvalidArgument("base of the adapter", base, "a folder, where a file names it")
         engine = EngineConfig.model_validate(options)
