@@ -192,6 +192,8 @@ class Endpoint:
         except ValueError as error:
             raise RequestError(f"the body is not JSON: {error}") from error
         answer = asyncio.ensure_future(self._written(write, run, data, request))
+        # Where the client leaves between two beats, nobody else asks how it ended.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         if (await asyncio.wait([answer], timeout=self._beat_s))[0]:
             return answer.result()
         # Clients wait for bytes, not for answers: while a batch computes they get some that mean

@@ -1,5 +1,6 @@
 """The endpoint against clients that are broken, slow, many, or not the workflow at all."""
 
+import gc
 import json
 import random
 import socket
@@ -179,6 +180,26 @@ def test_a_client_that_waits_gets_signs_of_life(is_streamed, beat):
         choice = json.loads(text)["choices"][0]["message"]
     assert choice["content"] == "late"
     caller.connection.close()
+
+
+def test_a_client_that_leaves_while_it_waits_is_no_error(caplog):
+    """It has the first sign of life; nothing asks any more how the answer ended."""
+    caller, has_left = Caller(beat_s=0.05), threading.Event()
+    answered, caller.run.ask = caller.run.ask, lambda request, is_repeated=False: Future()
+    caller.run.forget = lambda answer: has_left.set()
+    path = f"{urlsplit(caller.url).path}/chat/completions"
+    headers = {"Authorization": f"Bearer {caller.endpoint.api_key}"}
+    caller.connection.request("POST", path, json.dumps({**CHAT, "stream": False}), headers)
+    response = caller.connection.getresponse()
+    assert response.read(1) == b" "
+    response.close()
+    caller.connection.close()
+    assert has_left.wait(60)
+    caller.run.ask = answered
+    assert caller.is_served()
+    caller.connection.close()
+    gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 @pytest.mark.parametrize(
