@@ -16,6 +16,7 @@ from pettingllms_trainers.learning.batch import (
     fitting_parts,
     joined_by_prompt,
     micro_batches,
+    parts_of,
     shares,
     unweighted,
     weighted_groups,
@@ -307,6 +308,40 @@ def test_a_group_is_cut_where_the_next_completion_does_not_fit(is_packed, max_to
     for name in ("weights", "old_logprobs", "reference_logprobs"):
         assert sum((getattr(part, name) for part in found), ()) == getattr(whole, name)
     assert sum((part.group.completions for part in found), ()) == whole.group.completions
+
+
+@pytest.mark.parametrize(("number", "sizes"), [(16, [16]), (17, [16, 1])])
+def test_at_most_16_completions_are_joined(number, sizes):
+    joined = joined_by_prompt([group(4, 3)] * (number - 1) + [unweighted([group(4, 3).group])[0]])
+    assert [len(one.weights) for one in joined] == sizes
+    assert [one.old_logprobs is None for one in joined] == [number == 16] + [True] * (number - 16)
+
+
+def test_completions_are_parts_of_their_own_where_steps_may_divide_a_group():
+    groups = [group(4, 3, 2).group, group(5, 1).group]
+    scores = [group(4, 3, 2).old_logprobs, group(5, 1).old_logprobs]
+    for old, reference in ((None, scores), (scores, None)):
+        whole = parts_of(groups, old, reference, by_completion=False)
+        assert [one.old_logprobs for one in whole] == (old or [None, None])
+        assert [one.reference_logprobs for one in whole] == (reference or [None, None])
+        parts = parts_of(groups, old, reference, by_completion=True)
+        assert [(one.source, len(one.group.completions)) for one in parts] == [
+            (0, 1),
+            (0, 1),
+            (1, 1),
+        ]
+        assert [one.old_logprobs for one in parts] == (
+            [((0.0, 0.0, 0.0),), ((1.0, 1.0),), ((0.0,),)] if old else [None] * 3
+        )
+
+
+def test_padded_rows_are_as_long_as_the_longest_input():
+    (batch,) = micro_batches([group(4, 3, 2)], max_tokens=99, is_packed=False)
+    assert batch.inputs.token_ids.shape == (2, 6)
+    assert batch.targets[0].grammars is None
+    guided = replace(group(4, 3), group=replace(group(4, 3).group, grammar="root"))
+    (batch,) = micro_batches([guided], max_tokens=99, is_packed=False)
+    assert batch.targets[0].grammars == ("root",)
 
 
 def test_parts_without_scores_have_none():

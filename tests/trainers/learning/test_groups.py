@@ -66,6 +66,7 @@ def test_groups_without_spread_are_dropped_and_counted():
     assert advantages(scored) == [[-0.25, -0.25, -0.25, 0.75], [-0.5, 0.5]]
     assert scored.num_decisions == {"caller": 1, "echo": 2}
     assert scored.num_used == {"caller": 1, "echo": 1}
+    assert scored.num_tokens == {decisions[0].policy: 8, decisions[1].policy: 12}
 
 
 def test_the_second_agent_is_scored_by_its_own_candidates(echo_env, scripted_pool, play):
@@ -413,6 +414,15 @@ def test_std_norm_has_unit_population_variance():
 def test_leave_one_out_is_the_distance_to_the_mean_of_the_others(rewards):
     expected = [reward - (sum(rewards) - reward) / (len(rewards) - 1) for reward in rewards]
     assert leave_one_out(rewards) == pytest.approx(expected, abs=1e-9)
+
+
+def test_softmax_sees_the_size_of_rewards():
+    found = AtGrpo()
+    assert (found.branch_temperature, found.is_by_step, found.sees_size) == (1.0, True, False)
+    assert AtGrpo(branch_choice="softmax", branch_temperature=0.5).sees_size
+    assert AtGrpo(norm="none").sees_size
+    with pytest.raises(ValueError, match="branch_temperature"):
+        AtGrpo(branch_choice="softmax", branch_temperature=0)
 
 
 def test_the_baseline_is_that_of_the_algorithm():
