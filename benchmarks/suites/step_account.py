@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import math
 import statistics
 import tempfile
@@ -142,10 +141,6 @@ def main() -> None:
     parser.add_argument("--growth", nargs="*", choices=AXES, default=list(AXES))
     options = parser.parse_args()
     result = measuring.frame("step_account", [0]) | {"recipes": [], "growth": {}}
-    if options.output.exists():  # what is not measured again stays
-        earlier = json.loads(options.output.read_text(encoding="utf-8"))
-        kept = [row for row in earlier["recipes"] if row["recipe"] not in options.recipes]
-        result |= {"recipes": kept, "growth": earlier["growth"]}
     account = Account()
     for recipe in options.recipes:
         result["recipes"].append(account.of(recipe))
