@@ -123,7 +123,7 @@ def _ask_hub(source: str | Path) -> None:
     try:
         HfApi().model_info(str(source), timeout=_HUB_TIMEOUT_S)
     except FOREIGN as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise OSError(f"it is not on this machine, and the hub says: {reason}") from error
 
 
