@@ -118,12 +118,16 @@ def test_a_run_does_not_pass_through_the_plan(small_run_file, tmp_path):
 
 def test_usage(capsys):
     assert main([]) == 2
-    assert main(["--help"]) == 0
+    assert main(["--help"]) == main(["--version"]) == 0
     assert main(["--num-steps", "3"]) == 2
     assert main(["recipe:plan_path", "--gpus", "8"]) == 2
     told = capsys.readouterr()
     assert "what --dry-run plans for" in told.err
     assert told.out.count("usage: pettingllms-train CONFIG") == 2
+    assert (
+        f"pettingllms-train, version {importlib.metadata.version('pettingllms-trainers')}"
+        in told.out
+    )
     assert "there is no run file before --num-steps; name one, such as recipe:plan" in told.err
 
 

@@ -105,6 +105,7 @@ def _group() -> None:
 
 
 @_group.command("train", context_settings=_FILES_AND_FLAGS)
+@click.version_option(package_name="pettingllms-trainers", prog_name="pettingllms-train")
 @click.option("--resume", is_flag=True)
 @click.option("--dry-run", is_flag=True)
 @click.option("--gpus", type=int)
