@@ -54,7 +54,7 @@ backends: $(BACKENDS_VENV)/.ready
 test-adapters:
 	$(MAKE) -f tests/adapters.mk PYTHON=$(PYTHON) TORCH=$(TORCH) TORCH_INDEX=$(TORCH_INDEX) ARGS="$(ARGS)"
 
-# Teams of other frameworks, with their pinned and their newest versions, in environments of their own.
+# Programs and teams of other libraries, with pinned and newest versions, in environments of their own.
 test-workflows:
 	$(PYTHON) benchmarks/suites/workflow_frameworks.py --torch "$(TORCH)" $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(ARGS)
 

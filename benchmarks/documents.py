@@ -24,10 +24,9 @@ def result(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def troubles() -> dict[str, dict[str, dict[str, str]]]:
-    """Group to kind of trouble to what is said and kept, as the tests cause it."""
-    path = ROOT / "tests" / "trainers" / "runs" / "trouble.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+def declared(path: str) -> dict[str, Any]:
+    """The tables of a TOML file of the repository, which tests read too."""
+    return tomllib.loads((ROOT / path).read_text(encoding="utf-8"))
 
 
 def head(*names: str) -> str:

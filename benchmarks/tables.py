@@ -50,12 +50,12 @@ def tables() -> dict[str, Callable[[], str]]:
     names = (
         "caption",
         "cheapest",
+        "declared",
         "ensemble_cells",
         "entry",
         "games",
         "head",
         "result",
-        "troubles",
     )
     env.globals |= {name: getattr(documents, name) for name in (*names, "leaderboard_entries")}
     env.globals |= FIGURES | {"study": TABLE, "campaign_jobs": jobs_of}

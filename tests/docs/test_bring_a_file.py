@@ -14,7 +14,6 @@ from pettingllms_trainers.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "bring-a-file.md").read_text(encoding="utf-8")
 SMALL = str(ROOT / "tests" / "trainers" / "small_program.toml")
-PROGRAMS = ROOT / "tests" / "pettingllms" / "workflows" / "programs.toml"
 
 
 def blocks(kind):
@@ -43,9 +42,3 @@ def test_the_page_is_followed_to_a_trained_team(tmp_path, monkeypatch, capsys):
     assert main([*small, "--evaluation.kwargs.split=train"]) == 2, "it is not held out"
     assert main(small) == 0, capsys.readouterr().err
     assert read_lines(Path("run", "metrics.jsonl"))[-1]["rollout/num_failed_trees"] == 0
-
-
-def test_the_table_has_the_teams_that_are_tested():
-    page = (ROOT / "docs" / "workflows-frameworks.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
-    assert sorted(shown) == sorted(tomllib.loads(PROGRAMS.read_text(encoding="utf-8")))

@@ -1,7 +1,9 @@
-"""Files that know nothing of this project play, fork and replay as they are."""
+"""Files that know nothing of this project play, fork and replay as they are; so do teams."""
 
+import importlib.util
+import random
+import re
 import tomllib
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from pettingllms.workflows.program import Program
 from pettingllms.workflows.proposal import seen_agents
 
 HERE = Path(__file__).parent
+TEAMS = HERE.parents[2] / "examples" / "frameworks"
 PROGRAMS = tomllib.loads((HERE / "programs.toml").read_text(encoding="utf-8"))
 
 pytestmark = pytest.mark.usefixtures("others_program")
@@ -22,6 +25,8 @@ pytestmark = pytest.mark.usefixtures("others_program")
 
 def made(name, **fields):
     told = PROGRAMS[name]
+    if "function" not in told:
+        return pettingllms.make(f"workflow:{TEAMS}/{name}.py:workflow", checks=False)
     table = {
         "roles": told["roles"],
         "tasks": {"train": [told["task"]]},
@@ -34,36 +39,48 @@ def made(name, **fields):
     )
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_plays_forks_and_replays(name, monkeypatch):
-    told, outcomes = PROGRAMS[name], []
-    if " anthropic" in (HERE / "programs" / f"{name}.py").read_text():
-        pytest.importorskip("anthropic", reason="make test installs it")
-    called = Program.__call__
+@pytest.fixture
+def outcomes(monkeypatch):
+    """What the runs of programs have returned."""
+    found, called = [], Program.__call__
 
     def noted(*arguments):
-        outcomes.append(called(*arguments))
-        return outcomes[-1]
+        found.append(called(*arguments))
+        return found[-1]
 
     monkeypatch.setattr(Program, "__call__", noted)
+    return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_plays_forks_and_replays(name, outcomes):
+    told = PROGRAMS[name]
+    file = (HERE / "programs" if "function" in told else TEAMS) / f"{name}.py"
+    for package in re.findall(r"^(?:from|import) (\w+)", file.read_text(), re.MULTILINE):
+        if not (file.with_name(f"{package}.py").exists() or importlib.util.find_spec(package)):
+            pytest.skip(f"{package} is not here; make test-workflows installs it")
     env = RecordTranscripts(made(name))
     env.reset(seed=1)
-    said = defaultdict(lambda: 0)
+    texts = {role: iter(said) for role, said in told.get("texts", {}).items()}
     while not any(env.terminations.values()):
-        role = role_of(env.agent_selection)
+        agent = env.agent_selection
         before = env.state_hash()
         for _ in range(2):
             fork = env.fork()
             fork.step("another")  # goes on from here, fails, or asks somebody else
-        text = told["texts"][role][said[role]]
-        said[role] += 1
+        text = (
+            next(texts[role_of(agent)])
+            if texts
+            else env.scripted_action(agent, "right", random.Random(0))
+        )
         outcomes.clear()
         env.step(text)
         assert env.state_hash() != before
-    assert told["outcome"] in outcomes
-    assert env.rewards[env.agent_selection] == len(told["outcome"]) / 100
-    replayed = env.transcript.replay()
-    assert replayed.rewards[env.agent_selection] == env.rewards[env.agent_selection]
+    reward = env.rewards[env.agent_selection]
+    if texts:
+        assert told["outcome"] in outcomes
+    assert reward == (len(told["outcome"]) / 100 if texts else 1)
+    assert env.transcript.replay().rewards[env.agent_selection] == reward
 
 
 @pytest.mark.parametrize(

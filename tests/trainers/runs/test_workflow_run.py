@@ -1,22 +1,32 @@
 """Training runs on workflows, by command: the updates of the environment, and resumption."""
 
 import json
+import random
+import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import tomli_w
 from safetensors.torch import load_file
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Split
 
+from pettingllms import make
 from pettingllms.cli.app import run as pettingllms
+from pettingllms.evaluation.training_run import TrainingRun, replay_rollout
 from pettingllms.files import read_lines
+from pettingllms.types import role_of
 from pettingllms.viewer import write_view
+from pettingllms_trainers.backends.hf.tiny import build_tiny, build_tokenizer
 from pettingllms_trainers.cli import main
 
 RUN = str(Path(__file__).with_name("workflow_run.toml"))
-SMALL = str(Path(__file__).parents[1] / "small_program.toml")
-PROGRAMS = Path(__file__).parents[2] / "pettingllms" / "workflows" / "programs"
-TOLD = tomllib.loads(PROGRAMS.with_suffix(".toml").read_text(encoding="utf-8"))
+PROGRAM_RUN = Path(__file__).with_name("program_run.toml")
+FILES = Path(__file__).parents[2] / "pettingllms" / "workflows"
+TEAMS = Path(__file__).parents[3] / "examples" / "frameworks"
+PROGRAMS = tomllib.loads((FILES / "programs.toml").read_text(encoding="utf-8"))
 ENVIRONMENT = 'id = "toy_echo_v0"\n[env.kwargs]\nmax_turns = 2'
 WORKFLOW = 'id = "workflow:workflow_toys:echo"\n[env.kwargs]\nmax_turns = 2'
 
@@ -123,27 +133,77 @@ def test_a_finished_run_is_viewed_replayed_and_evaluated_again(
     assert write_view(again, tmp_path / "again.html").num_episodes == 2
 
 
+def spoken(name):
+    """Id, arguments and roles of a program or team, and the words that its scripts say."""
+    told = PROGRAMS[name]
+    if "function" in told:
+        tasks = {"train": [told["task"]], "test": [told["task"]]}
+        worth = f"{FILES}/programs/worth.py:longest"
+        table = {"roles": told["roles"], "tasks": tasks, "reward": worth}
+        source, texts = f"{FILES}/programs/{name}.py:{told['function']}", told["texts"].values()
+        return f"workflow:{source}", {"program": table}, {*told["roles"]}, {*chain(*texts)}
+    env_id, words, rng = (
+        f"workflow:{TEAMS}/{name}.py:workflow",
+        set("0123456789+*"),
+        random.Random(0),
+    )
+    for seed in range(20):
+        env = make(env_id, split=("train", "test")[seed % 2])
+        env.reset(seed=seed)
+        while not any(env.terminations.values()):
+            agent = env.agent_selection
+            words.update(env.scripted_action(agent, "any", rng) for _ in range(20))
+            env.step(env.scripted_action(agent, "right", rng))
+            words.add(env.state().calls[-1].text)
+    return env_id, {}, {*map(role_of, env.possible_agents)}, words
+
+
+def build_words(folder, words):
+    """A tiny model whose tokens are whole answers; all else between them is one unknown token."""
+    build_tiny(folder, vocabulary=words, hidden_size=32, num_layers=1, num_heads=2, max_length=512)
+    tokenizer = build_tokenizer(words, max_length=512)
+    known = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+    pattern = Regex(f"{known}|(?:(?!{known})[\\s\\S])+")
+    tokenizer.backend_tokenizer.pre_tokenizer = Split(pattern, "isolated")
+    tokenizer.save_pretrained(folder)
+
+
 @pytest.mark.nightly
 @pytest.mark.usefixtures("others_program")
-@pytest.mark.parametrize("name", TOLD)
-def test_a_program_trains_two_steps(name, tmp_path, capsys):
-    """Whatever a model says that can say nothing, its answers are compared and it is updated."""
-    told = TOLD[name]
-    source = f"workflow:{PROGRAMS}/{name}.py:{told['function']}"
-    tasks = {"train": [told["task"]], "test": [told["task"]]}
-    table = {"roles": told["roles"], "tasks": tasks, "reward": f"{PROGRAMS}/worth.py:longest"}
-    run = {
-        "env": {"id": source, "kwargs": {"program": table}},
-        "roles": dict.fromkeys(told["roles"], "team"),
-        "algorithm": {"name": "reinforce"},
-    }
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_trains(name, tmp_path, results, capsys):
+    """Each role of a team, and some role of a pattern, learns from whole trees that replay."""
+    env_id, kwargs, roles, words = spoken(name)
+    build_words(tmp_path / "model", sorted(words))
+    run = tomllib.loads(PROGRAM_RUN.read_text())
+    run["env"] = {"id": env_id, "kwargs": kwargs}
+    run["every_policy"] = {"model": str(tmp_path / "model")}
+    run["roles"] = {role: role for role in roles}
+    if not kwargs:
+        demonstrators = {role: {"right": 0.7, "any": 0.3} for role in roles}
+        run["warm_start"]["demonstrators"] = demonstrators
+    else:
+        del run["warm_start"]
     (tmp_path / "run.toml").write_text(tomli_w.dumps(run))
-    flags = ["--num-steps", "2", "--trust", "--output-dir", str(tmp_path / "run")]
-    assert main([str(tmp_path / "run.toml"), SMALL, *flags]) == 0, capsys.readouterr().err
-    lines = [
-        x for x in read_lines(tmp_path / "run/metrics.jsonl") if "rollout/num_failed_trees" in x
-    ]
-    assert [line["rollout/num_failed_trees"] for line in lines] == [0, 0]
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        arguments = [str(tmp_path / "run.toml"), "--trust", "--output-dir", str(folder)]
+        assert main(arguments) == 0, capsys.readouterr().err
+    assert results(first) == results(second)
+    lines = [x for x in results(first)["metrics"] if "rollout/num_failed_trees" in x]
+    assert [line["rollout/num_failed_trees"] for line in lines] == [0, 0, 0]
+    learn = {
+        role
+        for role in roles
+        for line in lines
+        if line.get(f"update/{role}/num_groups") and line[f"loss/{role}/grad_norm"] > 0
+    }
+    assert learn == roles if not kwargs else learn
+    opened = TrainingRun.open(first, trust=True)
+    for tree in results(first)["rollouts"]:
+        if tree["set"] == "training":
+            assert {len(one["candidates"]) for one in tree["decisions"]} == {4}
+            replay_rollout(opened, tree["step"], tree["episode"]).replay()
 
 
 def test_a_role_without_demonstrations_is_named(tmp_path, monkeypatch, capsys):
