@@ -783,7 +783,7 @@ def _said_within(text: str, fits: Callable[[str], ValueT | ParseError]) -> Itera
 
 def _line(part: Part) -> tuple[str, str]:
     """The answer's line, or the text of its JSON, or all of a text without a mark; what follows."""
-    # Bounded, so that a megabyte of fences is no work.
+    # Bounded, so that a megabyte of fences costs nothing.
     rest = part.text.strip()[:_MAX_REMARK]
     while rest:
         line, _, tail = rest.partition("\n")

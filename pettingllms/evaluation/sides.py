@@ -111,7 +111,7 @@ def differences(first: Side, second: Side) -> dict[str, tuple[Any, Any]]:
     """
     one, other = ({**side.task, **side.settings} for side in (first, second))
     kinds = ({p for p in _KINDS if any(k.startswith(p) for k in side)} for side in (one, other))
-    # What only one kind of run records is no difference between two runs.
+    # What only one kind of run records does not make two runs differ.
     alone = set.symmetric_difference(*kinds)
     return {
         key: (one.get(key), other.get(key))

@@ -38,7 +38,7 @@ KEPT = 4
 # Share of the oracle's return above which `check_env` fails, unless `metadata["cheap_share"]`
 # states another one.
 MAX_SHARE = 0.25
-# An own part of the oracle's return below this is no pay for work.
+# Below this, an agent's own part of the oracle's return does not pay for its work.
 MIN_OWN = 0.05
 # The policy of a team that does as the oracle, but is silent in the turn that would end the
 # episode; a level that it solves all the same counts as unpaid, for it took more than gathering.

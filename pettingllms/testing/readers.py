@@ -195,7 +195,7 @@ def _decisions(subject: Subject) -> Iterator[_Decision]:
 def _decision(env: AnyEnv, right: str, wrong: Sequence[str]) -> Iterator[_Decision]:
     effects = {text: _effect(env, text) for text in dict.fromkeys((right, "", *wrong))}
     meant = effects[right]
-    # A text that is refused, or does the same, is no other answer.
+    # A text that is refused, or has the same effect, is not a different answer.
     others = [
         text
         for text in dict.fromkeys(wrong)

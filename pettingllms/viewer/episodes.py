@@ -300,7 +300,7 @@ class LineFile:
                 try:
                     yield convert(parse_json(checked_line(line)))
                 except (KeyError, TypeError, AttributeError, ValueError) as error:
-                    # The last line of a run that still runs has no end yet: that is no damage.
+                    # The last line of an unfinished run may be incomplete: nothing is damaged.
                     if line.endswith(b"\n"):
                         self._unreadable.append((number, f"{type(error).__name__}: {error}"))
                     else:

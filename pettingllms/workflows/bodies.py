@@ -152,7 +152,7 @@ def text_of(content: str | Sequence[Mapping[str, Any]], key: str) -> str:
     """A text, whole or in parts.
 
     Raises:
-        RequestError: A part is no text; the key names it.
+        RequestError: A part is not a string; the key names it.
     """
     if isinstance(content, str):
         return content

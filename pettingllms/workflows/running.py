@@ -257,7 +257,7 @@ class WorkflowRun:
             self._changed.notify_all()
 
     def withdrawn(self, place: str) -> None:
-        """Forget a request that the workflow itself has cancelled: it is no turn of anybody."""
+        """Forget a request that the workflow itself has cancelled: it is nobody's turn."""
         with self._changed:
             self._was_left = True
             self._waiting = [one for one in self._waiting if one.request.place != place]

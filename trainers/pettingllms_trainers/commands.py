@@ -323,7 +323,7 @@ def _open(files: RunDirectory, config: Config, ranks: Ranks) -> None:
 
 
 def _check(config: Config, *, is_resumed: bool) -> tuple[Sequence[RunEnvironment], RunDirectory]:
-    """Return environments and files of a run; nothing is loaded and nothing written."""
+    """The environments and files of a run; nothing is loaded or written."""
     check_trackers(config.logging)
     environments = make_environments(config)
     files = RunDirectory(Path(config.output_dir))

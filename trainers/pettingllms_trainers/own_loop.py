@@ -319,7 +319,7 @@ class OpenPolicy:
         return self._updater
 
     def __repr__(self) -> str:
-        """Return its name."""
+        """Its name."""
         return f"OpenPolicy({self.name!r})"
 
 

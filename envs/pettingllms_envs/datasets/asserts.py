@@ -78,7 +78,7 @@ def _bodies(source: str) -> Iterator[Sequence[ast.stmt]]:
                 for part in node.body
                 if isinstance(part, ast.FunctionDef) and _is_test(part)
             ]
-        # What starts the tests from a command line is no test: `if __name__ == "__main__":`.
+        # Not a test, but what starts the tests from a command line: `if __name__ == "__main__":`.
         elif not isinstance(node, ast.Import | ast.ImportFrom | ast.If):
             alone.append(node)
     yield alone

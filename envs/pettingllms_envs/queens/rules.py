@@ -75,7 +75,7 @@ def reaches(level: Level) -> list[Reach]:
 
 
 def attacked(level: Level) -> list[list[list[int]]]:
-    """Return [row][column][other row] -> bits of the columns that exclude each other."""
+    """[row][column][other row] -> bits of the columns that exclude each other."""
     return _attacked(level.kinds, level.pieces, len(level.start))
 
 
@@ -158,7 +158,7 @@ def is_solved(level: Level, columns: Columns) -> bool:
 
 
 def after(level: Level, columns: Columns, move: Move) -> Columns | None:
-    """The board after a move; None if the piece is fixed, or that is no other place."""
+    """The board after a move; None if the piece is fixed or would stay where it is."""
     row, col = move
     if not (0 <= row < len(columns) and 0 <= col < len(columns)):
         return None

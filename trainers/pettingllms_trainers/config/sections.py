@@ -174,7 +174,7 @@ PACKAGED: Mapping[str, PackagedModel] = {
 
 
 def model_directory(name: str) -> Path:
-    """Return where a fetched model is, or will be: in the user's cache, as XDG defines it."""
+    """Where a fetched model is, or will be: in the user's cache, as XDG defines it."""
     # The specification: an empty or relative path in the variable is to be ignored.
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     cache = given if given.is_absolute() else Path.home() / ".cache"
@@ -302,7 +302,7 @@ def check_names(environments: Sequence[EnvConfig]) -> None:
 
 
 def env_places(tables: Sequence[Any]) -> dict[str, int]:
-    """Return name to position of some tables [[env]], as far as they have names."""
+    """Name -> position of the tables [[env]] that have a name."""
     found: dict[str, int] = {}
     for index, table in enumerate(tables):
         if isinstance(table, Mapping) and (name := table.get("name") or table.get("id")):

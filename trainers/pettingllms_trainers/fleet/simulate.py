@@ -428,7 +428,7 @@ class Fleet(NamedTuple):
 
 
 def learning_gpus(config: Config, fleet: Fleet) -> dict[str, int]:
-    """Return base model to the GPUs on which it learns."""
+    """Base model -> the GPUs on which it learns."""
     names = [group[0] for group in base_groups(config.models)]
     if fleet.num_shared:
         return dict.fromkeys(names, fleet.num_shared)

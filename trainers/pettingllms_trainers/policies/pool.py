@@ -96,7 +96,7 @@ class JoinedValues:
         """Wall time of evaluations since it was last set to 0."""
 
     async def of(self, prompt_ids: _Prompt) -> float:
-        """Return V of one prompt; raises what the evaluation raises."""
+        """V of one prompt; raises what the evaluation raises."""
         self._prompts[prompt_ids] = None
         if self._flight is None:
             # A new task runs after all coroutines that are ready now: they join this flight.

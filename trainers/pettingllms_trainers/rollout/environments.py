@@ -73,7 +73,7 @@ def make_environments(config: Config) -> tuple[RunEnvironment, ...]:
 
 
 def played_by(environments: Sequence[RunEnvironment]) -> dict[str, list[TextEnv[Any]]]:
-    """Return policy to the training environments in which it plays a role."""
+    """Policy -> the training environments in which it plays a role."""
     found: dict[str, list[TextEnv[Any]]] = {}
     for env in environments:
         for policy in dict.fromkeys(env.roles.values()):

@@ -354,7 +354,7 @@ class Ledger:
 
 
 def content_key(config: RewardConfig, exchange: Exchange, number: int) -> str:
-    """Return 32 hexadecimal digits of all that decides a verdict.
+    """32 hexadecimal digits of all that decides a verdict.
 
     Args:
         config: Who is asked what. Weights and budgets do not matter.
