@@ -4,19 +4,25 @@ import importlib.util
 import json
 import os
 import random
+import runpy
 import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 
 import pettingllms
 from pettingllms.cli.package import HubPackage, write_hub_package
+from pettingllms.files import read_lines
 
 LIBRARY_DRAWS = True
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+HARNESS = Path(__file__).with_name("direct_chat.txt").read_text(encoding="utf-8")
+POLICIES = Path(__file__).parents[1] / "policies"
+chat_server = runpy.run_path(str(POLICIES / "conftest.py"))["chat_server"]
 ARGUMENTS = {"blocks": 4, "team": "proposer-planner"}
 RESPONSE = {"id": "response", "created_at": 0, "model": "model", "object": "response", "output": []}
 RESPONSE |= {"parallel_tool_calls": False, "tool_choice": "auto", "tools": []}
@@ -176,18 +182,34 @@ class TestOpenEnv:
 
 
 class TestVerifiers:
-    """A package for the Environments Hub: found and configured by verifiers' own loader."""
+    """A package for the Environments Hub, played by verifiers' own command."""
 
     LIBRARY = "verifiers"
 
-    def test_verifiers_loads_levels_and_seats(self, packaged, tmp_path, monkeypatch):
-        from verifiers.v1.utils.loaders import env_config_type, load_environment
-
+    def test_vf_eval_plays_levels(self, packaged, tmp_path, chat_server):
         arguments = {"team": "proposer-planner", "split": "test"}
         folder = packaged("blocksworld_v0", "verifiers", arguments, 4, 9)
-        monkeypatch.syspath_prepend(folder)
-        monkeypatch.setenv("HOME", str(tmp_path))
-        config = env_config_type(folder.name)(taskset={"id": folder.name})
-        env = load_environment(config)
-        assert [task.data.seed for task in env.taskset] == [9, 10, 11, 12]
-        assert {"proposer_0", "planner_0"} <= set(type(config).model_fields)
+        (tmp_path / "direct_chat.py").write_text(HARNESS)
+        program = "from verifiers.v1.cli.eval.main import main; main()"
+        words = [sys.executable, "-c", program, folder.name, "-n", "2", "-m", "tiny", "--no-push"]
+        words += ["--client.base-url", chat_server.url, "--no-rich"]
+        for agent in ("proposer-0", "planner-0"):
+            words += [f"--env.{agent}.harness.id", "direct_chat"]
+        places = {"PYTHONPATH": f"{folder}:{tmp_path}", "HOME": str(tmp_path)}
+        env = {**os.environ, **places, "PRIME_API_KEY": "none"}
+        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        (file,) = tmp_path.glob("outputs/*/traces.jsonl")
+        episodes = sorted(read_lines(file), key=lambda one: one["task"]["data"]["seed"])
+        assert [one["task"]["data"]["seed"] for one in episodes] == [9, 10]
+        for seed, episode in zip((9, 10), episodes, strict=True):
+            twin = pettingllms.make("blocksworld_v0", checks=False, **arguments)
+            twin.reset(seed=seed)
+            returns = dict.fromkeys(twin.possible_agents, 0.0)
+            while twin.acting():
+                twin.step(chat_server.reply(None))
+                returns = {agent: total + twin.rewards[agent] for agent, total in returns.items()}
+            traces = {trace["agent"]["name"]: trace for trace in episode["traces"]}
+            assert {
+                name: one["rewards"]["return"]["score"] for name, one in traces.items()
+            } == returns
