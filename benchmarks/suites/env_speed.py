@@ -1,14 +1,13 @@
 """The games beside their peers, like for like: what a user calls here and what a user calls there.
 
     python benchmarks/suites/env_speed.py --peers-python PYTHON --paper-code CHECKOUT
-    python benchmarks/suites/env_speed.py --readers-before CHECKOUT
+    python benchmarks/suites/env_speed.py --accounts
 
 `--peers-python` is the interpreter of a throw-away environment with `pip install gem-llm textarena
 reasoning-gym`; `--paper-code` is a checkout of the public code of the paper (arXiv 2510.11062),
 which is on no package index and needs numpy. What is missing is left out and reported as such.
 
-The second command measures the readers of answers alone, beside the steps that they are part of and
-those of another checkout of this repository; the rows of the peers stay as they were.
+The second command measures where the time of a step goes; the rows of the peers stay as they were.
 
 Both sides of a row run in processes of their own, one after the other, round by round; every ratio
 is formed within a round, from CPU seconds. Steps are timed without the resets between them, on a
@@ -25,25 +24,16 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from measuring import frame, parser_of, ratios, spread, write
+from measuring import frame, parser_of, spread, write
 
 HERE = Path(__file__).with_name("env_speed_here.py")
 THERE = Path(__file__).with_name("env_speed_there.py")
 PEERS = ("gem-llm", "reasoning-gym", "textarena")
-GAMES = (
-    "dining_v0",
-    "fireworks_v0",
-    "panel_v0",
-    "relay_v0",
-    "search_v0",
-    "plan_path_v0",
-    "sudoku_v0",
-)
-"""A game of every kind of answer whose steps are not spent in the sandbox."""
+ACCOUNTS = ("sudoku_v0", "plan_path_v0", "sokoban_v0")
+"""Games whose steps are compared."""
 
 
 class Row(NamedTuple):
@@ -70,18 +60,16 @@ ROWS = [
 ]
 
 
-def rate(command: list[str], checkout: str = "") -> float | None:
-    """What a workload prints last, None if it fails; packages may come from another checkout."""
+def printed(command: list[str]) -> Any:
+    """What a workload prints last, None if it fails."""
     # CPU time counts all threads, and NumPy's linear algebra starts some that spin for a while.
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    if checkout:
-        env["PYTHONPATH"] = os.pathsep.join((checkout, f"{checkout}/envs"))
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
         print(f"{' '.join(command[1:5])}: {reason}", file=sys.stderr)
         return None
-    return float(done.stdout.strip().splitlines()[-1])
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def measure(row: Row, rounds: int, seconds: float, python: str, checkout: str) -> dict[str, Any]:
@@ -91,10 +79,10 @@ def measure(row: Row, rounds: int, seconds: float, python: str, checkout: str) -
     # In turn, so that both sides meet the same machine, busy or not.
     for seed in range(rounds):
         tail = [str(seed), str(seconds)]
-        here = rate([sys.executable, str(HERE), row.ours, *tail])
+        here = printed([sys.executable, str(HERE), row.ours, *tail])
         # isolated: the paper's package has the name of ours
         command = [python, "-I", str(THERE), row.peer, row.theirs, *tail, checkout]
-        there = rate(command)
+        there = printed(command)
         # A round without one side gives no ratio.
         if here is not None and there is not None:
             ours.append(here)
@@ -107,24 +95,10 @@ def measure(row: Row, rounds: int, seconds: float, python: str, checkout: str) -
     return result
 
 
-def readers(before: str, rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
-    """What reading an answer takes in each game: as a share of a step, and of what it took."""
-    for env_id in GAMES:
-        taken: dict[str, list[float]] = {"read": [], "step": [], "before": []}
-        for seed in range(rounds):
-            for name, work, checkout in (
-                ("read", "read", ""),
-                ("step", "step", ""),
-                ("before", "read", before),
-            ):
-                command = [sys.executable, str(HERE), f"{env_id} {work}", str(seed), str(seconds)]
-                found = rate(command, checkout)
-                if found is None:
-                    raise SystemExit(f"{env_id}: {name} could not be measured")
-                taken[name].append(1e6 / found)
-        read, step, old = taken.values()
-        row = {"env": env_id, "read_us": spread(read)}
-        yield row | {"of_step": ratios(read, step), "of_before": ratios(read, old)}
+def account(env_id: str, rounds: int) -> dict[str, Any]:
+    """Microseconds of a step of a game, and of its parts."""
+    found = [printed([sys.executable, str(HERE), env_id, "0", "0"]) for _ in range(rounds)]
+    return {"env": env_id} | {name: spread([one[name] for one in found]) for name in found[0]}
 
 
 def versions(python: str) -> dict[str, str]:
@@ -148,18 +122,17 @@ def main() -> None:
     parser = parser_of("env_speed", __doc__)
     parser.add_argument("--peers-python", default="", help="interpreter with the peers")
     parser.add_argument("--paper-code", default="", help="checkout of the paper's public code")
-    parser.add_argument("--readers-before", default="", help="checkout with the other readers")
+    parser.add_argument("--accounts", action="store_true", help="of our steps alone")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="CPU time of a measurement")
     options = parser.parse_args()
-    recorded = json.loads(options.output.read_text("utf-8"))
     result = frame("env_speed", range(options.rounds))
-    if options.readers_before:
-        rows = list(readers(options.readers_before, options.rounds, options.seconds))
-        recorded["readers"] = result | {"before": revision(options.readers_before), "rows": rows}
-        options.output.write_text(json.dumps(recorded, indent=2) + "\n", encoding="utf-8")
+    accounts = result | {"rows": [account(env_id, options.rounds) for env_id in ACCOUNTS]}
+    if options.accounts:
+        recorded = json.loads(options.output.read_text("utf-8"))
+        options.output.write_text(json.dumps(recorded | {"accounts": accounts}, indent=2) + "\n")
         return
-    result["readers"] = recorded["readers"]
+    result["accounts"] = accounts
     result["versions"] |= versions(options.peers_python)
     result["versions"]["paper's code"] = revision(options.paper_code)
     result["rows"] = []

@@ -11,16 +11,21 @@ observation is not in it.
 from __future__ import annotations
 
 import itertools
+import json
 import random
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pettingllms
 
 Units = Iterator[tuple[int, float]]
 """Yields (units done, CPU seconds that they took)."""
+Texts = Callable[[Any, random.Random], list[str]]
+"""The answers of an episode."""
 
 
 def fills_of(env: Any, rng: random.Random) -> list[str]:
@@ -40,7 +45,7 @@ def moves_of(env: Any, rng: random.Random) -> list[str]:
     return [f'#### ["{move}"]' for move in rng.choices("UDLR", k=50)]
 
 
-def steps(env_id: str, texts_of: Callable[[Any, random.Random], list[str]], **kwargs: Any) -> Any:
+def steps(env_id: str, texts_of: Texts, **kwargs: Any) -> Any:
     """`env.step(text)` and `env.last()` of the agents of a team, on fresh levels."""
 
     def work(seed: int) -> Units:
@@ -98,14 +103,60 @@ def shown(board: str) -> dict[str, Any]:
     return {"observation_mode": "delta", "prompts": prompts}
 
 
+def account(env_id: str, texts_of: Texts, **kwargs: Any) -> dict[str, float]:
+    """Median microseconds of `step` with `last`, and of what they call, each as it runs there."""
+    taken: dict[str, list[int]] = {}
+
+    def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        times = taken.setdefault(name, [])
+
+        def done(*given: Any) -> Any:
+            begin = time.perf_counter_ns()
+            result = call(*given)
+            times.append(time.perf_counter_ns() - begin)
+            return result
+
+        return done
+
+    def step_and_last(env: Any, text: str) -> None:
+        env.step(text)
+        env.last()
+
+    # Whole steps first, without clocks within them.
+    for parts in ((), ("_parse", "_act", "observe")):
+        env = pettingllms.make(env_id, checks=False, **kwargs)
+        for name in parts:
+            setattr(env, name, timed(name, getattr(env, name)))
+        play = timed("step with clocks" if parts else "step", step_and_last)
+        clock = timed("clock", lambda: None)
+        for episode in range(400):
+            env.reset(seed=episode)
+            for text in texts_of(env, random.Random(episode)):
+                clock()
+                play(env, text)
+                if env.end is not None:
+                    break
+    found = {name: statistics.median(times) / 1000 for name, times in taken.items()}
+    clocks = found.pop("clock")
+    return {name: value - clocks for name, value in found.items()}
+
+
 PAIR = "proposer-planner"
+SUDOKU: dict[str, Any] = {"team": PAIR, "size": 4, "max_turns": 16}
+PLAN_PATH: dict[str, Any] = {"team": PAIR, "max_turns": 25}
+# peers do not end lost levels
+SOKOBAN: dict[str, Any] = {**PLAN_PATH, "stop_when_lost": False}
+ACCOUNTS = {
+    "sudoku_v0": partial(account, "sudoku_v0", fills_of, **SUDOKU),
+    "plan_path_v0": partial(account, "plan_path_v0", moves_of, **PLAN_PATH),
+    "sokoban_v0": partial(account, "sokoban_v0", moves_of, **SOKOBAN),
+}
 WORKLOADS: dict[str, Callable[[int], Units]] = {
-    "sudoku_4x4_steps": steps("sudoku_v0", fills_of, team=PAIR, size=4, max_turns=16),
+    "sudoku_4x4_steps": steps("sudoku_v0", fills_of, **SUDOKU),
     "sudoku_9x9_steps": steps("sudoku_v0", fills_of, team=PAIR, size=9, max_turns=81),
     "sudoku_16x16_steps": steps("sudoku_v0", fills_of, team=PAIR, size=16, max_turns=256),
-    "plan_path_steps": steps("plan_path_v0", moves_of, team=PAIR, max_turns=25),
-    # peers do not end lost levels
-    "sokoban_steps": steps("sokoban_v0", moves_of, team=PAIR, max_turns=25, stop_when_lost=False),
+    "plan_path_steps": steps("plan_path_v0", moves_of, **PLAN_PATH),
+    "sokoban_steps": steps("sokoban_v0", moves_of, **SOKOBAN),
     "sokoban_1_box_levels": levels("sokoban_v0", boxes=1),
     "sokoban_2_boxes_levels": levels("sokoban_v0", boxes=2),
     "sokoban_3_boxes_levels": levels("sokoban_v0", boxes=3),
@@ -114,49 +165,12 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
     "sudoku_9x9_31_clues_levels": levels("sudoku_v0", size=9, clues=31),
     "plan_path_levels": levels("plan_path_v0"),
     "forks": forks,
-    "sudoku_4x4_board_steps": steps(
-        "sudoku_v0", fills_of, team=PAIR, size=4, max_turns=16, **shown("grid")
-    ),
+    "sudoku_4x4_board_steps": steps("sudoku_v0", fills_of, **SUDOKU, **shown("grid")),
     "sudoku_9x9_board_steps": steps(
         "sudoku_v0", fills_of, team=PAIR, size=9, max_turns=81, **shown("grid")
     ),
-    "sokoban_board_steps": steps(
-        "sokoban_v0", moves_of, team=PAIR, max_turns=25, stop_when_lost=False, **shown("board")
-    ),
+    "sokoban_board_steps": steps("sokoban_v0", moves_of, **SOKOBAN, **shown("board")),
 }
-
-
-def answers(env_id: str, *, is_step: bool, **kwargs: Any) -> Any:
-    """Right answers after 1,600 characters of thought: `env.parse`, or the step that plays them."""
-
-    def work(seed: int) -> Units:
-        env = pettingllms.make(env_id, checks=False, **kwargs)
-        for episode in itertools.count(seed):
-            env.reset(seed=episode)
-            rng, agent = random.Random(episode), env.agent_selection
-            while not (env.terminations[agent] or env.truncations[agent]):
-                text = THOUGHT + env.scripted_action(agent, env.scripted_policies[0], rng)
-                begin = time.process_time()
-                for _ in range(0 if is_step else 50):  # the clock cannot tell a single one
-                    env.parse(agent, text)
-                took = time.process_time() - begin
-                env.step(text)
-                env.last()
-                yield (1, time.process_time() - begin) if is_step else (50, took)
-                agent = env.agent_selection
-
-    return work
-
-
-THOUGHT = "First I look at what is known, then at what is still to do, step by step.\n" * 21
-WORKLOADS.update(
-    (f"{env_id} {name}", answers(env_id, is_step=name == "step", **kwargs))
-    for env_id, kwargs in {
-        **{f"{game}_v0": {} for game in ("dining", "fireworks", "panel", "relay", "search")},
-        **{f"{game}_v0": {"team": PAIR} for game in ("plan_path", "sudoku")},
-    }.items()
-    for name in ("read", "step")
-)
 
 
 def rate(units: Units, seconds: float) -> float:
@@ -173,6 +187,9 @@ def rate(units: Units, seconds: float) -> float:
 
 def main() -> None:
     workload, seed, seconds = sys.argv[1:]
+    if workload in ACCOUNTS:
+        print(json.dumps(ACCOUNTS[workload]()))
+        return
     print(rate(WORKLOADS[workload](1_000_000 * int(seed)), float(seconds)))
 
 
