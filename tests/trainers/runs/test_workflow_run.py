@@ -139,14 +139,10 @@ def spoken(name):
     if "function" in told:
         tasks = {"train": [told["task"]], "test": [told["task"]]}
         worth = f"{FILES}/programs/worth.py:longest"
-        table = {"roles": told["roles"], "tasks": tasks, "reward": worth}
+        table = {"roles": told["roles"], "tasks": tasks, "reward": worth, "misfit_reward": -1.0}
         source, texts = f"{FILES}/programs/{name}.py:{told['function']}", told["texts"].values()
         return f"workflow:{source}", {"program": table}, {*told["roles"]}, {*chain(*texts)}
-    env_id, words, rng = (
-        f"workflow:{TEAMS}/{name}.py:workflow",
-        set("0123456789+*"),
-        random.Random(0),
-    )
+    env_id, words, rng = f"workflow:{TEAMS}/{name}.py:workflow", {*"0123456789+*"}, random.Random(0)
     for seed in range(20):
         env = make(env_id, split=("train", "test")[seed % 2])
         env.reset(seed=seed)
@@ -179,10 +175,8 @@ def test_a_program_trains(name, tmp_path, results, capsys):
     run["env"] = {"id": env_id, "kwargs": kwargs}
     run["every_policy"] = {"model": str(tmp_path / "model")}
     run["roles"] = {role: role for role in roles}
-    if not kwargs:
-        demonstrators = {role: {"right": 0.7, "any": 0.3} for role in roles}
-        run["warm_start"]["demonstrators"] = demonstrators
-    else:
+    run["warm_start"]["demonstrators"] = {role: {"right": 0.7, "any": 0.3} for role in roles}
+    if kwargs:
         del run["warm_start"]
     (tmp_path / "run.toml").write_text(tomli_w.dumps(run))
     first, second = tmp_path / "first", tmp_path / "second"
