@@ -366,7 +366,7 @@ LOADERS = {
     "pettingllms/cli/app.py": "this package's own commands",
     "trainers/pettingllms_trainers/backends/engines.py": "this package's own engines",
     "pettingllms/adapters/optional.py": "a library whose name the adapter has",
-    "envs/pettingllms_envs/math/tasks.py": "modules of reasoning-gym",
+    "envs/pettingllms_envs/math/base.py": "modules of reasoning-gym",
     "envs/pettingllms_envs/datasets/loading.py": "two libraries that it names itself",
 }
 """Modules in which a name that is not a literal becomes code, and whose name it is."""

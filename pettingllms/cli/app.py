@@ -54,7 +54,7 @@ _COMMANDS = {
         "pettingllms.cli.check:check_command",
         "Check that an environment keeps the contract.",
     ),
-    "package": ("pettingllms.cli.package:package_command", "Package an environment for a hub."),
+    "package": ("pettingllms.cli.new:package_command", "Package an environment for a hub."),
     "new": ("pettingllms.cli.new:new_command", "Create an environment."),
     "doctor": ("pettingllms.cli.check:doctor_command", "Report what works on this machine."),
 }

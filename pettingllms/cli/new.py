@@ -1,29 +1,264 @@
-"""`pettingllms new`: a game that works, to adapt."""
+"""`pettingllms new`: a game that works, to adapt; `pettingllms package`: a game for a hub."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import inspect
+import json
 import keyword
 import random
 import re
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib.metadata import distribution
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.console import RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
+import pettingllms
 from pettingllms.cli import options
 from pettingllms.cli.app import stdout
-from pettingllms.cli.package import write_tree
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.registry import make
 from pettingllms.tables import visible
+from pettingllms.testing import play
+from pettingllms.testing.play import scripted_actor
+
+# Hub -> folder of its templates.
+HUBS = {
+    "verifiers": "verifiers",
+    "openenv": "openenv",
+    "harbor": "harbor",
+    "nemo-gym": "nemo_gym",
+}
+# Hub -> what to do with the package.
+NEXT = {
+    "verifiers": "pip install -e . && vf-eval {name}   # publish: prime env push",
+    "openenv": "openenv validate && openenv build      # publish: openenv push",
+    "harbor": "harbor run -p . -a oracle",
+    "nemo-gym": "copy the folder to resources_servers/{name} of a checkout of NeMo Gym",
+}
+_FIELD = re.compile(r"@(\w+)@")
+_ADDRESS = re.compile(r"(\w+\+)?\w+://")
+_LONGEST_NAME = 80
+_VERSION = f"pettingllms=={pettingllms.__version__}"
+
+
+class HubPackage(NamedTuple):
+    """What is packaged."""
+
+    env_id: str
+    hub: str
+    arguments: Mapping[str, Any]
+    requirement: str
+    """How pettingllms is installed, as pip reads it."""
+    levels: int
+    first_seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of the package, as Python spells it: of the id and the arguments.
+
+        Packages of one environment can be installed and published side by side.
+        """
+        words = [f"{key}_{value}" for key, value in self.arguments.items()]
+        name = re.sub(r"[^a-z0-9]+", "_", "_".join([self.env_id, *words]).lower()).strip("_")
+        # Long arguments, such as prompts, exceed what file systems take as a name.
+        if len(name) <= _LONGEST_NAME:
+            return name
+        return f"{name[:_LONGEST_NAME]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+@click.command("package")
+@click.argument("env_id", metavar="ID", shell_complete=options.complete_id)
+@click.option(
+    "--for", "hub", type=click.Choice(tuple(HUBS)), required=True, help="The hub or framework."
+)
+@options.env_option
+@options.number("--levels", help="Number of levels.  [default: 1000; harbor: 10]")
+@options.number("--first-seed", default=0, least=0, help="Seed of the first level.")
+@click.option(
+    "--requirement",
+    help="How the package installs pettingllms, as pip reads it: a version, an address or a path.  "
+    "[default: as it is installed here]",
+)
+@options.parent("the folder of the package")
+def package_command(
+    env_id: str,
+    hub: str,
+    env_values: Sequence[str],
+    levels: int | None,
+    first_seed: int,
+    requirement: str | None,
+    parent: Path,
+) -> int:
+    """Package an environment for a hub: verifiers, OpenEnv, Harbor or NeMo Gym."""
+    package = HubPackage(
+        env_id,
+        hub,
+        options.read_pairs(env_values, "--env"),
+        as_requirement(requirement) if requirement else requirement_here(),
+        levels or (10 if hub == "harbor" else 1000),
+        first_seed,
+    )
+    written = write_hub_package(package, parent)
+    console = stdout()
+    for path in written:
+        console.print(visible(str(path), "green"))
+    if "file:" in package.requirement:
+        told = (
+            f"It installs {package.requirement}, which no other machine has: before you publish it"
+        )
+        console.print(visible(f"{told}, give --requirement an address.", "yellow"))
+    console.print(
+        f"\nNext:\n  cd {parent / package.name}\n  {NEXT[hub].format(name=package.name)}",
+        markup=False,
+        highlight=False,
+    )
+    return 0
+
+
+def as_requirement(text: str) -> str:
+    """A requirement, a path or an address of pettingllms as a requirement."""
+    if Path(text).is_dir():
+        return f"pettingllms @ {Path(text).resolve().as_uri()}"
+    return f"pettingllms @ {text}" if _ADDRESS.match(text) else text
+
+
+def requirement_here() -> str:
+    """How pettingllms is installed here: by its version, or from an address or a path.
+
+    Source:
+        What installers record of addresses (PEP 610).
+    """
+    recorded = distribution("pettingllms").read_text("direct_url.json")
+    if recorded is None:
+        return _VERSION
+    found = json.loads(recorded)
+    version = found.get("vcs_info")
+    if version is None:
+        return f"pettingllms @ {found['url']}"
+    return f"pettingllms @ {version['vcs']}+{found['url']}@{version['commit_id']}"
+
+
+def write_hub_package(package: HubPackage, parent: Path) -> list[Path]:
+    """Write a package and return its files.
+
+    Raises:
+        UnknownEnvironment: If there is no such environment.
+        InvalidArgument: If the environment refuses an argument, the folder exists, or a Harbor
+            task would need several agents: one agent writes all answers in advance there.
+    """
+    env = make(package.env_id, checks=False, **package.arguments)
+    target = parent / package.name
+    if target.exists():
+        raise InvalidArgument("in", str(parent), f"a folder without {package.name} in it")
+    fields = _fields(package, env)
+    tree = f"hubs/{HUBS[package.hub]}"
+    # Harbor's unit is a task, a folder per level; the other hubs install one package for all
+    # levels.
+    if package.hub != "harbor":
+        return list(write_tree(tree, target, partial(_filled, fields)))
+    if len(env.possible_agents) > 1:
+        raise InvalidArgument(
+            "env",
+            dict(package.arguments),
+            "arguments with which one agent plays",
+            "In Harbor one agent writes all answers in advance; pass --env team=single, if the "
+            "environment has such a team.",
+        )
+    written: list[Path] = []
+    for seed in range(package.first_seed, package.first_seed + package.levels):
+        level = {**fields, **_level_fields(env, seed)}
+        written += write_tree(tree, target / f"{package.name}_{seed}", partial(_filled, level))
+    return written
+
+
+def _fields(package: HubPackage, env: TextEnv[Any]) -> dict[str, str]:
+    summary = inspect.cleandoc(type(env).__doc__ or package.env_id).splitlines()[0]
+    return {
+        "id": package.env_id,
+        "id_repr": json.dumps(package.env_id),
+        "id_json": json.dumps(package.env_id),
+        "name": package.name,
+        "dashed": package.name.replace("_", "-"),
+        "summary": summary,
+        "summary_json": json.dumps(summary),
+        "agents": ", ".join(env.possible_agents),
+        "arguments": repr(dict(package.arguments)),
+        "requirement": package.requirement,
+        "requirement_json": json.dumps(_with_extra(package)),
+        "requirement_shell": shlex.quote(package.requirement),
+        "levels": str(package.levels),
+        "first_seed": str(package.first_seed),
+        "max_turns": str(env.max_turns),
+        "examples": "\n".join(_examples(package, env)) if package.hub == "nemo-gym" else "",
+    }
+
+
+def _with_extra(package: HubPackage) -> str:
+    """The requirement with the extra of the adapter: `pettingllms[openenv]==0.1.0`."""
+    return re.sub(r"^pettingllms\b", f"pettingllms[{package.hub}]", package.requirement, count=1)
+
+
+def _level_fields(env: TextEnv[Any], seed: int) -> dict[str, str]:
+    """What a Harbor task says of one level."""
+    env.reset(seed=seed)
+    fields = {"seed": str(seed), "observation": str(env.observe(env.agent_selection))}
+    answers: list[str] = []
+    if "oracle" in env.scripted_policies:
+        steps = play(env, scripted_actor("oracle", random.Random(seed)))
+        answers = [step["action"] for step in steps]
+    return {**fields, "solution": json.dumps(answers, indent=2)}
+
+
+def _examples(package: HubPackage, env: TextEnv[Any]) -> Iterator[str]:
+    """Yield the rows of NeMo Gym's example data, five at most."""
+    # NeMo Gym sends its rows to the model's API as they are: tools as OpenAI's Responses have them.
+    tool = json.loads((files("pettingllms.cli") / "hubs" / "nemo_gym_tool.json").read_text("utf-8"))
+    for seed in range(package.first_seed, package.first_seed + min(5, package.levels)):
+        env.reset(seed=seed)
+        params = {"input": env.messages(env.agent_selection), "tools": [tool]}
+        yield json.dumps({"responses_create_params": params, "seed": seed})
+
+
+def _filled(fields: Mapping[str, str], text: str) -> str:
+    # One pass, so that what is filled in is not searched for fields again.
+    return _FIELD.sub(lambda match: fields[match[1]], text)
+
+
+# The suffix of every template; keeps tools from reading them as part of this package.
+SUFFIX = ".tmpl"
+
+
+def write_tree(name: str, target: Path, filled: Callable[[str], str]) -> Iterator[Path]:
+    """Write the files of a tree of templates; yield their paths."""
+    yield from _written(files("pettingllms.cli") / name, target, filled)
+
+
+def _written(source: Traversable, target: Path, filled: Callable[[str], str]) -> Iterator[Path]:
+    for entry in sorted(source.iterdir(), key=lambda entry: entry.name):
+        path = target / filled(entry.name.removesuffix(SUFFIX))
+        if entry.is_dir():
+            yield from _written(entry, path, filled)
+        elif entry.name.endswith(SUFFIX):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(filled(entry.read_text(encoding="utf-8")), encoding="utf-8")
+            # A wheel does not keep the permissions of templates.
+            if path.suffix == ".sh":
+                path.chmod(0o755)
+            yield path
+
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _WHAT = {

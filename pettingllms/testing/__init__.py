@@ -12,7 +12,7 @@ print(check_env("my_game_v0"))                   # what was checked, skipped and
 
 from pettingllms.testing.cheap import CheapPolicy, search_cheap_policies
 from pettingllms.testing.conformance import CHECKS, check_env, examine_env, promise_of
-from pettingllms.testing.documentation import check_documentation
+from pettingllms.testing.interface import check_documentation
 from pettingllms.testing.play import HOSTILE_TEXTS, play, transcript_of
 from pettingllms.testing.report import CheckReport, CheckStatus, ConformanceWarning, Finding
 

@@ -11,7 +11,6 @@ from pettingllms.errors import ConformanceError
 from pettingllms.testing import (
     arguments,
     cheap,
-    documentation,
     incentives,
     interface,
     levels,
@@ -20,6 +19,7 @@ from pettingllms.testing import (
     rewards,
     states,
 )
+from pettingllms.testing.interface import check_page
 from pettingllms.testing.report import (
     CheckReport,
     CheckStatus,
@@ -81,7 +81,7 @@ CHECKS: tuple[Check, ...] = (
     cheap.check_cheap_policies,
     incentives.check_alignment,
     states.check_state_key,
-    documentation.check_page,
+    check_page,
 )
 """All checks, in the order in which `check_env` runs them."""
 

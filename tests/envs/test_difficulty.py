@@ -10,9 +10,9 @@ from pettingllms.evaluation.statistics import wilson_interval
 from pettingllms.policies.loading import program_action
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
-from pettingllms_envs.blocksworld.text import level_text as blocks_text
+from pettingllms_envs.blocksworld.env import level_text as blocks_text
 from pettingllms_envs.plan_path.env import level_text
-from pettingllms_envs.queens.text import board_text
+from pettingllms_envs.queens.env import board_text
 from pettingllms_envs.sokoban.text import level_text as sokoban_text
 from pettingllms_envs.sudoku.text import puzzle_text
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.blocksworld.text import parse_level as blocksworld
+from pettingllms_envs.blocksworld.env import parse_level as blocksworld
 from pettingllms_envs.plan_path.env import parse_level as plan_path
-from pettingllms_envs.queens.text import parse_level as queens
+from pettingllms_envs.queens.env import parse_level as queens
 from pettingllms_envs.sokoban.text import read_level as sokoban
 from pettingllms_envs.sudoku.text import read_puzzle as sudoku
 

@@ -12,7 +12,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation import EvaluationPlan
 from pettingllms.transcript import RecordTranscripts
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.math.scripted import WORKED, worked_answer, write_answer
+from pettingllms_envs.math.text import WORKED, worked_answer, write_answer
 
 GAMES = {
     "blocksworld_v0": {"team": "proposer-planner", "moves_per_turn": 1, "max_turns": 12},

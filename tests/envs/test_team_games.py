@@ -11,9 +11,9 @@ from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import scripted_actor
 from pettingllms.types import ParseError
 from pettingllms_envs.dining.text import read_move
+from pettingllms_envs.fireworks.env import read_action
 from pettingllms_envs.fireworks.rules import Rules
-from pettingllms_envs.fireworks.text import read_action
-from pettingllms_envs.panel.text import read_expert, read_moderator
+from pettingllms_envs.panel.env import read_expert, read_moderator
 from pettingllms_envs.relay.rules import Level, blank
 from pettingllms_envs.relay.text import read_build, read_message
 

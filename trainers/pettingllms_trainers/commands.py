@@ -10,16 +10,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import tomli_w
 from rich.console import Console
 
-from pettingllms.sources import WORKFLOW_PREFIX, absolute
+from pettingllms.sources import WORKFLOW_PREFIX, absolute, load_source
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.config.root import start_advice
+from pettingllms_trainers.config.sections import RewardConfig
 from pettingllms_trainers.config.vetting import ALGORITHM, ENVIRONMENT, POLICY, named_code
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.policies.fixed import open_fixed_policies
+from pettingllms_trainers.policies.fixed import FixedPolicy, open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import (
     Ranks,
@@ -29,8 +31,16 @@ from pettingllms_trainers.ranks import (
     num_launched,
 )
 from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments, played_by
+from pettingllms_trainers.rollout.judging import (
+    AnswerFunction,
+    FunctionScorer,
+    Ledger,
+    PolicyScorer,
+    Reward,
+    Rewards,
+    Scorer,
+)
 from pettingllms_trainers.runs.folder import RunDirectory
-from pettingllms_trainers.runs.judges import build_rewards
 from pettingllms_trainers.runs.machines import Machines, open_machines
 from pettingllms_trainers.runs.recorder import Doing, Recorder, SilentRecorder, progress_view
 from pettingllms_trainers.runs.report import no_gain, report_table
@@ -329,3 +339,54 @@ def _check(config: Config, *, is_resumed: bool) -> tuple[Sequence[RunEnvironment
     files = RunDirectory(Path(config.output_dir))
     files.check(config, is_resumed=is_resumed)
     return environments, files
+
+
+def build_rewards(
+    config: Config,
+    fixed_policies: Mapping[str, FixedPolicy],
+    verdicts: Path | None = None,
+    ranks: Ranks | None = None,
+) -> Rewards:
+    """Build what answers of a run earn beside the environments' rewards.
+
+    Args:
+        fixed_policies: Opened ones, the judges among them.
+        verdicts: File that keeps all verdicts; None keeps them in memory.
+        ranks: The processes that share the budgets; None for this one alone.
+
+    Raises:
+        PettingLLMsError: A function or a model cannot be loaded.
+    """
+    num_shares = 1 if ranks is None else ranks.size
+    return Rewards(
+        [
+            Reward(
+                name,
+                reward,
+                _scorer(name, reward, fixed_policies),
+                Ledger(verdicts, name, reward, num_shares),
+            )
+            for name, reward in config.rewards.items()
+        ]
+    )
+
+
+def _scorer(name: str, reward: RewardConfig, fixed_policies: Mapping[str, FixedPolicy]) -> Scorer:
+    if reward.judge:
+        fixed = fixed_policies[reward.judge]
+        kwargs = fixed.template_kwargs
+        return PolicyScorer(
+            fixed.policy, reward, {"chat_template_kwargs": kwargs} if kwargs else {}
+        )
+    if reward.model:
+        # Imported here: torch and transformers take seconds.
+        from pettingllms_trainers.backends.hf.reward_model import RewardModel
+
+        return RewardModel.from_pretrained(reward.model)
+    function: Any = load_source(reward.function, f"rewards.{name}.function")
+    if not callable(function):
+        raise ConfigError(
+            f"rewards.{name}.function = {reward.function!r} is a {type(function).__name__}; name a "
+            "function (messages, answer) that returns a number"
+        )
+    return FunctionScorer(cast(AnswerFunction, function))

@@ -17,7 +17,6 @@ from pettingllms.sandbox import Sandbox
 from pettingllms.types import ParseError, Transition, role_of
 from pettingllms_envs import datasets
 from pettingllms_envs.code.judge import Judge, Worth, default_judge, worth_of_tests
-from pettingllms_envs.code.policies import scripted_text
 from pettingllms_envs.code.problems import problem_table
 from pettingllms_envs.code.rules import (
     CodeState,
@@ -32,6 +31,7 @@ from pettingllms_envs.code.text import (
     fields,
     read_program,
     read_tests,
+    scripted_text,
     team_prompts,
     without_comments,
 )

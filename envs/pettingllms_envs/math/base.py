@@ -1,30 +1,45 @@
-"""What `MathEnv` and `MathEnsembleEnv` share: problems, attempts, their costs and verdicts."""
+"""What `MathEnv` and `MathEnsembleEnv` share: problems, attempts, their costs and verdicts.
+
+Questions come from the built-in families, a data set, or the tasks of the package reasoning-gym.
+"""
 
 from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Mapping, Sequence
+import tomllib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from importlib import import_module, resources
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, cast
 
-from pettingllms.arguments import check_kind, check_whole
+from pettingllms.arguments import check_choice, check_kind, check_texts, check_whole
 from pettingllms.env import ShellArguments, TextEnv
-from pettingllms.errors import InvalidArgument, SandboxError
+from pettingllms.errors import (
+    InvalidArgument,
+    MissingDependency,
+    SandboxError,
+    UnreachableRequest,
+    suggestion,
+)
 from pettingllms.hooks import Difficulty
 from pettingllms.parsing import boxed_answer, lines_of, one_line
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox
+from pettingllms.seeding import check_split, split_of
 from pettingllms.types import ParseError, role_of, to_jsonable
 from pettingllms_envs import datasets
 from pettingllms_envs.datasets import MathProblem
+from pettingllms_envs.datasets.selection import ProblemTable, check_source, problems_of
+from pettingllms_envs.math.families import FAMILIES
+from pettingllms_envs.math.family import MAX_DIFFICULTY, MIN_DIFFICULTY, Family
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS, last_printed
-from pettingllms_envs.math.problems import BUILTIN, checked_range, problem_source
 from pettingllms_envs.math.rules import Attempt, Equivalent, MathState
-from pettingllms_envs.math.scripted import WORKED, worked_answer
-from pettingllms_envs.math.tasks import is_task, same_text, tasks_of
 from pettingllms_envs.math.text import (
     FIELDS,
+    WORKED,
     Solution,
     board,
     excerpt,
@@ -32,8 +47,214 @@ from pettingllms_envs.math.text import (
     read_boxed,
     read_program,
     task_prompts,
+    worked_answer,
 )
 from pettingllms_envs.math.verifier import Outcome, Verdict, Verifier, default_verifier
+
+PREFIX = "reasoning_gym:"
+"""Begins the sources of this module: `reasoning_gym:NAME`."""
+NUM_ITEMS = 1_000_000
+"""Questions of a task and a difficulty, over all splits."""
+_REASONS: Mapping[str, list[str]] = tomllib.loads(
+    resources.files("pettingllms_envs.math").joinpath("refused_tasks.toml").read_text("utf-8")
+)
+REFUSED: Mapping[str, str] = {name: why for why, names in _REASONS.items() for name in names}
+"""Task -> why it is not played."""
+
+_MAX_TASKS = 500
+
+
+class Tasks(NamedTuple):
+    """The questions of one task in one split, and their verdicts."""
+
+    name: str
+    split: str | None
+    difficulty: tuple[int, int]
+
+    def draw(self, rng: random.Random, options: Mapping[str, Any]) -> MathProblem:
+        """A question by chance. Tasks have no options of `reset`.
+
+        Raises:
+            UnreachableRequest: If the split seems to be empty.
+        """
+        level = rng.randint(*self.difficulty)
+        # reasoning-gym knows no splits: questions are drawn until one belongs to it.
+        for _ in range(_MAX_TASKS):
+            number = rng.randrange(NUM_ITEMS)
+            found = _item(self.name, level, number)
+            if self.split is None or split_of(found["question"].encode()) == self.split:
+                return MathProblem(
+                    id=f"{self.name}:{level}:{number}",
+                    question=found["question"],
+                    answer=found["answer"],
+                    difficulty=str(level),
+                )
+        raise UnreachableRequest(
+            f"{_MAX_TASKS} questions of {PREFIX}{self.name} at difficulty {level} held none of "
+            f"split={self.split!r}; choose another difficulty or split"
+        )
+
+    def judge(self, problem: MathProblem, answer: str) -> Verdict:
+        """The verdict of the task's own scorer: right if it gives the full score."""
+        if len(answer) > MAX_ANSWER_CHARS:
+            return Verdict(Outcome.UNPARSABLE, f"longer than {MAX_ANSWER_CHARS} characters")
+        name, level, number = problem.id.split(":")
+        entry = _item(name, int(level), int(number))
+        try:
+            score = _dataset(name, int(level)).score_answer(answer, entry)
+        except Exception as error:  # noqa: BLE001  scorers of others; an answer is never an error
+            return Verdict(Outcome.VERIFIER_FAILED, f"{type(error).__name__}: {error}")
+        return Verdict(Outcome.CORRECT if score >= 1 else Outcome.WRONG, f"score {score:g}")
+
+
+def is_task(source: object) -> bool:
+    """Whether a source names a task of reasoning-gym."""
+    return isinstance(source, str) and source.startswith(PREFIX)
+
+
+def same_text(first: str, second: str) -> bool:
+    """Whether two answers are the same but for case and white space."""
+    return first.casefold().split() == second.casefold().split()
+
+
+def tasks_of(source: object, split: str | None, difficulty: tuple[int, int]) -> Tasks | None:
+    """The tasks of a source `reasoning_gym:NAME`; None if it is another kind of source.
+
+    A question's text decides on its split. Of `difficulty`, from 1 to 5, all attributes of the
+    task's curriculum go from their lowest level to their highest one; a fixed value is a fixed
+    difficulty.
+
+    Raises:
+        MissingDependency: If reasoning-gym is not installed.
+        InvalidArgument: If there is no such task, or it is refused; says why.
+    """
+    if not is_task(source):
+        return None
+    check_split(split)
+    name = str(source).removeprefix(PREFIX)
+    known = [one for one in _library("factory").CURRICULA if one not in REFUSED]
+    if name in REFUSED:
+        raise InvalidArgument("source", source, "another task", f"{name}: {REFUSED[name]}.")
+    if name not in known:
+        raise InvalidArgument("source", source, ", ".join(known) + suggestion(name, known))
+    return Tasks(name, split, difficulty)
+
+
+def _library(module: str) -> Any:
+    # No test and no run may depend on when a library was first imported.
+    chance = random.getstate()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what it depends on
+            return import_module(f"reasoning_gym.{module}")
+    except ModuleNotFoundError as error:
+        raise MissingDependency("tasks of reasoning_gym", "reasoning-gym", "tasks") from error
+    finally:
+        random.setstate(chance)  # importing it draws from the global generator
+
+
+@cache
+def _dataset(name: str, difficulty: int) -> Any:
+    """The generator and scorer of a task at a difficulty."""
+    factory = _library("factory")
+    curriculum = factory.create_curriculum(name)
+    share = (difficulty - MIN_DIFFICULTY) / (MAX_DIFFICULTY - MIN_DIFFICULTY)
+    for attribute, values in curriculum.attributes.items():
+        curriculum.set_attr_level(attribute, round(share * (len(values.levels) - 1)))
+    config = curriculum.generate_configuration({"seed": 0, "size": NUM_ITEMS})
+    return factory.DATASETS[name][0](config)
+
+
+@lru_cache(maxsize=1024)
+def _item(name: str, difficulty: int, number: int) -> Any:
+    return _dataset(name, difficulty)[number]
+
+
+BUILTIN = "builtin"
+_MAX_DRAWS = 5000
+_FAMILIES: Mapping[str, Family] = {family.name: family for family in FAMILIES}
+
+Draw = Callable[[random.Random, Mapping[str, Any]], MathProblem]
+"""Chance and the options of `reset` -> a problem."""
+
+
+def problem_source(
+    source: str | Path | Sequence[MathProblem],
+    split: str | None,
+    schema: str | None,
+    difficulty: tuple[int, int],
+    families: Sequence[str] | None,
+    play: Callable[[MathProblem], tuple[MathProblem, str]],
+) -> Draw:
+    """The function that draws the problem of an episode; arguments as those of `MathEnv`, checked.
+
+    `play` plays a problem that is not built in with its own solution; see `ProblemTable`.
+
+    Raises:
+        InvalidArgument: An argument is out of its range.
+        UnreachableRequest: The split is empty.
+    """
+    check_source(source, split, schema, MathProblem)
+    chosen = _chosen(families)
+    if not isinstance(source, str | Path):
+        return ProblemTable(source, play).draw
+    if source != BUILTIN:
+        return ProblemTable(problems_of(MathProblem, str(source), split, schema), play).draw
+    check_split(split)
+    return lambda rng, options: _generated(rng, options, chosen, difficulty, split)
+
+
+def checked_range(difficulty: object) -> tuple[int, int]:
+    """A range of difficulties, refuse all else."""
+    allowed = f"(minimum, maximum) from {MIN_DIFFICULTY} to {MAX_DIFFICULTY}"
+    check_kind("difficulty_range", difficulty, tuple | list, allowed)
+    bounds = tuple(cast("Sequence[int]", difficulty))
+    for bound in bounds:
+        check_whole("difficulty_range", bound, MIN_DIFFICULTY, MAX_DIFFICULTY)
+    if len(bounds) != 2 or bounds[0] > bounds[1]:
+        raise InvalidArgument("difficulty_range", difficulty, allowed)
+    return bounds
+
+
+def _chosen(names: Sequence[str] | None) -> tuple[Family, ...]:
+    if names is None:
+        return FAMILIES
+    allowed = "None, or a sequence of at least one of " + ", ".join(_FAMILIES)
+    check_texts("families", names, allowed)
+    for name in names:
+        check_choice("families", name, _FAMILIES)
+    if not names:
+        raise InvalidArgument("families", names, allowed)
+    return tuple(_FAMILIES[name] for name in names)
+
+
+def _generated(
+    rng: random.Random,
+    options: Mapping[str, Any],
+    families: tuple[Family, ...],
+    difficulty: tuple[int, int],
+    split: str | None,
+) -> MathProblem:
+    wanted = options.get("family")
+    check_choice("options['family']", wanted, _FAMILIES, none="any")
+    family = rng.choice(families) if wanted is None else _FAMILIES[wanted]
+    level = rng.randint(*difficulty)
+    # Split by what is asked, not by seeds: no question of one split is drawn in another.
+    for _ in range(_MAX_DRAWS):
+        params = family.sample(rng, level)
+        if split is None or split_of(family.content(params)) == split:
+            return MathProblem(
+                id=f"{family.name}:{'/'.join(map(str, params))}",
+                question=family.question(params),
+                answer=family.answer(params),
+                difficulty=str(level),
+                form=family.form,
+            )
+    raise UnreachableRequest(
+        f"{_MAX_DRAWS} questions of the family {family.name} at difficulty {level} held none of "
+        f"split={split!r}. Choose other families or difficulties."
+    )
+
 
 NO_ANSWER_COST = -0.25
 """Local reward of an attempt without a readable answer, divided by the number of turns."""

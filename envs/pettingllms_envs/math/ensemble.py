@@ -21,8 +21,13 @@ from pettingllms_envs.math.rules import (
     value_of,
     with_attempt,
 )
-from pettingllms_envs.math.scripted import formula_of, write_answer, write_program
-from pettingllms_envs.math.text import Solution, ensemble_prompts
+from pettingllms_envs.math.text import (
+    Solution,
+    ensemble_prompts,
+    formula_of,
+    write_answer,
+    write_program,
+)
 
 JUDGE = "judge_0"
 MAX_CANDIDATES = 64

@@ -20,14 +20,15 @@ from pettingllms_envs.math.rules import (
     value_of,
     with_attempt,
 )
-from pettingllms_envs.math.scripted import (
+from pettingllms_envs.math.text import (
+    Solution,
     by_chance,
     formula_of,
     numbers_of,
+    team_prompts,
     write_answer,
     write_program,
 )
-from pettingllms_envs.math.text import Solution, team_prompts
 
 TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "reasoner-tool": (("tool_0", "reasoner_0"),),

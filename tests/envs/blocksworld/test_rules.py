@@ -12,19 +12,7 @@ import pettingllms
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms.types import ParseError
-from pettingllms_envs.blocksworld.generator import Request, generate, random_stacks
-from pettingllms_envs.blocksworld.rules import (
-    Level,
-    after,
-    canonical_form,
-    distance,
-    legal_moves,
-    moves_needed,
-    shortest_plan,
-    table,
-    wrong_supports,
-)
-from pettingllms_envs.blocksworld.text import (
+from pettingllms_envs.blocksworld.env import (
     READER,
     level_text,
     moves_compact,
@@ -33,7 +21,21 @@ from pettingllms_envs.blocksworld.text import (
     program_input,
     supports_compact,
 )
-from pettingllms_envs.blocksworld.weights import BLOCKS
+from pettingllms_envs.blocksworld.rules import (
+    BLOCKS,
+    Level,
+    Request,
+    after,
+    canonical_form,
+    distance,
+    generate,
+    legal_moves,
+    moves_needed,
+    random_stacks,
+    shortest_plan,
+    table,
+    wrong_supports,
+)
 
 
 def moved(stacks, block, onto):

@@ -9,13 +9,13 @@ from pettingllms.edits import EDITS
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import ExecutionResult, Status
 from pettingllms_envs.code import Judge
-from pettingllms_envs.code.executions import (
+from pettingllms_envs.code.judge import (
     FIRST_PORTION,
     MAX_SLOW_RUNS,
     PORTION,
     SHORT_LIMIT_S,
+    worth_of_tests,
 )
-from pettingllms_envs.code.judge import worth_of_tests
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 WORTH = json.loads(Path(__file__).with_name("worth.json").read_text("utf-8"))

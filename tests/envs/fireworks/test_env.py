@@ -6,6 +6,7 @@ import pytest
 
 import pettingllms
 from pettingllms.types import ParseError
+from pettingllms_envs.fireworks.env import action_text, read_action, terse
 from pettingllms_envs.fireworks.rules import (
     COLOURS,
     Discard,
@@ -15,7 +16,6 @@ from pettingllms_envs.fireworks.rules import (
     actions_of,
     hidden_from,
 )
-from pettingllms_envs.fireworks.text import action_text, read_action, terse
 
 FULL = Rules(5, 5, 5, 4, 8, 3, 25)
 

@@ -11,7 +11,7 @@ from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor, transcript_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math import MathEnv, Outcome, Verdict, Verifier
-from pettingllms_envs.math.scripted import write_answer, write_program
+from pettingllms_envs.math.text import write_answer, write_program
 
 HALF = MathProblem("half", "What is one half?", r"\frac{1}{2}")
 TEAMS = ("reasoner-tool", "single", "single-tool")

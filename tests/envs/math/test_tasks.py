@@ -14,8 +14,7 @@ from pettingllms.errors import InvalidArgument, MissingDependency
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.math import tasks
-from pettingllms_envs.math.tasks import REFUSED, Tasks, same_text
+from pettingllms_envs.math.base import REFUSED, Tasks, _dataset, _item, _library, same_text
 from pettingllms_envs.math.verifier import Outcome
 
 needs_package = pytest.mark.skipif(
@@ -85,8 +84,8 @@ def test_splits_share_no_question_and_difficulties_differ():
 @needs_package
 def test_questions_that_were_forgotten_are_judged_as_before():
     problem = Tasks("family_relationships", None, (2, 2)).draw(random.Random(3), {})
-    tasks._item.cache_clear()
-    tasks._dataset.cache_clear()
+    _item.cache_clear()
+    _dataset.cache_clear()
     of_task = Tasks("family_relationships", None, (2, 2))
     assert of_task.judge(problem, problem.answer).is_correct
     assert of_task.judge(problem, problem.answer + "x").outcome is Outcome.WRONG
@@ -97,7 +96,7 @@ def test_an_answer_is_never_an_error(monkeypatch):
     def score(*_):
         raise RuntimeError("odd answer")
 
-    monkeypatch.setattr(tasks._dataset("gcd", 1), "score_answer", score)
+    monkeypatch.setattr(_dataset("gcd", 1), "score_answer", score)
     problem = MathProblem("gcd:1:7", "", "")
     assert Tasks("gcd", None, (1, 1)).judge(problem, "7").outcome is Outcome.VERIFIER_FAILED
     assert Tasks("gcd", None, (1, 1)).judge(problem, "7" * 5000).outcome is Outcome.UNPARSABLE
@@ -133,7 +132,7 @@ def evaluated(cls):
 
 @needs_package
 def test_no_scorer_of_a_task_runs_an_answer():
-    factory = tasks._library("factory")
+    factory = _library("factory")
     assert set(REFUSED) <= set(factory.CURRICULA)
     played = set(factory.CURRICULA) - set(REFUSED)
     assert len(played) > 60

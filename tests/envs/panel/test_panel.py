@@ -15,6 +15,7 @@ from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms.testing import play
 from pettingllms.testing.play import mixed_actor
+from pettingllms_envs.panel.env import Statement, own_text, read_expert, statement_text
 from pettingllms_envs.panel.rules import (
     Level,
     PanelState,
@@ -22,12 +23,6 @@ from pettingllms_envs.panel.rules import (
     canonical_form,
     content_of,
     generate,
-)
-from pettingllms_envs.panel.text import (
-    Statement,
-    own_text,
-    read_expert,
-    statement_text,
 )
 
 

@@ -12,27 +12,28 @@ import pettingllms
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms.types import ParseError
-from pettingllms_envs.queens.generator import Request, generate
-from pettingllms_envs.queens.rules import (
-    KINDS,
-    Level,
-    Move,
-    after,
-    attacks,
-    canonical_form,
-    distance,
-    goals,
-    legal_moves,
-    reaches,
-    solutions,
-)
-from pettingllms_envs.queens.text import (
+from pettingllms_envs.queens.env import (
     READER,
     board_text,
     kind_text,
     moves_json,
     moves_terse,
     parse_level,
+)
+from pettingllms_envs.queens.rules import (
+    KINDS,
+    Level,
+    Move,
+    Request,
+    after,
+    attacks,
+    canonical_form,
+    distance,
+    generate,
+    goals,
+    legal_moves,
+    reaches,
+    solutions,
 )
 
 LEVEL = "Q...\n...F\nQ...\n..Q."

@@ -11,8 +11,8 @@ from pettingllms.errors import (
 from pettingllms.testing import check_env
 from pettingllms_envs import grid
 from pettingllms_envs.sudoku import SudokuEnv
+from pettingllms_envs.sudoku.env import fills_of
 from pettingllms_envs.sudoku.generator import generate
-from pettingllms_envs.sudoku.policies import fills_of
 from pettingllms_envs.sudoku.rules import candidates
 from pettingllms_envs.sudoku.text import fills_json, puzzle_text
 

@@ -15,7 +15,7 @@ from unittest.mock import MagicMock
 import pytest
 
 import pettingllms
-from pettingllms.cli.package import HubPackage, write_hub_package
+from pettingllms.cli.new import HubPackage, write_hub_package
 from pettingllms.files import read_lines
 
 LIBRARY_DRAWS = True

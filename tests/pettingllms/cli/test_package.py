@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 import pettingllms
 from pettingllms.cli.app import run
-from pettingllms.cli.package import HUBS, HubPackage, write_hub_package
+from pettingllms.cli.new import HUBS, HubPackage, write_hub_package
 from pettingllms.errors import InvalidArgument, UnknownEnvironment
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor

@@ -13,16 +13,17 @@ from rich.console import Console
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from pettingllms_trainers.algorithms.grpo import Grpo
-from pettingllms_trainers.backends.hf.activations import (
-    MicroBatchSize,
-    activation_bytes,
-    micro_batch_sizes,
-)
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.attention import flat_forward, use_layouts
 from pettingllms_trainers.backends.hf.layouts import PackedLayout
 from pettingllms_trainers.backends.hf.learner import arithmetic
-from pettingllms_trainers.backends.hf.shapes import counted, shape_of
+from pettingllms_trainers.backends.hf.shapes import (
+    MicroBatchSize,
+    activation_bytes,
+    counted,
+    micro_batch_sizes,
+    shape_of,
+)
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config, PolicyConfig

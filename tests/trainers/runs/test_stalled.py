@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.runs.stalled import StallWatch
+from pettingllms_trainers.runs.metrics import StallWatch
 
 TABLE = tomllib.loads(Path(__file__).with_name("stalled.toml").read_text(encoding="utf-8"))
 

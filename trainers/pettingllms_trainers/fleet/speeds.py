@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pettingllms_trainers.backends.hf.activations import token_bytes
-from pettingllms_trainers.backends.hf.shapes import ModelShape
+from pettingllms_trainers.backends.hf.shapes import ModelShape, token_bytes
 from pettingllms_trainers.errors import ConfigError
 
 _TERA, _GIGA = 1e12, 1e9

@@ -1,7 +1,7 @@
 """Memory that a run needs on each GPU, estimated from sizes of models and settings.
 
 Exact are weights, gradients, optimizer state and what layers keep for the backward pass (see
-`activations`); estimates are what libraries and allocators take for themselves.
+`shapes`); estimates are what libraries and allocators take for themselves.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pettingllms_trainers.backends.engines import computes_elsewhere
-from pettingllms_trainers.backends.hf.activations import activation_bytes, micro_batch_sizes
-from pettingllms_trainers.backends.hf.shapes import ModelShape
+from pettingllms_trainers.backends.hf.shapes import ModelShape, activation_bytes, micro_batch_sizes
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.sections import PolicyConfig, base_groups
 from pettingllms_trainers.types import Lengths

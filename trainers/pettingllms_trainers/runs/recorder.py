@@ -28,9 +28,8 @@ from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.environments import held_out_kwargs
 from pettingllms_trainers.runs.evaluate import is_untouched
 from pettingllms_trainers.runs.folder import RunDirectory
-from pettingllms_trainers.runs.metrics import METRICS, checked, template_of
+from pettingllms_trainers.runs.metrics import METRICS, StallWatch, checked, template_of
 from pettingllms_trainers.runs.report import build_report, learning_curve
-from pettingllms_trainers.runs.stalled import StallWatch
 from pettingllms_trainers.runs.trackers import Trackers
 from pettingllms_trainers.types import (
     Candidate,

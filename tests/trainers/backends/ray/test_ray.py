@@ -11,7 +11,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from pettingllms.files import read_lines  # noqa: E402
 from pettingllms_trainers.backends.ray import machines as ray_machines  # noqa: E402
-from pettingllms_trainers.backends.ray.episodes import RayEpisodes  # noqa: E402
+from pettingllms_trainers.backends.ray.machines import RayEpisodes  # noqa: E402
 from pettingllms_trainers.backends.ray.policies import PolicyWorker, RemotePolicy  # noqa: E402
 from pettingllms_trainers.cli import main  # noqa: E402
 
