@@ -13,7 +13,6 @@ from pettingllms.testing import (
     cheap,
     incentives,
     interface,
-    levels,
     observations,
     readers,
     rewards,
@@ -30,6 +29,7 @@ from pettingllms.testing.report import (
     SkippedCheck,
     Subject,
 )
+from pettingllms.testing.states import check_shortest, check_splits, check_variety
 
 Check = Callable[[Subject], Mapping[str, float] | None]
 """A check: its docstring is the promise; it raises, or returns figures."""
@@ -48,9 +48,9 @@ CHECKS: tuple[Check, ...] = (
     arguments.check_shared_arguments,
     arguments.check_second_values,
     arguments.check_difficulties,
-    levels.check_variety,
-    levels.check_splits,
-    levels.check_shortest,
+    check_variety,
+    check_splits,
+    check_shortest,
     observations.check_observe,
     observations.check_watching,
     observations.check_reading,

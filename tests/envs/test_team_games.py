@@ -10,7 +10,7 @@ import pettingllms
 from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import scripted_actor
 from pettingllms.types import ParseError
-from pettingllms_envs.dining.text import read_move
+from pettingllms_envs.dining.env import read_move
 from pettingllms_envs.fireworks.env import read_action
 from pettingllms_envs.fireworks.rules import Rules
 from pettingllms_envs.panel.env import read_expert, read_moderator

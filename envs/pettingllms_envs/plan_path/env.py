@@ -25,11 +25,11 @@ from pettingllms_envs.grid import (
     labelled,
 )
 from pettingllms_envs.level_files import read_blocks
-from pettingllms_envs.plan_path.policies import SEARCH_PROGRAM, moves_of, target_cell
 from pettingllms_envs.plan_path.rules import (
     MAX_SIZE,
     MIN_MOVES,
     MIN_SIZE,
+    SEARCH_PROGRAM,
     Level,
     Maze,
     Request,
@@ -38,7 +38,9 @@ from pettingllms_envs.plan_path.rules import (
     generate,
     legal_moves,
     maze_of,
+    moves_of,
     shortest_path,
+    target_cell,
     walk,
 )
 from pettingllms_envs.planning.env import (

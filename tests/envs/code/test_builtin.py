@@ -6,7 +6,7 @@ import pytest
 
 from pettingllms.seeding import split_of
 from pettingllms_envs.code import builtin_problems
-from pettingllms_envs.code.problems import problem_table
+from pettingllms_envs.code.env import problem_table
 from pettingllms_envs.datasets import near_duplicates
 
 PROBLEMS = builtin_problems()

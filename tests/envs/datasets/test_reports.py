@@ -8,7 +8,7 @@ import pytest
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms_envs.datasets import CodeProblem, MathProblem, check, check_overlap
-from pettingllms_envs.datasets.selection import problems_of
+from pettingllms_envs.datasets.loading import problems_of
 
 
 def write(path, rows):

@@ -9,8 +9,8 @@ import pettingllms
 from pettingllms.errors import InvalidArgument
 from pettingllms.testing import play
 from pettingllms.testing.play import mixed_actor, scripted_actor
+from pettingllms_envs.dining.env import within
 from pettingllms_envs.dining.rules import FREE, Table, is_deadlock, shortest_schedule
-from pettingllms_envs.dining.text import within
 
 LEVEL = "1 1 1 / . . ."
 

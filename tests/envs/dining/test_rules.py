@@ -11,20 +11,7 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
-from pettingllms_envs.dining.rules import (
-    CHOICES,
-    FREE,
-    LEFT,
-    RELEASE,
-    RIGHT,
-    Request,
-    Table,
-    after,
-    canonical_form,
-    generate,
-    shortest_schedule,
-)
-from pettingllms_envs.dining.text import (
+from pettingllms_envs.dining.env import (
     MAX_MESSAGE,
     Move,
     Utterance,
@@ -37,6 +24,19 @@ from pettingllms_envs.dining.text import (
     table_text,
     terse,
     within,
+)
+from pettingllms_envs.dining.rules import (
+    CHOICES,
+    FREE,
+    LEFT,
+    RELEASE,
+    RIGHT,
+    Request,
+    Table,
+    after,
+    canonical_form,
+    generate,
+    shortest_schedule,
 )
 
 CASES = json.loads(Path(__file__).with_name("levels.json").read_text("utf-8"))

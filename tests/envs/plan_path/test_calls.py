@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms import ParseError
 from pettingllms_envs.plan_path.env import HelperCall, answer, level_text, parse_level, read_call
-from pettingllms_envs.plan_path.policies import SEARCH_PROGRAM
+from pettingllms_envs.plan_path.rules import SEARCH_PROGRAM
 
 CALLS = json.loads(Path(__file__).with_name("calls.json").read_text("utf-8"))
 """`read`: texts and their calls, or null; `answers`: call, result, moves (null: the first 8)."""

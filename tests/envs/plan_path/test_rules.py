@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms.errors import LevelFormatError
 from pettingllms_envs.plan_path import env, rules
-from pettingllms_envs.plan_path.policies import greedy_walk, moves_of, target_cell
-from pettingllms_envs.plan_path.rules import Request, generate
+from pettingllms_envs.plan_path.rules import Request, generate, greedy_walk, moves_of, target_cell
 
 STEPS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 RULES = "q: ice\nr: one-way R\nu: one-way U\nk: key of m\nm: door of k\na: key of b\nb: door of a"

@@ -1,4 +1,4 @@
-"""The device that a configuration names, and the precision in which it is fast."""
+"""The device of a run, the precision in which it is fast, and its global random generators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from pettingllms_trainers.ranks import Ranks
 
 if TYPE_CHECKING:
     import torch
+import contextlib
+import random
+import sys
+from collections.abc import Generator
 
+import numpy as np
 
 _FLOAT32_ON_GPU = (
     'warning: engine.precision = "float32" on a GPU, which computes bfloat16 many times as fast, '
@@ -146,3 +151,23 @@ def with_fast_precision(config: Config, ranks: Ranks, *, on_gpu: bool) -> tuple[
     engine = config.engine.model_copy(update={"precision": found})
     line = f"engine.precision = {found}, chosen here: {reason}"
     return config.model_copy(update={"engine": engine}), line
+
+
+@contextlib.contextmanager
+def kept_generators() -> Generator[None]:
+    """Undo what happens inside to the global generators of Python, NumPy and torch.
+
+    Libraries seed or draw from them when they start; results of the caller must not depend on that.
+    torch is neither imported here, nor are GPUs touched that are not in use yet.
+    """
+    state, numpy_state = random.getstate(), np.random.get_state()
+    torch = sys.modules.get("torch")
+    try:
+        with contextlib.ExitStack() as stack:
+            if torch is not None:
+                devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+                stack.enter_context(torch.random.fork_rng(devices))
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from rich.box import HEAVY_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
+from pettingllms.tables import TextTable, terminal_table
 from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 from pettingllms_trainers.backends.hf.shapes import tokenizer_of
 from pettingllms_trainers.config import Config, EnvConfig, PolicyConfig
@@ -320,16 +322,12 @@ def _curriculum(env: EnvConfig) -> Iterator[Row]:
 
 
 def _table(title: str, headings: str | Sequence[str], rows: Iterable[Row]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
     names = headings.split(", ") if isinstance(headings, str) else headings
-    for index, name in enumerate(names):
-        is_number = name in {"parameters", "trained", "number"}
-        is_number |= bool(index) and title.startswith("Memory")
-        # Folded, never truncated: keys and paths are there to be copied.
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
-    return table
+    is_memory, numbers = title.startswith("Memory"), {"parameters", "trained", "number"}
+    right = [i for i, name in enumerate(names) if name in numbers or (i and is_memory)]
+    cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    table = TextTable(names, cells, title, right)
+    return terminal_table(table, box=HEAVY_HEAD, pad_edge=True, title_style="bold")
 
 
 def show_plan(

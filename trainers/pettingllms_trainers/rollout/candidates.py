@@ -192,7 +192,7 @@ class SampledCandidates(NamedTuple):
 
 
 class Candidates:
-    """Samples and scores candidates in a call of `play_all`."""
+    """Samples and scores candidates in a call of `play_share`."""
 
     def __init__(
         self,

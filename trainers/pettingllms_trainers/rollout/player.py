@@ -338,20 +338,7 @@ async def play_episodes(
     strategy: Strategy,
     failures: FailureLog,
 ) -> list[RolloutTree]:
-    """Play episodes of one environment; see `play_all`."""
-    return await play_all(
-        [EpisodeBatch(episodes, pool, specs, settings, strategy)], failures, pool.ranks
-    )
-
-
-async def play_all(
-    plays: Sequence[EpisodeBatch], failures: FailureLog, ranks: Ranks
-) -> list[RolloutTree]:
-    """Play all episodes at once, so that the engines see big batches; every rank plays its share.
-
-    Args:
-        plays: Episodes of each environment; their ids are different.
-        ranks: The processes that play together. Collective.
+    """Play episodes of one environment at once, so that the engines see big batches. Collective.
 
     Returns:
         One tree per episode, in order; a failed one has its status and cause.
@@ -359,7 +346,8 @@ async def play_all(
     Raises:
         RolloutError: More trees or candidates failed than allowed.
     """
-    return joined(await play_share(plays, failures, ranks), failures, ranks)
+    batch = EpisodeBatch(episodes, pool, specs, settings, strategy)
+    return joined(await play_share([batch], failures, pool.ranks), failures, pool.ranks)
 
 
 Share = list[list[RolloutTree]]
@@ -390,7 +378,7 @@ async def play_share(
 
 
 def joined(share: Share, failures: FailureLog, ranks: Ranks) -> list[RolloutTree]:
-    """The trees of all ranks; see `play_all`."""
+    """The trees of all ranks; see `play_episodes`."""
     # Gathered in the order in which they were shared: trees are those of one process alone.
     trees = [tree for trees in ranks.gather(share) for tree in trees]
     failed = [tree.cause or "" for tree in trees if tree.has_failed]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rich.box import HEAVY_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from pettingllms.ends import End
+from pettingllms.tables import TextTable, fitted_table
 from pettingllms_trainers.runs.evaluate import is_scripted, is_untouched
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_UNLIMITED = 1000
 
 
 def build_report(
@@ -72,19 +71,6 @@ def report_table(report: Mapping[str, Any], console: Console) -> Table:
         console: Where it will be printed. If it is too narrow for figures with their intervals
             beside them, every interval is on a line of its own.
     """
-    wide = _table(report, " ")
-    unlimited = console.options.update(max_width=_UNLIMITED)
-    fits = console.measure(wide, options=unlimited).maximum <= console.width
-    return wide if fits else _table(report, "\n")
-
-
-def _table(report: Mapping[str, Any], between: str) -> Table:
-    """The report with a text between figures and intervals."""
-    table = Table(
-        title=f"Held-out success on {report['num_episodes']} levels "
-        f"(manifest {report['manifest']}), 95 % Wilson intervals",
-        title_justify="left",
-    )
     # The first evaluation may be lost; then a later one is not a state before training.
     first = report["before"]["step"]
     columns = {
@@ -93,10 +79,7 @@ def _table(report: Mapping[str, Any], between: str) -> Table:
         "after training": "after",
     }
     columns = {heading: key for heading, key in columns.items() if key in report}
-    table.add_column("who plays", no_wrap=True)
-    for heading in columns:
-        table.add_column(heading)
-    share = partial(_share, between)
+    rows: list[Sequence[str]] = []
     labels = {
         "greedy": "policies, greedy",
         "sampled": "policies, sampled",
@@ -104,16 +87,21 @@ def _table(report: Mapping[str, Any], between: str) -> Table:
     }
     for name in report["after"]["variants"]:
         found = [report[key]["variants"].get(name) for key in columns.values()]
-        table.add_row(labels.get(name, name), *map(share, found))
+        rows.append((labels.get(name, name), *map(_share, found)))
         for env in report["after"]["variants"][name].get("environments", {}):
             own = [None if figures is None else _of(figures, env) for figures in found]
-            table.add_row(f"  {env}", *map(share, own))
+            rows.append((f"  {env}", *map(_share, own)))
     for name, figures in report["scripted"].items():
         same = ["same"] * (len(columns) - 1)
-        table.add_row(f"scripted policy {name.partition(':')[2]}", share(figures), *same)
+        rows.append((f"scripted policy {name.partition(':')[2]}", _share(figures), *same))
         for env, own in figures.get("environments", {}).items():
-            table.add_row(f"  {env}", share(own), *same)
-    return table
+            rows.append((f"  {env}", _share(own), *same))
+    title = (
+        f"Held-out success on {report['num_episodes']} levels "
+        f"(manifest {report['manifest']}), 95 % Wilson intervals"
+    )
+    table = TextTable(["who plays", *columns], rows, title)
+    return fitted_table(table, console, " (", box=HEAVY_HEAD, pad_edge=True)
 
 
 def _of(figures: Mapping[str, Any], env: str) -> Mapping[str, Any] | None:
@@ -125,11 +113,11 @@ def _policies(line: Mapping[str, Any]) -> dict[str, Any]:
     return {n: figures for n, figures in variants if not (is_scripted(n) or is_untouched(n))}
 
 
-def _share(between: str, figures: Mapping[str, Any] | None) -> str:
+def _share(figures: Mapping[str, Any] | None) -> str:
     if figures is None:
         return "-"
     low, high = 100 * figures["success_low"], 100 * figures["success_high"]
-    share = f"{100 * figures['success']:.1f} %{between}({low:.1f} to {high:.1f})"
+    share = f"{100 * figures['success']:.1f} % ({low:.1f} to {high:.1f})"
     ends = {"failed": figures["num_failed"], **figures["ends"]}
     told = [f"{ends[end]} {how}" for end, how in _ENDS.items() if ends.get(end)]
     return ", ".join([share, *told])

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 
 import pytest
 import tomli_w
+from pettingllms_trainers.generators import kept_generators
 
 from pettingllms_trainers.backends.vllm.server import start_command
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.generators import kept_generators
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.rollout.environments import make_environments
 

@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import Any
 
 from pettingllms.errors import PettingLLMsError
+from pettingllms_trainers.backends.device import kept_generators
 from pettingllms_trainers.config import RayConfig
 from pettingllms_trainers.errors import ConfigError, MissingPackage, WorkerLost
-from pettingllms_trainers.generators import kept_generators
 
 logger = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.device import kept_generators
 from pettingllms_trainers.backends.protocols import EngineSpec
 from pettingllms_trainers.backends.vllm.engine import (
     LORA_RANKS,
@@ -30,7 +31,6 @@ from pettingllms_trainers.backends.vllm.engine import (
 from pettingllms_trainers.backends.vllm.handover import machine_files
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError, MissingPackage
-from pettingllms_trainers.generators import kept_generators
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import RequestLimits
 
