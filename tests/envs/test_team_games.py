@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from pettingllms.testing.play import scripted_actor
 from pettingllms.types import ParseError
 from pettingllms_envs.dining.env import read_move
 from pettingllms_envs.fireworks.env import read_action
-from pettingllms_envs.fireworks.rules import Rules
+from pettingllms_envs.fireworks.rules import COLOURS, Rules
 from pettingllms_envs.panel.env import read_expert, read_moderator
 from pettingllms_envs.relay.rules import Level, blank
 from pettingllms_envs.relay.text import read_build, read_message
@@ -92,6 +93,35 @@ def test_levels_are_solved_in_the_time_that_the_certificate_says(env_id, level):
         assert steps[-1]["info"]["success"]
         assert taken == steps[-1]["info"][certificate]
         assert not any(step["info"].get("num_cut") for step in steps)
+
+
+TERSE = {
+    # A policy, arguments, prompts that ask for no mark, and the form of what is then written.
+    "fireworks_v0": ("conventions", {}, {"player": "{own_compact}"}, rf"[PDH].*[123{COLOURS}]"),
+    "panel_v0": ("oracle", {}, dict.fromkeys(("moderator", "expert"), "{question}"), r"=?\d*\w\d*"),
+    "relay_v0": (
+        "oracle",
+        {"max_chars": 11},
+        {"witness": "{target_compact}", "builder": "{last_message}:"},
+        r"[123].*",
+    ),
+    "search_v0": ("oracle", {}, dict.fromkeys(("searcher", "answerer"), "{question}"), r"[^#]+"),
+}
+
+
+@pytest.mark.parametrize("env_id", TERSE)
+def test_terse_prompts_need_no_mark(env_id):
+    policy, kwargs, users, form = TERSE[env_id]
+    prompts = {role: {"system": "", "user": user} for role, user in users.items()}
+    env, rng = pettingllms.make(env_id, checks=False, prompts=prompts, **kwargs), random.Random(0)
+    env.reset(seed=0)
+    while env.acting():
+        agent = env.agent_selection
+        said = env.scripted_action(agent, policy, rng)
+        assert re.fullmatch(form, said)
+        env.step(said)
+        assert env.infos[agent]["parse_error"] is None
+    assert env.infos[agent]["success"] or env_id == "fireworks_v0"
 
 
 CARDS = Rules(5, 5, 5, 4, 8, 3, 25)

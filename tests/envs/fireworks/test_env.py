@@ -8,7 +8,6 @@ import pettingllms
 from pettingllms.types import ParseError
 from pettingllms_envs.fireworks.env import action_text, read_action, terse
 from pettingllms_envs.fireworks.rules import (
-    COLOURS,
     Discard,
     Hint,
     Play,
@@ -121,16 +120,3 @@ def test_all_actions_are_read_as_they_are_written():
     for action in actions:
         assert read_action(f"#### {action_text(action)}", FULL, is_marked=True) == action
         assert read_action(terse(action), FULL, is_marked=False) == action
-
-
-def test_terse_prompts_need_no_mark():
-    prompts = {"player": {"system": "", "user": "{own_compact}|{others_compact}|{told_compact}"}}
-    env = started(prompts=prompts)
-    rng = random.Random(0)
-    while env.acting():
-        said = env.scripted_action(env.agent_selection, "conventions", rng)
-        assert said[0] in "PDH"
-        assert said[-1] in f"123{COLOURS}"
-        agent = env.agent_selection
-        env.step(said)
-        assert env.infos[agent]["parse_error"] is None

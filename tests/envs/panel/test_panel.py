@@ -206,19 +206,6 @@ def test_examples_of_prompts_end_no_episode(role):
         assert fork.infos[agent]["parse_error"] is None or text == prompt
 
 
-def test_terse_prompts_need_no_mark():
-    prompts = {role: {"system": "", "user": "{question}"} for role in ("moderator", "expert")}
-    env = started(prompts=prompts)
-    rng = random.Random(0)
-    expert, name, value = asked(env)
-    assert env.scripted_action("moderator_0", "oracle", rng) == f"{expert}{name}"
-    env.step(f"{expert}{name}")
-    assert env.scripted_action(f"expert_{expert}", "oracle", rng) == f"{name}{value}"
-    env.step("-")
-    env.step(f"={env.state().level.answer}")
-    assert env.infos["moderator_0"]["success"]
-
-
 LINKED = Request(6, 4, 3, None, 3)
 linked = st.integers(0, 10**6).map(lambda seed: generate(random.Random(seed), LINKED))
 

@@ -161,19 +161,6 @@ def test_queries_are_what_was_meant(text, query):
     assert env.infos["searcher_0"]["query"] == query
 
 
-def test_terse_prompts_need_no_mark():
-    prompts = {role: {"system": "", "user": "{question}"} for role in ("searcher", "answerer")}
-    env = started(prompts=prompts)
-    rng = random.Random(0)
-    assert env.scripted_action("searcher_0", "oracle", rng) == "Orvan Mills"
-    env.step("Sorn")
-    assert env.scripted_action("answerer_0", "oracle", rng) == "?"
-    env.step("?")
-    env.step("Orvan Mills")
-    env.step("Edda Orvan")
-    assert env.infos["answerer_0"]["success"]
-
-
 def test_tasks_of_files_are_divided_into_splits(tmp_path):
     lines = [LINE.replace("Mills?", f"Mills {number}?") for number in range(40)]
     (tmp_path / "tasks.jsonl").write_text("\n".join(lines))

@@ -638,7 +638,7 @@ class StallWatch:
 # Findings beside which something is learnt all the same.
 _BESIDE = ("roles", "value", "untaught", "moved", "cut")
 _ADVICE: Mapping[str, Any] = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    Path(__file__).with_name("stalled.toml").read_text(encoding="utf-8")
 )
 
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 import tomli_w
-from pettingllms_trainers.generators import kept_generators
 
+from pettingllms_trainers.backends.device import kept_generators
 from pettingllms_trainers.backends.vllm.server import start_command
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.plan import make_plan
