@@ -179,7 +179,7 @@ def test_alone_the_examples_take_the_testers_place(double, program):
     assert "Expected output:\n2\nGot from the program:\n5" in text
     assert "tester" not in text
     assert "may be wrong" not in text
-    assert "tester" not in env._ansi(env._state)
+    assert "tester" not in env._ansi(env.state())
     infos, _ = episode(env, program(WRONG))
     assert infos[0]["agreed"]
     assert not infos[0]["success"]

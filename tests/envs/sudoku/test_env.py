@@ -164,7 +164,7 @@ def test_a_picture_shows_the_rules_that_were_drawn():
     """Diagonals are sand; a cage is dashed all around it, and between its cells nowhere."""
     env = SudokuEnv(size=6, clues=4, rules=3, team="single", render_mode="rgb_array", split=None)
     env.reset(seed=0)
-    rules = env.unwrapped._state.level.rules
+    rules = env.unwrapped.state().level.rules
     is_dash = (env.render() == (126, 84, 160)).all(-1)
     for cell in range(36):
         row, col = divmod(cell, 6)

@@ -85,10 +85,11 @@ def report_table(report: Mapping[str, Any], console: Console) -> Table:
         "sampled": "policies, sampled",
         "swapped": "roles swapped",
     }
-    for name in report["after"]["variants"]:
+    after: Mapping[str, Any] = report["after"]["variants"]
+    for name, last in after.items():
         found = [report[key]["variants"].get(name) for key in columns.values()]
         rows.append((labels.get(name, name), *map(_share, found)))
-        for env in report["after"]["variants"][name].get("environments", {}):
+        for env in last.get("environments", {}):
             own = [None if figures is None else _of(figures, env) for figures in found]
             rows.append((f"  {env}", *map(_share, own)))
     for name, figures in report["scripted"].items():
