@@ -140,6 +140,8 @@ def spoken(name):
         tasks = {"train": [told["task"]], "test": [told["task"]]}
         worth = f"{FILES}/programs/worth.py:longest"
         table = {"roles": told["roles"], "tasks": tasks, "reward": worth, "misfit_reward": -1.0}
+        if told["library"] == "OpenAI Agents SDK":  # it raises where an answer was cut
+            table["misfit_errors"] = ["agents.exceptions:ModelBehaviorError"]
         source, texts = f"{FILES}/programs/{name}.py:{told['function']}", told["texts"].values()
         return f"workflow:{source}", {"program": table}, {*told["roles"]}, {*chain(*texts)}
     env_id, words, rng = f"workflow:{TEAMS}/{name}.py:workflow", {*"0123456789+*"}, random.Random(0)
