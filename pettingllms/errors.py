@@ -40,6 +40,28 @@ def stated(kind: type[PettingLLMsError], what: str) -> Generator[None]:
         raise kind(f"{what}: {type(error).__name__}: {error} ({place})") from error
 
 
+MALFORMED = (KeyError, TypeError, IndexError, AttributeError, ValueError)
+"""What reading data raises that lacks a key, or has a value of another kind."""
+
+
+def data_problem(error: Exception) -> str:
+    """What is wrong with recorded data; of a missing key, more than its name."""
+    if isinstance(error, KeyError):
+        return f"it has no key {error}: another version or program wrote it, or it was edited"
+    return f"{type(error).__name__}: {error}"
+
+
+@contextlib.contextmanager
+def readable(kind: type[PettingLLMsError], what: str, fix: str = "") -> Generator[None]:
+    """Raise what malformed data causes as an error of ours: what is damaged, how, what to do."""
+    try:
+        yield
+    except PettingLLMsError:
+        raise
+    except MALFORMED as error:
+        raise kind(f"{what} ({data_problem(error)}). {fix}".rstrip()) from error
+
+
 class UnknownEnvironment(PettingLLMsError, LookupError):
     """No environment of that id is installed."""
 

@@ -22,7 +22,7 @@ from typing import IO, Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from pettingllms.errors import InvalidArgument, RunFolderError
+from pettingllms.errors import InvalidArgument, RunFolderError, data_problem
 
 EntryT = TypeVar("EntryT")
 
@@ -230,7 +230,7 @@ def iter_lines(
     path: Path,
     read: Callable[[Any], EntryT] = lambda value: value,
     hint: str = "",
-    on_damage: Callable[[int], None] | None = None,
+    on_damage: Callable[[int, str], None] | None = None,
 ) -> Iterator[EntryT]:
     """Yield the entries of a file of JSON lines; none if there is no file.
 
@@ -240,7 +240,8 @@ def iter_lines(
         path: The file.
         read: Makes an entry of the JSON value of a line; may raise ValueError, KeyError, TypeError.
         hint: What to do about a damaged line, for the error.
-        on_damage: Gets the number of a damaged line, from 1, which is then left out.
+        on_damage: Gets the number of a damaged line, from 1, which is then left out, and its
+            problem.
 
     Raises:
         RunFolderError: If a whole line is damaged, and `on_damage` is not given.
@@ -254,12 +255,12 @@ def iter_lines(
             try:
                 entry = read(json.loads(checked_line(line)))
             except (ValueError, KeyError, TypeError, RecursionError) as error:
+                problem = data_problem(error)
                 if on_damage is None:
                     raise RunFolderError(
-                        f"{path}, line {number} is damaged ({type(error).__name__}: {error}). "
-                        f"{hint}"
+                        f"{path}, line {number} is damaged ({problem}). {hint}"
                     ) from error
-                on_damage(number)
+                on_damage(number, problem)
             else:
                 yield entry
 
@@ -275,22 +276,18 @@ def read_lines(path: Path, *keys: str) -> list[dict[str, Any]]:
     def entry(value: Mapping[str, Any]) -> dict[str, Any]:
         return {**value, **{key: value[key] for key in keys}}
 
-    damaged = list[int]()
-    found = list(iter_lines(path, entry, on_damage=damaged.append))
-    if damaged:
-        warn_of_damage(path, damaged)
+    damaged = dict[int, str]()
+    found = list(iter_lines(path, entry, on_damage=damaged.__setitem__))
+    warn_of_damage(path, damaged)
     return found
 
 
-def warn_of_damage(path: Path, lines: list[int]) -> None:
-    """Say how many lines are damaged, and where.
-
-    Args:
-        path: Their file.
-        lines: Their numbers, from 1, at least one.
-    """
-    count = "1 line is" if len(lines) == 1 else f"{len(lines)} lines are"
-    _logger.warning("%s: %s damaged and left out, the first is line %d", path, count, lines[0])
+def warn_of_damage(path: Path, damaged: Mapping[int, str]) -> None:
+    """Say how many lines of a file are damaged, if any: number from 1 -> problem."""
+    if damaged:
+        count = "1 line is" if len(damaged) == 1 else f"{len(damaged)} lines are"
+        told = "%s: %s damaged and left out, the first is line %d (%s)"
+        _logger.warning(told, path, count, *next(iter(damaged.items())))
 
 
 def fsync_path(path: Path) -> None:

@@ -15,7 +15,13 @@ from typing import Any, cast
 
 from pettingllms.ends import End
 from pettingllms.env import TextEnv
-from pettingllms.errors import InvalidArgument, OrderError, ReplayDivergence, TranscriptError
+from pettingllms.errors import (
+    InvalidArgument,
+    OrderError,
+    ReplayDivergence,
+    TranscriptError,
+    readable,
+)
 from pettingllms.files import write_whole
 from pettingllms.prompts import PromptTemplate
 from pettingllms.registry import check_kwargs, make
@@ -92,14 +98,14 @@ class Transcript:
             raise TranscriptError(f"{path} has version {header.get('version')}; known: {VERSION}")
         if not isinstance(footer, dict) or footer.get("end") != len(steps):
             raise TranscriptError(f"{path} is truncated: its closing line is missing")
-        try:
+        with readable(TranscriptError, f"{path} has a damaged first line", "Record it again."):
             known = {key: header[key] for key in ("kwargs", "seed", "options", "state_hash")}
             check_kwargs(known["kwargs"], known["options"])
-            return cls(FoundName(header["id"], str(path), trust), **known, steps=steps)
-        except (KeyError, TypeError) as error:
-            raise TranscriptError(
-                f"{path} has a damaged first line ({type(error).__name__}: {error})"
-            ) from error
+            name = FoundName(header["id"], str(path), trust)
+        for number, step in enumerate(steps, 2):
+            with readable(TranscriptError, f"{path}, line {number} is damaged", "Record it again."):
+                check_step(step)
+        return cls(name, **known, steps=steps)
 
     def replay(self) -> TextEnv[Any]:
         """Play the recorded actions again and compare every state and reward.
@@ -235,6 +241,11 @@ class RecordTranscripts(ChecksWrapper[Any]):
             number += 1
             path = folder / f"{stem}_{number}.jsonl"
         return path
+
+
+def check_step(step: Mapping[str, Any]) -> None:
+    """Raise a KeyError unless a recorded step has all that is read later."""
+    _ = step["turn"], step["parse_error"], [step[key] for key in _STEP_KEYS]
 
 
 def action_of(step: Mapping[str, Any]) -> str:

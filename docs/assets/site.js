@@ -7,3 +7,5 @@ const focusable = () => {
 new MutationObserver(focusable).observe(document.body, { childList: true, subtree: true });
 addEventListener("resize", focusable);
 addEventListener("load", focusable);
+// A dialog has a name, which the theme leaves out.
+document.querySelector(".md-search").ariaLabel = "Search";

@@ -28,7 +28,7 @@ from pettingllms.policies import (
 )
 from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
-from pettingllms.transcript import RecordTranscripts, Transcript
+from pettingllms.transcript import RecordTranscripts, Transcript, check_step
 from pettingllms.trust import Name
 from pettingllms.types import UNBOUND, Action
 
@@ -132,6 +132,8 @@ class EpisodeResult:
         }
         if not with_steps:
             values["steps"] = []
+        for step in values["steps"]:
+            check_step(step)
         return cls(**values)
 
 

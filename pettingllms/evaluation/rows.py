@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from pettingllms.env import TextEnv, role_of
-from pettingllms.errors import InvalidArgument, MissingDependency, RunFolderError
+from pettingllms.errors import InvalidArgument, MissingDependency, RunFolderError, readable
 from pettingllms.evaluation.episode import Chats, prompt_of, remember
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run, tree_moments
@@ -140,13 +140,9 @@ def _encodable(value: Any) -> Any:
 def _of_training(run: TrainingRun) -> Iterator[Row]:
     path = run.path / "rollouts.jsonl"
     for number, line in enumerate(read_lines(path), 1):
-        try:
+        with readable(RunFolderError, f"{path}, line {number} is damaged", "Delete that line."):
             if line["outcome"] is not None:
                 yield from _of_tree(run, line)
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
-            raise RunFolderError(
-                f"{path}, line {number} is damaged ({type(error).__name__}: {error})"
-            ) from error
 
 
 def _of_tree(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[Row]:

@@ -24,7 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from pettingllms.errors import FOREIGN, InvalidArgument, PettingLLMsError, RunFolderError
+from pettingllms.errors import FOREIGN, InvalidArgument, PettingLLMsError, RunFolderError, readable
 from pettingllms.evaluation.episode import (
     AnswerLog,
     AnswerRecord,
@@ -101,27 +101,23 @@ class RunFolder:
             RunFolderError: If it is not one, or one of a later version.
         """
         folder = Path(path)
+        file = folder / "run.json"
+        damage = f"{file} cannot be read as the plan of an evaluation"
         try:
-            file = folder / "run.json"
-            data = json.loads(file.read_text(encoding="utf-8"))
-            if data["format"] != FORMAT:
-                raise RunFolderError(f"{folder}/run.json is not that of an evaluation")
-            if data["version"] != VERSION:
-                raise RunFolderError(
-                    f"{folder} has format version {data['version']}; known: {VERSION}"
-                )
-            plan = EvaluationPlan.from_json(data["plan"], file, trust=trust)
-            return cls(folder, plan, data["versions"], data["created"])
+            with readable(RunFolderError, damage, "Restore it, or name another run."):
+                data = json.loads(file.read_text(encoding="utf-8"))
+                if data["format"] != FORMAT:
+                    raise RunFolderError(f"{file} is not that of an evaluation")
+                if data["version"] != VERSION:
+                    raise RunFolderError(
+                        f"{folder} has format version {data['version']}; known: {VERSION}"
+                    )
+                plan = EvaluationPlan.from_json(data["plan"], file, trust=trust)
+                return cls(folder, plan, data["versions"], data["created"])
         except OSError as error:
             raise RunFolderError(
                 f"{folder} is not the folder of an evaluation: {error.strerror} (run.json). "
                 "Name a folder that `pettingllms eval` wrote."
-            ) from error
-        except RunFolderError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunFolderError(
-                f"{folder}/run.json cannot be read: {type(error).__name__}: {error}"
             ) from error
 
     @contextmanager

@@ -20,7 +20,7 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 from pettingllms.env import TextEnv, roles_of
-from pettingllms.errors import InvalidArgument, MissingDependency, RunFolderError
+from pettingllms.errors import InvalidArgument, MissingDependency, RunFolderError, readable
 from pettingllms.evaluation.plan import held_out_kwargs
 from pettingllms.files import read_lines
 from pettingllms.policies import Sampling
@@ -67,19 +67,16 @@ class TrainingRun:
             return cls(Path(path), _recipe(str(path)), is_trusted=True)
         path = str(path).removeprefix(RUN)
         file = Path(path) / CONFIG
+        damage = f"{file} cannot be read as the configuration of a training run"
         try:
-            config = tomllib.loads(file.read_text(encoding="utf-8"))
-            # What every use of a run needs is looked for now: a later KeyError would name no file.
-            _ = [config[key] for key in ("roles", "policies")], [t["id"] for t in _tables(config)]
+            with readable(RunFolderError, damage):
+                config = tomllib.loads(file.read_text(encoding="utf-8"))
+                # All that every use of a run needs: a later KeyError would name no file.
+                _ = config["roles"], config["policies"], [t["id"] for t in _tables(config)]
         except OSError as error:
             raise RunFolderError(
                 f"{path} is not a training run: {error.strerror} ({CONFIG}). Name a directory that "
                 "`pettingllms-train` wrote."
-            ) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunFolderError(
-                f"{file} cannot be read as the configuration of a training run "
-                f"({type(error).__name__}: {error})"
             ) from error
         # Absolute: names of policies hold the path, and plans are read from anywhere.
         return cls(Path(path).resolve(), config, trust)
@@ -324,7 +321,8 @@ def _has_failed(line: Mapping[str, Any]) -> bool:
 
 def _lines(run: TrainingRun) -> list[dict[str, Any]]:
     """The recorded trees in the order of `failed_rollouts`."""
-    trees = read_lines(run.path / "rollouts.jsonl", "step", "episode", "set")
+    keys = ("step", "episode", "set", "env", "env_seed", "initial_state_hash", "decisions")
+    trees = read_lines(run.path / "rollouts.jsonl", *keys)
 
     def place(line: Mapping[str, Any]) -> tuple[int, bool, int]:
         return -line["step"], line["set"] == "training", line["episode"]
@@ -334,17 +332,9 @@ def _lines(run: TrainingRun) -> list[dict[str, Any]]:
 
 
 def _checked(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
-    try:
-        return _replayed(run, line)
-    except (KeyError, TypeError, IndexError) as error:
-        raise RunFolderError(
-            f"{run.path / 'rollouts.jsonl'}: step {line['step']}, episode {line['episode']} is "
-            f"damaged ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _replayed(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
-    *_, recorder = tree_moments(run, line)
+    where = f"{run.path / 'rollouts.jsonl'}: step {line['step']}, episode {line['episode']}"
+    with readable(RunFolderError, f"{where} is damaged", "Delete its line, or name another."):
+        *_, recorder = tree_moments(run, line)
     assert recorder.transcript is not None
     return recorder.transcript
 

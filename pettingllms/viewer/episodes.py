@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from pettingllms.ends import End
+from pettingllms.errors import data_problem
 from pettingllms.files import checked_line
 from pettingllms.trust import FoundName
 from pettingllms.types import role_of
@@ -302,7 +303,7 @@ class LineFile:
                 except (KeyError, TypeError, AttributeError, ValueError) as error:
                     # The last line of an unfinished run may be incomplete: nothing is damaged.
                     if line.endswith(b"\n"):
-                        self._unreadable.append((number, f"{type(error).__name__}: {error}"))
+                        self._unreadable.append((number, data_problem(error)))
                     else:
                         self._is_cut_off = True
 

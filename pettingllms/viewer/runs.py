@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pettingllms.errors import PettingLLMsError, TranscriptError
+from pettingllms.errors import PettingLLMsError, TranscriptError, data_problem
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
 from pettingllms.trust import FoundName
@@ -194,7 +194,7 @@ def _recorded(files: list[Path], notices: list[str]) -> Iterator[ShownEpisode]:
             transcript = Transcript.load(file)
             episode = _transcript_episode(file.name, file.name, transcript, {})
         except (TranscriptError, KeyError, TypeError, AttributeError) as error:
-            notices.append(f"{file.name}: cannot be shown ({type(error).__name__}: {error})")
+            notices.append(f"{file.name}: cannot be shown ({data_problem(error)})")
         else:
             yield episode
 
@@ -245,7 +245,7 @@ def _report(path: Path, plan: Mapping[str, Any], notices: list[str]) -> Mapping[
             notices.append(_stopped(path.parent, plan, variants, failures))
         return {name: {**one, "failures": failures} for name, one in variants.items()}
     except (ValueError, KeyError, TypeError) as error:
-        notices.append(f"report.json: cannot be read ({type(error).__name__}: {error})")
+        notices.append(f"report.json: cannot be read ({data_problem(error)})")
         return None
 
 
@@ -330,7 +330,7 @@ class OpenedRun:
 def damaged(path: Path, what: str, error: Exception) -> ViewerError:
     """The error about a file of a run that cannot be read."""
     return ViewerError(
-        f"{path} cannot be read as {what} ({type(error).__name__}: {error}). "
+        f"{path} cannot be read as {what} ({data_problem(error)}). "
         "Restore the file, or name another run."
     )
 
@@ -474,7 +474,7 @@ def read_crossplay(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
             raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
         return {key: data[key] for key in _OF_CROSSPLAY}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        notices.append(f"{CROSSPLAY}: cannot be shown ({type(error).__name__}: {error})")
+        notices.append(f"{CROSSPLAY}: cannot be shown ({data_problem(error)})")
         return None
 
 

@@ -318,6 +318,12 @@ def test_a_damaged_line_is_told_with_its_number(begin):
     folder.episodes_path.write_bytes(b"".join(lines))
     with pytest.raises(RunFolderError, match="line 5 is damaged"):
         evaluate(folder)
+    older = json.loads(lines[3])
+    del older["crc"], older["steps"][0]["end"]
+    lines[4] = json.dumps(older).encode() + b"\n"
+    folder.episodes_path.write_bytes(b"".join(lines))
+    with pytest.raises(RunFolderError, match=r"line 5 is damaged \(it has no key 'end'"):
+        list(folder.results(with_steps=True))
 
 
 def test_folders_that_are_none_are_refused(begin, tmp_path):

@@ -116,7 +116,7 @@ def test_an_evaluation_that_still_goes_on(evaluation):
     assert "not finished" in report
     assert "1 line is truncated" in cut_off
     assert "3 lines could not be read" in damaged
-    assert "line 4 (KeyError" in damaged
+    assert "line 4 (it has no key 'level': another version" in damaged
     assert head(summary.path)["notices"] == list(summary.notices)
 
 
@@ -236,7 +236,7 @@ def test_what_is_no_run_is_refused(tmp_path, recorded, evaluation):
     (tmp_path / "empty" / "config.toml").write_text("[env")
     refused(tmp_path / "empty", "config.toml cannot be read as the configuration")
     (tmp_path / "empty" / "config.toml").write_text("[env]\n")
-    refused(tmp_path / "empty", "KeyError: 'id'")
+    refused(tmp_path / "empty", "it has no key 'id'")
     plan = (evaluation / "run.json").read_text()
     (evaluation / "run.json").write_text(plan.replace('"version": 1', '"version": 2'))
     refused(evaluation, "version 2; this viewer reads")

@@ -28,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from pettingllms.errors import data_problem
 from pettingllms.registry import recorded_id
 from pettingllms.sources import absolute, short_name
 
@@ -333,7 +334,7 @@ def base_of_adapter(model: str | Path) -> str | None:
         return str(settings["base_model_name_or_path"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{directory / _ADAPTER_FILE} names no base model ({type(error).__name__}: {error}). "
+            f"{directory / _ADAPTER_FILE} names no base model ({data_problem(error)}). "
             "Write base_model_name_or_path there"
         ) from error
 

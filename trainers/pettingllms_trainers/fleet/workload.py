@@ -225,7 +225,7 @@ def _only(environments: Sequence[RunEnvironment]) -> RunEnvironment:
 
 
 def _trees(path: Path) -> list[Mapping[str, Any]]:
-    lines = read_lines(path / "rollouts.jsonl", "step", "set", "outcome")
+    lines = read_lines(path / "rollouts.jsonl", "step", "set", "outcome", "decisions")
     trees = [line for line in lines if line["set"] == "training" and line["outcome"] is not None]
     last = max((tree["step"] for tree in trees), default=0)
     return [tree for tree in trees if tree["step"] == last]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
 from pettingllms.ends import End
-from pettingllms.errors import stated
+from pettingllms.errors import readable, stated
 from pettingllms.evaluation.rows import read_rows
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
@@ -205,7 +205,8 @@ def recorded_demonstrations(
     """
     found: dict[str, list[Demonstration]] = defaultdict(list)
     for number, row in enumerate(read_rows(path), 1):
-        try:
+        what = f"warm_start.data: row {number} of {path} is not a prompt with one answer"
+        with readable(ConfigError, what, "Write it with: pettingllms data export RUN --view sft"):
             policy = policies.get(row["role"])
             if policy is None or row.get("env_id", env_id) != env_id:
                 continue
@@ -213,12 +214,6 @@ def recorded_demonstrations(
             found[row["role"]].append(
                 Demonstration(policy.encode(row["prompt"]), policy.encode_answer(answer["content"]))
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConfigError(
-                f"warm_start.data: row {number} of {path} is not a prompt with one answer "
-                f"({type(error).__name__}: {error}). Write it with: pettingllms data export RUN "
-                "--view sft"
-            ) from error
     if missing := [role for role in policies if role not in found]:
         raise ConfigError(
             f"warm_start.data: {path} has no answer of {', '.join(missing)} in {env_id}"

@@ -181,7 +181,7 @@ class RunDirectory:
                 self._forget_lines(path, step)
 
     def _forget_lines(self, path: Path, step: int) -> None:
-        damaged: list[int] = []
+        damaged: dict[int, str] = {}
         with path.open("rb") as file, whole_file(path, "wb") as kept:
             for number, line in enumerate(file, 1):
                 # The checksum and the step suffice: a resume needs no tree, and reads none.
@@ -190,11 +190,10 @@ class RunDirectory:
                 except ValueError:
                     found = None
                 if found is None and line.endswith(b"\n"):
-                    damaged.append(number)
+                    damaged[number] = "it is not what was written"
                 elif found is not None and line.endswith(b"\n") and int(found[1]) <= step:
                     kept.write(line)
-        if damaged:
-            warn_of_damage(path, damaged)
+        warn_of_damage(path, damaged)
 
     def last_step(self) -> int | None:
         """Train step of the newest checkpoint; None if there is none."""
