@@ -10,6 +10,8 @@ game.py                     the only environment that the file defines
 workflow:package.module:name, workflow:team.py:name     see `pettingllms.workflows`
 ```
 
+Where a run is wanted, `run:FOLDER` is its folder, and `recipe:NAME` one that has not begun.
+
 A run records the absolute form of what it used, so that it is found again from anywhere.
 """
 
@@ -33,6 +35,8 @@ from pettingllms.errors import FOREIGN, EnvironmentNotLoadable, InvalidArgument
 
 WORKFLOW_PREFIX = "workflow:"
 """Begins the names of workflows."""
+RUN, RECIPE = "run:", "recipe:"
+"""What names of runs and recipes begin with, among names of environments or policies."""
 GRAMMAR = "package.module:Name, file.py or file.py:Name"
 
 _FILE = re.compile(r"(.*[^/\\]\.py)(?::([A-Za-z_]\w*))?")
@@ -55,6 +59,11 @@ class _Place(NamedTuple):
     @property
     def text(self) -> str:
         return f"{self.where}:{self.name}" if self.name else self.where
+
+
+def run_path(text: str | Path) -> Path:
+    """The folder of a run, which may be named `run:FOLDER`."""
+    return Path(str(text).removeprefix(RUN))
 
 
 def is_source(text: str) -> bool:
@@ -177,8 +186,10 @@ def _parts(text: str) -> tuple[str, _Place]:
     prefix = WORKFLOW_PREFIX if text.startswith(WORKFLOW_PREFIX) else ""
     rest = text.removeprefix(prefix)
     found = _FILE.fullmatch(rest) or _MODULE.fullmatch(rest)
-    if found is None:
-        raise InvalidArgument("source", text, f"{GRAMMAR}; of a workflow, after workflow:")
+    is_run = text.startswith((RUN, RECIPE))
+    if found is None or is_run:
+        hint = "This names a run, which has an environment." if is_run else ""
+        raise InvalidArgument("source", text, f"{GRAMMAR}; of a workflow, after workflow:", hint)
     return prefix, _Place(found[1], found[2] or "")
 
 

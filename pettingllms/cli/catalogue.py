@@ -309,7 +309,7 @@ def check_command(
 
 
 @data_group.command("export")
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", type=options.RunPath(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--view",
     type=click.Choice(VIEWS),

@@ -20,7 +20,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.policies import PolicySettings, Sampling
 from pettingllms.registry import registered_ids
-from pettingllms.sources import short_name
+from pettingllms.sources import run_path, short_name
 from pettingllms.trust import Name
 
 if TYPE_CHECKING:  # evaluations cost a tenth of a second, which `list` and `--help` do not need
@@ -74,6 +74,14 @@ def number(
     )
 
 
+class RunPath(click.Path):
+    """A run: its folder, or `run:FOLDER`; a recording where that is a file."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path of a value."""
+        return super().convert(str(run_path(value)), param, ctx)
+
+
 def path(*names: str, metavar: str = "FOLDER", help: str) -> Callable[[Command], Command]:
     """An option that names a file or folder."""
     return click.option(*names, type=click.Path(path_type=Path), metavar=metavar, help=help)
@@ -123,7 +131,7 @@ policy_option = repeated(
     "policy_values",
     metavar="[ROLE=]POLICY",
     help="Who plays a role (or all): oracle or another scripted policy of the environment, "
-    "noise, program, openai:MODEL@URL, hf:PATH.",
+    "noise, program, openai:MODEL@URL, hf:PATH, run:RUN?policy=NAME.",
 )
 price_option = repeated(
     "--price",

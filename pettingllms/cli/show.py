@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.panel import Panel
 
 from pettingllms.cli.app import stderr, stdout
-from pettingllms.cli.options import flag, refuse_given, trust_option
+from pettingllms.cli.options import RunPath, flag, refuse_given, trust_option
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import MAIN
@@ -25,7 +25,7 @@ from pettingllms.viewer import LiveServer, ViewSummary, runs_below, write_overvi
 
 
 @click.command("replay")
-@click.argument("path", metavar="FILE", type=click.Path(exists=True, path_type=Path))
+@click.argument("path", metavar="FILE", type=RunPath(exists=True, path_type=Path))
 @click.option(
     "--level",
     type=int,
@@ -123,7 +123,7 @@ def _show_step(console: Console, step: dict[str, Any], board: str, prompts: bool
 
 
 @click.command("view")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath(path_type=Path))
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),

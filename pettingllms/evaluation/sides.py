@@ -18,6 +18,7 @@ from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.files import read_lines
 from pettingllms.policies import Sampling
+from pettingllms.sources import RUN
 from pettingllms.tables import Block, TextTable
 from pettingllms.trust import Name
 from pettingllms.types import flat_table
@@ -131,6 +132,7 @@ def unlike(first: Side, second: Side) -> list[str]:
 
 def name_parts(name: str) -> tuple[str, str, int | None]:
     """Path, variant (empty when none is named) and train step of `RUN[:VARIANT][@STEP]`."""
+    name = name.removeprefix(RUN)
     if Path(name).exists():
         return name, "", None
     found = _STEP.search(name)

@@ -25,14 +25,12 @@ from pettingllms.evaluation.plan import held_out_kwargs
 from pettingllms.files import read_lines
 from pettingllms.policies import Sampling
 from pettingllms.registry import SOLVED_SHARE, make
-from pettingllms.sources import short_name
+from pettingllms.sources import RECIPE, run_path, short_name
 from pettingllms.transcript import RecordTranscripts, Transcript, compare_replay, play_recorded
 from pettingllms.trust import FoundName, Name
 from pettingllms.types import Action, TokenCounts
 
 CONFIG = "config.toml"
-RUN, RECIPE = "run:", "recipe:"
-"""What names of runs and recipes begin with, among names of environments or policies."""
 # The model with random weights of a run file.
 _TINY = "tiny"
 _VERSION = re.compile(r"_v\d+$")
@@ -65,8 +63,8 @@ class TrainingRun:
         """
         if str(path).startswith(RECIPE):
             return cls(Path(path), _recipe(str(path)), is_trusted=True)
-        path = str(path).removeprefix(RUN)
-        file = Path(path) / CONFIG
+        path = run_path(path)
+        file = path / CONFIG
         damage = f"{file} cannot be read as the configuration of a training run"
         try:
             with readable(RunFolderError, damage):
@@ -79,7 +77,7 @@ class TrainingRun:
                 "`pettingllms-train` wrote."
             ) from error
         # Absolute: names of policies hold the path, and plans are read from anywhere.
-        return cls(Path(path).resolve(), config, trust)
+        return cls(path.resolve(), config, trust)
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -228,10 +226,10 @@ class TrainingRun:
 
 
 def is_training_run(path: str | Path) -> bool:
-    """Whether a text names a training run: its folder, or `recipe:NAME`."""
-    if str(path).startswith((RUN, RECIPE)):
-        return True
-    return (Path(path) / CONFIG).is_file() and not (Path(path) / "run.json").is_file()
+    """Whether a text names a training run: its folder, `run:FOLDER`, or `recipe:NAME`."""
+    folder = run_path(path)
+    is_run = (folder / CONFIG).is_file() and not (folder / "run.json").is_file()
+    return is_run or str(path).startswith(RECIPE)
 
 
 def _recipe(name: str) -> dict[str, Any]:

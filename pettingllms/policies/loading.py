@@ -75,7 +75,7 @@ class ScriptedPolicy(_LocalPolicy):
                 self.name,
                 "the environment's scripted policies ("
                 + (", ".join(known) or "it has none")
-                + "), noise, program, openai:MODEL@URL, hf:PATH"
+                + "), noise, program, openai:MODEL@URL, hf:PATH, run:RUN"
                 + suggestion(self.name, (*known, "noise")),
             )
 
@@ -161,7 +161,7 @@ def load_policy(name: Name, settings: PolicySettings | None = None) -> Policy:
         raise InvalidArgument(
             "policy",
             name,
-            "oracle, noise, program, openai:MODEL@URL, hf:PATH or another KIND:ARGUMENT",
+            "oracle, noise, program, openai:MODEL@URL, hf:PATH, run:RUN or another KIND:ARGUMENT",
         )
     if not colon and name in _NAMED:
         return _NAMED[name]()

@@ -16,8 +16,8 @@ import tomli_w
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from pettingllms.evaluation.training_run import RECIPE as PREFIX
-from pettingllms.evaluation.training_run import RUN
+from pettingllms.sources import RECIPE as PREFIX
+from pettingllms.sources import RUN
 from pettingllms_trainers.config.algorithm import DEFAULT, Algorithm, known_parameters, section_of
 from pettingllms_trainers.config.root import Config
 from pettingllms_trainers.config.sections import TINY, TINY_KEYS, Section, env_places, flat_roles
