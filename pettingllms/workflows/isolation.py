@@ -234,7 +234,7 @@ _UNDONE: list[tuple[Any, str, Any]] = []
 
 def _rebind() -> None:
     """Replace functions also where modules have imported them by their names."""
-    for module in [one for one in sys.modules.values() if isinstance(one, ModuleType)]:
+    for module in [one for one in tuple(sys.modules.values()) if isinstance(one, ModuleType)]:
         for name, value in [*vars(module).items()]:
             if id(value) in _REPLACED and module is not sys.modules[__name__]:
                 _UNDONE.append((module, name, value))
