@@ -256,6 +256,39 @@ def test_a_thread_that_one_run_began_serves_others(opened):
     assert {now for _, now in outcomes} == {outcomes[0][1]}
 
 
+class Closes:
+    """What closes itself when it is forgotten, as the clients of openai do."""
+
+    def __del__(self):
+        with suppress(RuntimeError):  # after the run
+            asyncio.get_running_loop()
+            self.closing = asyncio.create_task(asyncio.sleep(0))
+
+
+async def numbers():
+    yield 1
+
+
+@pytest.mark.parametrize("kind", [numbers, Closes])
+def test_the_end_of_what_was_forgotten_is_no_task_of_whoever_runs_meanwhile(opened, kind):
+    """When garbage is found decides nothing, neither places of requests nor hashes of states."""
+    kept = []
+
+    async def run(task, client):
+        one = kind()
+        if kind is numbers:
+            await anext(one)
+        (kept.append if task == 5 else id)(one)
+        del one
+        await asyncio.sleep(0)
+        async with client.async_openai() as chat:
+            return await asyncio.create_task(asked(chat))
+
+    found = [opened(run, tasks={"train": [task], "test": [6]}).state() for task in (5, 7)]
+    assert [state.task for state in found] == ["5", "7"]
+    assert len({state.request.place for state in found}) == 1
+
+
 @pytest.mark.parametrize(("code", "told"), [(0, None), (None, None), (3, "SystemExit: 3")])
 def test_a_run_that_exits_has_an_outcome_unless_it_says_that_it_has_failed(opened, ask, code, told):
     def run(task, client):
