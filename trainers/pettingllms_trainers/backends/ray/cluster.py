@@ -64,7 +64,8 @@ def joined_cluster(config: RayConfig) -> Generator[Any]:
         raise ConfigError(
             f"ray.address = {config.address!r}: the cluster cannot be joined ({reason}). Start it "
             "with `ray start --head` on one machine and `ray start --address=HOST:6379` on the "
-            'others, with the same versions of Python and Ray; or set ray.address = ""'
+            "others, with the same versions of Python and Ray, RAY_AUTH_MODE and token; or set "
+            'ray.address = ""'
         ) from error
     try:
         yield ray
