@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
+from weakref import WeakKeyDictionary, ref
 
 PLACE = "x-pettingllms-place"
 """Header of a request: where in its run it was sent."""
@@ -103,6 +104,8 @@ class Scope:
     """Places of requests that a coroutine waits for."""
     threads: set[str] = field(default_factory=set[str])
     """Places of threads that it has begun, and that have not ended."""
+    siblings: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    """Event loop and client of httpx -> the client that asks there in its place."""
     watcher: Watcher | None = None
     is_over: bool = False
     """Whether the run has ended. What still runs keeps what it has, but its clock, and is refused:
@@ -443,7 +446,7 @@ def _signed(request: Any) -> dict[str, str] | None:
     request.url = type(request.url)(found[0])
     request.headers.update({**found[1], "host": request.url.netloc.decode()})
     if own and own.printed is not None:
-        # Programs close no clients, and may ask with one of them on several event loops.
+        # Programs close no clients.
         request.headers["connection"] = "close"
     return found[1]
 
@@ -457,8 +460,30 @@ def _send(real: Any, client: Any, request: Any, **options: Any) -> Any:
 
 
 async def _send_async(real: Any, client: Any, request: Any, **options: Any) -> Any:
-    with _watched(_signed(request), is_awaited=True):
+    own, headers = scope(), _signed(request)
+    if own and headers:
+        client = _of_this_loop(client, own.siblings)
+    with _watched(headers, is_awaited=True):
         return await real(client, request, **options)
+
+
+_LOOPS: WeakKeyDictionary[Any, ref[asyncio.AbstractEventLoop]] = WeakKeyDictionary()
+"""Client of httpx -> the first event loop on which it asked."""
+
+
+def _of_this_loop(client: Any, siblings: dict[Any, Any]) -> Any:
+    """The client, or its like: connections belong to a loop, and frameworks share one client."""
+    loop = asyncio.get_running_loop()
+    if _LOOPS.setdefault(client, ref(loop))() is loop:
+        return client
+    if (loop, client) not in siblings:
+        kind = next(base for base in type(client).__mro__ if base.__name__ == "AsyncClient")
+        same = {name: getattr(client, name) for name in ("auth", "cookies", "event_hooks")}
+        same["follow_redirects"] = client.follow_redirects
+        # Nobody closes it, so no connection outlives its answer.
+        limits = sys.modules[kind.__module__.partition(".")[0]].Limits(max_keepalive_connections=0)
+        siblings[loop, client] = kind(**same, limits=limits, trust_env=False)
+    return siblings[loop, client]
 
 
 async def _request_async(real: Any, session: Any, method: str, url: Any, **options: Any) -> Any:

@@ -180,6 +180,8 @@ def test_a_program_trains(name, tmp_path, results, capsys):
     run["warm_start"]["demonstrators"] = {role: {"right": 0.7, "any": 0.3} for role in roles}
     if kwargs:
         del run["warm_start"]
+        if "misfit_errors" in kwargs["program"]:  # by chance alone few answers end at once
+            run["rollout"]["max_completion_tokens"] = 8
     (tmp_path / "run.toml").write_text(tomli_w.dumps(run))
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
