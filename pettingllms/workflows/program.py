@@ -96,7 +96,12 @@ async def _until(own: Scope, outcome: Awaitable[Any]) -> Any:
     assert task is not None, "coroutines on the shared loop are tasks"
     # Not the future of whoever waits for it: that would be told before the coroutine has ended.
     own.at_end(lambda: shared_loop().call_soon_threadsafe(task.cancel))
-    return await outcome
+    try:
+        return await outcome
+    finally:
+        # Its thread learns of it later: what others still ask meanwhile is nobody's turn.
+        if own.watcher:
+            own.watcher.sent("end")
 
 
 async def _in_task(outcome: Awaitable[Any]) -> Any:

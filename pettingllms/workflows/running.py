@@ -157,6 +157,7 @@ class WorkflowRun:
         """Forget what the code has asked so far: it begins again, and gets all answers again."""
         with self._changed:
             self._refuse_waiting()
+            self._unsettled.clear()
             self._open = dict(enumerate(self._calls))
         self._scope.restart()
 

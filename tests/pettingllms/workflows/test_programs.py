@@ -11,7 +11,7 @@ import pytest
 import pettingllms
 from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument
 from pettingllms.transcript import RecordTranscripts
-from pettingllms.types import role_of
+from pettingllms.types import Action, role_of
 from pettingllms.workflows import WorkflowFailure
 from pettingllms.workflows.program import Program
 from pettingllms.workflows.proposal import seen_agents
@@ -153,3 +153,14 @@ def test_tasks_may_be_drawn_and_other_addresses_asked(tmp_path):
     assert env.messages("x_0")[-1]["content"] == "me"
     env.step("!")
     assert env.rewards["x_0"] in (0.05, 0.06)
+
+
+def test_an_answer_that_ends_a_program_leaves_no_turn_to_others_that_wait():
+    """One of three is cut and its SDK raises, of which the thread of the run learns later."""
+    errors = ["agents.exceptions:ModelBehaviorError"]
+    env = made("parallelization", misfit_errors=errors, misfit_reward=-1.0)
+    for _ in range(20):
+        env.reset(seed=0)
+        env.step(Action("", finish_reason="length"))
+        assert env.terminations["translator_0"]
+        assert env.rewards["translator_0"] == -1.0
