@@ -61,7 +61,7 @@ class _Place(NamedTuple):
         return f"{self.where}:{self.name}" if self.name else self.where
 
 
-def run_path(text: str | Path) -> Path:
+def run_directory(text: str | Path) -> Path:
     """The folder of a run, which may be named `run:FOLDER`."""
     return Path(str(text).removeprefix(RUN))
 

@@ -40,7 +40,7 @@ from pettingllms.files import owned
 from pettingllms.loops import finish
 from pettingllms.policies import Policy, PolicySettings, Sampling, loaded_policies
 from pettingllms.registry import make
-from pettingllms.sources import run_path
+from pettingllms.sources import run_directory
 from pettingllms.transcript import Transcript
 from pettingllms.trust import Name
 
@@ -106,7 +106,7 @@ def blame_command(context: click.Context, source: str, **values: Any) -> int:
     settings = options.policy_settings(values)
     found = open_source(source, values)
     is_training = is_training_run(source)
-    if not run_path(source).is_dir() or is_training:
+    if not run_directory(source).is_dir() or is_training:
         options.refuse_given(context, source, "level", "sample", "variant")
     elif values["level"] is None:
         options.refuse_given(context, "a search for failed episodes, without --level,", "sample")
@@ -230,7 +230,7 @@ def open_source(source: str, values: Mapping[str, Any]) -> Source:
         TranscriptError: If a file is not a transcript.
         UnknownEnvironment: If it is none of them.
     """
-    path = run_path(source)
+    path = run_directory(source)
     # A Python file names an environment; everything else that exists is a recording.
     is_recorded = path.exists() and path.suffix != ".py"
     if is_recorded and (values["env_values"] or values["option_values"]):

@@ -20,7 +20,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.policies import PolicySettings, Sampling
 from pettingllms.registry import registered_ids
-from pettingllms.sources import run_path, short_name
+from pettingllms.sources import run_directory, short_name
 from pettingllms.trust import Name
 
 if TYPE_CHECKING:  # evaluations cost a tenth of a second, which `list` and `--help` do not need
@@ -79,7 +79,7 @@ class RunPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path of a value."""
-        return super().convert(str(run_path(value)), param, ctx)
+        return super().convert(str(run_directory(value)), param, ctx)
 
 
 def path(*names: str, metavar: str = "FOLDER", help: str) -> Callable[[Command], Command]:

@@ -44,7 +44,7 @@ from pettingllms.policies import (
     loaded_policies,
 )
 from pettingllms.registry import spec
-from pettingllms.sources import run_path
+from pettingllms.sources import run_directory
 from pettingllms.trust import Name
 
 FORMAT = "pettingllms-evaluation"
@@ -101,7 +101,7 @@ class RunFolder:
         Raises:
             RunFolderError: If it is not one, or one of a later version.
         """
-        folder = run_path(path)
+        folder = run_directory(path)
         file = folder / "run.json"
         damage = f"{file} cannot be read as the plan of an evaluation"
         try:

@@ -132,7 +132,10 @@ def unlike(first: Side, second: Side) -> list[str]:
 
 def name_parts(name: str) -> tuple[str, str, int | None]:
     """Path, variant (empty when none is named) and train step of `RUN[:VARIANT][@STEP]`."""
-    name = name.removeprefix(RUN)
+    rest = name.removeprefix(RUN)
+    # `run:greedy` may also be a variant of a folder called "run".
+    if Path(re.split("[:@]", rest)[0]).exists():
+        name = rest
     if Path(name).exists():
         return name, "", None
     found = _STEP.search(name)

@@ -25,7 +25,7 @@ from pettingllms.evaluation.plan import held_out_kwargs
 from pettingllms.files import read_lines
 from pettingllms.policies import Sampling
 from pettingllms.registry import SOLVED_SHARE, make
-from pettingllms.sources import RECIPE, run_path, short_name
+from pettingllms.sources import RECIPE, run_directory, short_name
 from pettingllms.transcript import RecordTranscripts, Transcript, compare_replay, play_recorded
 from pettingllms.trust import FoundName, Name
 from pettingllms.types import Action, TokenCounts
@@ -63,7 +63,7 @@ class TrainingRun:
         """
         if str(path).startswith(RECIPE):
             return cls(Path(path), _recipe(str(path)), is_trusted=True)
-        path = run_path(path)
+        path = run_directory(path)
         file = path / CONFIG
         damage = f"{file} cannot be read as the configuration of a training run"
         try:
@@ -227,7 +227,7 @@ class TrainingRun:
 
 def is_training_run(path: str | Path) -> bool:
     """Whether a text names a training run: its folder, `run:FOLDER`, or `recipe:NAME`."""
-    folder = run_path(path)
+    folder = run_directory(path)
     is_run = (folder / CONFIG).is_file() and not (folder / "run.json").is_file()
     return is_run or str(path).startswith(RECIPE)
 

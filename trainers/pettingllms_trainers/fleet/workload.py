@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pettingllms import TextEnv, role_of
 from pettingllms.files import read_lines
 from pettingllms.seeding import derive_seed
-from pettingllms.sources import run_path
+from pettingllms.sources import run_directory
 from pettingllms_trainers.backends.hf.shapes import tokenizer_of
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.sections import qualified
@@ -157,7 +157,7 @@ def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path)
     """
     stages = _only(environments).training[0].stages
     known = {agent for stage in stages for agent in stage}
-    path = run_path(path)
+    path = run_directory(path)
     trees = _trees(path)
     if not trees:
         raise ConfigError(

@@ -34,7 +34,7 @@ from pettingllms.files import (
     whole_file,
     write_whole,
 )
-from pettingllms.sources import run_path
+from pettingllms.sources import run_directory
 from pettingllms.types import flat_table
 from pettingllms_trainers.config import Config, config_hash, deciding
 from pettingllms_trainers.config.loading import dump_config, load_config, read_layer
@@ -53,7 +53,7 @@ class RunDirectory:
     """The files of one run."""
 
     def __init__(self, directory: Path) -> None:
-        directory = self.directory = run_path(directory)
+        directory = self.directory = run_directory(directory)
         self.config = directory / "config.toml"
         self.metrics = directory / "metrics.jsonl"
         self.warm_start = directory / "warm_start.jsonl"
