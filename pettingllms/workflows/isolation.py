@@ -270,10 +270,8 @@ def _install_tasks() -> None:
 
 def _create_task(real: Any, loop: Any, work: Any, **options: Any) -> Any:
     here = _here()
-    if _is_of_garbage(work):
-        options["context"] = _context(None)
-    elif here is not None and options.get("context") is None:
-        options["context"] = _context(here.child())
+    if here is not None and options.get("context") is None:
+        options["context"] = _context(None if _is_of_garbage(work) else here.child())
     return real(loop, work, **options)
 
 
