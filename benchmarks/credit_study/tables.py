@@ -29,19 +29,19 @@ class Results:
     def __init__(self) -> None:
         self.data: dict[str, Any] = result("credit_tiny")
         self.cells: Mapping[str, Cell] = self.data["cells"]
-        self._by_seed: dict[Place, dict[int, Cell]] = defaultdict(dict)
+        self.by_seed: dict[Place, dict[int, Cell]] = defaultdict(dict)
         for key, cell in self.cells.items():
             _, name, way, seed = key.split("|")
-            self._by_seed[name, way][int(seed)] = cell
+            self.by_seed[name, way][int(seed)] = cell
         self.rows = {row["name"]: row for row in TABLE["tiny"]["rows"]}
 
     def of(self, name: str, way: str) -> list[Cell]:
         """The cells of a row and way, by seed."""
-        return [cell for _, cell in sorted(self._by_seed[name, way].items())]
+        return [cell for _, cell in sorted(self.by_seed[name, way].items())]
 
     def has(self, name: str, way: str) -> bool:
         """Whether all seeds of a row and way are there."""
-        found = self._by_seed.get((name, way), {})
+        found = self.by_seed.get((name, way), {})
         return set(found) == set(self.rows[name].get("seeds", TABLE["seeds"]))
 
     def is_complete(self, name: str) -> bool:
@@ -56,7 +56,7 @@ class Results:
     def differences(self, place: Place, other: Place, value: Value) -> list[float]:
         """The differences of two places, by the seeds that both have."""
         # Paired by seed: levels differ more than ways.
-        ours, theirs = self._by_seed[place], self._by_seed[other]
+        ours, theirs = self.by_seed[place], self.by_seed[other]
         return [value(ours[s]) - value(theirs[s]) for s in sorted(set(ours) & set(theirs))]
 
 

@@ -21,7 +21,7 @@ _BESIDE = {
     "team, auto": "team, `auto`",
 }
 _TASKS = {"plan_path": "planning", "math": "mathematics", "code": "code"}
-_LEVEL = 0.05
+_LEVEL, _FEWEST = 0.05, 3
 
 
 class Line(NamedTuple):
@@ -42,14 +42,17 @@ class Bar(NamedTuple):
 
 
 def _cells(task: str, plays: str) -> list[Cell]:
-    """The cells of a task of the abstract, by seed; none unless all seeds are there."""
+    """The cells of a task of the abstract, by seed; none unless three seeds or more are there.
+
+    Of the four bars, the seeds that both kinds of play have: their pairs are compared.
+    """
     section = TABLE["abstract"]
     found = result("credit_abstract")["cells"]
-    keys = [
-        f"abstract|{task}|{plays}|{seed}"
-        for seed in section["seeds" if plays in _BARS else "beside_seeds"]
-    ]
-    return [found[key] for key in keys] if all(key in found for key in keys) else []
+    seeds, needed = section["beside_seeds"], (plays,)
+    if plays in _BARS:
+        seeds, needed = section["seeds"], tuple(_BARS)
+    both = [s for s in seeds if all(f"abstract|{task}|{one}|{s}" in found for one in needed)]
+    return [found[f"abstract|{task}|{plays}|{s}"] for s in both] if len(both) >= _FEWEST else []
 
 
 def _trained(who: str, cells: Sequence[Cell]) -> Line:

@@ -1,5 +1,6 @@
 """The suite of blame on a few episodes: faults are found, and intervals hold what is exact."""
 
+import asyncio
 import importlib
 import sys
 from pathlib import Path
@@ -35,7 +36,8 @@ def test_the_exact_chance_is_the_share_of_plays():
             if twin.terminations[agent] or twin.truncations[agent]:
                 break
             prompt = suite.Prompt([], agent, 1000 * seed + number, twin)
-            twin.step(policy._drawn(prompt))
+            (answer,) = asyncio.run(policy.sample([prompt], 1, suite.Sampling()))
+            twin.step(answer.completions[0].text)
         wins += twin.infos[agent]["success"]
     assert 0.3 < exact < 0.95
     assert abs(wins / 200 - exact) < 4 * (exact * (1 - exact) / 200) ** 0.5

@@ -324,7 +324,7 @@ def test_a_table_has_complete_rows_alone_with_values_at_the_budget():
     found = tables.Results()
     curves = {"at_grpo": [[0, 0.0, 4], [80000, 0.5, 4], [100000, 1.0, 4]]}
     name, ways = "plan_path_hard, noise", TABLE["tiny"]["ways"]
-    found._by_seed = {
+    found.by_seed = {
         (name, way): {
             seed: {"curve": curves.get(way, [[0, 0.0, 4], [90000, 0.5, 4]])}
             for seed in TABLE["seeds"]
@@ -334,7 +334,7 @@ def test_a_table_has_complete_rows_alone_with_values_at_the_budget():
     assert found.is_complete(name)
     assert found.mean((name, "at_grpo"), lambda c: tables.at_tokens(c, 90000)) == 75
     assert found.mean((name, "vine"), lambda c: tables.over_tokens(c, 90000)) == pytest.approx(25)
-    del found._by_seed[name, "vine"][TABLE["seeds"][-1]]
+    del found.by_seed[name, "vine"][TABLE["seeds"][-1]]
     assert not found.is_complete(name)
 
 

@@ -45,6 +45,7 @@ def test_five_agents_in_three_stages(guess_env):
     env = started(Five)
     assert env.stages == stages
     assert env.metadata["is_parallelizable"] is False
+    assert env.max_episode_steps == 5
     assert (env.alpha, env.observation_space("teller_0").max_length) == (1.0, 1_000_000)
     for agent in env.possible_agents:
         assert env.agent_selection == agent
@@ -238,6 +239,7 @@ def test_what_is_no_text_is_refused(guess_env, action):
 def test_delta_mode_repeats_no_rules(guess_env):
     env = started(guess_env, observation_mode="delta")
     assert env.observe("teller_0").startswith("Hint at")
+    assert [message["role"] for message in env.messages("guesser_0")] == ["system", "user"]
     env.step("12")
     env.step("13")
     assert env.observe("teller_0") == "Now '12'."

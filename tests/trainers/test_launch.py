@@ -83,12 +83,12 @@ def test_a_server_that_ends_is_started_again_until_it_was_too_often(tmp_path, mo
         server.keep()
         server.keep()
         assert server.num_restarts == 0
-        server._process.wait(10)
+        server.process.wait(10)
         server.keep()
         assert server.num_restarts == 1
         wait(server)
-        server._process.kill()
-        server._process.wait()
+        server.process.kill()
+        server.process.wait()
         with pytest.raises(WorkerLost, match="after 1 restarts"):
             server.keep()
     finally:
@@ -101,12 +101,12 @@ def test_a_server_that_does_not_answer_any_more_is_started_again(tmp_path, monke
         [sys.executable, "-c", "import time; time.sleep(60)"], {}, tmp_path / "log"
     )
     try:
-        first = server._process.pid
+        first = server.process.pid
         server.keep()
-        assert server._process.pid == first, "it may still be starting"
+        assert server.process.pid == first, "it may still be starting"
         server._deadline = 0
         server.keep()
-        assert server._process.pid != first
+        assert server.process.pid != first
         assert server.num_restarts == 1
     finally:
         server.end()

@@ -108,7 +108,7 @@ class WatchedServer:
         self.url, self.num_restarts = f"http://127.0.0.1:{port}", 0
         self._command, self._log = [*command, "--port", str(port)], log
         self._environment = {**os.environ, **_SAFE, **variables}
-        self._process = self._start()
+        self.process = self._start()
         self._deadline = time.monotonic() + _START_TIMEOUT_S
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -139,10 +139,10 @@ class WatchedServer:
         """
         if self.is_healthy():
             return
-        has_ended = self._process.poll() is not None
+        has_ended = self.process.poll() is not None
         if not has_ended and time.monotonic() < self._deadline:
             return
-        why = f"ended with code {self._process.returncode}" if has_ended else "does not answer"
+        why = f"ended with code {self.process.returncode}" if has_ended else "does not answer"
         if self.num_restarts == _MAX_RESTARTS:
             raise WorkerLost(
                 f"the server {self.url} {why}, after {_MAX_RESTARTS} restarts; see {self._log}"
@@ -150,19 +150,19 @@ class WatchedServer:
         logger.warning("the server %s %s and is started again; see %s", self.url, why, self._log)
         self.end()
         self.num_restarts += 1
-        self._process = self._start()
+        self.process = self._start()
         self._deadline = time.monotonic() + _START_TIMEOUT_S
 
     def end(self) -> None:
         """End it and all processes that it has started."""
         # Its whole session: an engine of vLLM computes in processes that the server has started.
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
+            os.killpg(self.process.pid, signal.SIGTERM)
         try:
-            self._process.wait(_GRACE_S)
+            self.process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
 def launch(

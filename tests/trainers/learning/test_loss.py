@@ -341,7 +341,7 @@ def test_cispo_weighs_log_probabilities_and_keeps_every_gradient(parts):
 
 @pytest.mark.parametrize(
     ("ratio", "advantage", "expected", "has_gradient"),
-    [(5.0, -1.0, 3.0, False), (2.0, -1.0, 2.0, True), (5.0, 1.0, -1.2, False)],
+    [(5.0, -2.0, 6.0, False), (2.0, -1.0, 2.0, True), (5.0, 1.0, -1.2, False)],
 )
 def test_the_dual_clip_bounds_what_one_token_can_weigh(ratio, advantage, expected, has_gradient):
     config, diagnostics = LossConfig(dual_clip=3.0), Diagnostics()
@@ -402,11 +402,12 @@ def test_the_kl_coefficient_follows_its_relative_error(kl, coefficient):
 
 
 def test_the_entropy_bonus_rises_while_entropy_is_low_and_rests_while_it_is_not():
-    coefficients, given_ = LossCoefficients.of(ENTROPY), []
+    coefficients = LossCoefficients.of(ENTROPY)
+    given_ = [coefficients.applied(ENTROPY).entropy_coefficient]
     for entropy in (0.2, 0.3, 0.4, 0.4, 0.4, 0.2):
         coefficients = coefficients.adapted(ENTROPY, kl=9.0, entropy=entropy)
         given_.append(coefficients.applied(ENTROPY).entropy_coefficient)
-    assert given_ == pytest.approx([0.015, 0.02, 0, 0, 0, 0.01])
+    assert given_ == pytest.approx([0.01, 0.015, 0.02, 0, 0, 0, 0.01])
     assert coefficients.kl == 0
 
 
