@@ -1,11 +1,9 @@
-"""`pettingllms list`, `pettingllms info`, and `pettingllms data`: check and export data."""
+"""`pettingllms list` and `pettingllms info`."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,10 +12,8 @@ from rich.panel import Panel
 
 from pettingllms.cli import options
 from pettingllms.cli.app import plain_table, print_json, stdout
-from pettingllms.cli.options import json_option, refuse_given, trust_option
 from pettingllms.env import TextEnv, roles_of
-from pettingllms.errors import InvalidArgument, MissingDependency, PettingLLMsError
-from pettingllms.evaluation.rows import VIEWS, rows_of, write_rows
+from pettingllms.errors import MissingDependency, PettingLLMsError
 from pettingllms.pages import SECTIONS, sections_of
 from pettingllms.registry import make, registered_ids, spec
 from pettingllms.sources import is_source
@@ -232,106 +228,3 @@ def _default_json(default: Any) -> Any:
         # Defaults may be any value, such as a class: then JSON holds how it is written.
         return repr(default)
     return default
-
-
-@click.group("data")
-def data_group() -> None:
-    """Check data files of problems before they are used; export what runs have recorded."""
-
-
-@data_group.command("check")
-@click.argument("source")
-@click.option("--against", metavar="SOURCE", help="Look for near-duplicates of its entries here.")
-@click.option("--split", help="Split of a hub data set.")
-@click.option("--against-split", help="Split of the source in --against.")
-@click.option("--schema", help="Layout of the rows.  [default: recognised]")
-@click.option(
-    "--threshold",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.7,
-    show_default=True,
-    help="Smallest similarity of near-duplicates.",
-)
-@click.option(
-    "--env", "env_id", default="code_v0", show_default=True, help="Environment that checks them."
-)
-@click.option(
-    "--play/--no-play",
-    default=True,
-    show_default=True,
-    help="Play every row with its own solution; programs run in the sandbox.",
-)
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the usable rows, repaired where they were, to a .jsonl file that loads as it is.",
-)
-@json_option
-@click.pass_context
-def check_command(
-    context: click.Context,
-    source: str,
-    against: str | None,
-    split: str | None,
-    against_split: str | None,
-    schema: str | None,
-    threshold: float,
-    env_id: str,
-    play: bool,
-    out: Path | None,
-    as_json: bool,
-) -> int:
-    """Report rows, usable ones, and why others are not; and overlap with another source.
-
-    A row is usable if its layout is read, its statement needs nothing that an agent lacks, and its
-    own solution, where it has one, solves it.
-
-    SOURCE is a file (.jsonl, .jsonl.gz, .json, .parquet) or the name of a hub data set.
-    """
-    if against is None:
-        refuse_given(context, "data without --against", "against_split", "threshold")
-    # Environments bring their checks: the core knows the layout of no data set.
-    checks = getattr(spec(env_id).load(), "data_checks", None)
-    if checks is None:
-        raise InvalidArgument("environment", env_id, "one that can check data, such as code_v0")
-    reports = {"data": checks.check(source, split=split, schema=schema, play=play, out=out)}
-    if against is not None:
-        reports["overlap"] = checks.check_overlap(
-            source, against, splits=(split, against_split), threshold=threshold
-        )
-    if as_json:
-        print_json({name: asdict(report) for name, report in reports.items()})
-        return 0
-    for report in reports.values():
-        stdout().print(visible(str(report)))
-    return 0
-
-
-@data_group.command("export")
-@click.argument("run", type=options.RunPath(exists=True, file_okay=False, path_type=Path))
-@click.option(
-    "--view",
-    type=click.Choice(VIEWS),
-    default="rollouts",
-    show_default=True,
-    help="rollouts: every recorded answer; sft: prompts and answers of solved episodes; "
-    "preference: the best and the worst candidate of every decision of a tree.",
-)
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="A .parquet or .jsonl file, for datasets.load_dataset and for TRL's trainers.",
-)
-@trust_option
-def export_command(run: Path, view: str, out: Path, trust: bool) -> int:
-    """Write the answers that a run has recorded as a data set.
-
-    RUN is a training run or an evaluation. Its episodes are played again, so that prompts are the
-    chats that the agents read.
-    """
-    num_rows = write_rows(rows_of(run, view, trust=trust), out)
-    stdout().print(visible(f"{out}: {num_rows} rows"), soft_wrap=True)
-    return 0
