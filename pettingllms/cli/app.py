@@ -49,7 +49,7 @@ _COMMANDS = {
     "blame": ("pettingllms.cli.blame:blame_command", "Say which answer lost an episode."),
     "replay": ("pettingllms.cli.show:replay_command", "Show a recorded episode and verify it."),
     "view": ("pettingllms.cli.show:view_command", "Write a run as one HTML page."),
-    "data": ("pettingllms.cli.data:data_group", "Check data files of problems."),
+    "data": ("pettingllms.cli.data:data_group", "Check data files, export answers."),
     "check": (
         "pettingllms.cli.check:check_command",
         "Check that an environment keeps the contract.",

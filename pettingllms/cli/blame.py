@@ -61,8 +61,8 @@ Examples:
     "instead_values",
     multiple=True,
     metavar="[ROLE=]POLICY",
-    help="Who takes a place instead: an expert, an untaught or another policy.  [default: the "
-    "first scripted policy of the environment, if it has any]",
+    help="The other policy, which replaces that of the run: an expert, an untrained one, any.  "
+    "[default: the first scripted policy of the environment, if it has any]",
 )
 @options.env_option
 @options.reset_option
@@ -98,9 +98,9 @@ Examples:
 def blame_command(context: click.Context, source: str, **values: Any) -> int:
     """Say which answer of which role lost an episode, by playing on from every answer.
 
-    SOURCE is a run (an evaluation or a training run, of which recorded episodes that failed are
-    judged), a transcript, or an environment such as workflow:my_team:workflow, which is played
-    until episodes fail. Who answers is as in the run; --policy names others.
+    SOURCE is an evaluation or a training run, whose failed recorded episodes are judged, a
+    transcript, or an environment such as workflow:my_team:workflow, which is played until episodes
+    fail. The policies are those of the run, unless --policy names others.
     """
     special_functions()  # raises now, not at the end of a long run
     settings = options.policy_settings(values)

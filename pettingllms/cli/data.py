@@ -18,12 +18,12 @@ from pettingllms.tables import visible
 
 @click.group("data")
 def data_group() -> None:
-    """Check data files of problems before they are used; export what runs have recorded."""
+    """Check data files of problems, and export the answers that runs recorded."""
 
 
 @data_group.command("check")
 @click.argument("source")
-@click.option("--against", metavar="SOURCE", help="Look for near-duplicates of its entries here.")
+@click.option("--against", metavar="SOURCE", help="Another source: report rows that are in both.")
 @click.option("--split", help="Split of a hub data set.")
 @click.option("--against-split", help="Split of the source in --against.")
 @click.option("--schema", help="Layout of the rows.  [default: recognised]")
@@ -35,7 +35,7 @@ def data_group() -> None:
     help="Smallest similarity of near-duplicates.",
 )
 @click.option(
-    "--env", "env_id", default="code_v0", show_default=True, help="Environment that checks them."
+    "--env", "env_id", default="code_v0", show_default=True, help="Environment to check rows for."
 )
 @click.option(
     "--play/--no-play",
@@ -47,7 +47,7 @@ def data_group() -> None:
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the usable rows, repaired where they were, to a .jsonl file that loads as it is.",
+    help="Write the usable rows, repaired where needed, to a .jsonl file.",
 )
 @json_option
 @click.pass_context
@@ -64,10 +64,10 @@ def check_command(
     out: Path | None,
     as_json: bool,
 ) -> int:
-    """Report rows, usable ones, and why others are not; and overlap with another source.
+    """Count the usable rows, say why others are not, and report overlap with another source.
 
-    A row is usable if its layout is read, its statement needs nothing that an agent lacks, and its
-    own solution, where it has one, solves it.
+    A row is usable if its layout is recognised, its statement needs nothing that an agent lacks,
+    and its own solution, if it has one, solves it.
 
     SOURCE is a file (.jsonl, .jsonl.gz, .json, .parquet) or the name of a hub data set.
     """

@@ -59,9 +59,9 @@ Examples:
 @click.option(
     "--environment",
     metavar="NAME",
-    help="Of a run or recipe with several environments: which one.",
+    help="Which environment, if the run or recipe has several.",
 )
-@options.number("--step", least=0, help="Of a run: checkpoint.  [default: the newest]")
+@options.number("--step", least=0, help="Checkpoint of a training run.  [default: the newest]")
 @options.number("-n", "--episodes", default=100, help="Held-out levels.")
 @options.number(
     "-k", "--samples", default=1, help="Plays of every level; gives pass@k up to this k."
@@ -83,12 +83,12 @@ def eval_command(context: click.Context, **values: Any) -> int:
     """Play held-out levels with policies and report with 95 % intervals.
 
     SOURCE is the id of an environment, a file such as game.py, the folder of a training run, or
-    recipe:NAME. Of a run or a recipe, environment, prompts, sampling, levels and policies are those
-    of its own held-out evaluation, unless options say otherwise.
+    recipe:NAME. A run or a recipe is evaluated as in its own held-out evaluation: environment,
+    prompts, sampling, levels and policies are the same, unless options override them.
 
-    Every answer of a model is kept at once; an interrupted run continues with --resume RUN, from
-    the first action that was not answered. If the environment has splits, levels are of the split
-    `test` unless --env split=... says otherwise.
+    Every model answer is written at once, so an interrupted run continues with --resume RUN inside
+    an episode. If the environment has splits, levels come from `test`, unless --env split=... names
+    another.
     """
     special_functions()  # raises now, not at the end of a long run
     settings = options.policy_settings(values)
@@ -204,15 +204,15 @@ def _reported(folder: RunFolder, output: str, report: Report, failures: Counter[
 @click.command("compare")
 @click.argument("first", metavar="RUN[:VARIANT][@STEP]")
 @click.argument("second", metavar="RUN[:VARIANT][@STEP]")
-@options.flag("--anyway", help="Compare unlike tasks, or levels, too.")
+@options.flag("--anyway", help="Compare even if tasks or levels differ.")
 @options.format_option("comparison is", "json", "markdown")
 def compare_command(first: str, second: str, anyway: bool, output: str) -> int:
     """Compare two runs: who played, which settings differ, and the second minus the first.
 
-    RUN is an evaluation, compared on the levels that both played; VARIANT is main if it is not
-    named (a run that was made with --swap has the variant swapped, too). Or it is a training run:
-    VARIANT is greedy, sampled, swapped or scripted:NAME of its evaluation after train step STEP
-    (the last one if it is not named). It keeps shares only, so that the comparison is not paired.
+    If RUN is an evaluation, the levels that both runs played are compared. VARIANT defaults to
+    main; a run with --swap also has the variant swapped. If RUN is a training run, VARIANT is
+    greedy, sampled, swapped or scripted:NAME of its evaluation after train step STEP, by default
+    the last one. Such evaluations keep shares only, so their comparison is not paired.
     """
     sides = open_side(first), open_side(second)
     comparison = _compared(*sides, anyway=anyway)

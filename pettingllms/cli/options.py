@@ -116,7 +116,7 @@ env_option = repeated(
     "--env",
     "env_values",
     metavar="KEY=VALUE",
-    help="Argument of the environment, such as size=6; values are JSON or plain texts.",
+    help="Argument of the environment, such as size=6; a value is JSON or a plain string.",
 )
 reset_option = repeated(
     "-o",
@@ -137,8 +137,8 @@ price_option = repeated(
     "--price",
     "price_values",
     metavar="[ROLE=]IN,OUT[,CACHED]",
-    help="US dollars per million prompt tokens and completion tokens, and prompt tokens that the "
-    "server had cached, if they have a price of their own. Hidden reasoning counts as completion.",
+    help="US dollars per million prompt tokens, completion tokens and, if they have a price of "
+    "their own, cached prompt tokens. Hidden reasoning counts as completion.",
 )
 sampling_option = repeated(
     "-s",
@@ -183,8 +183,8 @@ policy_settings_options = together(
         "--api-key-env",
         "api_key_values",
         metavar="HOST=VARIABLE",
-        help="Environment variable that holds the key of a server. OPENAI_API_KEY is for OpenAI's, "
-        "and for that of OPENAI_BASE_URL; other servers get no key without this.",
+        help="Environment variable that holds the key of a server. OPENAI_API_KEY goes to OpenAI "
+        "and to the server of OPENAI_BASE_URL only.",
     ),
     trust_option,
 )
