@@ -4,7 +4,7 @@ Nothing here raises, evaluates text, or takes more than time linear in its lengt
 not fit the grammar is a `ParseError` with a reason; it is never read as something else.
 
 1. **Thinking.** Text up to the last `</think>` is not an answer. Where a `<think>` is never closed,
-   the text was truncated and holds no answer.
+   the text was truncated and holds no answer. In a string of an answer in JSON, tags are text.
 2. **The mark.** If there is a `####`, only what follows the last one counts. Longer runs of `#` and
    `####` in a row of a drawn board are not marks. Words before the mark on its line must not take
    it back (`never #### U`), and there are none if there is another mark. Marks on lines that follow
@@ -160,16 +160,23 @@ def encodable(text: str) -> str:
 
 
 def after_thinking(text: str) -> str | ParseError:
-    """What follows the last `</think>`; a `ParseError` if a `<think>` is never closed."""
-    if "<" not in text:
+    """What follows the last `</think>`; a `ParseError` if a `<think>` is never closed.
+
+    A tag in a string is text, where all of the text, or all behind the first `</think>`, is JSON.
+    """
+    tags = [*_THINK.finditer(text)] if "<" in text else []
+    if not tags:
         return text
-    last: re.Match[str] | None = None
+    first = next((tag.end() for tag in tags if tag[1]), 0)
+    for rest in (text, text[first:]) if text.rstrip().endswith(("}", "]")) else ():
+        try:
+            json.loads(rest)
+            return rest
+        except (ValueError, RecursionError):
+            pass
     # Only the last tag matters: whatever was thought before a `</think>` is not an answer.
-    for tag in _THINK.finditer(text):
-        last = tag
-    if last is None:
-        return text
-    return text[last.end() :] if last[1] else ParseError("thinking that never ends")
+    is_over = tags[-1][1]
+    return text[tags[-1].end() :] if is_over else ParseError("thinking that never ends")
 
 
 def printed_part(text: str) -> Part:

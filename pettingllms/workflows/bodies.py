@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
-from pydantic_core import ErrorDetails, SchemaValidator, from_json
+from pydantic_core import ErrorDetails, SchemaValidator
 
+from pettingllms.workflows.tools import read_json
 from pettingllms.workflows.wire import RequestError
 
 _Penalty = Annotated[float, Field(ge=-2, le=2)]
@@ -27,7 +28,8 @@ SAMPLED: dict[str, Any] = {
     "top_p": _Share,
 }
 """Keys that decide how is sampled: the run decides that for every role. Not whatever they say."""
-IGNORED = (*SAMPLED, "reasoning", "reasoning_effort", "thinking", "verbosity")
+_EFFORTS = ("reasoning_effort", "verbosity", "text.verbosity", "output_config.effort")
+IGNORED = (*SAMPLED, "reasoning", "thinking", *_EFFORTS)
 SHARED: dict[str, Any] = {
     **SAMPLED,
     "model": str,
@@ -170,7 +172,7 @@ def read_arguments(text: str) -> Any:
         RequestError: They are not JSON.
     """
     try:
-        return from_json(text or "{}", allow_inf_nan=False)
+        return read_json(text or "{}")
     except ValueError as error:
         told = f"the arguments of a call are not JSON: {error}; they are {reprlib.repr(text)}"
         raise RequestError(told, param="messages") from error

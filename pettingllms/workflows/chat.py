@@ -5,6 +5,7 @@ Format: https://platform.openai.com/docs/api-reference/chat
 
 from __future__ import annotations
 
+import itertools
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -67,7 +68,7 @@ def chat_request(body: Body, agent: str, agents: Mapping[str, str], place: str =
     Raises:
         RequestError: It wants a form that cannot be.
     """
-    chat = [_message(message, agent, agents) for message in body["messages"]]
+    chat = [_message(message, agent, agents) for message in _in_order(body["messages"])]
     mode, names = _chosen(body.get("tool_choice", "auto"))
     offered = [_function(tool, "tools") for tool in body.get("tools", ())]
     if mode == "none":
@@ -90,6 +91,17 @@ def chat_request(body: Body, agent: str, agents: Mapping[str, str], place: str =
     constraints = Constraints(stops, min(limits, default=None))
     tools = tuple(one["name"] for one in offered)
     return ChatRequest(agent, tuple(chat), tools, constraints, form, place)
+
+
+def _in_order(messages: Sequence[Body]) -> Iterator[Body]:
+    """Messages with the results of calls in the order of these: their texts do not name them."""
+    calls = [call["id"] for one in messages for call in one.get("tool_calls", ())]
+    order = {number: at for at, number in enumerate(calls)}
+    for role, group in itertools.groupby(messages, key=lambda one: one["role"]):
+        if role == "tool":
+            yield from sorted(group, key=lambda one: order.get(one["tool_call_id"], -1))
+        else:
+            yield from group
 
 
 def _message(message: Body, agent: str, agents: Mapping[str, str]) -> ChatMessage:
@@ -150,7 +162,8 @@ def _form(
         strict = _schemas([one for one in offered if one.get("strict")])
         key, schema = "response_format", ""
         if wanted["type"] == "json_schema":
-            schema = check_schema(wanted["json_schema"].get("schema"))
+            given = wanted["json_schema"]
+            schema = check_schema(given.get("schema"), given.get("description", ""))
         elif wanted["type"] == "json_object":
             schema = '{"type": "object"}'
         return Form(schema, strict=strict, one_call=one_call)

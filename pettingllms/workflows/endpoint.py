@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 import h11
-from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -38,6 +37,7 @@ from pettingllms.workflows.chat import (
     system_of,
 )
 from pettingllms.workflows.isolation import AGENT, PLACE
+from pettingllms.workflows.tools import read_json
 from pettingllms.workflows.wire import (
     Answered,
     ChatRequest,
@@ -188,7 +188,7 @@ class Endpoint:
     async def _answer(self, write: _Write, request: Request) -> Response:
         run = self._run(request)
         try:
-            data = from_json(await _body(request), allow_inf_nan=False)
+            data = read_json(await _body(request))
         except ValueError as error:
             raise RequestError(f"the body is not JSON: {error}") from error
         answer = asyncio.ensure_future(self._written(write, run, data, request))
@@ -220,7 +220,9 @@ class Endpoint:
     async def _written(self, write: _Write, run: Answerer, data: Any, request: Request) -> Response:
         try:
             response = await write(run, data, functools.partial(_received, run, request))
-            self._warn(key for key in IGNORED if data.get(key) is not None)
+            parts = [(key, data[key]) for key in data if isinstance(data[key], dict)]
+            inner = {f"{key}.{part}": given[part] for key, given in parts for part in given}
+            self._warn(key for key in IGNORED if {**inner, **data}.get(key) is not None)
             return response
         except (RequestError, ClientDisconnect):
             raise

@@ -56,6 +56,9 @@ def chat_body(body: Body) -> Body:
     Raises:
         RequestError: A block, a tool or a form is not one of chats.
     """
+    if body["messages"][-1]["role"] == "assistant":
+        told = "messages: an answer that is begun is not continued; end with a message of the user"
+        raise RequestError(told, param="messages")
     told = body.get("system", "")
     messages = [{"role": "system", "content": text_of(told, "system")}] if told else []
     for message in body["messages"]:
@@ -94,7 +97,8 @@ def _heard(role: str, blocks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {"role": role, "content": text_of(texts, "messages")}
         texts = []
         if block is not None:
-            content = text_of(block.get("content", ""), "messages")
+            told = "Error: " if block.get("is_error") else ""
+            content = told + text_of(block.get("content", ""), "messages")
             yield {"role": "tool", "tool_call_id": block["tool_use_id"], "content": content}
 
 
@@ -118,9 +122,11 @@ def _tool(tool: Body) -> Body:
     if tool.get("type", "custom") != "custom":
         told = f"tools: there is no {tool['type']!r} here; offer functions of your own"
         raise RequestError(told, param="tools")
-    keys = {"name": "name", "description": "description", "input_schema": "parameters"}
-    function = {ours: tool[theirs] for theirs, ours in keys.items() if theirs in tool}
-    return {"type": "function", "function": {**function, "strict": tool.get("strict")}}
+    # The policy reads all that is said of a function, examples of its input too.
+    unsaid = ("type", "cache_control", "eager_input_streaming")
+    named = {"input_schema": "parameters"}
+    function = {named.get(key, key): tool[key] for key in tool if key not in unsaid}
+    return {"type": "function", "function": function}
 
 
 def _choice(choice: Body) -> Any:

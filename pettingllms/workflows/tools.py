@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from pettingllms.errors import MissingDependency
 from pettingllms.parsing import after_thinking
 
-_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 CALL_BEGIN = '<tool_call>\n{{"name": {name}, "arguments": '
 """What stands before the arguments of a call; `name` in JSON."""
 CALL_END = "}\n</tool_call>"
@@ -52,7 +52,7 @@ class Reply(NamedTuple):
 
 def described(functions: Sequence[Mapping[str, Any]]) -> str:
     """What a system message says about functions."""
-    lines = [json.dumps({"type": "function", "function": dict(one)}) for one in functions]
+    lines = [_written({"type": "function", "function": dict(one)}) for one in functions]
     return "\n".join([_HEAD, *lines, _TAIL])
 
 
@@ -78,7 +78,12 @@ def call_text(name: str, /, **arguments: Any) -> str:
 
 
 def _call_text(name: str, arguments: Any) -> str:
-    return f"{CALL_BEGIN.format(name=json.dumps(name))}{json.dumps(arguments)}{CALL_END}"
+    return f"{CALL_BEGIN.format(name=_written(name))}{_written(arguments)}{CALL_END}"
+
+
+def _written(data: Any) -> str:
+    # In the letters of its language, as chat templates write it; infinite numbers raise.
+    return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
 
 def read_reply(text: str, tools: Collection[str]) -> Reply:
@@ -105,20 +110,29 @@ def read_reply(text: str, tools: Collection[str]) -> Reply:
 
 def _end_of_thinking(text: str) -> int:
     """Where the thinking of an answer ends: 0 if it has none, all of it if it never ends."""
-    if _parsed(text) is not None:
-        return 0
-    # The tag in an argument of a call, or in a string of an answer in JSON, is text.
+    # The tag in an argument of a call is text.
     masked = _CALL.sub(lambda call: "_" * len(call[0]) if _parsed(call[1]) else call[0], text)
     rest = after_thinking(masked)
     return len(text) - len(rest) if isinstance(rest, str) else len(text)
 
 
-def _parsed(text: str) -> Any:
-    """The data of a JSON text; None for any other, such as one with NaN."""
+def read_json(text: str | bytes | bytearray) -> Any:
+    """The data of a JSON text.
+
+    Raises:
+        ValueError: It is not JSON, or a number in it is not one, or is infinite: NaN, 1e999.
+    """
     from pydantic_core import from_json  # not above: who offers no tools needs no such package
 
+    data = from_json(text, allow_inf_nan=False)
+    _written(data)  # raises for 1e999, which is read as infinite
+    return data
+
+
+def _parsed(text: str) -> Any:
+    """The data of a JSON text; None for any other."""
     try:
-        return from_json(text, allow_inf_nan=False)
+        return read_json(text)
     except ValueError:
         return None
 
@@ -132,7 +146,7 @@ def _call(text: str, tools: Collection[str]) -> ToolCall | None:
     if name not in tools or not isinstance(arguments, Mapping):
         return None
     # Written anew, so that the prompt that repeats the call does not depend on how it was spaced.
-    return ToolCall(str(name), json.dumps(arguments))
+    return ToolCall(str(name), _written(arguments))
 
 
 _MAX_REASON = 200
@@ -235,7 +249,7 @@ def _json(schema: str) -> dict[str, Any]:
 
 
 def _call_tag(name: str, schema: str) -> dict[str, Any]:
-    begin, end = CALL_BEGIN.format(name=json.dumps(name)), CALL_END
+    begin, end = CALL_BEGIN.format(name=_written(name)), CALL_END
     return {"type": "tag", "begin": begin, "content": _json(schema), "end": end}
 
 
@@ -243,8 +257,8 @@ def _said(text: str) -> str:
     return text[_end_of_thinking(text) :].strip()
 
 
-def check_schema(schema: Any) -> str:
-    """A JSON schema as a JSON text.
+def check_schema(schema: Any, about: str = "") -> str:
+    """A JSON schema as a JSON text, with a description where it has none and one is given.
 
     Raises:
         ValueError: It is none.
@@ -258,7 +272,7 @@ def check_schema(schema: Any) -> str:
         kind.check_schema(schema)
         resource = referencing.jsonschema.DRAFT202012.create_resource(schema)
         _check_parts(schema, referencing.Registry().with_resource("", resource).resolver())
-        return json.dumps(schema)
+        return _written({**({"description": about} if about else {}), **schema})
     except jsonschema.SchemaError as error:
         raise ValueError(f"ill-formed JSON schema: {error.message}") from error
     except RecursionError as error:
@@ -276,22 +290,18 @@ def _check_parts(part: Any, resolver: Any) -> None:
         try:
             if key == "$ref" and isinstance(value, str):
                 resolver.lookup(value)
-            if key == "pattern" and isinstance(value, str):
-                re.compile(value)
-        except (_libraries()[1].exceptions.Unresolvable, re.error) as error:
+        except _libraries()[1].exceptions.Unresolvable as error:
             raise ValueError(f"ill-formed JSON schema: {key} = {value!r}: {error}") from error
         _check_parts(value, resolver)
 
 
 def _misfit(what: str, text: str, schema: str) -> str | None:
-    from pydantic_core import from_json
-
     jsonschema, referencing = _libraries()
     known: Any = json.loads(schema)
     kind = jsonschema.validators.validator_for(known, jsonschema.Draft202012Validator)
     try:
         # A registry of its own: without one, a schema could load others from the network.
-        data = from_json(text, allow_inf_nan=False)
+        data = read_json(text)
         errors = kind(known, registry=referencing.Registry()).iter_errors(data)
         error = jsonschema.exceptions.best_match(errors)
     except ValueError as error:
@@ -299,6 +309,8 @@ def _misfit(what: str, text: str, schema: str) -> str | None:
         return f"{what} is nested too deeply" if is_deep else f"{what} is not JSON"
     except RecursionError:
         return f"{what} is nested too deeply"
+    except OverflowError:  # of a division by a `multipleOf`
+        return f"{what} has a number that is too large"
     if error is None:
         return None
     return f"{what} does not fit: {error.json_path}: {error.message}"[:_MAX_REASON]

@@ -33,7 +33,7 @@ def opened():
             "reward": lambda task, outcome: float(outcome == task),
             "roles": ("planner", "worker"),
             "tasks": {"train": [5, 7], "test": [6]},
-            "timeout_s": 20.0,
+            "timeout_s": 60.0,
             **fields,
         }
         env = WorkflowEnv(Workflow(**given))

@@ -66,6 +66,19 @@ def test_tools_are_offered_called_and_answered_as_text(played):
     assert two.messages[3].content == "<tool_response>\n2\n</tool_response>"
 
 
+def test_results_come_in_the_order_of_their_calls(played):
+    """A policy is not told which result is of which call."""
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "add", "arguments": "{}"}}
+        for name in "ab"
+    ]
+    results = [{"role": "tool", "tool_call_id": name, "content": name} for name in "ba"]
+    messages = [*GO, {"role": "assistant", "tool_calls": calls}, *results, *GO]
+    (request,), _ = played(lambda client: create(client, messages=messages), "x")
+    told = [one.content for one in request.messages[2:]]
+    assert told == [f"<tool_response>\n{name}\n</tool_response>" for name in "ab"] + ["go"]
+
+
 def test_what_an_answer_took(played):
     def run(client):
         chunks = create(client, stream=True, stream_options={"include_usage": True})
@@ -245,7 +258,7 @@ def test_any_text_is_a_reply(text):
 
 @given(st.dictionaries(st.text(), st.integers() | st.text()))
 def test_calls_that_are_written_are_read(arguments):
-    data = json.dumps(arguments)
+    data = json.dumps(arguments, ensure_ascii=False)
     text = assistant_text("so", [("add", arguments)])
     assert text == f"so\n{call_text('add', **arguments)}"
     if "</tool_call>" not in data:
@@ -254,7 +267,10 @@ def test_calls_that_are_written_are_read(arguments):
 
 @pytest.mark.parametrize(
     "call",
-    ["{", "[]", '{"name": "sub", "arguments": {}}', '{"name": "add", "arguments": 3}', '"add"'],
+    [
+        *("{", "[]", '"add"', '{"name": "sub", "arguments": {}}'),
+        *('{"name": "add", "arguments": 3}', '{"name": "add", "arguments": {"a": 1e999}}'),
+    ],
 )
 def test_calls_that_cannot_be_made_are_content(call):
     text = f"<tool_call>{call}</tool_call>"
@@ -273,6 +289,7 @@ ADDED = call_text("add", a="</think>")
         (f"<think>{ADDED}</think>\n{ADDED}", f"<think>{ADDED}</think>"),
         (f"<think>no <tool_call></think>{ADDED.replace('<', '')}", None),
         (ADDED, ""),
+        (ADDED.removesuffix("</tool_call>"), ""),
     ],
 )
 def test_a_call_in_a_thought_calls_nothing(text, content):

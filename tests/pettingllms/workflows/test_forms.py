@@ -57,6 +57,10 @@ ADD, TELL = ({"type": "function", "function": {"name": name}} for name in ("add"
 UNCALLED = (FITS, "no", call(arguments='{"sum": "3"}'), call("other"))
 
 
+def with_about(text):
+    return {**FORMAT, "json_schema": {**FORMAT["json_schema"], "description": text}}
+
+
 def chosen(mode, *tools):
     return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
 
@@ -73,11 +77,16 @@ def chosen(mode, *tools):
         ),
         (
             {"response_format": {"type": "json_object"}},
-            "",
-            ['{"a": []}', '{"a": "</think>"}'],
+            '{"type": "object"}',
+            ['{"a": []}', '{"a": "</think>"}', '<think>x</think>{"a": "</think>"}'],
             ["[]", f"<think>{FITS}"],
         ),
-        ({"response_format": FORMAT, "stop": ["END"]}, "", [f"{FITS} END of it"], []),
+        (
+            {"response_format": with_about("数"), "stop": ["END"]},
+            '{"description": "数", "type"',
+            [f"{FITS} END of it"],
+            [],
+        ),
         (
             {"tools": TOOLS, "tool_choice": "required"},
             "You must call add or tell.",
@@ -191,9 +200,11 @@ def test_any_text_fits_or_not(text):
     Form(calls=(("add", json.dumps(SUM)),)).misfit(f"<tool_call>{text}</tool_call>", ("add",))
 
 
-def test_answers_that_are_nested_too_deeply_do_not_fit():
+def test_answers_that_are_too_deep_or_too_large_do_not_fit():
     form = Form(check_schema({"properties": {"a": {"$ref": "#"}}}))
     assert form.misfit('{"a": ' * 900 + "{}" + "}" * 900, ()) == "the answer is nested too deeply"
+    half = Form(check_schema({"multipleOf": 0.5}))
+    assert half.misfit("1" + "0" * 400, ()) == "the answer has a number that is too large"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from pettingllms.types import Action, TokenCounts
 anthropic = pytest.importorskip("anthropic")
 
 SUM = {"type": "object", "properties": {"a": {"type": "integer"}}}
-TOOL = {"name": "add", "description": "Add.", "input_schema": SUM}
-NESTED = {"type": "function", "function": {"name": "add", "description": "Add.", "parameters": SUM}}
+TOOL = {"name": "add", "description": "Add.", "input_schema": SUM, "input_examples": [{"a": 1}]}
+ADD = {"name": "add", "description": "Add.", "parameters": SUM, "input_examples": [{"a": 1}]}
+NESTED = {"type": "function", "function": ADD}
 CALL = 'I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": null}}\n</tool_call>'
 GO = [{"role": "user", "content": "go"}]
 TOOK = TokenCounts(7, 3, cached=2)
@@ -36,7 +37,7 @@ def test_messages_give_a_policy_the_prompts_of_chat_completions(played):
         call = first.content[1]
         thought = {"type": "thinking", "thinking": "so", "signature": ""}
         said = {"role": "assistant", "content": [thought, *first.to_dict()["content"]]}
-        result = {"type": "tool_result", "tool_use_id": call.id, "content": "2"}
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "2", "is_error": True}
         heard = {"role": "user", "content": [result, {"type": "text", "text": "And?"}]}
         create(client, messages=[*GO, said, heard], stop_sequences=["END"], **asked)
         return call.name, call.input
@@ -47,7 +48,7 @@ def test_messages_give_a_policy_the_prompts_of_chat_completions(played):
         messages = [{"role": "system", "content": "Be brief."}, *GO]
         said = chat.create(messages=messages, **asked).choices[0].message
         (call,) = said.tool_calls
-        heard = {"role": "tool", "tool_call_id": call.id, "content": "2"}
+        heard = {"role": "tool", "tool_call_id": call.id, "content": "Error: 2"}
         messages += [said, heard, {"role": "user", "content": "And?"}]
         chat.create(messages=messages, stop=["END"], **asked)
         return call.function.name, json.loads(call.function.arguments)

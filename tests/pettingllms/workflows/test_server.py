@@ -204,7 +204,15 @@ def test_a_client_that_leaves_while_it_waits_is_no_error(caplog):
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[" * 100_000, b'{"a":' * 100_000, b'{"n": 1e999}', b'{"n": NaN}', b"\xff", b"1" * 9999],
+    [
+        b"",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"seed": 1e999}',
+        b'{"n": NaN}',
+        b"\xff",
+        b"1" * 9999,
+    ],
 )
 def test_bodies_that_are_not_json_are_refused(caller, body):
     assert caller.post("chat/completions", body)[0] == 400
@@ -278,8 +286,11 @@ def test_slow_clients_are_left_and_others_served(head):
 def test_ignored_keys_are_reported_once(caller, caplog):
     for _ in range(2):
         caller.post("chat/completions", json.dumps({**CHAT, "top_p": 0.5}))
-    (record,) = caplog.records
-    assert "temperature, top_p" in record.getMessage()
+        asked = {"model": "planner", "input": "go", "text": {"verbosity": "low"}}
+        caller.post("responses", json.dumps(asked))
+    told = [record.getMessage() for record in caplog.records]
+    assert ["temperature, top_p" in told[0], "text.verbosity" in told[1]] == [True, True]
+    assert len(told) == 2
 
 
 def test_runs_have_addresses_of_their_own_on_the_loopback_interface(caller):
