@@ -153,13 +153,18 @@ def test_one_command_divides_the_cards_among_servers_and_ranks(machine, line, mo
     assert simulated.cards_of("weights") == [("0", "0"), ("0", "1")]
 
 
-def recipe(number, tmp_path, *keys):
-    """The line of a recipe for so many GPUs, with a tiny model and a train step of one level."""
+def tiny(source, tmp_path, *keys):
+    """The line of a run file, with tiny models and a train step of one level."""
     sizes = {"model": "tiny", "max-length": 8192, "hidden-size": 16, "num-layers": 1}
     keys += (*itertools.chain(*((f"--every-policy.{key}", v) for key, v in sizes.items())),)
     keys += ("--num-steps", 1, "--evaluation.num-episodes", 1, "--rollout.num-levels", 1)
     keys += ("--rollout.max-completion-tokens", 8, "--engine.max-logprob-gap", 100)
-    return (f"recipe:gpus/{number}", *keys, "--output-dir", tmp_path / "run")
+    return (source, *keys, "--output-dir", tmp_path / "run")
+
+
+def recipe(number, tmp_path, *keys):
+    """The line of the recipe for so many GPUs."""
+    return tiny(f"recipe:gpus/{number}", tmp_path, *keys)
 
 
 @pytest.mark.nightly
@@ -208,8 +213,8 @@ def test_shards_of_weights_are_on_the_card_of_their_rank(machine, line):
 
 
 @contextmanager
-def two_machines(simulated, monkeypatch):
-    """Give the address of a Ray cluster of two machines; all cards are its."""
+def cluster_of(num_machines, simulated, monkeypatch):
+    """Give the address of a Ray cluster; all cards are its."""
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
@@ -218,7 +223,7 @@ def two_machines(simulated, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     cluster = Cluster()
     try:
-        for number in range(2):
+        for number in range(num_machines):
             with kept_generators():
                 cluster.add_node(
                     num_cpus=4, num_gpus=simulated.num_cards, object_store_memory=100 << 20,
@@ -235,7 +240,7 @@ def two_machines(simulated, monkeypatch):
 def test_workers_of_ray_have_cards_of_their_own_on_two_machines(machine, line, monkeypatch):
     """Each policy's workers spread their engine over two cards; the main process asks for none."""
     simulated = machine(4)
-    with two_machines(simulated, monkeypatch) as address:
+    with cluster_of(2, simulated, monkeypatch) as address:
         keys = ("--ray.gpus-per-worker", 2, "--engine.vllm.tensor-parallel-size", 2)
         workers = ("--ray.workers-per-policy", 2, "--ray.address", address)
         simulated.run(*line, *VLLM, "--ray.enabled", *keys, *workers, *SHORT)
@@ -255,9 +260,28 @@ def test_the_recipe_for_many_machines_on_two(machine, tmp_path, monkeypatch):
     pytest.importorskip("deepspeed")
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")  # workers have the environment of their cluster
     simulated = machine(2)
-    with two_machines(simulated, monkeypatch) as address:
+    with cluster_of(2, simulated, monkeypatch) as address:
         keys = ("--ray.workers-per-policy", 2, "--ray.num-env-workers", 1, "--ray.address", address)
         line = ("-m", "pettingllms_trainers.cli", *recipe(64, tmp_path))
         simulated.run(*line, *keys, "--rollout.num-levels", 2)
     simulated.check()
     assert simulated.cards_of("engine") == [(machine, card) for machine in "01" for card in "01"]
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.parametrize("num_machines", [1, 2])
+def test_two_policies_have_a_gpu_each_by_the_file_of_the_guide(
+    machine, tmp_path, monkeypatch, repository, num_machines
+):
+    """Two GPUs of one machine, or one of each of two: the file is the same."""
+    guide = (repository / "docs" / "machines.md").read_text(encoding="utf-8")
+    path = tmp_path / "run.toml"
+    path.write_text(guide.partition("```toml\n")[2].partition("```")[0])
+    simulated = machine(2 // num_machines)
+    with cluster_of(num_machines, simulated, monkeypatch) as address:
+        line = ("-m", "pettingllms_trainers.cli", *tiny(path, tmp_path, *VLLM))
+        simulated.run(*line, "--ray.enabled", "--ray.address", address)
+    simulated.check()
+    cards = [(m, c) for m in "01"[:num_machines] for c in "01"[: simulated.num_cards]]
+    assert simulated.cards_of("engine") == simulated.cards_of("weights") == cards

@@ -1,4 +1,4 @@
-"""The suites of the trainer: equal work is enforced, and ratios are formed round by round."""
+"""Suites: trainers are compared at equal work, planted faults are found, intervals hold."""
 
 import asyncio
 import importlib
@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "suites"))
+blame = importlib.import_module("blame")
 trainer_trl = importlib.import_module("trainer_trl")
 
 PEER = """
@@ -91,3 +92,35 @@ def test_ratios_are_formed_round_by_round():
     assert found["rollout_speedup_over_trl"] == {"median": 2.5, "min": 2.0, "max": 3.0}
     assert found["update_speedup_over_trl"] == {"median": 3.5, "min": 3.0, "max": 4.0}
     assert found["step_speedup_over_trl"]["median"] == 3.0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", blame.CASES)
+def test_planted_faults_are_found(name):
+    found = blame.measured(blame.CASES[name], num_episodes=24)
+    assert found["right"]["value"] >= 0.95
+    assert found["single"]["value"] >= 0.88
+    for held in found["hold"].values():
+        assert held["jointly"]["high"] >= 0.95
+
+
+def test_the_exact_chance_is_the_share_of_plays():
+    """Two branches of every answer, summed, against the policy that draws them."""
+    case = blame.CASES["Search"]
+    env = blame.pettingllms.make(case.env_id, checks=False, **case.kwargs)
+    env.reset(seed=1)
+    policy = blame.Erring(case.fault, case.rates)
+    exact = policy.chance(env, {})
+    wins = 0
+    for seed in range(200):
+        twin = env.fork()
+        for number in range(8):
+            agent = twin.agent_selection
+            if twin.terminations[agent] or twin.truncations[agent]:
+                break
+            prompt = blame.Prompt([], agent, 1000 * seed + number, twin)
+            (answer,) = asyncio.run(policy.sample([prompt], 1, blame.Sampling()))
+            twin.step(answer.completions[0].text)
+        wins += twin.infos[agent]["success"]
+    assert 0.3 < exact < 0.95
+    assert abs(wins / 200 - exact) < 4 * (exact * (1 - exact) / 200) ** 0.5
