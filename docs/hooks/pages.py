@@ -30,11 +30,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "environment_table": environment_table,
     "environments": page_parts.environments,
     "families": page_parts.family_table,
+    "learning": partial(page_parts.document, "benchmarks/learning.md"),
     "metrics": partial(page_parts.document, "trainers/METRICS.md"),
     "new_package": page_parts.new_package,
     "paper": page_parts.paper_index,
     "sandbox": partial(page_parts.document, "pettingllms/sandbox/README.md"),
     "sandbox_threats": partial(page_parts.document, "pettingllms/sandbox/THREATS.md"),
+    "speed": partial(page_parts.document, "benchmarks/speed.md"),
 }
 """Name -> function that returns Markdown."""
 
