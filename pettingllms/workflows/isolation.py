@@ -223,10 +223,27 @@ def _hook_clients() -> None:
         if module is not None and not hasattr(module.Client.send, "__wrapped__"):
             _replace(module.Client, "send", _send)
             _replace(module.AsyncClient, "send", _send_async)
+            _replace(module, "create_ssl_context", _ssl_context)
+            _rebind()
     if "aiohttp" in sys.modules:
         kind = sys.modules["aiohttp"].ClientSession
         if not hasattr(kind._request, "__wrapped__"):
             _replace(kind, "_request", _request_async)
+
+
+def _ssl_context(real: Any, verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
+    # A file makes its clients anew for every run, which took as long as all else that it does.
+    if scope() is None or verify is not True or cert is not None:
+        return real(verify, cert, trust_env)
+    return _with_certificates(real, trust_env, *map(os.environ.get, _CERTIFICATES))
+
+
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+@functools.cache
+def _with_certificates(real: Any, trust_env: bool, *_: str | None) -> Any:
+    return real(trust_env=trust_env)
 
 
 _REPLACED: dict[int, tuple[Any, Any]] = {}

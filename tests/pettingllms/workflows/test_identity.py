@@ -7,6 +7,7 @@ import gc
 import os
 import queue
 import random
+import ssl
 import subprocess
 import sys
 import threading
@@ -17,6 +18,8 @@ from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 
+import certifi
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -272,6 +275,27 @@ def test_a_client_may_be_shared_by_event_loops(opened):
     env.step("a")
     env.step("b")
     assert env.rewards["planner_0"] == 1.0
+
+
+def test_certificates_are_read_once_for_all_runs(opened, ask, monkeypatch, tmp_path):
+    """A file makes its clients anew for every run."""
+    read, real = [], ssl.create_default_context
+    monkeypatch.setattr(
+        ssl, "create_default_context", lambda **given: read.append(given["cafile"]) or real(**given)
+    )
+
+    def run(task, client):
+        httpx.Client().close()
+        return ask(client)
+
+    files = [str(tmp_path / name) for name in "ab"]
+    for file in files:
+        Path(file).write_bytes(Path(certifi.where()).read_bytes())
+        monkeypatch.setenv("SSL_CERT_FILE", file)
+        for _ in range(2):
+            opened(run)
+    httpx.Client().close()
+    assert read == [*files, files[1]], "outside of runs as ever"
 
 
 class Closes:
