@@ -1,6 +1,6 @@
 """Do programs and teams train, with the pinned and the newest versions of their libraries?
 
-    python benchmarks/suites/workflow_frameworks.py [--only NAME...] [--versions newest]
+    python benchmarks/suites/workflow_frameworks.py [--only NAME...] [--versions newest] [--missing]
 
 Every library of `workflow_frameworks.toml` gets an environment with the versions that are pinned,
 and one with the newest ones. In it run those tests that say whether a program of
@@ -40,6 +40,7 @@ def main() -> None:
     parser = parser_of(SUITE, __doc__)
     parser.add_argument("--only", nargs="*", default=[""], help="Parts of names of programs.")
     parser.add_argument("--versions", nargs="*", choices=VERSIONS, default=VERSIONS)
+    parser.add_argument("--missing", action="store_true", help="Only what has no row yet.")
     parser.add_argument("--torch", default="torch", help="Requirement of torch.")
     parser.add_argument("--torch-index", help="A further package index, for torch.")
     given = parser.parse_args()
@@ -54,7 +55,9 @@ def main() -> None:
             names = [
                 name
                 for name, program in _table(PROGRAMS).items()
-                if program["library"] == library and any(part in name for part in given.only)
+                if program["library"] == library
+                and any(part in name for part in given.only)
+                and not (given.missing and (name, versions) in rows)
             ]
             if not names:
                 continue

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -144,13 +145,13 @@ class TestOpenEnv:
         words = [sys.executable, "-m", "uvicorn", "server.app:app", "--port", str(free_port)]
         server = subprocess.Popen(words, cwd=folder, env={**os.environ, "PYTHONSAFEPATH": ""})
         url = f"http://127.0.0.1:{free_port}"
-        for _ in range(600):
+        is_ready = False
+        while not is_ready:
             assert server.poll() is None, "the server did not start"
-            try:
-                urllib.request.urlopen(f"{url}/health", timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+            with suppress(OSError):
+                urllib.request.urlopen(f"{url}/health", timeout=60).close()
+                is_ready = True
+            time.sleep(0.1)
         yield url
         server.terminate()
         server.wait(timeout=300)
