@@ -27,7 +27,7 @@ from pettingllms.errors import InvalidArgument, MissingDependency, RunFolderErro
 from pettingllms.evaluation.episode import Chats, prompt_of, remember
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run, tree_moments
-from pettingllms.files import read_lines, whole_file
+from pettingllms.files import iter_lines, warn_of_damage, whole_file
 from pettingllms.parsing import encodable
 
 VIEWS = ("rollouts", "sft", "preference")
@@ -139,10 +139,13 @@ def _encodable(value: Any) -> Any:
 
 def _of_training(run: TrainingRun) -> Iterator[Row]:
     path = run.path / "rollouts.jsonl"
-    for number, line in enumerate(read_lines(path), 1):
-        with readable(RunFolderError, f"{path}, line {number} is damaged", "Delete that line."):
+    left_out = dict[int, str]()
+    for count, line in enumerate(iter_lines(path, on_damage=left_out.__setitem__), 1):
+        where = f"{path}, line {count + len(left_out)}"
+        with readable(RunFolderError, f"{where} is damaged", "Delete that line."):
             if line["outcome"] is not None:
                 yield from _of_tree(run, line)
+    warn_of_damage(path, left_out)
 
 
 def _of_tree(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[Row]:

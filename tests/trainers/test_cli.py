@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 import pettingllms_trainers.runs.train as train_module
 from pettingllms.files import read_lines
+from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.updater import Updater
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
@@ -300,6 +301,22 @@ def test_episodes_of_a_level_are_compared(run, tmp_path, name, parameters):
     assert code == 0, err
     line = read_lines(tmp_path / "run" / "metrics.jsonl")[1]
     assert line["rollout/num_trees"] == 12
+
+
+@pytest.mark.parametrize("num_imitated", [40, 0])
+def test_a_signal_in_the_first_evaluation_ends_at_once(run, tmp_path, monkeypatch, num_imitated):
+    asked = []
+
+    def signalled(*arguments):
+        asked.append(arguments)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(TransformersEngine, "generate_now", signalled)
+    code, out, _ = run("--warm-start.num-steps", str(num_imitated), num_steps=1)
+    assert code == 128 + signal.SIGTERM
+    assert "nothing is saved yet; start again with: pettingllms-train" in out
+    assert len(asked) == 1
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 @pytest.fixture

@@ -255,11 +255,15 @@ def _has_mask() -> bool:
 
 
 _ANSWER = "stopping when what is being computed is done; a second one stops at once"
+_AT_ONCE = "stopping at once: nothing is learnt yet"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class StopRequested(Exception):
-    """A signal asked to stop before there was anything to save."""
+class StopRequested(BaseException):
+    """A signal asked to stop before there was anything to save.
+
+    Not an `Exception`: raised in an engine or environment, it would be a failure of the rollout.
+    """
 
 
 class StopRequest:
@@ -275,6 +279,7 @@ class StopRequest:
         self.signal: signal.Signals | None = None
         """The signal that asked to stop; None while nothing did."""
         self._previous: dict[signal.Signals, Any] = {}
+        self._raises = False
 
     def is_wanted(self) -> bool:
         """Whether a signal has asked some rank to stop; then all have it."""
@@ -292,6 +297,24 @@ class StopRequest:
         if self.is_wanted():
             raise StopRequested
 
+    @contextlib.contextmanager
+    def at_once(self) -> Generator[None]:
+        """Stop in the middle of what is computed in this context, where there is nothing to save.
+
+        Several ranks stop after it, and so does a run in another thread than the main one.
+
+        Raises:
+            StopRequested: A signal has asked to stop.
+        """
+        self.check()
+        is_main_thread = threading.current_thread() is threading.main_thread()
+        self._raises = is_main_thread and self._ranks.size == 1
+        try:
+            yield
+        finally:
+            self._raises = False
+        self.check()
+
     def __enter__(self) -> Self:
         """Listen to the signals."""
         if threading.current_thread() is not threading.main_thread():
@@ -308,9 +331,12 @@ class StopRequest:
         self.signal = signal.Signals(number)
         # What is being done may take minutes. A file object could be in the middle of writing.
         if self._ranks.is_main:
-            os.write(2, f"\n{self.signal.name}: {_ANSWER}\n".encode())
+            answer = _AT_ONCE if self._raises else _ANSWER
+            os.write(2, f"\n{self.signal.name}: {answer}\n".encode())
         if self._ranks.size == 1:
             self._restore()
+        if self._raises:
+            raise StopRequested
 
     def _restore(self) -> None:
         for kind, handler in self._previous.items():

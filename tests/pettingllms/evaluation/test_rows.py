@@ -86,8 +86,8 @@ def test_preferences_are_between_candidates_that_differ_in_worth(trained):
     (folder / "rollouts.jsonl").write_text(json.dumps(line) + "\n")
     with pytest.raises(ReplayDivergence):
         list(rows_of(folder))
-    (folder / "rollouts.jsonl").write_text('{"outcome": {}}\n')
-    with pytest.raises(RunFolderError, match="line 1 is damaged"):
+    (folder / "rollouts.jsonl").write_text(f'{json.dumps(line)[:-9]}\n{{"outcome": {{}}}}\n')
+    with pytest.raises(RunFolderError, match="line 2 is damaged"):
         list(rows_of(folder))
 
 

@@ -94,7 +94,7 @@ class Trainer:
             TrainerError: A checkpoint cannot be used, too many rollouts failed, or the training
                 has diverged.
             StuckError: Nothing is learnt any more, and the run was to stop then.
-            StopRequested: A signal came during the warm start, when there was nothing to save.
+            StopRequested: A signal came before there was anything to save.
         """
         config, step = self.config, self._restore()
         if step is None:
@@ -160,22 +160,26 @@ class Trainer:
 
     def _begin(self) -> None:
         """Imitate demonstrations, if wanted, and evaluate before the first train step."""
-        self._decide_by(self.config.algorithm.begin(self.scripted, self.config.seed))
-        metrics: dict[str, float] = {}
+        imitates = bool(self.config.warm_start.num_steps)
         variants: dict[str, Figures] = {}
-        # Engines with a copy, and other ranks, have no weights of ours before the first push.
-        self.pool.push_weights()
-        if self.config.warm_start.num_steps:
-            self.recorder.note("evaluating the untouched policies")
-            most = self.held_out.most_completions
-            with self._busy("evaluation", " of the untouched policies", most):
-                variants = untouched(self.held_out.play(self.pool))
+        with self.stop.at_once():
+            self._decide_by(self.config.algorithm.begin(self.scripted, self.config.seed))
+            # Engines with a copy, and other ranks, have no weights of ours before the first push.
+            self.pool.push_weights()
+            if imitates:
+                self.recorder.note("evaluating the untouched policies")
+                most = self.held_out.most_completions
+                with self._busy("evaluation", " of the untouched policies", most):
+                    variants = untouched(self.held_out.play(self.pool))
+            metrics = {} if imitates else self._evaluate(0)
+        if imitates:
             # Supervised steps may need the memory in which engines keep what they have read.
             self.pool.release_engines()
             with self.recorder.busy(lambda: Doing(*self.warm_start.doing)):
                 metrics = self.warm_start.run(self.recorder.note, self.recorder.imitation)
             self.pool.push_weights()
-        self.recorder.metrics(0, self._decided() | metrics | self._evaluate(0, variants))
+            metrics |= self._evaluate(0, variants)
+        self.recorder.metrics(0, self._decided() | metrics)
         self._save(0)
 
     @contextlib.contextmanager
