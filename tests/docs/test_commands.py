@@ -97,7 +97,8 @@ def called(program, words):
     """Run a command in this process; return its exit code."""
     if any(word.endswith(".py") for word in words):
         # Except where a file is imported, whose name a process has once.
-        return subprocess.run([sys.executable, "-m", "pettingllms.cli", *words]).returncode
+        package = program.replace("-train", "_trainers")
+        return subprocess.run([sys.executable, "-m", f"{package}.cli", *words]).returncode
     try:
         return (run if program == "pettingllms" else train)(words)
     except SystemExit as end:  # argparse, for --help
