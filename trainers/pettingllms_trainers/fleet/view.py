@@ -26,7 +26,8 @@ _COLOURS = ("#1b6ca8", "#d1495b", "#3c896d", "#edae49")
 _HEAD = "GPUs, generate, learn, step s, rollouts, updates, tokens/s, busy, tail, level, $"
 _KEY = (
     "Seconds of a train step, its rollouts, the updates of each policy, and a level (P50/P95). "
-    "busy: of engines, in rollouts. tail: of rollouts, with a tenth of the episodes left."
+    "busy: share of the rollouts in which engines write. tail: share with a tenth of the episodes "
+    "left."
 )
 
 
@@ -44,22 +45,22 @@ def fleet_view(plan: FleetPlan) -> RenderableType:
             f"engines: measured here, train steps of {low:.1f} to {high:.1f} s"
             if plan.gpu == HERE
             else f"engines: data sheet of {plan.gpu}, never measured; the fastest step takes "
-            f"{low:.0f} to {high:.0f} s between the best and the worst that is usual"
+            f"{low:.0f} to {high:.0f} s, with usual shares of its peak figures"
         ),
         _table(
-            f"{len(largest.steps)} splits of {largest.num_gpus} {plan.gpu}: the fastest, and the "
-            "slowest last",
+            f"Splits of {largest.num_gpus} {plan.gpu}: {len(largest.steps)}, fastest first; the "
+            "last row is the slowest",
             _HEAD,
             (_row(plan, largest.num_gpus, step) for step in shown),
         ),
         Text(_KEY),
         _table(
-            "The fastest split of each number of GPUs",
+            "The fastest split for each number of GPUs",
             _HEAD,
             (_row(plan, found.num_gpus, found.steps[0]) for found in plan.found),
         ),
         _table(
-            "Algorithms on the fastest, with their default parameters",
+            "Algorithms on the fastest split, with their default parameters",
             "algorithm, step s, rollouts, tokens of a step, tokens/s, busy, tail",
             (
                 (
@@ -76,12 +77,12 @@ def fleet_view(plan: FleetPlan) -> RenderableType:
         ),
         Text(f"fastest: {_name(best.fleet, plan)}; it waits for {bottleneck(best)}"),
         Text(
-            f"its tokens are {best.rollouts.age:.1f} updates old when they are learnt from, and "
-            f"{best.rollouts.stale:.1%} of the episodes are given up"
+            f"age of its tokens in training: {best.rollouts.age:.1f} updates; episodes given up: "
+            f"{best.rollouts.stale:.1%}"
         ),
         Text(
-            f"cheapest: {cheapest.num_gpus} GPUs, {_name(cheapest.steps[0].fleet, plan)}; "
-            f"${usd:,.0f} for {plan.num_steps} train steps"
+            f"cheapest number of GPUs: {cheapest.num_gpus}, "
+            f"{_name(cheapest.steps[0].fleet, plan)}; ${usd:,.0f} for {plan.num_steps} train steps"
         ),
     )
 

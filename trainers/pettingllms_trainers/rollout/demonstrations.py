@@ -85,7 +85,7 @@ class WarmStart:
         stop: StopRequest,
     ) -> None:
         self.doing: tuple[str, int, int] = ("warm start", 0, 0)
-        """What is being done, in words; steps that are done, and all of them."""
+        """What is being done, in words; steps of all policies that are done, and all of them."""
         self._stop = stop
         self._config = config
         self._environments = environments
@@ -107,6 +107,7 @@ class WarmStart:
             name: updater.imitate(data[name], self._imitation(name))
             for name, updater in self._pool.updaters().items()
         }
+        self.doing = ("warm start", 0, len(fits) * settings.num_steps)
         return {
             f"warm_start/{name}/loss": self._follow(name, steps, note, record)
             for name, steps in fits.items()
@@ -176,11 +177,13 @@ class WarmStart:
         losses: list[float] = []
         num_steps, said_s = self._config.warm_start.num_steps, -math.inf
         told = f"warm start of {name}: step"
-        self.doing = (f"{told} 1 of {num_steps}", 0, num_steps)
+        _, before, total = self.doing
+        self.doing = (f"{told} 1 of {num_steps}", before, total)
         for step in steps:
             self._stop.check()
             losses.append(step.loss)
-            self.doing = (f"{told} {len(losses) + 1} of {num_steps}", len(losses), num_steps)
+            now = f"{told} {len(losses) + 1} of {num_steps}"
+            self.doing = (now, before + len(losses), total)
             record(name, step)
             if len(losses) == num_steps or time.monotonic() - said_s >= _NOTE_S:
                 said_s = time.monotonic()
