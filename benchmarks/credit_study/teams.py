@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from documents import markdown, result
 
 from credit_study.intervals import holm, p_value, paired
-from credit_study.tables import TABLE, caption, results
+from credit_study.tables import TABLE, at_tokens, caption, results
 from pettingllms.evaluation.statistics import Interval, mean_interval
 
 Cell = Mapping[str, Any]
@@ -55,17 +55,20 @@ def _cells(task: str, plays: str) -> list[Cell]:
     return [found[f"abstract|{task}|{plays}|{s}"] for s in both] if len(both) >= _FEWEST else []
 
 
-def _trained(who: str, cells: Sequence[Cell]) -> Line:
-    firsts, lasts = zip(*((cell["curve"][0], cell["curve"][-1]) for cell in cells), strict=True)
-    tokens = fmean(tokens for tokens, *_ in lasts)
-    return Line(who, tokens, [share for _, share, _ in firsts], [share for _, share, _ in lasts])
+def _trained(who: str, cells: Sequence[Cell], tokens: float | None = None) -> Line:
+    """Success before training and after so many tokens, between evaluations; None: at its end."""
+    ends = [tokens or cell["curve"][-1][0] for cell in cells]
+    after = [at_tokens(cell, end) for cell, end in zip(cells, ends, strict=True)]
+    return Line(who, fmean(ends), [cell["curve"][0][1] for cell in cells], after)
 
 
-def _lines(by_play: Mapping[str, Sequence[Cell]], roles: Sequence[str]) -> Iterator[Line]:
+def _lines(
+    by_play: Mapping[str, Sequence[Cell]], roles: Sequence[str], tokens: float | None = None
+) -> Iterator[Line]:
     """Every kind of play that has cells; the team also with its policies exchanged."""
     for plays, who in {**_BARS, **_BESIDE}.items():
         if cells := by_play[plays]:
-            yield _trained(who, cells)
+            yield _trained(who, cells, tokens)
         if cells and plays == "team":
             line = _trained("the same, policies exchanged", cells)
             yield line._replace(tokens=0, after=[cell["swapped"] for cell in cells])
@@ -127,7 +130,7 @@ def credit_abstract() -> str:
     """SmolLM2: what teams and single agents solve before and after, by task."""
     tasks = TABLE["abstract"]["tasks"]
     found = {
-        _TASKS[task]: [*_lines(by_play, [*tasks[task]["alone"]])]
+        _TASKS[task]: [*_lines(by_play, [*tasks[task]["alone"]], tasks[task]["tokens"])]
         for task, by_play in _abstract().items()
     }
     return _table(found) + caption(result("credit_abstract"))
@@ -167,7 +170,7 @@ def abstract_bars() -> dict[str, list[Bar]]:
     for task, by_play in _abstract().items():
         found[_TASKS[task]] = bars = []
         for plays, who in (("single", "one agent"), ("team", "team")):
-            line = _trained(who, by_play[plays])
+            line = _trained(who, by_play[plays], TABLE["abstract"]["tasks"][task]["tokens"])
             bars.append(Bar(f"{who}, warm-started", f"{plays} before", mean_interval(line.before)))
             bars.append(Bar(f"{who}, trained", plays, mean_interval(line.after)))
     return found
