@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 METADATA := pyproject.toml trainers/pyproject.toml
 include requirements/install.mk
 
-.PHONY: train train-llm test coverage test-adapters test-workflows test-backends backends check format transcripts docs build locks audit sbom clean
+.PHONY: train train-llm test coverage test-adapters test-workflows test-backends backends check format transcripts docs build gpu-pack locks audit sbom clean
 
 train: $(VENV)/.train
 	OMP_NUM_THREADS=1 $(BIN)/pettingllms-train $(CONFIG) --output-dir $(RUN) $(ARGS)
@@ -83,6 +83,18 @@ install-check: build
 # The documentation of one version beside those that are there: make docs-version VERSION=0.1
 docs-version: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike deploy --update-aliases $(VERSION) latest
+
+# A folder with all that a machine with torch and transformers alone needs for the GPU campaign; there
+#   pip install --no-index --no-deps DIR/wheels/*.whl && python DIR/gpu_campaign.py --output RESULTS
+# ARGS="--only-binary :all: --python-version 3.12" is for another Python than this one.
+gpu-pack: $(VENV)/.dev
+	git diff --quiet HEAD || { echo "commit what differs first: results name their commit"; exit 1; }
+	mkdir -p $(DIR)/wheels
+	git rev-parse HEAD > $(DIR)/commit.txt
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(DIR)/wheels . ./trainers
+	$(BIN)/python -m pip download --quiet --no-deps --dest $(DIR)/wheels $(ARGS) \
+		--constraint requirements/dev.txt --requirement benchmarks/gpu_wheels.txt
+	cp -r benchmarks/gpu_*.py benchmarks/configs $(DIR)
 
 # All locks anew; ARGS=--upgrade takes the newest releases, otherwise the versions that are there stay.
 locks: $(VENV)/.dev

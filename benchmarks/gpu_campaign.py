@@ -11,8 +11,8 @@ of its own, its result is written at once, and one that fails is tried once more
 
 Needs one GPU of 80 GB or more, torch 2.11 and transformers 5.17; no network, no vLLM and no model:
 weights are random, in the shapes of Qwen3. `--size toy` runs the same code in minutes on a CPU.
-For a machine that has torch and transformers alone, `python benchmarks/gpu_pack.py DIR` makes a
-folder of less than 60 MiB with all else.
+For a machine that has torch and transformers alone, `make gpu-pack DIR=PATH` makes a folder of
+40 MiB with all else.
 
 An H100 has done its first half: `results/gpu_campaign.json`.
 """
