@@ -104,7 +104,7 @@ def shown(board: str) -> dict[str, Any]:
 
 
 def account(env_id: str, texts_of: Texts, **kwargs: Any) -> dict[str, float]:
-    """Median microseconds of `step` with `last`, and of what they call, each as it runs there."""
+    """Median microseconds of `step` with `last`, of what they call there, and of a `fork`."""
     taken: dict[str, list[int]] = {}
 
     def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,10 +129,12 @@ def account(env_id: str, texts_of: Texts, **kwargs: Any) -> dict[str, float]:
             setattr(env, name, timed(name, getattr(env, name)))
         play = timed("step with clocks" if parts else "step", step_and_last)
         clock = timed("clock", lambda: None)
+        fork = timed("fork", env.fork) if parts else clock
         for episode in range(400):
             env.reset(seed=episode)
             for text in texts_of(env, random.Random(episode)):
                 clock()
+                fork()
                 play(env, text)
                 if env.end is not None:
                     break
