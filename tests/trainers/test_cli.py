@@ -191,7 +191,10 @@ def signal_at(monkeypatch):
 
         monkeypatch.setattr(train_module, moment, signalled)
 
-    return at
+    # Whatever started the tests may ignore it, as shells do for what runs in the background.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield at
+    signal.signal(signal.SIGINT, previous)
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
