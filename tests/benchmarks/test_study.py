@@ -47,7 +47,7 @@ def test_every_cell_is_asked_for_once_and_rates_are_chosen_on_other_seeds():
 
 def test_the_run_file_of_every_training_cell_loads(tmp_path):
     cells = [*rows.abstract(TABLE)]
-    assert len({cell.key for cell in cells}) == len(cells) == 3 * 5 * 2 + 3 * (3 + 3 + 2)
+    assert len({cell.key for cell in cells}) == len(cells) == 3 * 5 * 2 + 3 * (4 + 4 + 3)
     for cell in (*rows.tiny(TABLE), *cells):
         given = {k: v for k, v in cell.arguments.items() if k not in ("limit_s", "shows")}
         plays = given.pop("plays")
