@@ -22,8 +22,8 @@ WRONG_USE = json.loads(Path(__file__).with_name("wrong_use.json").read_text("utf
 """Words behind `pettingllms`, and what is said of them."""
 
 
-def test_list_names_the_environments(cli):
-    done = cli("list")
+def test_list_names_the_environments(call):
+    done = call("list")
     assert done.returncode == 0
     assert ENV in done.stdout
     assert "tool, planner" in done.stdout
@@ -125,8 +125,8 @@ def test_a_shell_completes_environments():
 
 
 def test_doctor_names_what_is_broken(cli, distribution):
-    code = {"other_package": "raise RuntimeError('broken on purpose')"}
-    points = {"mine": "other_package:x"}
+    code = {"other_package": "raise RuntimeError('broken on purpose')", "quits": "raise SystemExit"}
+    points = {"mine": "other_package:x", "yours": "quits:x"}
     site = distribution("other_package", "pettingllms.policies", points, **code)
     done = cli("doctor", PYTHONPATH=str(site))
     assert done.returncode == 1
@@ -134,6 +134,7 @@ def test_doctor_names_what_is_broken(cli, distribution):
     for line in (
         rf"environment {ENV} +works",
         "algorithms at_grpo +works",
+        "policies yours +does not work",
         "(namespaces|sealed) +works",
     ):
         assert re.search(line, done.stdout)
