@@ -145,7 +145,7 @@ def learning_curve(evaluations: Sequence[Mapping[str, Any]], title: str) -> Figu
     """
     from matplotlib.figure import Figure  # half a second, which only this needs
 
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    figure = Figure(figsize=(7, 4.2))
     axes = figure.add_subplot()
     for name, colour in _CURVES.items():
         points = [
