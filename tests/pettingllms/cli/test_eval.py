@@ -29,8 +29,8 @@ def finished(run):
     return [json.loads(line) for line in lines]
 
 
-def test_eval_compare_and_replay_of_scripted_policies(cli, call, tmp_path):
-    good = cli("eval", ENV, "-p", "oracle", "-n", 30, "--out", "good")
+def test_eval_compare_and_replay_of_scripted_policies(call, tmp_path):
+    good = call("eval", ENV, "-p", "oracle", "-n", 30, "--out", "good")
     assert good.returncode == 0, good.stderr
     assert "split='test'" in good.stdout
     assert re.search(r"success +100\.0% \[88\.6%, 100\.0%\], 30 solved", good.stdout)
@@ -54,8 +54,8 @@ def test_eval_compare_and_replay_of_scripted_policies(cli, call, tmp_path):
     assert call("replay", "good", "--level", 99).returncode == 2
 
 
-def test_a_small_pool_is_played_once_and_reported(cli):
-    done = cli("eval", "sudoku_v0", "-e", "team=single", "-p", "oracle", "-n", 60, "--out", "run")
+def test_a_small_pool_is_played_once_and_reported(call):
+    done = call("eval", "sudoku_v0", "-e", "team=single", "-p", "oracle", "-n", 60, "--out", "run")
     assert done.returncode == 0, done.stderr
     assert "No more than these 43 of the 60 levels asked for differ" in done.stderr
     assert "43 of 43 (43 levels, 43 different)" in done.stdout
@@ -102,11 +102,12 @@ def test_a_missing_key_leaves_no_folder(call, tmp_path, monkeypatch):
     assert not (tmp_path / "runs").exists()
 
 
-def test_no_key_is_written_anywhere(cli, chat_server, tmp_path):
+def test_no_key_is_written_anywhere(call, chat_server, tmp_path, monkeypatch):
     chat_server.reply = relay
+    monkeypatch.setenv("MY_KEY", "sk-very-secret")
     named = ("--api-key-env", "127.0.0.1=MY_KEY")
     arguments = (ENV, *team(chat_server), "-n", 2, "--out", "run", *named)
-    done = cli("eval", *arguments, MY_KEY="sk-very-secret")
+    done = call("eval", *arguments)
     assert done.returncode == 0
     assert chat_server.headers[-1]["authorization"] == "Bearer sk-very-secret"
     texts = [path.read_text() for path in (tmp_path / "run").iterdir()]
@@ -174,7 +175,7 @@ def test_a_server_that_moves_is_found_again(call, chat_server, tmp_path):
 
 
 @pytest.mark.usefixtures("heard_sigint")
-def test_control_c_keeps_what_was_played(cli, command, chat_server, tmp_path):
+def test_control_c_keeps_what_was_played(call, command, chat_server, tmp_path):
     chat_server.reply = relay
     chat_server.script = ["ok"] * 6
     chat_server.then = "hang"
@@ -195,7 +196,7 @@ def test_control_c_keeps_what_was_played(cli, command, chat_server, tmp_path):
     kept = finished(run)
     assert kept
     chat_server.then = "ok"
-    assert cli("eval", "--resume", run, "--trust").returncode == 0
+    assert call("eval", "--resume", run, "--trust").returncode == 0
     assert finished(run)[: len(kept)] == kept
     assert len(finished(run)) == 12
 

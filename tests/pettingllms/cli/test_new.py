@@ -89,8 +89,8 @@ print(hidden_number.__file__, pettingllms.spec("hidden_number_v0").package)
     assert json.loads(again)["plan"]["env_kwargs"]["prompts"]["guide"]["user"] == "{place}"
 
 
-def test_the_new_package_is_tidy(cli, tmp_path):
-    cli("new", "a_longer_name_of_a_game_than_most")
+def test_the_new_package_is_tidy(call, tmp_path):
+    call("new", "a_longer_name_of_a_game_than_most")
     package = tmp_path / "a_longer_name_of_a_game_than_most"
     (game,) = package.glob("a_*.py")
     assert len(game.read_text().splitlines()) <= 200
@@ -102,8 +102,8 @@ def test_the_new_package_is_tidy(cli, tmp_path):
     run(*ruff, "check", *options, "--select", rules, "--ignore", ignored, ".", cwd=package)
 
 
-def test_prose_of_the_template_is_noticed(cli, tmp_path, monkeypatch):
-    cli("new", "a_number_game")
+def test_prose_of_the_template_is_noticed(call, tmp_path, monkeypatch):
+    call("new", "a_number_game")
     monkeypatch.syspath_prepend(str(tmp_path / "a_number_game"))
     env_class = importlib.import_module("a_number_game").ANumberGameEnv
     with pytest.warns(ConformanceWarning, match=r"template's text under Task, .*, Source; say"):
@@ -114,9 +114,9 @@ def test_prose_of_the_template_is_noticed(cli, tmp_path, monkeypatch):
         check_documentation(env_class())
 
 
-def test_nothing_is_overwritten(cli, tmp_path):
+def test_nothing_is_overwritten(call, tmp_path):
     (tmp_path / "a_game").mkdir()
-    done = cli("new", "a_game")
+    done = call("new", "a_game")
     assert done.returncode == 2
     assert "exists" in done.stderr
     assert list((tmp_path / "a_game").iterdir()) == []

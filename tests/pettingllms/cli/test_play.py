@@ -6,9 +6,9 @@ ENV = ("plan_path_v0", "-r", "planner", "--seed", "3", "-e", "size=6", "-e", "to
 SOLUTION = '#### ["U","U","U","U","L"]'
 
 
-def test_a_person_solves_a_level_with_hints_and_second_thoughts(cli, tmp_path):
+def test_a_person_solves_a_level_with_hints_and_second_thoughts(call, tmp_path):
     wishes = [":help", "/hint", "hello", "/undo", ":prompt", ":nonsense", "/nonsense", SOLUTION]
-    done = cli("play", *ENV, "--record", "game.jsonl", stdin="\n".join(wishes) + "\n")
+    done = call("play", *ENV, "--record", "game.jsonl", stdin="\n".join(wishes) + "\n")
     assert done.returncode == 0, done.stderr
     for text in (
         "tool_0 (oracle) says",
@@ -25,52 +25,52 @@ def test_a_person_solves_a_level_with_hints_and_second_thoughts(cli, tmp_path):
     steps = [json.loads(line) for line in (tmp_path / "game.jsonl").read_text().splitlines()]
     assert [step["action"] for step in steps[1:-1]] == ["#### path(1, 1)", SOLUTION]
 
-    assert cli("replay", "game.jsonl").returncode == 0
+    assert call("replay", "game.jsonl").returncode == 0
     text = (tmp_path / "game.jsonl").read_text()
     (tmp_path / "game.jsonl").write_text(text.replace('\\"U\\",', "", 1))
-    tampered = cli("replay", "game.jsonl")
+    tampered = call("replay", "game.jsonl")
     assert tampered.returncode == 1
     assert "diverged at step 1" in tampered.stderr
     (tmp_path / "game.jsonl").write_text(text[:300])
-    assert cli("replay", "game.jsonl").returncode == 1
+    assert call("replay", "game.jsonl").returncode == 1
 
 
-def test_a_person_plays_alone_unless_a_team_is_named(cli):
-    done = cli("play", "plan_path_v0", "--seed", "3", stdin="")
+def test_a_person_plays_alone_unless_a_team_is_named(call):
+    done = call("play", "plan_path_v0", "--seed", "3", stdin="")
     assert "planner_0 (you) reads" in done.stdout
     assert "says" not in done.stdout
     assert (done.returncode, "stopped before the end" in done.stdout) == (0, True)
-    team = cli("play", "plan_path_v0", "--seed", "3", "-e", "team=tool-planner", stdin="")
+    team = call("play", "plan_path_v0", "--seed", "3", "-e", "team=tool-planner", stdin="")
     assert "tool_0 (oracle) says" in team.stdout
-    panel = cli("play", "panel_v0", "--seed", "3", stdin="")
+    panel = call("play", "panel_v0", "--seed", "3", stdin="")
     assert panel.returncode == 0, "an environment without a team of one"
 
 
-def test_answers_that_begin_like_a_command_are_typed_with_two_marks(cli, tmp_path):
-    cli("play", *ENV, "--record", "game.jsonl", stdin="//help\n::hint\n/quit\n")
+def test_answers_that_begin_like_a_command_are_typed_with_two_marks(call, tmp_path):
+    call("play", *ENV, "--record", "game.jsonl", stdin="//help\n::hint\n/quit\n")
     steps = [json.loads(line) for line in (tmp_path / "game.jsonl").read_text().splitlines()]
     own = [s["action"] for s in steps[1:-1] if s["agent"] == "planner_0"]
     assert own == ["/help", ":hint"]
 
 
-def test_a_person_plays_every_role_in_several_lines(cli):
+def test_a_person_plays_every_role_in_several_lines(call):
     answer = f'"""\nI think\n{SOLUTION}\n"""\n'
-    done = cli("play", *ENV, "--role", "all", stdin=f"path(1, 1)\n{answer}")
+    done = call("play", *ENV, "--role", "all", stdin=f"path(1, 1)\n{answer}")
     assert "tool_0 (you) reads" in done.stdout
     assert "solved after turn 1" in done.stdout
 
 
-def test_other_policies_and_a_hostile_model(cli, chat_server):
+def test_other_policies_and_a_hostile_model(call, chat_server):
     chat_server.reply = lambda body: "\x1b]0;owned\x07 [bold]#### path(1, 1)"
-    done = cli("play", *ENV, "-p", f"tool={chat_server.policy}", stdin=SOLUTION + "\n")
+    done = call("play", *ENV, "-p", f"tool={chat_server.policy}", stdin=SOLUTION + "\n")
     assert "solved after turn 1" in done.stdout
     assert "\x1b" not in done.stdout
     assert "\x07" not in done.stdout
     assert r"\x1b]0;owned\x07 [bold]#### path(1, 1)" in done.stdout
 
 
-def test_a_dead_team_mate_is_told(cli, chat_server):
+def test_a_dead_team_mate_is_told(call, chat_server):
     chat_server.models = (401, {}, {"error": {"message": "bad key"}})
-    done = cli("play", *ENV, "-p", f"tool={chat_server.policy}", stdin=SOLUTION + "\n")
+    done = call("play", *ENV, "-p", f"tool={chat_server.policy}", stdin=SOLUTION + "\n")
     assert done.returncode == 1
     assert "refused the key" in done.stderr
