@@ -74,13 +74,14 @@ def first_return(env, problem_id, source):
 
 
 @pytest.mark.slow
-def test_references_earn_everything_and_mutants_do_not(shared_data):
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.nightly)])
+def test_references_earn_everything_and_mutants_do_not(shared_data, step):
     path = str(shared_data("code_contests_sample.jsonl"))
     env = pettingllms.make("code_v0", source=path, split=None)
     problems = load_problems(CodeProblem, path).problems
     assert len(problems) == 69
     survivors = []
-    for problem in problems:
+    for problem in problems[::step]:
         total, success = first_return(env, problem.id, problem.solution)
         assert (total, success) == (FULL_REWARD, True), problem.id
         quick = pettingllms.make(
@@ -93,4 +94,4 @@ def test_references_earn_everything_and_mutants_do_not(shared_data):
                 break
         else:
             survivors.append(problem.id)
-    assert len(survivors) <= 8, survivors
+    assert len(survivors) <= 8 // step, survivors

@@ -338,10 +338,15 @@ BY_NAME = {family.name: family for family in FAMILIES}
 SAMPLES = ("olympiadbench_sample", "aime_2024", "gsm8k_sample")
 
 
-@pytest.fixture(params=[*BY_NAME, *SAMPLES])
+WHOLE = [pytest.param(f"{name}.jsonl", marks=pytest.mark.nightly) for name in SAMPLES]
+
+
+@pytest.fixture(params=[*BY_NAME, *SAMPLES, *WHOLE])
 def problems(request, shared_data):
-    if request.param in SAMPLES:
-        return load_problems(MathProblem, shared_data(f"{request.param}.jsonl")).problems
+    if request.param not in BY_NAME:
+        name = request.param.removesuffix(".jsonl")
+        found = load_problems(MathProblem, shared_data(f"{name}.jsonl")).problems
+        return found[:: len(found) // 30 if name == request.param else 1]
     family = BY_NAME[request.param]
     numbers = [
         family.sample(random.Random(seed), difficulty)
