@@ -1,7 +1,6 @@
 """Levels of difficulty: all can be solved, simple policies solve fewer of harder ones."""
 
 import random
-from functools import partial
 
 import pytest
 
@@ -33,13 +32,23 @@ RULES = {
 }
 
 
-def solved(env, actor_of, seeds):
-    """Return how many levels of the seeds a policy solves."""
-    total = 0
+def actor_of(policy, rng):
+    """The actor of a policy; a scripted one plays without what a tool says."""
+    if policy == "program":
+        return program_action
+    scripted = scripted_actor(policy, rng)
+    return lambda env, agent: "" if agent == "tool_0" else scripted(env, agent)
+
+
+def solved(env, seeds, *policies):
+    """Return how many levels of the seeds each policy solves; a level takes long to make."""
+    totals = dict.fromkeys(policies, 0)
     for seed in seeds:
         env.reset(seed=seed)
-        total += play(env, actor_of(random.Random(seed)))[-1]["info"]["success"]
-    return total
+        for policy in policies:
+            last = play(env.fork(), actor_of(policy, random.Random(seed)))[-1]
+            totals[policy] += last["info"]["success"]
+    return [*totals.values()]
 
 
 @pytest.mark.parametrize("env_id", [*GAMES, *RULES])
@@ -65,7 +74,7 @@ def test_the_defaults_are_the_settings_of_the_paper(env_id):
 @pytest.mark.parametrize("team", ["single", "proposer-planner"])
 def test_the_oracle_solves_every_level(env_id, level, team):
     env = pettingllms.make(env_id, difficulty=level, team=team, split="test", checks=False)
-    assert solved(env, lambda rng: scripted_actor("oracle", rng), range(3)) == 3
+    assert solved(env, range(3), "oracle") == [3]
 
 
 @pytest.mark.parametrize("env_id", ["code_v0", "math_v0", "math_ensemble_v0"])
@@ -90,14 +99,14 @@ def falls(shares, num_levels):
 def test_simple_policies_solve_no_more_of_harder_levels(env_id, num_levels):
     count = len(pettingllms.spec(env_id).load().difficulties)
     team = {} if env_id in RULES else {"team": "single"}
-    for policy in RULES.get(env_id, ("greedy", "random")):
-        shares = []
-        # The hardest levels take longest to make; by day few are asked for.
-        by_day = [0, 1, 2, *["extreme"] * (env_id in EXTREME)]
-        for level in range(count) if num_levels > 16 else by_day:
-            env = pettingllms.make(env_id, difficulty=level, checks=False, **team)
-            actor = partial(scripted_actor, policy)
-            shares.append(solved(env, actor, range(num_levels)))
+    # The hardest levels take longest to make; by day few are asked for.
+    by_day = [0, 1, 2, *["extreme"] * (env_id in EXTREME)]
+    solved_of = []
+    for level in range(count) if num_levels > 16 else by_day:
+        env = pettingllms.make(env_id, difficulty=level, checks=False, **team)
+        policies = RULES.get(env_id, ("greedy", "random"))
+        solved_of.append(solved(env, range(num_levels), *policies))
+    for shares in zip(*solved_of, strict=True):
         assert falls(shares, num_levels), shares
 
 
@@ -106,17 +115,14 @@ def test_the_fixed_program_solves_what_a_program_for_all_levels_can(env_id):
     """It is not a straw man: it solves every level whose rules are not drawn."""
     for level in ("easy", "hard", "expert"):
         env = pettingllms.make(env_id, difficulty=level, checks=False)
-        assert solved(env, lambda _: program_action, range(2)) == 2
+        assert solved(env, range(2), "program") == [2]
 
 
 @pytest.mark.parametrize("env_id", EXTREME)
 @pytest.mark.parametrize("num_levels", [20, pytest.param(200, marks=pytest.mark.nightly)])
 def test_where_rules_are_drawn_neither_a_fixed_program_nor_a_simple_rule_helps(env_id, num_levels):
     env = pettingllms.make(env_id, difficulty="extreme", split="test", checks=False)
-    shares = [solved(env, lambda _: program_action, range(num_levels))]
-    env = pettingllms.make(env_id, difficulty="extreme", split="test", team="single", checks=False)
-    for policy in env.scripted_policies[1:]:
-        shares.append(solved(env, partial(scripted_actor, policy), range(num_levels)))
+    shares = solved(env, range(num_levels), "program", *env.scripted_policies[1:])
     assert max(shares) <= num_levels // 20, shares
 
 
