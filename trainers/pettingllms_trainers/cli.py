@@ -251,7 +251,6 @@ def _launch(gpus: int | None, servers: bool, trust: bool, arguments: Sequence[st
 @click.option("--usd-per-hour", type=float)
 @click.option("--from", "recorded", type=click.Path(path_type=Path))
 @click.option("--json", "is_json", is_flag=True)
-@click.option("--picture", type=click.Path(path_type=Path))
 @_trust_option
 @_files_and_flags
 def _plan(
@@ -260,7 +259,6 @@ def _plan(
     usd_per_hour: float | None,
     recorded: Path | None,
     is_json: bool,
-    picture: Path | None,
     trust: bool,
     arguments: Sequence[str],
 ) -> int:
@@ -277,7 +275,6 @@ def _plan(
         usd_per_hour=usd_per_hour,
         recorded=recorded,
         is_json=is_json,
-        picture=picture,
     )
 
 

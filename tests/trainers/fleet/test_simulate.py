@@ -190,10 +190,10 @@ def test_a_server_writes_on_while_nobody_looks(lengths, pauses):
             await asyncio.sleep(0)
             loop.leap(pause)
         await asyncio.gather(*writing)
-        return sorted(server.changes), server.busy_s["m"]
+        return server.busy_s["m"]
 
-    (looked, busy), (left, busy_left) = run(lambda: play([])), run(lambda: play([0.0, *pauses]))
-    assert left == [(pytest.approx(moment, abs=1e-3), *rest) for moment, *rest in looked]
+    # An end that is noticed late would slow down what is still written, and keep the server busy.
+    busy, busy_left = run(lambda: play([])), run(lambda: play([0.0, *pauses]))
     assert busy_left == pytest.approx(busy, abs=1e-3)
 
 

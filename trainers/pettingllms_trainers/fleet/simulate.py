@@ -128,8 +128,6 @@ class Server:
         """Sequences of each model that are written or wait."""
         self.client_s = 0.0
         """What the process that plays has computed to ask."""
-        self.changes: list[tuple[float, str, int]] = []
-        """When sequences of which model began, 1, or ended, -1."""
         self.busy_s = dict.fromkeys(speeds, 0.0)
         """Time in which each model had something to write."""
 
@@ -163,7 +161,6 @@ class Server:
             self._waiting.popleft()
             self._running[model] += 1
             self._cached[model] += read
-            self.changes.append((self._loop.time(), model, 1))
             # Ends are kept in iterations, not in seconds: who comes later changes only the seconds.
             entry = (self._iterations + length, next(self._numbers), model, read + length, end)
             heapq.heappush(self._ends, entry)
@@ -186,7 +183,6 @@ class Server:
             self._running[model] -= 1
             self._cached[model] -= num_tokens
             self.num_asked[model] -= 1
-            self.changes.append((self._since_s, model, -1))
             # Whoever asked may have been cancelled with its level.
             if not end.done():
                 end.set_result(None)
@@ -660,8 +656,6 @@ class Rollouts(NamedTuple):
     num_completion_tokens: int
     env_busy: float
     """Share of the time in which environments' workers were busy, all of them together."""
-    running: Mapping[str, Sequence[tuple[float, int]]]
-    """Base model to moments and the sequences that were written from then on."""
     stale: float = 0.0
     """Share of the episodes that are given up as stragglers."""
     player_s: float = 0.0
@@ -748,7 +742,6 @@ class Scene:
             )
             // num,
             sum(one.worked_s for one in episodes) / (end_s * config.num_env_workers(len(places))),
-            _running(servers),
             1 - len(trees) / (num * config.rollout.num_levels * per_level),
             (sum(one.player_s for one in episodes) + asking_s) / num,
         )
@@ -798,23 +791,6 @@ def _busy(servers: Sequence[Mapping[str, Sequence[Server]]], seconds: float) -> 
         for name, own in of_rank.items():
             shares[name] += [server.busy_s[name] / seconds for server in own]
     return {name: sum(own) / len(own) for name, own in shares.items()}
-
-
-def _running(
-    servers: Sequence[Mapping[str, Sequence[Server]]],
-) -> dict[str, list[tuple[float, int]]]:
-    """How many sequences of each model are being written, from moment to moment."""
-    changes: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
-    for server in _all(servers):
-        for moment, model, change in server.changes:
-            changes[model].append((moment, change))
-    return {
-        model: [
-            (moment, total)
-            for (moment, _), total in zip(own, itertools.accumulate(c for _, c in own), strict=True)
-        ]
-        for model, own in ((model, sorted(found)) for model, found in changes.items())
-    }
 
 
 def _tail(ends: Sequence[float], seconds: float) -> float:

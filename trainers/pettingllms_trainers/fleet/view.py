@@ -1,4 +1,4 @@
-"""A planned fleet as tables, as JSON, and as a picture."""
+"""A planned fleet as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
@@ -18,11 +18,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.fleet.planner import HERE, FleetPlan, bottleneck, plan_fleet
 from pettingllms_trainers.fleet.simulate import Fleet, StepTimes
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _NUM_SHOWN = 5
-_COLOURS = ("#1b6ca8", "#d1495b", "#3c896d", "#edae49")
 _HEAD = "GPUs, generate, learn, step s, rollouts, updates, tokens/s, busy, tail, level, $"
 _KEY = (
     "Seconds of a train step, its rollouts, the updates of each policy, and a level (P50/P95). "
@@ -105,40 +101,6 @@ def fleet_json(plan: FleetPlan) -> dict[str, Any]:
     }
 
 
-def fleet_picture(plan: FleetPlan) -> Figure:
-    """Draw who writes when on the fastest fleet, and what the splits of all GPUs take."""
-    from matplotlib.figure import Figure  # half a second, which only this needs
-
-    best = min((found.steps[0] for found in plan.found), key=lambda step: step.step_s)
-    figure = Figure(figsize=(9, 7), layout="constrained")
-    above, below = figure.subplots(2, 1)
-    for colour, (name, line) in zip(_COLOURS * 9, best.rollouts.running.items(), strict=False):
-        seconds, counts = zip(*line, strict=True)
-        above.step(seconds, counts, where="post", color=colour, label=name)
-        above.fill_between(seconds, counts, step="post", color=colour, alpha=0.15, linewidth=0)
-    above.set(xlabel="seconds of a train step's rollouts", ylabel="sequences being written")
-    above.set_title(f"The fastest fleet: {_name(best.fleet, plan)}", loc="left", fontsize=10)
-    above.legend(frameon=False)
-    steps = plan.found[-1].steps[:12][::-1]
-    left = [0.0] * len(steps)
-    for label, colour, of in (
-        ("rollouts", "#1b6ca8", lambda step: step.rollouts.seconds),
-        ("updates", "#edae49", lambda step: step.step_s - step.rollouts.seconds - step.sync_s),
-        ("weights to engines", "#999999", lambda step: step.sync_s),
-    ):
-        widths = [max(of(step), 0.0) for step in steps]
-        below.barh(range(len(steps)), widths, 0.7, left=left, color=colour, label=label)
-        left = [a + b for a, b in zip(left, widths, strict=True)]
-    below.set_yticks(range(len(steps)), [_name(step.fleet, plan) for step in steps], fontsize=8)
-    below.set(xlabel="seconds of a train step")
-    below.set_title(
-        f"The fastest splits of {plan.found[-1].num_gpus} {plan.gpu}", loc="left", fontsize=10
-    )
-    below.set_ylim(-0.6, max(len(steps), 4) - 0.4)
-    below.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=8)
-    return figure
-
-
 def _row(plan: FleetPlan, num_gpus: int, step: StepTimes) -> Sequence[str]:
     fleet, rollouts = step.fleet, step.rollouts
     shared = f"{fleet.num_shared} shared"
@@ -185,10 +147,8 @@ def _name(fleet: Fleet, plan: FleetPlan) -> str:
 
 
 def _values(step: StepTimes) -> dict[str, Any]:
-    rollouts = step.rollouts._asdict()
-    del rollouts["running"]
-    values = step._asdict() | {"fleet": step.fleet._asdict(), "rollouts": rollouts}
-    return values | {"waits_for": bottleneck(step)}
+    parts = {"fleet": step.fleet._asdict(), "rollouts": step.rollouts._asdict()}
+    return step._asdict() | parts | {"waits_for": bottleneck(step)}
 
 
 def _table(title: str, head: str, rows: Iterator[Sequence[str]]) -> RenderableType:
@@ -204,9 +164,8 @@ def show_fleet(
     usd_per_hour: float | None,
     recorded: Path | None,
     is_json: bool,
-    picture: Path | None,
 ) -> int:
-    """Plan the fleet of a run (`plan_fleet`) and show it: as tables, as JSON, as a picture too.
+    """Plan the fleet of a run (`plan_fleet`) and show it, as tables or as JSON.
 
     Returns:
         Exit code.
@@ -222,6 +181,4 @@ def show_fleet(
         sys.stdout.write(f"{json.dumps(fleet_json(plan), indent=2)}\n")
     else:
         Console(width=None if sys.stdout.isatty() else MAX_WIDTH).print(fleet_view(plan))
-    if picture is not None:
-        fleet_picture(plan).savefig(picture, dpi=120)
     return 0
