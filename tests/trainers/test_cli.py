@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 import pettingllms_trainers.runs.train as train_module
 from pettingllms.files import read_lines
+from pettingllms_trainers import commands
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.updater import Updater
 from pettingllms_trainers.cli import main
@@ -216,19 +217,39 @@ def test_a_signal_saves_a_checkpoint_and_ends(run, tmp_path, monkeypatch, signal
 
 
 @pytest.mark.parametrize(
-    ("every", "saved"),
-    [(1, "train step 1 is saved; continue"), (3, "train step 0 is saved; continue")],
+    ("every", "saved", "kind"), [(1, 1, signal.SIGINT), (3, 0, signal.SIGTERM)]
 )
 def test_a_second_signal_ends_at_once_and_says_what_is_saved(
-    run, tmp_path, monkeypatch, signal_at, every, saved
+    run, tmp_path, monkeypatch, signal_at, every, saved, kind
 ):
-    signal_at("rollout_metrics", signal.SIGINT, signal.SIGINT)
+    signal_at("rollout_metrics", kind, kind)
     code, out, _ = run("--checkpoint.every", str(every), num_steps=5)
-    assert code == 128 + signal.SIGINT
+    assert code == 128 + kind
     command = f"pettingllms-train {tmp_path / 'run'} --resume"
-    assert f"interrupted; {saved} with: {command}\n" in out
+    told = f"stopped; train step {saved} is saved; continue with: {command}\n"
+    assert told in out
     monkeypatch.undo()
+    with monkeypatch.context() as patch:  # while it loads
+        patch.setattr(commands, "open_machines", lambda *_: signal.raise_signal(kind))
+        assert run("--resume", num_steps=5) == (128 + kind, told, "")
     assert main([*shlex.split(command)[1:], "--num-steps", "2"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "moment", "kind"),
+    [
+        ([], "make_environments", signal.SIGTERM),
+        ([], "open_machines", signal.SIGINT),
+        (["warm-start"], "open_machines", signal.SIGTERM),
+    ],
+)
+def test_a_signal_while_it_loads_says_that_nothing_is_saved(
+    run, monkeypatch, command, moment, kind
+):
+    monkeypatch.setattr(commands, moment, lambda *_: signal.raise_signal(kind))
+    code, out, err = run(command=command)
+    assert code == 128 + kind
+    assert (out + err).count("stopped; nothing is saved") == 1
 
 
 def test_a_run_says_that_it_learns_nothing_and_stops_if_it_is_to(run, tmp_path):
@@ -317,7 +338,7 @@ def test_a_signal_in_the_first_evaluation_ends_at_once(run, tmp_path, monkeypatc
     monkeypatch.setattr(TransformersEngine, "generate_now", signalled)
     code, out, _ = run("--warm-start.num-steps", str(num_imitated), num_steps=1)
     assert code == 128 + signal.SIGTERM
-    assert "nothing is saved yet; start again with: pettingllms-train" in out
+    assert "stopped; nothing is saved; the same command starts again" in out
     assert len(asked) == 1
     assert not (tmp_path / "run" / "checkpoints").exists()
 
@@ -342,7 +363,7 @@ def signal_in_step_3(monkeypatch):
 def test_a_signal_during_the_warm_start_ends_at_once(run, tmp_path, signal_in_step_3):
     code, out, _ = run(num_steps=1)
     assert code == 128 + signal.SIGTERM
-    assert "nothing is saved yet; start again with: pettingllms-train" in out
+    assert "stopped; nothing is saved; the same command starts again" in out
     assert not (tmp_path / "run" / "checkpoints").exists()
     signal_in_step_3.undo()
     code, out, _ = run("--resume", num_steps=1)
@@ -396,8 +417,10 @@ def test_the_warm_start_of_a_run_is_that_of_the_command(run, tmp_path):
 def test_a_warm_start_that_is_stopped_says_so(run, tmp_path, signal_in_step_3):
     code, out, _ = run(command=["warm-start"])
     assert code == 128 + signal.SIGTERM
-    assert f"nothing is saved: remove {tmp_path / 'run'} and start again" in out
+    assert "stopped; nothing is saved; the same command starts again" in out
     assert not (tmp_path / "run" / "policies").exists()
+    signal_in_step_3.undo()
+    assert run(command=["warm-start"])[0] == 0
 
 
 def test_a_warm_start_beside_a_fixed_policy(small_run_file, tmp_path, capsys):
@@ -438,3 +461,20 @@ def test_names_of_recipes_are_completed(monkeypatch, capsys, typed, shown):
     with pytest.raises(SystemExit):
         main([])
     assert capsys.readouterr().out == f"plain,{shown}\n"
+
+
+def test_a_signal_while_modules_load_says_that_nothing_is_saved():
+    program = """
+import signal, sys
+from pettingllms_trainers.start import main
+
+class Signal:
+    def find_spec(self, *module):
+        signal.raise_signal(signal.SIGTERM)
+
+sys.meta_path.insert(0, Signal())
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert done.stderr == b"pettingllms-train: stopped; nothing is saved\n"

@@ -2,7 +2,7 @@
 
 The packages lie in the order of the data, and imports go up this list only::
 
-    api, cli        from Python, from the command line; errors as exit codes
+    api, cli, start from Python, from the command line; errors as exit codes
     own_loop        policies that sample and learn, for loops of others
     plan            what a run will need, for --dry-run; no run passes through it
     commands        what each command does with a checked run file

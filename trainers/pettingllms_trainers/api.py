@@ -86,7 +86,8 @@ def train(
         with StopRequest() as stop:  # signals reach this thread only
             code = in_thread(partial(work, stop=stop))
     else:
-        code = work()
+        with StopRequest(raises=True):
+            code = work()
     # Not a value: a script that goes on with half a run should have to ask for that.
     if code > 1:
         raise KeyboardInterrupt(f"stopped; continue with resume=True ({config.output_dir})")

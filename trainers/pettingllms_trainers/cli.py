@@ -41,7 +41,7 @@ from pettingllms_trainers.errors import (
     WorkerLost,
 )
 from pettingllms_trainers.launch import launch
-from pettingllms_trainers.ranks import num_launched
+from pettingllms_trainers.ranks import StopRequest, StopRequested, num_launched
 from pettingllms_trainers.runs.export import export_policies
 
 _HEAD = """\
@@ -159,11 +159,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Which peft imports where it is installed: it asks for kernels that only inference would use.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     try:
-        return _group.main(arguments, prog_name="pettingllms-train", standalone_mode=False)
+        with StopRequest(raises=True):
+            return _group.main(arguments, prog_name="pettingllms-train", standalone_mode=False)
     except click.ClickException as error:
         return _fail(ConfigError(error.format_message()), 2)
-    except click.Abort:
-        return _fail(TrainerError("interrupted; nothing is saved"), 130)
+    except StopRequested as stop:
+        return _fail(TrainerError("stopped; nothing is saved"), 128 + stop.signal)
+    except click.Abort:  # another Ctrl-C, while it ends
+        return 130
     except click.exceptions.Exit as end:
         return end.exit_code
     except (

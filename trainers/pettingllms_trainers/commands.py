@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import signal
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -68,25 +68,30 @@ def train(
         PettingLLMsError: Bad input, or the run failed.
     """
     environments, files = _check(config, is_resumed=is_resumed)
-    # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.
-    from pettingllms_trainers.runs.prompts import checked_prompts
+    try:
+        # Imported here: transformers takes seconds, and bad input that needs no tokenizer is first.
+        from pettingllms_trainers.runs.prompts import checked_prompts
 
-    prompts = checked_prompts(config, environments)
-    with _begun(config, files, is_resumed=is_resumed) as (config, ranks, on_gpu):
-        if not on_gpu:
-            # Not before: it imports peft, peft bitsandbytes, and that asks for a device.
-            from pettingllms_trainers.runs.prompts import with_cpu_cache
+        prompts = checked_prompts(config, environments)
+        with _begun(config, files, is_resumed=is_resumed) as (config, ranks, on_gpu):
+            if not on_gpu:
+                # Not before: it imports peft, peft bitsandbytes, and that asks for a device.
+                from pettingllms_trainers.runs.prompts import with_cpu_cache
 
-            config = with_cpu_cache(config, prompts)
-        with (
-            asyncio.Runner() as runner,
-            open_fixed_policies(config, played_by(environments), runner) as fixed_policies,
-            open_machines(config, ranks) as machines,
-        ):
-            pool = machines.build_pool(fixed_policies)
-            listening = StopRequest(pool.ranks) if stop is None else contextlib.nullcontext(stop)
-            trackers = Trackers(files.directory, config, on_step)
-            return _train(config, environments, files, machines, pool, runner, listening, trackers)
+                config = with_cpu_cache(config, prompts)
+            with (
+                asyncio.Runner() as runner,
+                open_fixed_policies(config, played_by(environments), runner) as fixed_policies,
+                open_machines(config, ranks) as machines,
+            ):
+                pool = machines.build_pool(fixed_policies)
+                listening = contextlib.nullcontext(stop) if stop else StopRequest(pool.ranks)
+                trackers = Trackers(files.directory, config, on_step)
+                return _train(
+                    config, environments, files, machines, pool, runner, listening, trackers
+                )
+    except StopRequested as request:
+        return _stopped(request, config, files)
 
 
 def _train(
@@ -110,7 +115,6 @@ def _train(
 
     console = Console(quiet=not pool.ranks.is_main)
     progress = progress_view(config.logging.progress, console, config.num_steps)
-    has_begun = True
     verdicts = files.verdicts(pool.ranks.rank) if config.rewards else None
     rewards = build_rewards(config, pool.fixed_policies, verdicts, pool.ranks)
     with listening as stop, trackers, progress:
@@ -128,7 +132,6 @@ def _train(
             runner=runner,
             rewards=rewards,
         )
-        again = _resume_command(config, files)
         advice = *start_advice(config), *template_advice(config, environments)
         for one in (*advice, *trainer.held_out.advice()):
             progress.warn(one)
@@ -137,21 +140,9 @@ def _train(
         try:
             with _long_lived():
                 report = trainer.run()
-        except StopRequested:
-            report, has_begun = None, False
-        except KeyboardInterrupt:
-            # A second signal, or one while nothing listened: what was saved before it is there.
-            step = files.last_step()
-            kept = "nothing is saved; start again"
-            if step is not None:
-                kept = f"train step {step} is saved; continue"
-            console.print(f"interrupted; {kept} with: {again}", soft_wrap=True)
-            return 128 + signal.SIGINT
-    if report is None:
-        assert stop.signal is not None
-        how = "continue" if has_begun else "nothing is saved yet; start again"
-        console.print(f"stopped; {how} with: {again}", soft_wrap=True)
-        return 128 + stop.signal
+        except StopRequested as request:
+            # Here, before any of several ranks has left: their launcher would end the others.
+            return _stopped(request, config, files)
     if pool.ranks.is_main:
         console.print(report_table(report, console))
         if told := no_gain(report):
@@ -180,11 +171,17 @@ def _train(
     return 0
 
 
-def _resume_command(config: Config, files: RunDirectory) -> str:
-    """What continues a run, as it can be typed anywhere."""
-    command = "pettingllms-train launch" if num_launched() > 1 else "pettingllms-train"
-    trust = " --trust" if named_code(config.model_dump(mode="json")) else ""
-    return f"{command} {files.directory} --resume{trust}"
+def _stopped(request: StopRequested, config: Config, files: RunDirectory) -> int:
+    """Say what is saved and how to go on, as it can be typed anywhere; return the exit code."""
+    step = files.last_step()
+    kept = "nothing is saved; the same command starts again"
+    if step is not None:
+        kept = f"train step {step} is saved; continue with: pettingllms-train "
+        kept += "launch " * (num_launched() > 1) + f"{files.directory} --resume"
+        kept += " --trust" * bool(named_code(config.model_dump(mode="json")))
+    console = Console(quiet=os.environ.get("RANK", "0") != "0")
+    console.print(f"stopped; {kept}", markup=False, highlight=False, soft_wrap=True)
+    return 128 + request.signal
 
 
 @contextlib.contextmanager
@@ -275,13 +272,8 @@ def _warm_start(
             start = WarmStart(config, environments, pool, stop)
             with recorder.busy(lambda: Doing(*start.doing)):
                 metrics = start.run(recorder.note, recorder.imitation)
-        except StopRequested:
-            assert stop.signal is not None
-            console.print(
-                f"stopped; nothing is saved: remove {files.directory} and start again",
-                soft_wrap=True,
-            )
-            return 128 + stop.signal
+        except StopRequested as request:
+            return _stopped(request, config, files)
         recorder.metrics(0, metrics)
         recorder.policies(pool)
     for name, value in metrics.items():

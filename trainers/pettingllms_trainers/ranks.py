@@ -255,15 +255,19 @@ def _has_mask() -> bool:
 
 
 _ANSWER = "stopping when what is being computed is done; a second one stops at once"
-_AT_ONCE = "stopping at once: nothing is learnt yet"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequested(BaseException):
-    """A signal asked to stop before there was anything to save.
+    """A signal asked to stop.
 
     Not an `Exception`: raised in an engine or environment, it would be a failure of the rollout.
+    Not a `KeyboardInterrupt`: that leaves event loops with tasks that cannot be ended.
     """
+
+    def __init__(self, kind: signal.Signals) -> None:
+        super().__init__(kind.name)
+        self.signal = kind
 
 
 class StopRequest:
@@ -272,14 +276,17 @@ class StopRequest:
     Used as a context. Signals reach the main thread alone, so in another one it hears of none. With
     several ranks `is_wanted` and `check` are collective, and a second signal is ignored: a launcher
     passes on what a terminal has sent to all anyway.
+
+    Args:
+        raises: Whether a signal raises `StopRequested` where it comes: there is nothing to finish.
     """
 
-    def __init__(self, ranks: Ranks | None = None) -> None:
+    def __init__(self, ranks: Ranks | None = None, *, raises: bool = False) -> None:
         self._ranks = ranks or Ranks()
         self.signal: signal.Signals | None = None
         """The signal that asked to stop; None while nothing did."""
         self._previous: dict[signal.Signals, Any] = {}
-        self._raises = False
+        self._raises = raises
 
     def is_wanted(self) -> bool:
         """Whether a signal has asked some rank to stop; then all have it."""
@@ -294,8 +301,8 @@ class StopRequest:
         Raises:
             StopRequested: A signal has asked to stop.
         """
-        if self.is_wanted():
-            raise StopRequested
+        if self.is_wanted() and self.signal:
+            raise StopRequested(self.signal)
 
     @contextlib.contextmanager
     def at_once(self) -> Generator[None]:
@@ -330,13 +337,12 @@ class StopRequest:
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
         # What is being done may take minutes. A file object could be in the middle of writing.
-        if self._ranks.is_main:
-            answer = _AT_ONCE if self._raises else _ANSWER
-            os.write(2, f"\n{self.signal.name}: {answer}\n".encode())
+        if self._ranks.is_main and not self._raises:
+            os.write(2, f"\n{self.signal.name}: {_ANSWER}\n".encode())
         if self._ranks.size == 1:
             self._restore()
         if self._raises:
-            raise StopRequested
+            raise StopRequested(self.signal)
 
     def _restore(self) -> None:
         for kind, handler in self._previous.items():

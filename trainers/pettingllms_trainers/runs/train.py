@@ -24,7 +24,7 @@ from pettingllms_trainers.errors import (
 )
 from pettingllms_trainers.learning.groups import score_decisions, training_groups
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.ranks import StopRequest, StopRequested
+from pettingllms_trainers.ranks import StopRequest
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.environments import RunEnvironment
@@ -84,17 +84,14 @@ class Trainer:
     durations: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
     """Kind of work -> seconds and completions of the last time."""
 
-    def run(self) -> dict[str, Any] | None:
+    def run(self) -> dict[str, Any]:
         """Train from the newest checkpoint to the end; return the report.
-
-        Returns:
-            None when a signal stopped the run; then a checkpoint has been written.
 
         Raises:
             TrainerError: A checkpoint cannot be used, too many rollouts failed, or the training
                 has diverged.
             StuckError: Nothing is learnt any more, and the run was to stop then.
-            StopRequested: A signal came before there was anything to save.
+            StopRequested: A signal stopped the run; what was learnt by then is in a checkpoint.
         """
         config, step = self.config, self._restore()
         if step is None:
@@ -118,8 +115,7 @@ class Trainer:
         self._save(step)
         if step == config.num_steps:
             return self.recorder.finish(self.pool, self.held_out.play_swapped(self.pool))
-        if self.stop.is_wanted():
-            return None
+        self.stop.check()
         raise StuckError(
             f"stopped after train step {step}, because nothing is learnt (stop_when_stalled). "
             f"{' '.join(self.recorder.warnings())}"
@@ -137,9 +133,8 @@ class Trainer:
         self.pool.push_weights()
         steps: list[dict[str, float]] = []
         for step in range(num_steps + self.config.rollout.max_staleness):
-            if (metrics := self._take_step(step)) is None:
-                raise StopRequested
-            steps.append(metrics)
+            steps.append(self._take_step(step) or {})  # nothing only after a signal
+            self.stop.check()
         return steps[-num_steps:], self._evaluate(len(steps))["time/evaluate_s"]
 
     def _restore(self) -> int | None:
