@@ -26,7 +26,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, cast
 
 from pettingllms.arguments import check_choice, check_whole
@@ -94,9 +94,11 @@ def best(query: str, documents: tuple[str, ...], limit: int) -> Sequence[int]:
 _ARTICLES = frozenset({"a", "an", "the"})
 _NO_SIGNS = str.maketrans(dict.fromkeys(string.punctuation, " "))
 _FORMAT = (
-    'a JSON object {"question": text, "answers": [texts], "documents": [{"title": text, "text": '
-    'text}], "supporting": [titles, optional]}'
+    'a JSON object {"question": string, "answers": [strings], "documents": [{"title": string, '
+    '"text": string}], "supporting": [titles, optional]}; rewrite the answer and context of a row '
+    "of HotpotQA as answers and documents"
 )
+_refused = partial(LevelFormatError, allowed=_FORMAT)
 MAX_DOCUMENTS = 1000
 
 
@@ -200,20 +202,20 @@ def _parsed(line: str, number: int) -> SearchTask:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise LevelFormatError(f"no JSON: {error}", number, allowed=_FORMAT) from error
+        raise _refused(f"no JSON: {error}", number) from error
     if not isinstance(record, Mapping):
-        raise LevelFormatError("no JSON object", number, allowed=_FORMAT)
+        raise _refused("no JSON object", number)
     fields = cast("Mapping[str, Any]", record)
     question, answers = fields.get("question"), _texts(fields.get("answers"))
     if not isinstance(question, str) or not normalised(question):
-        raise LevelFormatError("no question", number, allowed=_FORMAT)
+        raise _refused('"question" must be a string with words', number)
     if not answers or not all(map(normalised, answers)):
-        raise LevelFormatError("no answers", number, allowed=_FORMAT)
+        raise _refused('"answers" must be a list of strings with words', number)
     documents = _documents(fields.get("documents"), number)
     titles = [document.title for document in documents]
     needed = _texts(fields.get("supporting", []))
     if needed is None or not set(needed) <= set(titles):
-        raise LevelFormatError("supporting names no document", number, allowed=_FORMAT)
+        raise _refused('"supporting" must name documents by their titles', number)
     return SearchTask(question, answers, documents, tuple(map(titles.index, needed)))
 
 
@@ -231,12 +233,12 @@ def _documents(value: object, number: int) -> tuple[Document, ...]:
         fields = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
         title, text = fields.get("title"), fields.get("text")
         if not isinstance(title, str) or not isinstance(text, str):
-            raise LevelFormatError("a document without title or text", number, allowed=_FORMAT)
+            raise _refused("a document without title or text", number)
         found.append(Document(title, text))
     if not 1 <= len(found) <= MAX_DOCUMENTS:
-        raise LevelFormatError(f"{len(found)} documents", number, allowed=f"1 to {MAX_DOCUMENTS}")
+        raise _refused(f'"documents" must hold 1 to {MAX_DOCUMENTS} documents', number)
     if len({document.title for document in found}) < len(found):
-        raise LevelFormatError("two documents of one title", number, allowed=_FORMAT)
+        raise _refused("two documents of one title", number)
     return tuple(found)
 
 
