@@ -84,7 +84,7 @@ class InvalidArgument(PettingLLMsError, ValueError):
     """All values that are allowed, where they are few."""
 
     def __init__(self, argument: str, got: object, allowed: str, fix: str = "") -> None:
-        self.argument = argument
+        self.argument, self.got = argument, got
         message = f"invalid {argument}: got {got!r}; allowed: {allowed}"
         super().__init__(f"{message}. {fix}" if fix else message)
 
@@ -118,7 +118,7 @@ class LevelFormatError(InvalidArgument):
     """
 
     def __init__(self, problem: str, line: int = 0, column: int = 0, allowed: str = "") -> None:
-        self.argument = "level"
+        self.argument, self.got = "level", problem
         self.line = line
         self.column = column
         place = f" (line {line}" + (f", column {column})" if column else ")") if line else ""

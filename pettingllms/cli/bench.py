@@ -87,11 +87,17 @@ def _measured(folder: Path, output: str, values: Mapping[str, Any]) -> int:
     settings = options.policy_settings(values)
     games: dict[str, GameResult] = {}
     reports: list[Report] = []
+    refused: InvalidArgument | None = None
     try:
-        for env_id in suite.levels:
-            games[env_id] = _climbed(
-                folder, about, suite, env_id, named, settings, values["max_failures"], reports
-            )
+        for env_id, levels in suite.levels.items():
+            try:
+                games[env_id] = _climbed(
+                    folder, about, suite, env_id, named, settings, values["max_failures"], reports
+                )
+            except InvalidArgument as error:
+                # A game that the team cannot play at all is a result, too: none of its levels.
+                refused = error
+                games[env_id] = GameResult(levels, skipped=f"it has no policy {error.got!r}")
     except Exit:
         # `--trust` is named only where resuming would be refused without it.
         names = (text.removeprefix(f"{options.role_named(text)}=") for text in about["policies"])
@@ -99,8 +105,8 @@ def _measured(folder: Path, output: str, values: Mapping[str, Any]) -> int:
         stderr().print(f"Continue with: pettingllms bench --resume {folder}{trust}", markup=False)
         raise
     if not reports:
-        reasons = {game.skipped for game in games.values()}
-        raise InvalidArgument("policies", about["policies"], "some that play", "; ".join(reasons))
+        reasons = "; ".join({game.skipped for game in games.values()})
+        raise refused or InvalidArgument("policies", about["policies"], "some that play", reasons)
     result = BenchResult(about, games, reports, suite.num_boards)
     _write(folder / "result.json", result.to_json())
     write_parts(result.parts(), folder / "index.html", title=f"{about['name']} on {suite.name}")
@@ -185,11 +191,7 @@ def _climbed(
         reports.append(report)
         return report.variants[MAIN]
 
-    try:
-        # A game that the team cannot play at all is a result, too: none of its levels.
-        return climbed(levels, suite.num_boards, play)
-    except InvalidArgument as error:
-        return GameResult(levels, skipped=str(error))
+    return climbed(levels, suite.num_boards, play)
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:

@@ -49,7 +49,7 @@ def test_a_game_that_cannot_be_played_counts_as_nothing(call, small, tmp_path):
     assert call("bench", *arguments).returncode == 0
     found = result(tmp_path / "run")
     assert found["games"]["queens_v0"]["passed"] == [0, 1, 2]
-    assert "tool agent" in found["games"]["dining_v0"]["skipped"]
+    assert found["games"]["dining_v0"]["skipped"] == "it has no policy 'program'"
     assert found["score"]["value"] == 0.5
     assert "<b>" not in (tmp_path / "run" / "index.html").read_text(encoding="utf-8")
 
@@ -74,7 +74,7 @@ def test_an_interrupted_benchmark_goes_on_where_it_was(call, small, tmp_path):
     [
         ((), "name a policy"),
         (("-p", "tol=oracle"), "a role of"),
-        (("-p", "orakle"), "some that play"),
+        (("-p", "orakle"), 'did you mean "oracle"'),
         (("--resume", "nowhere"), "--resume takes no --quick"),
     ],
 )
