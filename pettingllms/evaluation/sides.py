@@ -182,7 +182,13 @@ def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) ->
         there = ", ".join(map(str, known)) or "none"
         raise InvalidArgument("run", name, f"a run with {wanted}; there are those after: {there}")
     line = lines[-1] if step is None else lines[known.index(step)]
-    variants = _variants(run, line, lines)
+    # Scripted policies play once, before training.
+    variants = {
+        name: figures
+        for one in lines
+        for name, figures in one["variants"].items()
+        if one is line or name.startswith(_SCRIPTED)
+    }
     _check_variant(variant, variants, run.path)
     found, seed = variants[variant], run.levels().get("seed", 0)
     sampling = {} if variant.startswith(_SCRIPTED) else run.sampling(run.fixed_or_local())
@@ -202,28 +208,6 @@ def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) ->
         success=Interval(found["success"], found["success_low"], found["success_high"]),
         num_levels=found["num_episodes"],
     )
-
-
-def _variants(
-    run: TrainingRun, line: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """The figures of an evaluation by who played.
-
-    Scripted policies play once, before training, and swapped ones once, after it.
-    """
-    variants = {
-        name: figures
-        for one in lines
-        for name, figures in one["variants"].items()
-        if one is line or name.startswith(_SCRIPTED)
-    }
-    report = run.path / "eval.json"
-    # `eval.json` is of the end of the run, and says nothing of earlier steps.
-    if line is lines[-1] and report.is_file():
-        after = json.loads(report.read_text(encoding="utf-8")).get("after") or {}
-        if after.get("step") == line["step"]:
-            variants = {**after["variants"], **variants}
-    return variants
 
 
 def _policies(run: TrainingRun, variant: str, step: int) -> dict[str, str]:

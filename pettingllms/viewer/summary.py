@@ -128,7 +128,7 @@ def moment_name(step: int, evaluations: Mapping[str, Columns], num_steps: Any) -
     if step == 0:
         has_warm_start = any(name.startswith(UNTOUCHED) for name in evaluations)
         return "after warm start" if has_warm_start else "before training"
-    return "after training" if step == num_steps else f"after step {step}"
+    return "after training" if step == num_steps else f"after train step {step}"
 
 
 def training_table(evaluations: Mapping[str, Columns], num_steps: Any) -> dict[str, Any]:

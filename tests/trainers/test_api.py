@@ -1,6 +1,7 @@
 """Training from Python: as from the command line, in a notebook too, and interrupted."""
 
 import asyncio
+import json
 import os
 import signal
 import tomllib
@@ -57,7 +58,8 @@ def test_a_cell_trains_as_the_command_line_does(trained, small_run_file, tmp_pat
 def test_a_run_shows_itself(trained):
     run, _ = trained
     table = run.evaluations
-    assert set(table["variant"]) >= {"greedy", "sampled"}
+    after = json.loads((run.directory / "eval.json").read_text())["after"]["variants"]
+    assert {*table["variant"][table["step"] == 2]} == {*after} == {"greedy", "sampled", "swapped"}
     assert table["success"].between(table["success_low"], table["success_high"]).all()
     assert "data:image/png;base64," in run._repr_html_()
     assert run.plot().axes

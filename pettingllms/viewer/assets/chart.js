@@ -49,7 +49,7 @@ function smoothed(values, weight) {
 }
 
 const AXES = {
-  step: ["step", (x) => String(x)], answer: ["answer", (x) => String(x)],
+  step: ["train step", (x) => String(x)], answer: ["answer", (x) => String(x)],
   tokens: ["sampled tokens", (x) => (x >= 1e6 ? `${short(x / 1e6)} M` : x >= 1e3 ? `${short(x / 1e3)} k` : short(x))],
   time: ["minutes", (x) => short(x / 60)],
 };
@@ -133,7 +133,7 @@ function plotIn(title, shown, data, options, { reading, placeOf, description = "
   const [bottom, side] = options.axes;
   const canvas = el("div", { class: "plot", tabindex: "0", role: "group", "aria-label": `${title}: arrow keys read it` });
   const plot = new uPlot({
-    width: 420, height: HEIGHT, legend: { show: false },
+    width: 280, height: HEIGHT, legend: { show: false },
     ...options, axes: [{ ...look, ...bottom, grid: { show: false }, size: 28 }, { ...look, ...side, grid: rule, size: 58 }],
     hooks: { setCursor: [read] },
   }, data, canvas);

@@ -70,7 +70,7 @@ function curvesOf({ evaluations, metrics, axes }) {
   for (const [variant, figures] of Object.entries(evaluations)) {
     // A scripted policy is evaluated once and does not learn: a level line.
     const isDashed = /^(scripted|reference):/.test(variant), isLevel = isDashed && figures.step.length === 1 && last > figures.step[0];
-    const add = (kind, points, options) => found.push({ section: "Held-out evaluation", name: `${kind}, ${variant}`, kind, series: figures.name, variant,
+    const add = (kind, points, options) => found.push({ section: "Held-out evaluation", name: `${kind}, ${figures.name}`, kind, series: figures.name, variant,
       points: (isLevel ? [points[0], { ...points[0], x: last }] : points).map((p) => ({ ...p, step: p.x, x: at(p.x) })), options, isDashed });
     const points = (field) => figures.step.map((x, i) => ({ x, y: figures[field][i] }));
     add("held-out success", points("success").map((p, i) => ({ ...p, low: figures.success_low[i], high: figures.success_high[i] })),
@@ -90,7 +90,7 @@ function curvesOf({ evaluations, metrics, axes }) {
 function chartGroups(runs) {
   const isOne = runs.length === 1, sections = new Map(CHART_GROUPS.map(([title]) => [title, new Map()]));
   runs.forEach((run) => curvesOf(run.curves).forEach((curve) => {
-    if (!isOne && (curve.isDashed || curve.variant?.startsWith("untouched:"))) return;
+    if (!isOne && (curve.isDashed || /^(untouched|swapped)/.test(curve.variant))) return;
     const title = isOne ? curve.kind : curve.name, charts = sections.get(curve.section);
     if (!title.toLowerCase().includes(WANTED.metric)) return;
     if (!charts.has(title)) charts.set(title, []);

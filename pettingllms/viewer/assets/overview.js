@@ -59,7 +59,7 @@ function outcomes(run) {
   const last = MOMENTS.includes(columns.at(-1)) ? -1 : columns.length - 1;
   const curve = run.curves.evaluations[rows[0]?.variant], best = curve ? curve.success.indexOf(Math.max(...curve.success)) : 0;
   return [[`${steps} of ${run.num_steps ?? "?"}`, steps], ...MOMENTS.map((moment) => cell(columns.indexOf(moment))), cell(last),
-    curve ? [`${percent(curve.success[best])} after step ${curve.step[best]}`, curve.success[best]] : none];
+    curve ? [`${percent(curve.success[best])} after train step ${curve.step[best]}`, curve.success[best]] : none];
 }
 
 function differenceTable(shown, differences, runs) {

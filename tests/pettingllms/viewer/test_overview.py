@@ -56,7 +56,7 @@ def test_the_page(browser, two):
     browser.open(path)
     first, second = browser.texts(".variant tbody tr")[:2]
     assert first.startswith("firstplan_path_v0999 of 999")
-    assert "40.0 % after step 2" in second
+    assert "40.0 % after train step 2" in second
     assert browser.texts(".differences tbody tr") == ["optimizer.learning_rate0.10.2"]
     links = browser.js("[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
     assert links == ["first/view.html", "second/view.html"]
@@ -68,7 +68,7 @@ def test_the_page(browser, two):
     drawn = [one for one in colours if one.startswith("first")]
     assert len(drawn) == 3
     assert len(set(drawn)) == 1, "a run has one colour in every chart"
-    assert browser.texts(".chart .step")[-1] == "step 999"
+    assert browser.texts(".chart .step")[-1] == "train step 999"
     for scheme in ("light", "dark"):
         browser.scheme(scheme)
         for width in (1280, 390):
@@ -107,7 +107,7 @@ def test_a_run_may_be_evaluated_by_sampling_alone(browser, two):
     evaluations = two / "second" / "evaluations.jsonl"
     evaluations.write_text(evaluations.read_text().replace("greedy", "sampled"))
     browser.open(write_overview(runs_below(two), two / "runs.html").path)
-    assert "40.0 % after step 2" in browser.texts(".variant tbody tr")[1]
+    assert "40.0 % after train step 2" in browser.texts(".variant tbody tr")[1]
 
 
 def test_command_writes_every_page(two, capsys):

@@ -274,10 +274,10 @@ def test_curves(browser, page, three):
     browser.open(page(three), "#tab=figures")
     titles = browser.texts("#figures .chart figcaption")
     assert titles == ["rollout/success", "role/reward"]
-    assert browser.texts("#figures .chart .step") == ["step 29"] * 2
+    assert browser.texts("#figures .chart .step") == ["train step 29"] * 2
     browser.js("document.querySelectorAll('.plot')[1].focus()")
     browser.press("Home")
-    browser.until("document.querySelectorAll('.chart .step')[1].textContent === 'step 0'")
+    browser.until("document.querySelectorAll('.chart .step')[1].textContent === 'train step 0'")
     browser.press("ArrowRight")
     keys = browser.texts(".chart .key")
     assert keys[1:3] == ["tool \N{MINUS SIGN}1", "planner 1"]
@@ -307,7 +307,7 @@ def test_a_reader_chooses_axis_smoothing_and_metrics(browser, page, training):
         browser.js(f"{CHOOSE}({json.dumps(label)}, {json.dumps(value)})")
         return browser.texts(".chart .legend")
 
-    assert reading("Metric", "loss") == ["step 4tool 4"]
+    assert reading("Metric", "loss") == ["train step 4tool 4"]
     assert reading("Over", "tokens") == ["sampled tokens 4 ktool 4"]
     assert reading("Over", "time") == ["minutes 6tool 4"]
     assert reading("Smoothing", 0.5) != reading("Smoothing", 0)

@@ -86,7 +86,8 @@ def test_milestones_of_a_run_that_has_just_begun():
     table = training_table({"sampled": columns}, 5)
     assert table["columns"] == ["before training"]
     later = {name: column * 2 for name, column in columns.items()} | {"step": [0, 3]}
-    assert training_table({"sampled": later}, 5)["columns"] == ["before training", "after step 3"]
+    table = training_table({"sampled": later}, 5)
+    assert table["columns"] == ["before training", "after train step 3"]
     assert training_table({}, 5) == {"columns": [], "rows": []}
 
 

@@ -239,7 +239,7 @@ def test_nothing_is_cut_where_a_terminal_has_80_columns():
     assert "64 completions of held-out" in " ".join(last[2].split())
     first = evaluation(0, 1.0)
     first["variants"] |= untouched({"greedy": variant(1.0), "sampled": variant(1.0)})
-    console.print(report_table(build_report([first, evaluation(9, 1.0)], {}), console))
+    console.print(report_table(build_report([first, evaluation(9, 1.0)]), console))
     table = console.file.getvalue().partition("who plays")[2]
     assert len(re.findall(r"\(\d+\.\d to \d+\.\d\)", table)) == 7
     assert max(map(len, table.splitlines())) <= 80
@@ -259,7 +259,7 @@ def evaluation(step, success):
 
 def test_a_later_evaluation_is_not_called_the_one_before_training():
     """The first line may be damaged and left out."""
-    report = build_report([evaluation(4, 1.0), evaluation(9, 0.5)], {})
+    report = build_report([evaluation(4, 1.0), evaluation(9, 0.5)])
     console = Console(file=io.StringIO(), width=160)
     console.print(report_table(report, console))
     assert "after train step 4" in console.file.getvalue()
@@ -271,7 +271,7 @@ def test_policies_before_their_warm_start_have_a_column_of_their_own(tmp_path):
     first = evaluation(0, 0.3)
     first["variants"] |= untouched({"greedy": variant(0.02), "sampled": variant(0.01)})
     lines = [first, evaluation(9, 0.9)]
-    report = build_report(lines, {})
+    report = build_report(lines)
     assert report["before"]["variants"]["greedy"]["success"] == 0.02
     assert report["warm_start"]["variants"]["greedy"]["success"] == 0.3
     assert set(report["after"]["variants"]) == {"greedy", "sampled"}
@@ -290,7 +290,7 @@ def test_policies_before_their_warm_start_have_a_column_of_their_own(tmp_path):
     [(0.2, 0.9, False), (0.2, 0.25, True), (0.9, 0.2, True), (1.0, 1.0, False)],
 )
 def test_a_run_without_a_gain_says_so(before, after, is_told):
-    told = no_gain(build_report([evaluation(0, before), evaluation(2, after)], {}))
+    told = no_gain(build_report([evaluation(0, before), evaluation(2, after)]))
     assert bool(told) == is_told
     if is_told:
         assert f"after 2 train steps: {before:.1%} of the held-out levels" in told
@@ -305,12 +305,13 @@ def test_a_gain_of_sampled_play_is_one(sampled, is_told):
     lines = [evaluation(0, 0.5), evaluation(2, 0.52)]
     for line, share in zip(lines, sampled, strict=True):
         line["variants"]["sampled"] = variant(share)
-    assert bool(no_gain(build_report(lines, {}))) == is_told
+    assert bool(no_gain(build_report(lines))) == is_told
 
 
 def test_report_shows_before_after_and_scripted_policies(tmp_path):
     lines = [evaluation(0, 0.2), evaluation(5, 0.5), evaluation(9, 0.9)]
-    report = build_report(lines, {"swapped": variant(0.1, num_failed=3)})
+    lines[-1]["variants"]["swapped"] = variant(0.1, num_failed=3)
+    report = build_report(lines)
     assert report["before"]["variants"]["greedy"]["success"] == 0.2
     assert report["after"]["step"] == 9
     assert report["after"]["variants"]["swapped"]["success"] == 0.1

@@ -515,10 +515,10 @@ class Recorder:
             with whole_directory(final) as partial:
                 updater.save_pretrained(partial, final=final)
 
-    def finish(self, pool: PolicyPool, final_variants: Mapping[str, Any]) -> dict[str, Any]:
+    def finish(self, pool: PolicyPool) -> dict[str, Any]:
         """Write policies, report and learning curve; return the report."""
         evaluations = read_lines(self._files.evaluations, "step", "variants")
-        report = build_report(evaluations, final_variants) | {
+        report = build_report(evaluations) | {
             "num_optimizer_steps": self._num_optimizer_steps(),
             "warnings": self.warnings(),
         }
@@ -560,6 +560,6 @@ class SilentRecorder(Recorder):
         for name, updater in pool.updaters().items():
             updater.save_pretrained(self._files.policies / name)
 
-    def finish(self, pool: PolicyPool, final_variants: Mapping[str, Any]) -> dict[str, Any]:
+    def finish(self, pool: PolicyPool) -> dict[str, Any]:
         self.policies(pool)
         return {}

@@ -11,20 +11,18 @@ from rich.table import Table
 
 from pettingllms.ends import End
 from pettingllms.tables import TextTable, fitted_table
+from pettingllms.viewer.runs import variant_name
 from pettingllms_trainers.runs.evaluate import is_scripted, is_untouched
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def build_report(
-    evaluations: Sequence[Mapping[str, Any]], final_variants: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
+def build_report(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The report of a run as JSON data.
 
     Args:
         evaluations: Lines of evaluations.jsonl, oldest first; at least one.
-        final_variants: Variants that were played after training only.
     """
     first, last = evaluations[0], evaluations[-1]
     scripted = {n: figures for n, figures in first["variants"].items() if is_scripted(n)}
@@ -38,7 +36,7 @@ def build_report(
             if untouched
             else {}
         ),
-        "after": {"step": last["step"], "variants": {**_policies(last), **final_variants}},
+        "after": {"step": last["step"], "variants": _policies(last)},
         "scripted": scripted,
     }
 
@@ -80,21 +78,16 @@ def report_table(report: Mapping[str, Any], console: Console) -> Table:
     }
     columns = {heading: key for heading, key in columns.items() if key in report}
     rows: list[Sequence[str]] = []
-    labels = {
-        "greedy": "policies, greedy",
-        "sampled": "policies, sampled",
-        "swapped": "roles swapped",
-    }
     after: Mapping[str, Any] = report["after"]["variants"]
     for name, last in after.items():
         found = [report[key]["variants"].get(name) for key in columns.values()]
-        rows.append((labels.get(name, name), *map(_share, found)))
+        rows.append((variant_name(name), *map(_share, found)))
         for env in last.get("environments", {}):
             own = [None if figures is None else _of(figures, env) for figures in found]
             rows.append((f"  {env}", *map(_share, own)))
     for name, figures in report["scripted"].items():
         same = ["same"] * (len(columns) - 1)
-        rows.append((f"scripted policy {name.partition(':')[2]}", _share(figures), *same))
+        rows.append((variant_name(name), _share(figures), *same))
         for env, own in figures.get("environments", {}).items():
             rows.append((f"  {env}", _share(own), *same))
     title = (
@@ -162,7 +155,7 @@ def learning_curve(evaluations: Sequence[Mapping[str, Any]], title: str) -> Figu
             color=colour,
             marker="o",
             markersize=3,
-            label=f"team, {name}",
+            label=variant_name(name),
         )
         axes.fill_between(
             steps,
@@ -179,7 +172,7 @@ def learning_curve(evaluations: Sequence[Mapping[str, Any]], title: str) -> Figu
             color="#666666",
             linestyle=_LINES[index % len(_LINES)],
             linewidth=1,
-            label=f"scripted policy: {name.partition(':')[2]}",
+            label=variant_name(name),
         )
     axes.set_xlabel("train step")
     axes.set_ylabel("held-out success (%)")

@@ -114,7 +114,7 @@ class Trainer:
         # Also after a signal: what is learnt since the last checkpoint is not lost.
         self._save(step)
         if step == config.num_steps:
-            return self.recorder.finish(self.pool, self.held_out.play_swapped(self.pool))
+            return self.recorder.finish(self.pool)
         self.stop.check()
         raise StuckError(
             f"stopped after train step {step}, because nothing is learnt (stop_when_stalled). "
@@ -312,6 +312,8 @@ class Trainer:
         started = time.perf_counter()
         with self._busy("evaluation", f" after train step {step}", self.held_out.most_completions):
             variants = {**(before or {}), **self.held_out.play(self.pool)}
+            if step == self.config.num_steps:
+                variants |= self.held_out.play_swapped(self.pool)
         if step == 0:
             # Scripted policies do not learn: one evaluation of them holds for the whole run.
             variants |= self.held_out.play_scripted()
