@@ -388,11 +388,11 @@ def credit_choice() -> str:
         # The simplest of those that are as good as the best.
         take = next(w for w in _ADVISED if largest[w] <= min(largest.values()) + _BEST)
         lines.append([kind, _KEYS[take], *(f"{largest[way]:.0f}" for way in _ADVISED)])
-    head = ["what is rewarded", "take", *(f"lost by {label_of(way)}" for way in _ADVISED)]
+    head = ["what is rewarded", "use", *(f"lost by {label_of(way)}" for way in _ADVISED)]
     return markdown(head, lines) + (
-        "\nPoints of success behind the best of these four in the worst column of that kind, rare "
-        f"success included. Advised is the first that loses at most {_BEST:.0f} more than the one "
-        "that loses least.\n"
+        "\nFigures are points of success lost against the best of these four, in the worst column "
+        "of that kind, levels of rare success included. The advice is the first algorithm that "
+        f"loses at most {_BEST:.0f} more than the one that loses least.\n"
     )
 
 

@@ -40,7 +40,7 @@ _COMMANDS = {
     "info": ("pettingllms.cli.catalogue:info_command", "Show the page of an environment."),
     "play": ("pettingllms.cli.play:play_command", "Play a role yourself."),
     "eval": ("pettingllms.cli.evaluate:eval_command", "Evaluate policies, with intervals."),
-    "bench": ("pettingllms.cli.bench:bench_command", "Play the benchmark: all games, as a score."),
+    "bench": ("pettingllms.cli.bench:bench_command", "Play all games, and get one score."),
     "compare": ("pettingllms.cli.evaluate:compare_command", "Compare two runs."),
     "crossplay": (
         "pettingllms.cli.crossplay:crossplay_command",

@@ -86,9 +86,9 @@ def eval_command(context: click.Context, **values: Any) -> int:
     recipe:NAME. A run or a recipe is evaluated as in its own held-out evaluation: environment,
     prompts, sampling, levels and policies are the same, unless options override them.
 
-    Every model answer is written at once, so an interrupted run continues with --resume RUN inside
-    an episode. If the environment has splits, levels come from `test`, unless --env split=... names
-    another.
+    Every model answer is written at once, so --resume RUN continues an interrupted run even in the
+    middle of an episode. If the environment has splits, levels come from `test`, unless --env
+    split=... names another.
     """
     special_functions()  # raises now, not at the end of a long run
     settings = options.policy_settings(values)

@@ -30,7 +30,7 @@ NO_COMMANDS = {"pyproject.toml"}
 # Of a shell, a usage line, or a sentence around a command.
 AROUND = re.compile(r"\[.*?\]+|\.\.\.|[:,]$|: .*| #.*|\$PAPER")
 COMMANDS = {"launch", "plan", "warm-start", "--dry-run", "--resume", "--trust", "--servers"}
-VALUED = {"--gpus", "--gpu-memory", "--gpu", "--usd-per-hour", "--task"}
+VALUED = {"--gpus", "--gpu-memory", "--gpu", "--usd-per-hour", "--task", "--picture", "--from"}
 
 
 def commands():
@@ -38,7 +38,8 @@ def commands():
     found = {}
     for path in (path for pattern in FOLDERS for path in sorted(ROOT.glob(pattern))):
         if path.suffix in (".md", ".py", ".tmpl", ".toml") and path.name not in NO_COMMANDS:
-            for line, quoted in SHOWN.findall(path.read_text(encoding="utf-8")):
+            text = re.sub(r" *\\\n\s*", " ", path.read_text(encoding="utf-8"))
+            for line, quoted in SHOWN.findall(text):
                 for command in re.split(r" && |;|  +", line or quoted):
                     if command.startswith("pettingllms"):
                         found.setdefault(command.strip(), path.relative_to(ROOT).as_posix())

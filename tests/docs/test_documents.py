@@ -100,7 +100,7 @@ def test_a_page_has_one_concept(page):
 def test_which_algorithm_begins_with_the_decision():
     text = (ROOT / "docs" / "which-credit.md").read_text(encoding="utf-8")
     assert words(prose(text)) <= 500
-    assert text.splitlines()[5].startswith("| what is rewarded | take")
+    assert text.splitlines()[5].startswith("| what is rewarded | use")
 
 
 def test_the_readme_is_read_in_a_minute():
