@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.exceptions import Exit
 
 from pettingllms.cli import options
 from pettingllms.cli.app import print_result, stderr
@@ -34,7 +33,7 @@ from pettingllms.evaluation.report import Report, VariantReport
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.files import owned, write_whole
-from pettingllms.policies import PolicySettings, stays_here
+from pettingllms.policies import PolicySettings
 from pettingllms.registry import make
 from pettingllms.trust import FoundName, Name
 from pettingllms.viewer import write_parts
@@ -88,22 +87,15 @@ def _measured(folder: Path, output: str, values: Mapping[str, Any]) -> int:
     games: dict[str, GameResult] = {}
     reports: list[Report] = []
     refused: InvalidArgument | None = None
-    try:
-        for env_id, levels in suite.levels.items():
-            try:
-                games[env_id] = _climbed(
-                    folder, about, suite, env_id, named, settings, values["max_failures"], reports
-                )
-            except InvalidArgument as error:
-                # A game that the team cannot play at all is a result, too: none of its levels.
-                refused = error
-                games[env_id] = GameResult(levels, skipped=f"it has no policy {error.got!r}")
-    except Exit:
-        # `--trust` is named only where resuming would be refused without it.
-        names = (text.removeprefix(f"{options.role_named(text)}=") for text in about["policies"])
-        trust = "" if all(map(stays_here, names)) else " --trust"
-        stderr().print(f"Continue with: pettingllms bench --resume {folder}{trust}", markup=False)
-        raise
+    for env_id, levels in suite.levels.items():
+        try:
+            games[env_id] = _climbed(
+                folder, about, suite, env_id, named, settings, values["max_failures"], reports
+            )
+        except InvalidArgument as error:
+            # A game that the team cannot play at all is a result, too: none of its levels.
+            refused = error
+            games[env_id] = GameResult(levels, skipped=f"it has no policy {error.got!r}")
     if not reports:
         reasons = "; ".join({game.skipped for game in games.values()})
         raise refused or InvalidArgument("policies", about["policies"], "some that play", reasons)
@@ -187,7 +179,7 @@ def _climbed(
             run = RunFolder.create(path, cell_plan(*cell, sampling=sampling, prices=prices))
         doing = "measured" if num_tried is None else "tried"
         stderr().print(f"{env_id}, level {level}, {doing}", style="bold", highlight=False)
-        report = played(run, settings, max_failures)
+        report = played(run, settings, max_failures, f"bench --resume {folder}")
         reports.append(report)
         return report.variants[MAIN]
 

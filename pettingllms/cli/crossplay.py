@@ -74,7 +74,8 @@ def crossplay_command(context: click.Context, runs: tuple[str, ...], **values: A
 def _crossplayed(folder: RunFolder, names: Sequence[str], values: Mapping[str, Any]) -> int:
     # Before the first episode: what is interrupted in its first minute can be resumed, too.
     write_whole(folder.path / RUNS, json.dumps(list(names)) + "\n")
-    report = played(folder, options.policy_settings(values), values["max_failures"], "crossplay")
+    resume = f"crossplay --resume {folder.path}"
+    report = played(folder, options.policy_settings(values), values["max_failures"], resume)
     env: TextEnv[Any] = folder.plan.make_env()
     found = cross_play(names, env.possible_agents, folder.results())
     folder.write_report(report.to_json(), as_markdown(found.parts()))

@@ -36,10 +36,13 @@ def played(
     folder: RunFolder,
     settings: PolicySettings,
     max_failures: int,
-    command: str = "eval",
+    command: str = "",
     write: Write = lambda report, failures: None,
 ) -> Report:
     """Play what a folder's plan has left, with a bar; the figures of all of it.
+
+    Args:
+        command: What continues after an interruption; empty: `eval --resume` of the folder.
 
     Raises:
         RunFolderError: Another process writes into the folder.
@@ -93,7 +96,8 @@ def _say_what_is_missing(
     if spent.num_requests:
         _say(f"tokens spent so far: {tokens(spent)}")
     trust = " --trust" if folder.plan.needs_trust else ""
-    _say(f"No answer is lost. Continue with: pettingllms {command} --resume {folder.path}{trust}")
+    command = command or f"eval --resume {folder.path}"
+    _say(f"No answer is lost. Continue with: pettingllms {command}{trust}")
 
 
 def keep(folder: Path, name: str, found: Presentable) -> None:

@@ -91,3 +91,13 @@ def test_the_suites_are_levels_that_exist():
         for env_id, levels in suite.levels.items():
             assert list(levels) == sorted(set(levels))
             assert levels[-1] < len(pettingllms.spec(env_id).load().difficulties)
+
+
+def test_a_server_that_is_not_there_says_how_to_go_on(call, small, tmp_path):
+    server = "openai:x@http://127.0.0.1:9/v1"
+    stopped = call("bench", "-p", server, "--quick", "--retries", "0", "--out", tmp_path / "run")
+    assert stopped.returncode == 1
+    told = " ".join(stopped.stderr.split())
+    assert "cannot be reached" in told
+    assert told.count("Continue with: pettingllms") == 1
+    assert f"bench --resume {tmp_path / 'run'} --trust" in told
