@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 from typing import ClassVar, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
@@ -41,6 +42,14 @@ def own_gpu_variables():
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_collections():
+    """A run begins with one, which here goes over all that the whole suite has imported."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pettingllms_trainers.commands.gc", Mock())
+        yield
 
 
 class EchoState(NamedTuple):

@@ -24,7 +24,7 @@ fixed = "{policy}"
 judge = "grader"
 rubric = "10 for one letter, 5 for two."
 weights = {{ planner = 0.5 }}
-judged_twice = 0.5
+judged_twice = 0.8
 dollars_per_million = [10.0, 0.0]
 
 [rewards.upward]
@@ -62,7 +62,8 @@ def test_answers_are_judged_recorded_and_never_judged_again(
     lines = read_lines(out / "metrics.jsonl")
     assert not any(name.startswith("judged/") for name in lines[0])
     assert all(0 < line["judged/brief/score"] <= 1 for line in lines[1:])
-    assert lines[-1]["judged/brief/noise"] == 0, "it says the same twice"
+    noise = "judged/brief/noise"  # of a step in which an answer was judged twice: chance says which
+    assert {line[noise] for line in lines if noise in line} == {0}, "it says the same twice"
     trees = [line for line in read_lines(out / "rollouts.jsonl") if line["set"] == "training"]
     for decision in (d for tree in trees for d in tree["decisions"]):
         for candidate in decision["candidates"]:

@@ -35,7 +35,7 @@ def config(small_run_file):
 @pytest.fixture(scope="module")
 def whole(config, tmp_path_factory, results):
     out = tmp_path_factory.mktemp("whole") / "run"
-    assert play(config, "whole", out) == [0]
+    assert main([str(config), "--output-dir", str(out)]) == 0
     found = results(out)
     assert len(found["weights"]) == 2
     assert [line["step"] for line in found["metrics"]] == [0, 1, 2, 3, 4, 5]
@@ -87,7 +87,7 @@ def stale(config, tmp_path_factory, results, request):
     key = f"max_staleness = {request.param}"
     path.write_text(config.read_text().replace("[rollout]", f"[rollout]\n{key}"))
     out = path.parent / "run"
-    assert play(path, "whole", out) == [0]
+    assert main([str(path), "--output-dir", str(out)]) == 0
     found = results(out)
     ages = [line["rollout/max_age"] for line in found["metrics"][1:]]
     assert ages == {1: [0, 1, 1, 1, 1], 3: [0, 1, 2, 3, 1]}[request.param]
