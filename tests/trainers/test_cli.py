@@ -198,8 +198,9 @@ def signal_at(monkeypatch):
     signal.signal(signal.SIGINT, previous)
 
 
-@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("moment", ["score_decisions", "rollout_metrics"])
+@pytest.mark.parametrize(
+    ("kind", "moment"), [(signal.SIGTERM, "score_decisions"), (signal.SIGINT, "rollout_metrics")]
+)
 def test_a_signal_saves_a_checkpoint_and_ends(run, tmp_path, monkeypatch, signal_at, kind, moment):
     signal_at(moment, kind)
     code, out, _ = run(num_steps=5)

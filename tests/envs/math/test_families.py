@@ -52,20 +52,12 @@ def convolved(dice, faces):
     return ways
 
 
+@functools.cache
 def orders(counts):
     if not any(counts):
         return 1
     rest = ((*counts[:i], c - 1, *counts[i + 1 :]) for i, c in enumerate(counts) if c)
-    return sum(map(orders_cached, map(tuple, map(sorted, rest))))
-
-
-cache = {}
-
-
-def orders_cached(counts):
-    if counts not in cache:
-        cache[counts] = orders(counts)
-    return cache[counts]
+    return sum(orders(tuple(sorted(each))) for each in rest)
 
 
 @functools.cache
@@ -192,9 +184,7 @@ HOLDS = {
         == int(a)
     ),
     "letter_orders": lambda p, q, a: (
-        orders_cached(
-            tuple(sorted(re.search(r"of ([A-H]+) be", q)[1].count(c) for c in "ABCDEFGH"))
-        )
+        orders(tuple(sorted(re.search(r"of ([A-H]+) be", q)[1].count(c) for c in "ABCDEFGH")))
         == int(a)
     ),
     "equal_coins_shares": lambda p, q, a: shares(*p) == int(a),
@@ -334,7 +324,6 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 GUESS = re.compile(r"(?:\w+ ?= ?)?(?:-?\d+(?:\.\d+)?|[a-z])")
 """A number or a symbol: a question's own can be the answer by chance, also with its name."""
 
-BY_NAME = {family.name: family for family in FAMILIES}
 SAMPLES = ("olympiadbench_sample", "aime_2024", "gsm8k_sample")
 
 
