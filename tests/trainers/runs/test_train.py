@@ -60,7 +60,7 @@ class ListRecorder:
     def metrics(self, step, metrics):
         self.lines.append(metrics)
 
-    def finish(self, pool, final_variants):
+    def finish(self, pool):
         return {}
 
     def _ignore(self, *arguments):
