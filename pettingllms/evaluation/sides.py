@@ -178,7 +178,7 @@ def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) ->
     lines = read_lines(run.path / "evaluations.jsonl", "step", "variants")
     known = [line["step"] for line in lines]
     if not lines or (step is not None and step not in known):
-        wanted = "a finished evaluation" if step is None else f"an evaluation after train step {step}"
+        wanted = "a finished evaluation" if step is None else f"one after train step {step}"
         there = ", ".join(map(str, known)) or "none"
         raise InvalidArgument("run", name, f"a run with {wanted}; there are those after: {there}")
     line = lines[-1] if step is None else lines[known.index(step)]
