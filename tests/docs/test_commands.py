@@ -30,7 +30,7 @@ NO_COMMANDS = {"pyproject.toml"}
 # Of a shell, a usage line, or a sentence around a command.
 AROUND = re.compile(r"\[.*?\]+|\.\.\.|[:,]$|: .*| #.*|\$PAPER")
 COMMANDS = {"launch", "plan", "warm-start", "--dry-run", "--resume", "--trust", "--servers"}
-VALUED = {"--gpus", "--gpu-memory", "--gpu", "--usd-per-hour", "--task", "--picture", "--from"}
+VALUED = {"--gpus", "--gpu-memory", "--gpu", "--usd-per-hour", "--task", "--from"}
 
 
 def commands():
