@@ -149,14 +149,18 @@ class Scope:
         return self._generators[key]
 
     def signed(self, url: str, *, is_repeated: bool) -> tuple[str, dict[str, str]] | None:
-        """The address and headers by which the endpoint knows a request; None of any other."""
+        """The address and headers by which the endpoint knows a request; None of any other.
+
+        No headers: the run has ended, and is refused at its own address by itself.
+        """
         here = _here()
         origin = self.base_url.rsplit("/", 2)[0]
         own = re.match(rf"{re.escape(origin)}/[^/]+/v1(?=/)", url)
         start = own[0] if own else next((one for one in self.addresses if url.startswith(one)), "")
-        # Whose run has ended is refused at an own address by itself.
-        if here is None or not start or (own and self.is_over):
+        if here is None or not start:
             return None
+        if own and self.is_over:
+            return url, {}
         key = f"request {here.place}"
         self.counts[key] += not is_repeated
         place = f"{here.place}:{self.counts[key]}"
@@ -476,7 +480,8 @@ def _send(real: Any, client: Any, request: Any, **options: Any) -> Any:
 
 async def _send_async(real: Any, client: Any, request: Any, **options: Any) -> Any:
     own, headers = scope(), _signed(request)
-    if own and headers:
+    # Also when its run is over: nobody else may find the connection of a loop that ended with it.
+    if own and headers is not None:
         client = _of_this_loop(client, own.siblings)
     with _watched(headers, is_awaited=True):
         return await real(client, request, **options)
@@ -518,7 +523,7 @@ def _put_request(
     address = f"http://{connection.host}:{connection.port}"
     found = own and own.signed(address + url, is_repeated=False)
     # The connection is open: only what goes to the endpoint anyway gets another path.
-    if not found or not found[0].startswith(address):
+    if not found or not found[1] or not found[0].startswith(address):
         real(connection, method, url, *more, **options)
         return
     _check_blocking()
@@ -530,7 +535,7 @@ def _put_request(
 def _watched(headers: dict[str, str] | None, *, is_awaited: bool = False) -> Generator[None]:
     """Tell the run what becomes of a request."""
     own = scope()
-    if own is None or own.watcher is None or headers is None:
+    if own is None or own.watcher is None or not headers:
         yield
         return
     watcher, place = own.watcher, headers[PLACE]

@@ -278,6 +278,44 @@ def test_a_client_may_be_shared_by_event_loops(opened):
     assert env.rewards["planner_0"] == 1.0
 
 
+def test_a_run_that_is_over_leaves_no_connection_in_a_shared_client(opened):
+    """Its loop ends with it: the next run that asks with the client would meet a closed one."""
+    shared, ended, loop = httpx.AsyncClient(), [], asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def there(work):
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    def chat(client):
+        where = {"base_url": client.base_url, "api_key": client.api_key}
+        return openai.AsyncOpenAI(**where, http_client=shared, max_retries=0)
+
+    def play():
+        env = opened(lambda task, client: len(there(asked(chat(client)))), tasks={"train": [1]})
+        env.step("a")
+        return env.rewards["planner_0"]
+
+    def stubborn(task, client):
+        for _ in range(2):
+            with suppress(openai.APIError):
+                asyncio.run(asked(chat(client)))
+        ended.append(True)
+
+    assert play() == 1.0
+    others = threading.enumerate()
+    opened(stubborn).close()
+    for one in threading.enumerate():
+        if one not in others and one.name == "pettingllms-workflow":
+            one.join(60)
+    assert ended
+    assert play() == 1.0
+    there(shared.aclose())
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
 def test_certificates_are_read_once_for_all_runs(opened, ask, monkeypatch, tmp_path):
     """A file makes its clients anew for every run."""
     read, real = [], ssl.create_default_context
