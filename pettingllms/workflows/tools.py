@@ -1,21 +1,23 @@
 """Tools as text, so that every chat model can be offered them and nothing hides from the trainer.
 
 The format is that of Hermes and Qwen: the system message lists the functions in ``<tools>``, the
-model calls one in ``<tool_call>``, and results come back in ``<tool_response>``. A `Form` is what a
-request wants its answer to have: JSON of a schema, or a call of a function.
+model calls one in ``<tool_call>``, and results come back in ``<tool_response>``. `taken_apart` is
+the way back, for models with a format of their own. A `Form` is what a request wants its answer to
+have: JSON of a schema, or a call of a function.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from pettingllms.errors import MissingDependency
 from pettingllms.parsing import after_thinking
 
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+_RESULT = re.compile(r"<tool_response>\n(.*)\n</tool_response>", re.DOTALL)
 CALL_BEGIN = '<tool_call>\n{{"name": {name}, "arguments": '
 """What stands before the arguments of a call; `name` in JSON."""
 CALL_END = "}\n</tool_call>"
@@ -56,6 +58,63 @@ def described(functions: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([_HEAD, *lines, _TAIL])
 
 
+def offered(messages: Sequence[Mapping[str, str]]) -> str:
+    """The tools that a chat offers, as the text of a JSON array; empty for none."""
+    return _split(messages[0])[1] if messages else ""
+
+
+def _split(message: Mapping[str, str]) -> tuple[str, str]:
+    """A message without the tools that it describes, and these."""
+    # The last: `described` comes after what else a system message says.
+    before, head, rest = message["content"].rpartition(_HEAD)
+    lines, tail, after = rest.partition(_TAIL)
+    if message["role"] != "system" or not head or not tail:
+        return message["content"], ""
+    tools = lines.strip().replace("\n", ",")
+    return "\n\n".join(filter(None, (before.strip("\n"), after.strip("\n")))), f"[{tools}]"
+
+
+def taken_apart(
+    messages: Sequence[Mapping[str, str]], checked: Callable[[str], str] = str
+) -> tuple[list[dict[str, Any]], list[Any]]:
+    """A chat as chat templates want it: with ``tool_calls``, and the tools beside it.
+
+    Args:
+        messages: A system message with tools, and what follows; others stay as they are.
+        checked: Called with the JSON of tools and of arguments, before it is read.
+    """
+    told, tools = _split(messages[0])
+    if not tools:
+        return [{**message} for message in messages], []
+    names = {one["function"]["name"] for one in json.loads(tools)}
+    # No empty message: some templates then leave out what they say by default.
+    is_alone = len(messages) == 1
+    chat: list[dict[str, Any]] = [{"role": "system", "content": told}] if told or is_alone else []
+    unanswered: list[dict[str, Any]] = []
+    for number, message in enumerate(messages[1:]):
+        result = _RESULT.fullmatch(message["content"])
+        if message["role"] == "assistant":
+            reply = read_reply(message["content"], names)
+            chat.append({"role": "assistant", "content": reply.content or ""})
+            unanswered = [
+                {
+                    "id": f"{number:07}{at:02}",  # Mistral's templates want nine letters or digits
+                    "type": "function",
+                    "function": {"name": name, "arguments": json.loads(checked(arguments))},
+                }
+                for at, (name, arguments) in enumerate(reply.calls)
+            ]
+            if unanswered:
+                chat[-1]["tool_calls"] = [*unanswered]
+        elif result and unanswered:
+            call = unanswered.pop(0)
+            called = {"tool_call_id": call["id"], "name": call["function"]["name"]}
+            chat.append({"role": "tool", **called, "content": result[1]})
+        else:
+            chat.append({**message})
+    return chat, json.loads(checked(tools))
+
+
 def tool_text(content: str) -> str:
     """The result of a call as the text of a user message."""
     return f"<tool_response>\n{content}\n</tool_response>"
@@ -78,7 +137,9 @@ def call_text(name: str, /, **arguments: Any) -> str:
 
 
 def _call_text(name: str, arguments: Any) -> str:
-    return f"{CALL_BEGIN.format(name=_written(name))}{_written(arguments)}{CALL_END}"
+    # An end tag in a string would end the call: JSON has a second way to write it.
+    data = _written(arguments).replace("</tool_call>", r"<\/tool_call>")
+    return f"{CALL_BEGIN.format(name=_written(name))}{data}{CALL_END}"
 
 
 def _written(data: Any) -> str:

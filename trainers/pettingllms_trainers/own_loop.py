@@ -30,6 +30,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.loops import in_thread, is_in_loop
 from pettingllms.seeding import derive_seed
 from pettingllms.types import Action
+from pettingllms.workflows.tools import offered
 from pettingllms_trainers.config import Config, RolloutConfig
 from pettingllms_trainers.config.loading import RunFiles, config_of
 from pettingllms_trainers.errors import ConfigError, ContextExceeded
@@ -151,12 +152,13 @@ class OpenPolicy:
         asked = [self._asked(prompt, temperature) for prompt in prompts]
         requests = [
             GenerateRequest(
-                prompt_ids=prompt_ids,
+                prompt_ids=self._policy.encode(messages),
                 num_candidates=num_candidates,
                 sampling=sampling,
                 seed=derive_seed(seed, "own loop", index),
+                tools=offered(messages),
             )
-            for index, (_, prompt_ids, sampling) in enumerate(asked)
+            for index, (_, messages, sampling) in enumerate(asked)
         ]
         found: list[list[TokenCompletion] | None] = []
 
@@ -173,25 +175,25 @@ class OpenPolicy:
         return [
             Answers(
                 role=role,
-                prompt_ids=prompt_ids,
+                prompt_ids=request.prompt_ids,
                 completions=tuple(completions or ()),
-                temperature=sampling.temperature,
+                temperature=request.sampling.temperature,
                 end=End.CONTEXT if completions is None else None,
             )
-            for (role, prompt_ids, sampling), completions in zip(asked, found, strict=True)
+            for (role, *_), request, completions in zip(asked, requests, found, strict=True)
         ]
 
     def _asked(
         self, prompt: Messages | TextEnv[Any], temperature: float | None
-    ) -> tuple[str, tuple[int, ...], SamplingSettings]:
+    ) -> tuple[str, Messages, SamplingSettings]:
         if not isinstance(prompt, AECEnv):
             sampling = sampling_of(self._rollout, "", temperature)
-            return "", self._policy.encode(prompt), sampling
+            return "", prompt, sampling
         env = cast("TextEnv[Any]", prompt)
         agent = env.agent_selection
         sampling = sampling_of(self._rollout, role_of(agent), temperature)
         bound = bounded(sampling, env.constraints(agent))
-        return role_of(agent), self._policy.encode(env.messages(agent)), bound
+        return role_of(agent), env.messages(agent), bound
 
     def demonstration(self, prompt: Messages | TextEnv[Any], text: str) -> TrainingGroup:
         """A text as an answer to imitate: of advantage 1, with log-probabilities of 0.
@@ -200,9 +202,10 @@ class OpenPolicy:
             prompt: As for `sample`.
             text: What the policy should have written.
         """
-        role, prompt_ids, _ = self._asked(prompt, None)
+        role, messages, _ = self._asked(prompt, None)
         token_ids = self._policy.encode_answer(text)
         answer = TrainingCompletion(token_ids, (0.0,) * len(token_ids), 1.0)
+        prompt_ids = self._policy.encode(messages)
         return TrainingGroup(role=role, prompt_ids=prompt_ids, completions=(answer,))
 
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:

@@ -52,6 +52,8 @@ class GenerateRequest:
     """Decides the draws together with the weights; other requests of a call do not matter."""
     grammar: str = ""
     """Form that the engine enforces, see `Constraints.grammar`; empty: any."""
+    tools: str = ""
+    """Tools that may be called, a JSON array; empty: none."""
     adapter: str | None = None
     """Adapter that writes, on an engine that serves several; empty: the bare base. None: the engine
     serves one policy."""

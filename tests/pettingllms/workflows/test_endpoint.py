@@ -256,13 +256,12 @@ def test_any_text_is_a_reply(text):
     read_reply(f"<tool_call>{text}</tool_call>", ("add",))
 
 
-@given(st.dictionaries(st.text(), st.integers() | st.text()))
+@given(st.dictionaries(st.text(), st.integers() | st.text() | st.just("</tool_call>")))
 def test_calls_that_are_written_are_read(arguments):
     data = json.dumps(arguments, ensure_ascii=False)
     text = assistant_text("so", [("add", arguments)])
     assert text == f"so\n{call_text('add', **arguments)}"
-    if "</tool_call>" not in data:
-        assert read_reply(text, ("add",)) == Reply("so", (ToolCall("add", data),))
+    assert read_reply(text, ("add",)) == Reply("so", (ToolCall("add", data),))
 
 
 @pytest.mark.parametrize(

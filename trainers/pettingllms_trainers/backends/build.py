@@ -16,6 +16,7 @@ from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.device import named_device
 from pettingllms_trainers.backends.engines import build_engines, computes_elsewhere
 from pettingllms_trainers.backends.hf.adapters import Adapter, AdapterBase
+from pettingllms_trainers.backends.hf.chat import vllm_parser
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import NewLearner, TransformersPolicy
@@ -86,6 +87,7 @@ def _build_group(
             if config.policies[name].frozen
             else _training(config, name, is_cpu=device.type == "cpu"),
             chat_template_kwargs=config.policies[name].chat_template_kwargs,
+            tool_parser=config.policies[name].tool_parser,
             ranks=ranks,
             new_learner=_new_learner(config),
         )
@@ -242,13 +244,16 @@ def build_pool(
     }
     for name, (engine, sync) in engines.items():
         policy = policies[name]
-        adapter = policy.loaded.adapter
+        adapter, chat = policy.loaded.adapter, policy.chat
+        if chat.tool_parser:
+            vllm_parser(chat.tool_parser, chat.tokenizer)  # raises now, not at the first call
         members[name] = ModelPolicy(
             name=name,
-            encode=policy.chat.encode,
-            encode_answer=policy.chat.encode_answer,
-            token_texts=policy.chat.token_texts,
+            encode=chat.encode,
+            encode_answer=chat.encode_answer,
+            token_texts=chat.token_texts,
             check_grammar=policy.grammars.check if policy.grammars else None,
+            read_calls=chat.text if chat.tool_parser else None,
             batcher=batchers[id(engine)],
             adapter=None if adapter is None else adapter.name or "",
             updater=policy.updater,

@@ -418,6 +418,11 @@ class PolicyConfig(Section):
     """Arguments of the tokenizer's chat template, also of a fixed policy behind hf: or openai:.
     Unless given: enable_thinking = false for a pretrained model whose completions are shorter than
     1024 tokens, in which it could not finish thinking; else none."""
+    tool_parser: str = ""
+    """vLLM's parser for calls of tools in the model's own format, such as llama3_json, mistral,
+    qwen3_coder, deepseek_v31, openai (gpt-oss), or hf (by the tokenizer's response_template); it
+    needs the package vllm. Prompts then offer tools as the chat template does. Empty: that with
+    which the model was trained, if any; else tools are offered and called as Hermes does."""
     endpoints: Endpoints = ()
     """Addresses of the vLLM servers that generate for this policy when engine.kind is
     vllm_server, such as http://127.0.0.1:8000; all have the same model."""

@@ -16,7 +16,7 @@ from pettingllms import TextEnv, role_of
 from pettingllms.files import read_lines
 from pettingllms.seeding import derive_seed
 from pettingllms.sources import run_directory
-from pettingllms_trainers.backends.hf.shapes import tokenizer_of
+from pettingllms_trainers.backends.hf.shapes import chat_of
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.sections import qualified
 from pettingllms_trainers.errors import ConfigError
@@ -257,14 +257,10 @@ def _scripted(
 def _num_tokens(config: Config, environment: RunEnvironment, env: TextEnv[Any], agent: str) -> int:
     messages = env.messages(agent)
     policy = config.models.get(config.policy_of(environment.role(agent)) or "")
-    tokenizer = tokenizer_of(policy) if policy is not None else None
-    if tokenizer is None or tokenizer.chat_template is None:
+    chat = chat_of(policy) if policy is not None else None
+    if chat is None:
         return len(json.dumps(list(messages))) // _BYTES_PER_TOKEN
-    return len(
-        tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-    )
+    return len(chat.encode(messages))
 
 
 def longest_answer(config: Config, environment: RunEnvironment, agent: str) -> int:

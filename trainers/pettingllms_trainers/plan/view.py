@@ -17,7 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 from pettingllms.tables import TextTable, terminal_table
 from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
-from pettingllms_trainers.backends.hf.shapes import tokenizer_of
+from pettingllms_trainers.backends.hf.shapes import chat_of, tokenizer_of
 from pettingllms_trainers.config import Config, EnvConfig, PolicyConfig
 from pettingllms_trainers.config.root import learning_rates, start_advice, warm_start_rates
 from pettingllms_trainers.errors import ConfigError
@@ -185,7 +185,9 @@ def _tables(config: Config, plan: Plan) -> Iterator[Table]:
     )
     # What was chosen by what is trained, where the run file does not say.
     yield _table(
-        "Learning", "policy, learning rate, warm start, template arguments", _learning(config)
+        "Learning",
+        "policy, learning rate, warm start, template arguments, calls of tools",
+        _learning(config),
     )
     where = "each GPU" if plan.devices.num_gpus else "this machine"
     engines = ["engines"] if config.engine.can.is_local else []
@@ -233,7 +235,10 @@ def _learning(config: Config) -> Iterator[Row]:
     rates = learning_rates(config)
     for name, policy in config.models.items():
         shown = [f"{part[name]:g}" if name in part else "-" for part in (rates, starts)]
-        yield name, *shown, json.dumps(policy.chat_template_kwargs or {})
+        chat = chat_of(policy)
+        parser = chat.tool_parser if chat else policy.tool_parser
+        kwargs = json.dumps(policy.chat_template_kwargs or {})
+        yield name, *shown, kwargs, parser or "as Hermes"
 
 
 def _memory(plan: Plan, *, has_engines: bool) -> list[Row]:

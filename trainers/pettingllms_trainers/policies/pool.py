@@ -20,6 +20,7 @@ from pettingllms_trainers.policies.protocols import (
     Encode,
     EncodeAnswer,
     Generate,
+    ReadCalls,
     Sync,
     TokenTexts,
     Update,
@@ -233,6 +234,8 @@ class ModelPolicy:
     """The same tokenizer, for people who look at tokens; None: they see none."""
     check_grammar: CheckGrammar | None = None
     """None when its decoding is not guided."""
+    read_calls: ReadCalls | None = None
+    """None when its calls are written as those of environments are."""
     adapter: str | None = None
     """See `GenerateRequest.adapter`."""
 
@@ -240,7 +243,10 @@ class ModelPolicy:
         """Its completions of one request; see `Batcher.sample`."""
         if self.adapter is not None:
             request = replace(request, adapter=self.adapter)
-        return await self.batcher.sample(request)
+        completions = await self.batcher.sample(request)
+        if self.read_calls is None:
+            return completions
+        return [replace(one, text=self.read_calls(request, one)) for one in completions]
 
     def enforced(self, grammar: str) -> str:
         """The form that its answers are given where one is wanted; empty: none.

@@ -31,6 +31,10 @@ TokenTexts = Callable[[Sequence[int]], list[str]]
 """Token ids to the text of each, for people; one that is part of a character has a mark."""
 
 
+ReadCalls = Callable[[GenerateRequest, TokenCompletion], str]
+"""The text of a completion whose calls of tools are in words of the model's own."""
+
+
 CheckGrammar = Callable[[str], None]
 """Raises `InvalidArgument` if a form cannot be enforced; see `Constraints.grammar`."""
 

@@ -20,6 +20,7 @@ from pettingllms.ends import End, end_of_error
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
 from pettingllms.types import Action, Constraints, TokenCounts
+from pettingllms.workflows.tools import offered
 from pettingllms_trainers.errors import EpisodeFailure, RolloutError, WorkerLost
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool
@@ -238,6 +239,7 @@ class Candidates:
                 sampling=sampling,
                 seed=seed,
                 grammar=policy.enforced(state.constraints.grammar),
+                tools=offered(state.messages),
             )
             completions, version = await self.settings.answering(
                 (policy.name, request), partial(_whole, policy.sample, request)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pettingllms import role_of
 from pettingllms.errors import FOREIGN
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.hf.shapes import (
     ModelShape,
+    chat_of,
     context_length,
     model_problem,
     shape_of,
@@ -28,6 +29,8 @@ from pettingllms_trainers.types import Lengths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from pettingllms_trainers.backends.hf.chat import Chat
 
 _NUM_LEVELS = 8
 # Levels that a scripted policy plays: in some environments each takes a second.
@@ -112,38 +115,33 @@ def _refused(name: str | None, role: str, error: BaseException) -> str:
 def template_advice(config: Config, environments: Sequence[RunEnvironment]) -> Iterator[str]:
     """Yield what the chat templates of a run leave out, and models that cannot end an answer."""
     for env, (name, policy) in itertools.product(environments, config.models.items()):
-        tokenizer = tokenizer_of(policy)
+        chat = chat_of(policy)
         roles = [role for role, of in env.roles.items() if of == name]
-        if tokenizer is None or not roles:
+        if chat is None or not roles:
             continue
-        if tokenizer.eos_token_id is None:
+        if chat.tokenizer.eos_token_id is None:
             yield f"the tokenizer of {name} has no end token: its answers go on to the token limit"
         probe = env.training[0].fork()
         probe.reset(seed=derive_seed(config.seed, "planned level", 0))
         agents = [agent for agent in probe.possible_agents if role_of(agent) in roles]
-        yield from _lost_by_template(tokenizer, policy, name, probe.messages(agents[0]))
+        yield from _lost_by_template(chat, name, probe.messages(agents[0]))
 
 
 def _lost_by_template(
-    tokenizer: PreTrainedTokenizerBase,
-    policy: PolicyConfig,
-    name: str,
-    messages: Sequence[Mapping[str, str]],
+    chat: Chat, name: str, messages: Sequence[Mapping[str, str]]
 ) -> Iterator[str]:
-    def written(*added: Mapping[str, str], **kwargs: Any) -> str:
-        every = [dict(message) for message in (*messages, *added)]
-        settings = {**(policy.chat_template_kwargs or {}), **kwargs}
-        return str(tokenizer.apply_chat_template(every, tokenize=False, **settings))
-
-    prompt = written(add_generation_prompt=True)
-    for message in messages:
+    own, tools = chat.in_own_words(messages)
+    prompt: str = chat.template(own, tools, tokenize=False)
+    for message in own:
         if message["content"].strip() not in prompt:
             yield (
                 f"the chat template of {name} drops the {message['role']} message, which is never "
                 'read: say it in another one (system = "" of [env.kwargs.prompts.ROLE])'
             )
     # A prompt ends where the answer begins; without one, the answer's own header is still to come.
-    answered, _, _ = written({"role": "assistant", "content": _ANSWER}).partition(_ANSWER)
+    every = [*own, {"role": "assistant", "content": _ANSWER}]
+    whole: str = chat.template(every, tools, tokenize=False, add_generation_prompt=False)
+    answered, _, _ = whole.partition(_ANSWER)
     if answered.startswith(prompt) and answered.removeprefix(prompt).strip():
         yield (
             f"the chat template of {name} has no generation prompt: the model may go on with the "
@@ -165,19 +163,12 @@ def first_exchanges(
 
 
 def _measured(policy: PolicyConfig, messages: Sequence[Mapping[str, str]]) -> RolePrompt:
-    tokenizer = tokenizer_of(policy)
-    if tokenizer is None or tokenizer.chat_template is None:
+    chat = chat_of(policy)
+    if chat is None:
         sizes = [len(message["content"].encode()) + _TEMPLATE_BYTES for message in messages]
         return RolePrompt(sum(sizes), False)
-    ids = tokenizer.apply_chat_template(
-        list(messages),
-        add_generation_prompt=True,
-        tokenize=True,
-        return_dict=False,
-        **(policy.chat_template_kwargs or {}),
-    )
-    unknown = _unknown(tokenizer, messages) if policy.model == TINY else frozenset[str]()
-    return RolePrompt(len(ids), True, unknown)
+    unknown = _unknown(chat.tokenizer, messages) if policy.model == TINY else frozenset[str]()
+    return RolePrompt(len(chat.encode(messages)), True, unknown)
 
 
 def _unknown(

@@ -1,6 +1,7 @@
 """What a message says is text: no template and no tokenizer makes a control token of it."""
 
 import importlib.util
+import json
 import random
 import re
 import tomllib
@@ -13,8 +14,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf.chat import Chat, read_template_kwargs, write_template_kwargs
+from pettingllms.workflows.chat import chat_request
+from pettingllms.workflows.tools import Form, assistant_text
+from pettingllms_trainers.backends.hf.chat import Chat, read_chat, write_chat
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
+from pettingllms_trainers.types import GenerateRequest, SamplingSettings, TokenCompletion
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]", "<turn|>", "<|turn>"]
 MARKUP = ["<think>", "</think>"]
@@ -143,12 +147,104 @@ def test_a_tokenizer_without_a_template_is_refused():
         Chat(bare).encode(chat_of(["a"]))
 
 
-def test_arguments_of_the_template_are_stored_with_a_model(tmp_path):
-    assert read_template_kwargs(tmp_path) == {}
-    write_template_kwargs(tmp_path, {})
+def test_how_it_reads_and_writes_is_stored_with_a_model(tmp_path):
+    assert read_chat(tmp_path) == {}
+    write_chat(tmp_path, Chat(None))
     assert not list(tmp_path.iterdir())
-    write_template_kwargs(tmp_path, {"enable_thinking": False})
-    assert read_template_kwargs(tmp_path) == {"enable_thinking": False}
+    chat = Chat(None, {"enable_thinking": False}, "hermes")
+    write_chat(tmp_path, chat)
+    assert Chat.of(None, read_chat(tmp_path)) == chat
+    other = Chat.of(None, read_chat(tmp_path), {"x": 1}, "mistral")
+    assert other == Chat(None, {"enable_thinking": False, "x": 1}, "mistral")
     (tmp_path / "pettingllms.json").write_text("[]")
     with pytest.raises(InvalidArgument, match="chat_template_kwargs"):
-        read_template_kwargs(tmp_path)
+        read_chat(tmp_path)
+
+
+OWN_WORDS = """\
+{% for t in tools or [] %}[TOOLS] {{ t | tojson }}
+{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }} {{ m.name }}
+{{ m.content }}{% for c in m.tool_calls or [] %}[CALL] {{ c.function.name }}\
+{% for k, v in c.function.arguments | items %} {{ k }}={{ v | tojson }}{% endfor %}{% endfor %}
+<|im_end|>
+{% endfor %}<|im_start|>assistant
+"""
+OWN = Chat(byte_level(OWN_WORDS, [*SPECIAL, "[TOOLS]", "[CALL]"]), {}, "hermes")
+TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}},
+}
+
+
+def a_chat(content, first, second):
+    """A chat with two calls, as clients of OpenAI send it; arguments as data."""
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "look", "arguments": arguments}}
+        for name, arguments in (("a", first), ("b", second))
+    ]
+    results = [
+        {"role": "tool", "tool_call_id": name, "name": "look", "content": f"{content} {name}"}
+        for name in "ab"
+    ]
+    first = [{"role": "system", "content": "Play."}, {"role": "user", "content": f"go {content}"}]
+    calling = {"role": "assistant", "content": "", "tool_calls": calls}
+    return [*first, calling, *results, {"role": "assistant", "content": "Well."}, *first[1:]]
+
+
+def as_policies_get_it(chat, **body):
+    """The same chat, out of an environment."""
+    sent = json.loads(json.dumps(chat))
+    for call in (call for one in sent for call in one.get("tool_calls", ())):
+        call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
+    for one in sent:
+        one.pop("name", None)
+    return chat_request({"messages": sent, "tools": [TOOL], **body}, "a_0", {}).chat()
+
+
+values = st.dictionaries(st.text("kö", min_size=1, max_size=2), texts | st.integers(), max_size=2)
+
+
+@given(content=st.text('<>"\\\\ \nxö7', max_size=9), first=values, second=values)
+def test_a_chat_with_tools_is_what_the_template_makes_of_it(content, first, second):
+    chat = a_chat(f"x{content}x", first, second)
+    plain = not any(text in json.dumps(chat) for text in (*SPECIAL, *MARKUP))
+    expected = OWN.tokenizer.apply_chat_template(chat, tools=[TOOL], return_dict=False)
+    if plain:
+        assert OWN.encode(as_policies_get_it(chat)) == tuple(expected)
+    harmless = OWN.encode(as_policies_get_it(a_chat("x", {"k": 1}, {})))
+    ids = OWN.encode(as_policies_get_it(a_chat(f"<|im_end|>{content}</s>", first, second)))
+    kept = [tuple(n for n in found if n in OWN._plain.special) for found in (ids, harmless)]
+    assert kept[0] == kept[1]
+
+
+def test_what_a_system_message_says_besides_the_tools_stays_there():
+    chat = as_policies_get_it(a_chat("x", {}, {}), tool_choice="required")
+    (system, *_), tools = OWN.in_own_words(chat)
+    assert (system["content"], tools) == ("Play.\n\nYou must call look.", [TOOL])
+    assert OWN.in_own_words(chat[1:]) == (chat[1:], [])
+    assert OWN.in_own_words(as_policies_get_it([{"role": "user", "content": "x"}]))[0][0] == {
+        "role": "user",
+        "content": "x",
+    }
+
+
+def test_without_a_parser_tools_are_offered_in_the_text():
+    chat = as_policies_get_it(a_chat("x", {}, {}))
+    plain = Chat(OWN.tokenizer)
+    assert plain.in_own_words(chat) == (chat, [])
+    assert "<tool_response>" in plain.tokenizer.decode(plain.encode(chat))
+
+
+def test_calls_that_nobody_could_write_in_words_of_the_model_are_refused():
+    call = assistant_text("", [("look", {})])
+    with pytest.raises(InvalidArgument, match=r"warm_start\.num_steps = 0"):
+        OWN.encode_answer(call)
+    grammar = Form(calls=(("look", "{}"),)).grammar(("look",))
+    settings = {"num_candidates": 1, "sampling": SamplingSettings(), "seed": 0}
+    request = GenerateRequest(
+        prompt_ids=(1,), grammar=grammar, tools=f"[{json.dumps(TOOL)}]", **settings
+    )
+    completion = TokenCompletion(token_ids=(1,), logprobs=(0.0,), text=call, finish_reason="stop")
+    with pytest.raises(InvalidArgument, match="guided_decoding = false"):
+        OWN.text(request, completion)
+    assert Chat(OWN.tokenizer).text(request, completion) == call

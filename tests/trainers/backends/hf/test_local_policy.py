@@ -10,7 +10,7 @@ import torch
 from pettingllms import policies
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
-from pettingllms_trainers.backends.hf.chat import read_template_kwargs, write_template_kwargs
+from pettingllms_trainers.backends.hf.chat import Chat, read_chat, write_chat
 from pettingllms_trainers.backends.hf.local_policy import load
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
@@ -94,7 +94,7 @@ def thinking(model_folder, tmp_path):
     shutil.copytree(model_folder, tmp_path, dirs_exist_ok=True)
     template = "{% if enable_thinking %}think{% else %}write{% endif %}"
     (tmp_path / "chat_template.jinja").write_text(template)
-    write_template_kwargs(tmp_path, {"enable_thinking": True})
+    write_chat(tmp_path, Chat(None, {"enable_thinking": True}))
     return tmp_path
 
 
@@ -103,7 +103,7 @@ def test_arguments_of_the_template_come_with_the_directory(thinking):
     prompt = policy.chat.encode([{"role": "user", "content": "one"}])
     assert policy.chat.tokenizer.decode(prompt) == "think"
     policy.save_pretrained(thinking / "again")
-    assert read_template_kwargs(thinking / "again") == {"enable_thinking": True}
+    assert read_chat(thinking / "again") == read_chat(thinking)
 
 
 def test_arguments_of_the_template_are_options_and_sampling_fields(thinking, capsys):

@@ -19,6 +19,7 @@ from pettingllms import TextEnv
 from pettingllms import policies as core
 from pettingllms.ends import End
 from pettingllms.errors import InvalidArgument
+from pettingllms.workflows.tools import offered
 from pettingllms_trainers.backends.device import fast_precision
 from pettingllms_trainers.backends.hf.chat import Chat, unread_argument
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
@@ -163,7 +164,7 @@ class LocalPolicy:
         usual = self._model.chat
         key = json.dumps(given, sort_keys=True)
         if key not in self._chats:
-            self._chats[key] = Chat(usual.tokenizer, {**usual.template_kwargs, **given})
+            self._chats[key] = replace(usual, template_kwargs={**usual.template_kwargs, **given})
         return self._chats[key]
 
     async def _answer(
@@ -173,7 +174,12 @@ class LocalPolicy:
         grammars = self._model.grammars
         grammar = prompt.constraints.grammar if grammars else ""
         request = GenerateRequest(
-            prompt_ids=ids, num_candidates=n, sampling=sampling, seed=prompt.seed, grammar=grammar
+            prompt_ids=ids,
+            num_candidates=n,
+            sampling=sampling,
+            seed=prompt.seed,
+            grammar=grammar,
+            tools=offered(prompt.messages),
         )
         try:
             # Here, not in the batch, where one bad form would fail all prompts.
@@ -184,7 +190,7 @@ class LocalPolicy:
             raise core.PolicyFailure(str(error), getattr(error, "end", End.SERVER)) from error
         written = sum(len(completion.token_ids) for completion in completions)
         return core.Answer(
-            tuple(core.Completion(c.text, c.finish_reason) for c in completions),
+            tuple(core.Completion(chat.text(request, c), c.finish_reason) for c in completions),
             core.Usage(1, 0, len(ids), written),
         )
 

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pettingllms_trainers.backends.hf.adapters import Adapter, AdapterBase, load_model
-from pettingllms_trainers.backends.hf.chat import read_template_kwargs
+from pettingllms_trainers.backends.hf.chat import read_chat
 from pettingllms_trainers.config.sections import base_of_adapter
 from pettingllms_trainers.learning.batch import Targets
 from pettingllms_trainers.learning.loss import TokenStatistics, token_statistics
@@ -35,8 +35,8 @@ class LoadedModel:
     """Its tokenizer."""
     adapter: Adapter | None = None
     """None when all weights are the model's own."""
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Arguments of the chat template that were stored with it."""
+    stored: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """How it reads and writes; see `read_chat`."""
 
     @classmethod
     def from_pretrained(
@@ -67,7 +67,7 @@ class LoadedModel:
             return cls.of_adapter(base.read(Path(path).name, Path(path)), path)
         dtype = torch.bfloat16 if precision == "bfloat16" and not is_trained else torch.float32
         model, tokenizer = load_model(path, dtype, device), AutoTokenizer.from_pretrained(path)
-        return cls(model, tokenizer, template_kwargs=read_template_kwargs(path))
+        return cls(model, tokenizer, stored=read_chat(path))
 
     @classmethod
     def of_adapter(cls, adapter: Adapter, path: str | Path | None = None) -> LoadedModel:
@@ -77,8 +77,8 @@ class LoadedModel:
             adapter: The adapter.
             path: What it, or the base for a new one, was read from; None: from nowhere.
         """
-        kwargs = {} if path is None else read_template_kwargs(path)
-        return cls(adapter.base.model, adapter.tokenizer, adapter, kwargs)
+        stored = {} if path is None else read_chat(path)
+        return cls(adapter.base.model, adapter.tokenizer, adapter, stored)
 
     def active(self) -> contextlib.AbstractContextManager[None]:
         """The context in which the model computes with this adapter, if there is one."""

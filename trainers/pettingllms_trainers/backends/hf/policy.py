@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pettingllms_trainers.backends.hf.chat import Chat, write_template_kwargs
+from pettingllms_trainers.backends.hf.chat import Chat, write_chat
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.learner import Learner, arithmetic
@@ -40,6 +40,7 @@ class TransformersPolicy:
         engine: Attention, batch size, precision.
         training: How it learns; None for a frozen policy.
         chat_template_kwargs: Arguments of the chat template, over those of the model's directory.
+        tool_parser: See `PolicyConfig.tool_parser`.
         ranks: The processes that train it together; None for this one alone.
         new_learner: Makes what trains the model.
 
@@ -63,6 +64,7 @@ class TransformersPolicy:
         engine: EngineConfig,
         training: TrainingSettings | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        tool_parser: str = "",
         ranks: Ranks | None = None,
         new_learner: NewLearner = Learner.plain,
     ) -> None:
@@ -73,9 +75,7 @@ class TransformersPolicy:
             keep_freed_memory()
         if engine.precision == "bfloat16":
             use_float32_head(loaded.model)
-        self.chat = Chat(
-            loaded.tokenizer, {**loaded.template_kwargs, **(chat_template_kwargs or {})}
-        )
+        self.chat = Chat.of(loaded.tokenizer, loaded.stored, chat_template_kwargs, tool_parser)
         wants_sharing = not engine.has_copy and engine.attention == "shared_prefix"
         wants_packing = training is not None and training.optimizer.packing
         learner, is_right = None, True
@@ -165,7 +165,7 @@ class TransformersPolicy:
 
     def _save_chat(self, directory: Path) -> None:
         self.chat.tokenizer.save_pretrained(directory)
-        write_template_kwargs(directory, self.chat.template_kwargs)
+        write_chat(directory, self.chat)
 
 
 def _grammars(loaded: LoadedModel) -> Grammars:

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from pettingllms_trainers.backends.hf.adapters import read_settings
-from pettingllms_trainers.backends.hf.chat import unread_argument
+from pettingllms_trainers.backends.hf.chat import Chat, read_chat, unread_argument
 from pettingllms_trainers.backends.hf.model import MAX_LOGITS
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_policy, build_tokenizer
 from pettingllms_trainers.config import Config, PolicyConfig
@@ -50,7 +50,21 @@ def model_problem(policy: PolicyConfig) -> str | None:
             f"its chat template reads no {unread!r}: chat_template_kwargs.{unread} would change "
             "nothing. Remove it, or write it as the template does"
         )
+    if policy.tool_parser and tokenizer is not None and unread_argument(tokenizer, {"tools": []}):
+        return (
+            "its chat template takes no tools, so that it calls none in a format of its own: "
+            f"tool_parser = {policy.tool_parser!r} would change nothing. Remove it"
+        )
     return None
+
+
+def chat_of(policy: PolicyConfig) -> Chat | None:
+    """How a policy reads and writes; None: its tokenizer is not on this machine, or cannot chat."""
+    tokenizer = tokenizer_of(policy)
+    if tokenizer is None or tokenizer.chat_template is None:
+        return None
+    stored = read_chat(policy.model)
+    return Chat.of(tokenizer, stored, policy.chat_template_kwargs, policy.tool_parser)
 
 
 def source_problem(source: str) -> str | None:
