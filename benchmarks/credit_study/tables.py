@@ -175,23 +175,6 @@ def credit_tiny() -> str:
     return markdown(head, lines) + note + caption(found.data)
 
 
-def tiny_sentences() -> str:
-    """Where AT-GRPO is ahead of others, behind, or neither, by intervals."""
-    found, lines = results(), list[str]()
-    for way in _OTHERS:
-        sides: dict[str, list[str]] = {"ahead of": [], "behind": [], "level with": []}
-        for row in complete_rows(found):
-            if found.has(row["name"], way):
-                value = partial(over_tokens, tokens=tokens_of(row))
-                places = (row["name"], _COMPARED), (row["name"], way)
-                _, low, high = mean_interval(found.differences(*places, value))
-                side = "ahead of" if low > 0 else "behind" if high < 0 else "level with"
-                sides[side].append(row["label"])
-        said = [f"{side} {label_of(way)} in {'; '.join(of)}" for side, of in sides.items() if of]
-        lines.append(f"- {label_of(_COMPARED)} is {', '.join(said)}.\n")
-    return "".join(lines)
-
-
 def complete_rows(found: Results) -> list[Mapping[str, Any]]:
     """The rows of ways that have all their cells."""
     return [row for row in _EVERY if found.is_complete(row["name"])]
@@ -234,11 +217,6 @@ class Exact:
         """``[S]`` differences of two ways, in percent."""
         return self.score(game, column, way) - self.score(game, column, other)
 
-    def best_other(self, game: str, column: str, way: str = "auto") -> str:
-        """The way of the highest mean beside one, of those that every column has."""
-        ways = [one for one in TABLE["exact"]["ways"] if one != way]
-        return max(ways, key=lambda one: self.score(game, column, one).mean())
-
     def caption(self) -> str:
         """When and how all was computed, and at which commit."""
         cells = self.data["cells"].values()
@@ -266,13 +244,9 @@ def _half(values: np.ndarray) -> float:
     return float(mean_interval(values.tolist())[2] - values.mean())
 
 
-def _points(values: np.ndarray, sign: int = 1) -> str:
-    low, high = sorted(sign * end for end in mean_interval(values.tolist())[1:])
-    return f"{sign * values.mean():.0f} ({low:.0f} to {high:.0f})"
-
-
-def _spelled(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+def _points(values: np.ndarray) -> str:
+    _, low, high = mean_interval(values.tolist())
+    return f"{values.mean():.0f} ({low:.0f} to {high:.0f})"
 
 
 def credit_exact() -> str:
@@ -404,58 +378,6 @@ _KEYS = {
 }
 
 
-def credit_sentences() -> str:
-    """What the tables say, by a rule."""
-    found = exact()
-    places = [(game, column) for game in _GAMES for column in _columns()]
-    name = {(game, column): f"{found.labels[column]} ({_GAMES[game]})" for game, column in places}
-    behind = []
-    for place in places:
-        other = found.best_other(*place)
-        minus = found.minus(*place, "auto", other)
-        if minus.mean() < -_BEST:
-            behind.append(f"{name[place]}, {_points(minus, -1)} points behind {label_of(other)}")
-    follows = {
-        place: np.mean(np.array(found.ways("adam", *place)["auto"]["shown"]) >= 0)
-        for place in places
-    }
-    rightly = [share for (_, column), share in follows.items() if column == "shaped"]
-    wrongly = [share for (_, column), share in follows.items() if column != "shaped"]
-
-    def span(way: str, other: str, game: str, columns: Sequence[str]) -> str:
-        means = [found.minus(game, column, way, other).mean() for column in columns]
-        return f"{min(means):+.0f} to {max(means):+.0f}"
-
-    rest = [column for column in _columns() if column != "shaped"]
-    steps = (
-        f"{_points(found.minus(game, 'shaped', 'at_grpo', _SUCCESS))} points with {of}"
-        for game, of in _GAMES.items()
-    )
-    lines = [
-        f"`auto` is within {_BEST:.0f} points of the best way in {len(places) - len(behind)} of "
-        f"{len(places)} columns" + (f"; not in {_spelled(behind)}." if behind else "."),
-        f"It followed the rewards of steps in {100 * min(rightly):.0f} % of runs where every step "
-        f"is rewarded, and in at most {100 * max(wrongly):.0f} % where steps mean nothing.",
-        f"Where every step is rewarded, AT-GRPO minus whole episodes by success is "
-        f"{_spelled([*steps])}.",
-        "Elsewhere it is "
-        + _spelled(
-            [f"{span('at_grpo', _SUCCESS, game, rest)} with {of}" for game, of in _GAMES.items()]
-        )
-        + ".",
-        "Where something is paid beside the outcome, whole episodes by their return minus those by "
-        "success are "
-        + _spelled(
-            [
-                f"{span('reinforce', _SUCCESS, game, _MISLED)} with {of}"
-                for game, of in _GAMES.items()
-            ]
-        )
-        + ".",
-    ]
-    return "".join(f"- {line}\n" for line in lines)
-
-
 def tiny_ends(name: str, before: str = "reinforce") -> str:
     """Success in the end by another way, if any, and by AT-GRPO."""
     found, value = results(), partial(at_tokens, tokens=tokens_of(results().rows[name]))
@@ -498,14 +420,12 @@ TABLES: Mapping[str, Callable[[], str]] = {
     of.__name__: of
     for of in (
         credit_tiny,
-        tiny_sentences,
         credit_exact,
         credit_rare,
         credit_sgd,
         credit_pilot,
         credit_settings,
         credit_choice,
-        credit_sentences,
     )
 }
 """Name of a table in the documents -> what makes it."""

@@ -478,4 +478,4 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE)
     assert done.returncode == 128 + signal.SIGTERM
-    assert done.stderr == b"pettingllms-train: stopped; nothing is saved\n"
+    assert done.stderr == b"pettingllms-train: stopped before it began\n"

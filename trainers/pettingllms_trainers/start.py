@@ -5,7 +5,7 @@ import signal
 
 
 def _stop(number: int, frame: object) -> None:
-    os.write(2, b"pettingllms-train: stopped; nothing is saved\n")
+    os.write(2, b"pettingllms-train: stopped before it began\n")
     os._exit(128 + number)
 
 
