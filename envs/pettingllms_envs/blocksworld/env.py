@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Unpack, cast
 
 from pettingllms.errors import InvalidArgument, LevelFormatError
 from pettingllms.hooks import Difficulty
-from pettingllms.parsing import Item, ListReader, one_line
+from pettingllms.parsing import Item, one_line
 from pettingllms.prompts import PromptField
 from pettingllms.types import ParseError
 from pettingllms_envs.blocksworld import rules
@@ -428,6 +428,8 @@ class BlocksworldEnv(ExactEnv):
     words = WORDS
     own_fields = FIELDS
     default_limits = (4, 10)
+    _answers = READER
+    _canonical = staticmethod(canonical_form)
     _draw = staticmethod(generate)
     _read_level = staticmethod(parse_level)
     _read_level_file = staticmethod(parse_levels)
@@ -440,14 +442,6 @@ class BlocksworldEnv(ExactEnv):
     @staticmethod
     def _is_goal(level: Level, stacks: Stacks) -> bool:
         return stacks == level.goal
-
-    @staticmethod
-    def _identity(level: Level) -> str:
-        return canonical_form(level).decode()
-
-    @staticmethod
-    def _reader(level: Level) -> ListReader[tuple[str, ...]]:
-        return READER
 
     @staticmethod
     def _write_terse(level: Level, moves: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Unpack
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.errors import LevelFormatError
 from pettingllms.hooks import Difficulty
-from pettingllms.parsing import ListReader, read_phrase
+from pettingllms.parsing import read_phrase
 from pettingllms.prompts import PromptField
 from pettingllms.types import ParseError
 from pettingllms_envs import grid
@@ -532,6 +532,8 @@ class PlanPathEnv(PlanningEnv):
     own_fields = fields("board")
     default_limits = (4, 10)
     _no_answer = ""
+    _answers = MOVE_READER
+    _canonical = staticmethod(canonical_form)
     _draw = staticmethod(generate)
     _read_level = staticmethod(parse_level)
     _read_level_file = staticmethod(parse_levels)
@@ -564,18 +566,6 @@ class PlanPathEnv(PlanningEnv):
             info["proposed"] = tuple(kept)
             info["promised_distance"] = reached.distance
         return info
-
-    @staticmethod
-    def _identity(level: Level) -> str:
-        return canonical_form(level).decode()
-
-    @staticmethod
-    def _reader(level: Level) -> ListReader[str]:
-        return MOVE_READER
-
-    @staticmethod
-    def _write_terse(level: Level, moves: str) -> str:
-        return "".join(moves)
 
     def _read_call(self, level: Level, text: str) -> HelperCall | ParseError:
         return read_call(text)

@@ -494,6 +494,10 @@ class PlanningEnv(TextEnv[PlanningState]):
     """The lowest potential of a position."""
     _no_answer: ClassVar[Any] = ()
     """The answer without any moves."""
+    _canonical: ClassVar[Callable[[Any], bytes]]
+    """What identifies a level, unless `_identity` does."""
+    _answers: ClassVar[ListReader[Any]]
+    """What reads answers on all levels, unless `_reader` says it by level."""
 
     @staticmethod
     @abstractmethod
@@ -515,15 +519,15 @@ class PlanningEnv(TextEnv[PlanningState]):
     def _read_level_file(text: str, /) -> Sequence[Any]:
         """The levels that a file holds; raises `LevelFormatError`."""
 
-    @staticmethod
-    @abstractmethod
-    def _identity(level: Any, /) -> str:
+    @classmethod
+    def _identity(cls, level: Any, /) -> str:
         """The same text for all images of a level under the symmetries of the game."""
+        return cls._canonical(level).decode()
 
-    @staticmethod
-    @abstractmethod
-    def _reader(level: Any, /) -> ListReader[Any]:
+    @classmethod
+    def _reader(cls, level: Any, /) -> ListReader[Any]:
         """What reads the answers of planners, proposers and programs."""
+        return cls._answers
 
     @classmethod
     @abstractmethod
@@ -546,9 +550,9 @@ class PlanningEnv(TextEnv[PlanningState]):
         """Moves as JSON, as prompts show them and `_reader` reads them."""
 
     @staticmethod
-    @abstractmethod
     def _write_terse(level: Any, moves: Any, /) -> str:
         """The shortest text that `_reader` reads as these moves."""
+        return "".join(moves)
 
     @staticmethod
     @abstractmethod

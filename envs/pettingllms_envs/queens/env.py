@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Unpack, cast
 
 from pettingllms.errors import InvalidArgument, LevelFormatError
 from pettingllms.hooks import Difficulty
-from pettingllms.parsing import Item, ListReader, one_line
+from pettingllms.parsing import Item, one_line
 from pettingllms.prompts import PromptField
 from pettingllms.types import ParseError
 from pettingllms_envs.grid import first_line, labelled, parse_rows
@@ -403,6 +403,8 @@ class QueensEnv(ExactEnv):
     words = WORDS
     own_fields = FIELDS
     default_limits = (4, 10)
+    _answers = READER
+    _canonical = staticmethod(canonical_form)
     _draw = staticmethod(generate)
     _read_level = staticmethod(parse_level)
     _read_level_file = staticmethod(parse_levels)
@@ -413,14 +415,6 @@ class QueensEnv(ExactEnv):
     _write = staticmethod(moves_json)
     _write_terse = staticmethod(moves_terse)
     _board = staticmethod(board_text)
-
-    @staticmethod
-    def _identity(level: Level) -> str:
-        return canonical_form(level).decode()
-
-    @staticmethod
-    def _reader(level: Level) -> ListReader[tuple[Move, ...]]:
-        return READER
 
     def __init__(
         self,

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Unpack
 from pettingllms.arguments import check_flag, check_whole
 from pettingllms.errors import UnreachableRequest
 from pettingllms.hooks import Difficulty
-from pettingllms.parsing import ListReader
 from pettingllms.prompts import PromptField
 from pettingllms_envs.grid import cells_of
 from pettingllms_envs.planning.env import (
@@ -350,6 +349,8 @@ class SokobanEnv(PlanningEnv):
     own_fields = FIELDS
     default_limits = (4, 20)
     _no_answer = ""
+    _answers = MOVE_READER
+    _canonical = staticmethod(canonical_form)
     _draw = staticmethod(generate)
     _read_level = staticmethod(text.read_level)
     _read_level_file = staticmethod(text.read_levels_of_file)
@@ -382,18 +383,6 @@ class SokobanEnv(PlanningEnv):
         else:
             info["proposed"] = tuple(trial.kept)
         return info
-
-    @staticmethod
-    def _identity(level: Level) -> str:
-        return canonical_form(level).decode()
-
-    @staticmethod
-    def _reader(level: Level) -> ListReader[str]:
-        return MOVE_READER
-
-    @staticmethod
-    def _write_terse(level: Level, moves: str) -> str:
-        return "".join(moves)
 
     @staticmethod
     def _length(level: Level) -> int:

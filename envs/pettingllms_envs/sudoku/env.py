@@ -441,12 +441,12 @@ class SudokuEnv(PlanningEnv):
         }
         return info if is_done else info | {"proposed": fills}
 
-    @staticmethod
-    def _identity(puzzle: Puzzle) -> str:
+    @classmethod
+    def _identity(cls, puzzle: Puzzle) -> str:
         return canonical(puzzle.size, puzzle.clues, puzzle.rules).hex()
 
-    @staticmethod
-    def _reader(puzzle: Puzzle) -> ListReader[FillAnswer]:
+    @classmethod
+    def _reader(cls, puzzle: Puzzle) -> ListReader[FillAnswer]:
         return text.reader(puzzle.size)
 
     @staticmethod
