@@ -69,9 +69,9 @@ def test_the_page_takes_over_what_is_new_and_keeps_what_is_open(browser, serve, 
     for number, (key, tab) in enumerate({"1": "overview", "3": "figures"}.items()):
         browser.press(key)
         chart = f"document.querySelector('#{tab} .chart .step')?.textContent"
-        browser.until(f"{chart} === 'step {2 + number}'")
+        browser.until(f"{chart} === 'train step {2 + number}'")
         go_on(3 + number)
-        browser.until(f"{chart} === 'step {3 + number}'")
+        browser.until(f"{chart} === 'train step {3 + number}'")
 
 
 def test_several_runs_are_served_with_links(browser, serve, running, training, write):

@@ -130,7 +130,7 @@ def test_engines_with_processes_of_their_own_generate_at_the_same_time(
         update={"engine": EngineConfig.model_validate({"kind": "vllm", "vllm": vllm})}
     )
     policy = SimpleNamespace(
-        chat=SimpleNamespace(encode=None, encode_answer=None, token_texts=None),
+        chat=SimpleNamespace(encode=None, encode_answer=None, token_texts=None, tool_parser=""),
         updater=None,
         grammars=None,
         loaded=SimpleNamespace(adapter=None),

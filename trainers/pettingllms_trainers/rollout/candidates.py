@@ -239,7 +239,7 @@ class Candidates:
                 sampling=sampling,
                 seed=seed,
                 grammar=policy.enforced(state.constraints.grammar),
-                tools=offered(state.messages),
+                tools=offered(state.messages) if policy.read_calls else "",
             )
             completions, version = await self.settings.answering(
                 (policy.name, request), partial(_whole, policy.sample, request)
