@@ -9,16 +9,11 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf.tiny import (
-    CHARACTERS,
-    build_tiny,
-    build_tokenizer,
-    vocabulary_of,
-)
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny, build_tokenizer
 
 CHARACTER_TOKENIZER = build_tokenizer(CHARACTERS)
-SAMPLES = ["You are at (1, 2).\nGoal: (3, 14)", "moves: up, down; next_to 'x'\n\n#..#"]
-WORD_TOKENIZER = build_tokenizer(vocabulary_of(SAMPLES))
+WORDS = ["Goal", "You", "moves", "next", "up", *" \n#'(),.:;_1234"]
+WORD_TOKENIZER = build_tokenizer(WORDS)
 
 
 def ids(tokenizer, text):
@@ -30,7 +25,7 @@ def test_known_texts_survive_a_round_trip(text):
     assert CHARACTER_TOKENIZER.decode(ids(CHARACTER_TOKENIZER, text)) == text
 
 
-@given(st.lists(st.sampled_from(vocabulary_of(SAMPLES)), max_size=40))
+@given(st.lists(st.sampled_from(WORDS), max_size=40))
 def test_any_series_of_known_tokens_survives_a_round_trip(tokens):
     text = "".join(tokens)
     assert WORD_TOKENIZER.decode(ids(WORD_TOKENIZER, text)) == text

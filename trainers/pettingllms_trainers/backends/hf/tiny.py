@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,8 +33,6 @@ from pettingllms_trainers.config import PolicyConfig
 CHARACTERS = tuple(sorted(set(string.printable) - set("\t\r\x0b\x0c")))
 """Printable ASCII and newline: a vocabulary for any English text."""
 
-WORDS = r"[^\W\d_]+|[\s\S]"
-"""Pattern of tokens: words whole; digits, signs and white space one by one."""
 
 _SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 
@@ -45,19 +43,6 @@ _CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ bos_token }}{% endif %}"
 )
-
-
-def vocabulary_of(texts: Iterable[str], pattern: str = WORDS) -> tuple[str, ...]:
-    """The tokens that occur in sample texts, sorted.
-
-    Args:
-        texts: What the model is to read and to write.
-        pattern: Regular expression of one token; it should match every character somewhere.
-    """
-    found: set[str] = set()
-    for text in texts:
-        found.update(match.group() for match in re.finditer(pattern, text) if match.group())
-    return tuple(sorted(found))
 
 
 def build_tokenizer(vocabulary: Sequence[str], max_length: int = 1024) -> PreTrainedTokenizerFast:
@@ -79,7 +64,7 @@ def build_tokenizer(vocabulary: Sequence[str], max_length: int = 1024) -> PreTra
             "vocabulary",
             f"{len(vocabulary)} tokens, {len(set(vocabulary))} different",
             f"different texts, none of them empty or among {', '.join(_SPECIAL.values())}",
-            "collect it with `vocabulary_of`",
+            "remove what is there twice",
         )
     model = WordLevel({token: index for index, token in enumerate(tokens)}, unk_token="<unk>")
     inner = tokenizers.Tokenizer(model)
@@ -116,7 +101,7 @@ def build_tiny(
 
     Args:
         directory: Where to write; loaded with ``AutoModelForCausalLM`` and ``AutoTokenizer``.
-        vocabulary: Tokens besides the special ones; see `vocabulary_of`.
+        vocabulary: Tokens besides the special ones.
         hidden_size: Width; a multiple of twice the number of heads.
         num_layers: Layers.
         num_heads: Attention heads.
