@@ -1,4 +1,4 @@
-"""Who asks for work that all callers of a process share, and what each has cost the others."""
+"""Callers that share the work of one process, and what each has cost the others."""
 
 from __future__ import annotations
 

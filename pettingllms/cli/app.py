@@ -40,7 +40,7 @@ _COMMANDS = {
     "info": ("pettingllms.cli.catalogue:info_command", "Show the page of an environment."),
     "play": ("pettingllms.cli.play:play_command", "Play a role yourself."),
     "eval": ("pettingllms.cli.evaluate:eval_command", "Evaluate policies, with intervals."),
-    "bench": ("pettingllms.cli.bench:bench_command", "Play all games, and get one score."),
+    "bench": ("pettingllms.cli.bench:bench_command", "Play all games and get one score."),
     "compare": ("pettingllms.cli.evaluate:compare_command", "Compare two runs."),
     "crossplay": (
         "pettingllms.cli.crossplay:crossplay_command",
@@ -100,7 +100,7 @@ Examples:
     epilog=_EXAMPLES,
 )
 @click.version_option(pettingllms.__version__, prog_name="pettingllms")
-@flag("-v", "--verbose", help="Log what is going on to stderr.")
+@flag("-v", "--verbose", help="Log progress to stderr.")
 def cli(verbose: bool) -> None:
     """Text environments for teams of LLM agents: look, play, evaluate, compare."""
     level = logging.INFO if verbose else logging.WARNING

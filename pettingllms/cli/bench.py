@@ -60,7 +60,7 @@ _FILE = "bench.json"
 @options.format_option("result is", "json")
 @click.pass_context
 def bench_command(context: click.Context, output: str, **values: Any) -> int:
-    """Find the hardest level that is passed in every game of the suite, and measure it there.
+    """Find the hardest level of every game that the team passes, and measure success there.
 
     Writes result.json, an entry of the leader board, and index.html. Boards, seed and levels are
     the same for everybody; a game that the policies cannot play counts as 0.

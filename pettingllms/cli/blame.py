@@ -61,7 +61,7 @@ Examples:
     "instead_values",
     multiple=True,
     metavar="[ROLE=]POLICY",
-    help="The other policy, which replaces that of the run: an expert, an untrained one, any.  "
+    help="The other policy, which replaces that of the run, such as an expert or an untrained model.  "
     "[default: the first scripted policy of the environment, if it has any]",
 )
 @options.env_option
@@ -81,10 +81,10 @@ Examples:
     type=click.Choice(MEASURES),
     default=SUCCESS,
     show_default=True,
-    help="What was lost.",
+    help="What is divided among the answers.",
 )
 @click.option("--level", type=int, help="Judge the episode of this level, for an evaluation.")
-@click.option("--sample", type=int, default=0, show_default=True, help="Play of --level.")
+@click.option("--sample", type=int, default=0, show_default=True, help="Which play of --level.")
 @click.option("--variant", default=MAIN, show_default=True, help="Variant, for an evaluation.")
 @click.option(
     "--environment", metavar="NAME", help="Which environment, if the training run has several."

@@ -88,7 +88,7 @@ _LACKS = f"{MissingDependency.__module__}.{MissingDependency.__qualname__}: "
 def doctor_command(as_json: bool) -> int:
     """Report what works here: packages, environments, plug-ins, the sandbox.
 
-    Ends with 1 if something that is installed does not work.
+    The exit status is 1 if something that is installed does not work.
     """
     environments = {**_problems(_RESET, registered_ids()), **refused_ids()}
     plug_ins = {

@@ -54,8 +54,8 @@ def crossplay_command(context: click.Context, runs: tuple[str, ...], **values: A
     """Play members of different runs together: who coordinates only with its own team-mates?
 
     RUN is a training run (its newest policies, or those of checkpoint STEP) or an evaluation (the
-    team of its VARIANT, main if none is named). In every team one role comes from one run and the
-    others from another one; beside them each run's own team plays, on the same levels.
+    team of its VARIANT, main if none is named). In every mixed team one role comes from one run
+    and the other roles from another. Each run's own team plays the same levels.
     """
     special_functions()  # raises now, not at the end of a long run
     if values["resume"]:

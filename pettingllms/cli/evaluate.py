@@ -67,7 +67,7 @@ Examples:
     "-k", "--samples", default=1, help="Plays of every level; gives pass@k up to this k."
 )
 @options.seed_option
-@options.flag("--swap", help="Play again with every role's policy moved to the role before it.")
+@options.flag("--swap", help="Play again after moving each policy to the role before its own.")
 @options.price_option
 @options.policy_settings_options
 @options.max_failures_option("Episodes", 10)

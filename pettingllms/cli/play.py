@@ -50,7 +50,7 @@ ALONE = "single"
 def play_command(**values: Any) -> int:
     """Play one role yourself; the others follow policies.
 
-    Without --role, --policy and a team in --env you play alone, where a team can be one agent.
+    Without --role, --policy and a team in --env you play alone, if a team can be one agent.
     Otherwise roles without a --policy follow the first scripted policy of the environment.
     """
     kwargs = options.read_pairs(values["env_values"], "--env")

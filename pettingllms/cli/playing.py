@@ -1,4 +1,4 @@
-"""Playing a plan from the command line: a bar, or lines now and then, and how to go on."""
+"""Playing a plan from the command line: its progress, and how to resume it."""
 
 from __future__ import annotations
 

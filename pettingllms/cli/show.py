@@ -53,8 +53,8 @@ def replay_command(
 ) -> int:
     """Play a recorded episode again, compare every state and reward, and show it.
 
-    FILE is a transcript, the folder of an evaluation, or that of a training run, of which the
-    followed path of a recorded rollout tree is played. Ends with 1 if the replay diverges.
+    FILE is a transcript, or the folder of an evaluation or a training run. Of a training run, the
+    followed path of a recorded rollout tree is played. The exit status is 1 if the replay diverges.
     """
     if is_training_run(path):
         refuse_given(context, "a training run", "sample", "variant")
@@ -165,8 +165,8 @@ def view_command(
     """Write runs as self-contained HTML pages that work offline.
 
     RUN is a folder that `pettingllms-train` or `pettingllms eval` wrote, a recorded episode, or a
-    folder of recorded episodes. Of several runs, or a folder of runs, a page that compares them is
-    written too: curves over each other, and what differs in their configurations.
+    folder of recorded episodes. For several runs, or a folder of runs, another page compares
+    them: overlaid curves, and the keys that differ in their configurations.
     """
     refuse_given(context, *(("--live", "out") if is_live else ("a page in a file", "port")))
     # A folder that is not a run itself stands for the runs in it.

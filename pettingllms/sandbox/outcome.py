@@ -1,4 +1,4 @@
-"""Values that go into a run and come out of it, and the verdict on what the server saw of it."""
+"""Inputs and results of a run in the sandbox, and the verdict on what the server saw of it."""
 
 from __future__ import annotations
 

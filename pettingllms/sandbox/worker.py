@@ -1,4 +1,4 @@
-"""The parent's end of one fork server: start it, hand it jobs, hear how they ended."""
+"""The parent's side of one fork server: starts it, sends jobs, receives their results."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ class AtGrpo(Branching):
     name: str = "at_grpo"
     """Which algorithm."""
     branch_choice: BranchChoice = "greedy"
-    """Candidate an episode continues with: the best (the paper), any, or by softmax of rewards."""
+    """Candidate with which an episode continues: the best (the paper), a random one, or one drawn
+    by softmax of rewards."""
     branch_temperature: Annotated[float, CountsWith('branch_choice = "softmax"')] = Field(
         default=1.0, gt=0
     )

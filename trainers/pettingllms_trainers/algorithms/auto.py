@@ -53,7 +53,7 @@ class Auto(Algorithm):
     num_candidates: int = Field(default=4, ge=2)
     """K: candidates per decision of a tree, or episodes per level."""
     num_pilot_levels: int = Field(default=400, ge=0)
-    """Levels of the pilot, at most; it ends when it has shown something. 0: there is none."""
+    """Levels of the pilot, at most; it ends as soon as its test is passed. 0: no pilot."""
 
     def at(self, context: StepContext) -> Algorithm:
         is_shown = _is_shown(context.memory)

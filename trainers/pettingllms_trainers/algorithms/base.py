@@ -29,11 +29,10 @@ class GroupRelative(Algorithm):
     num_candidates: int = Field(default=4, ge=2)
     """K: candidates per decision of a tree, or episodes per level."""
     baseline: Literal["mean", "leave_one_out"] = "mean"
-    """What is subtracted: the mean of the group, or of the other members."""
+    """What is subtracted: the mean of the group, or of its other members."""
     norm: Literal["std", "batch", "none"] = "std"
     """What divides: the standard deviation of the group (GRPO); batch: that of all groups of the
-    step, per role, so that groups with little between their candidates teach little; or nothing
-    (Dr. GRPO)."""
+    step, per role, so that groups with small differences teach little; or nothing (Dr. GRPO)."""
 
     def advantages(self, values: Sequence[float]) -> list[float]:
         compare = leave_one_out if self.baseline == "leave_one_out" else grpo
@@ -52,10 +51,10 @@ class Branching(GroupRelative):
     """The K candidates of a decision, which answer one prompt, are compared with each other."""
 
     branching_roles: tuple[str, ...] = ()
-    """Roles whose decisions have K candidates, those of others one; empty: all roles."""
+    """Roles whose decisions get K candidates; the others get one. Empty: all roles."""
     grouping: Grouping = "agent_turn"
-    """Who is compared: agent_turn: the candidates of one decision; ablations: all of an agent, or
-    of a turn, of one level, or none: the whole batch."""
+    """Which candidates are compared. agent_turn: those of one decision; ablations: all of an agent,
+    or of a turn, of one level, or none: the whole batch."""
 
     @property
     def episodes_per_level(self) -> int:

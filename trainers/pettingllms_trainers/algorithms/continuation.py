@@ -28,12 +28,12 @@ class Continuation(AtGrpo):
     name: str = "continuation"
     """Which algorithm."""
     branch_choice: BranchChoice = "random"
-    """Candidate an episode continues with: the best, any, or by softmax of reward plus return."""
+    """Candidate with which an episode continues: the best, a random one, or one drawn by softmax of
+    reward plus return."""
     num_continuations: int = Field(default=1, ge=1)
-    """M: times that every candidate is played on to the end of the episode by the present
-    policies."""
+    """M: times that the current policies play on from every candidate to the end of the episode."""
     gamma: float = Field(default=1.0, gt=0, le=1)
-    """Discount per decision, of any role, of what follows."""
+    """Discount of later rewards, per decision of any role."""
 
     def credit(self, context: StepContext) -> Credit:
         return ByContinuation(self.num_continuations, self.gamma)

@@ -26,9 +26,9 @@ class Grpo(WholeEpisodes):
     name: str = "grpo"
     """Which algorithm."""
     grouping: Literal["agent", "none"] = "agent"
-    """Whose episodes are compared: those of an agent on one level, or of the whole batch."""
+    """Which episodes are compared: those of an agent on one level, or of the whole batch."""
     gamma: float = Field(default=1.0, gt=0, le=1)
-    """Discount per decision, of any role, of what follows."""
+    """Discount of later rewards, per decision of any role."""
 
     def groups(self, played: Sequence[Played], context: StepContext) -> Groups:
         return by_episode(played, self.grouping, self.gamma)

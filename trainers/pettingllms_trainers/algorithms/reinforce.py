@@ -37,16 +37,16 @@ class Reinforce(WholeEpisodes):
     name: str = "reinforce"
     """Which algorithm."""
     norm: Literal["std", "batch", "none"] = "batch"
-    """What divides: that of all groups of the step, per role (batch), so that groups with little
-    between their episodes teach little; the standard deviation of the group (std); or nothing."""
+    """What divides: the standard deviation of all groups of the step, per role (batch), so that
+    groups with small differences teach little; that of the group (std); or nothing."""
     grouping: Grouping = "agent_turn"
     """Which answers of one level are compared: those of an agent at a turn; ablations: all of an
     agent, or of a turn; none: those of the whole batch."""
     credit: Literal["return_to_go", "success", "step"] = "return_to_go"
-    """By what: the return from there on; success: whether the level was solved, whatever else is
-    paid; step: the reward of the own step."""
+    """What is compared: the return from there on; success: whether the level was solved, whatever
+    else is paid; step: the reward of the step itself."""
     gamma: Annotated[float, CountsWith('credit = "return_to_go"')] = Field(default=1.0, gt=0, le=1)
-    """Discount per decision, of any role, of what follows."""
+    """Discount of later rewards, per decision of any role."""
 
     @property
     def is_by_step(self) -> bool:

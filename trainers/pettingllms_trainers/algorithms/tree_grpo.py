@@ -36,10 +36,10 @@ class TreeGrpo(Branching):
     num_branchings: int = Field(default=2, ge=1)
     """Decisions of an episode, drawn at random, that get K - 1 further candidates."""
     num_continuations: int = Field(default=1, ge=1)
-    """M: times that every further candidate is played on to the end of the episode by the present
-    policies."""
+    """M: times that the current policies play on from every further candidate to the end of the
+    episode."""
     gamma: float = Field(default=1.0, gt=0, le=1)
-    """Discount per decision, of any role, of what follows."""
+    """Discount of later rewards, per decision of any role."""
 
     @property
     def usual_candidates(self) -> int:

@@ -35,7 +35,7 @@ class Value(AtGrpo):
     name: str = "value"
     """Which algorithm."""
     gamma: float = Field(default=1.0, gt=0, le=1)
-    """Discount per decision, of any role, of what follows."""
+    """Discount of later rewards, per decision of any role."""
     value: ValueConfig = ValueConfig()
 
     def credit(self, context: StepContext) -> Credit:

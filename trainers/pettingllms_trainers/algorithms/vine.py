@@ -29,8 +29,8 @@ class Vine(Reinforce):
     name: str = "vine"
     """Which algorithm."""
     credit: Literal["return_to_go", "step"] = "return_to_go"
-    """By what: the return from there on, or the reward of the own step. Those that fork have not
-    earned what came before."""
+    """What is compared: the return from there on, or the reward of the step itself. Episodes that
+    fork have not earned what came before."""
 
     def strategy(self, context: StepContext) -> Strategy:
         return StemAndForks(self.num_candidates)

@@ -1,4 +1,4 @@
-"""What an algorithm is, to everybody who does not care which one it is.
+"""The interface of an algorithm, for code that does not care which one it is.
 
 An algorithm is a table ``[algorithm]`` of a run file: its name and its parameters. Packages
 announce theirs by an entry point; see `config.announced`.
@@ -63,7 +63,7 @@ class Algorithm(Section):
     """
 
     name: str
-    """Which algorithm, of those that are installed; package.module:Class names one that is not."""
+    """Name of an installed algorithm, or package.module:Class of another one."""
 
     @property
     @abstractmethod
@@ -177,9 +177,9 @@ class ValueConfig(Section):
 
     model: Literal["head", "own"] = "head"
     """head: a small network on the policy's last hidden state at the end of the prompt, beside an
-    adapter if there is one; own: a small transformer of its own over the prompt's tokens."""
+    adapter if there is one; own: a separate small transformer over the prompt's tokens."""
     hidden_size: int = Field(default=128, ge=8)
-    """Width of the head's hidden layer, or of the model of its own."""
+    """Width of the head's hidden layer, or of the separate model."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Learning rate of V."""
     num_epochs: int = Field(default=4, ge=1)
@@ -187,7 +187,7 @@ class ValueConfig(Section):
     batch_size: int = Field(default=128, ge=1)
     """Examples per optimizer step of V."""
     replay_steps: int = Field(default=0, ge=0)
-    """Earlier train steps whose examples are learnt from too."""
+    """Earlier train steps whose examples V learns from again."""
     path_weight: float = Field(default=0.5, ge=0, le=1)
     """Share of the followed path's return in the target; the rest is the tree backup, the mean over
     the candidates of reward + V."""
@@ -195,11 +195,11 @@ class ValueConfig(Section):
     """V moves at most this far from its last prediction per train step (PPO's value clipping); 0:
     any distance."""
     shrink: bool = False
-    """Whether predictions are drawn towards their mean as far as V failed to predict the last step:
-    by the share of the variance that it explained."""
+    """Whether predictions shrink towards their mean, by the share of the last step's variance that
+    V failed to explain."""
     num_warmup_steps: int = Field(default=0, ge=0)
-    """Train steps in which V learns from path returns alone, and candidates are compared by their
-    rewards alone. V is 0 everywhere before its first fit, so that none are needed."""
+    """Train steps in which V learns from path returns alone and candidates are compared by their
+    rewards alone. V is 0 before its first fit, so none are needed."""
 
     def is_warming_up(self, context: StepContext) -> bool:
         """Whether V is not to be relied on yet."""

@@ -107,16 +107,17 @@ class Config(Section):
     policies: dict[str, PolicyConfig]
     """Policies by name; see `models` for those that have weights."""
     rewards: dict[str, RewardConfig] = Field(default={})
-    """What answers earn in training beside the environment's rewards, by name."""
+    """Rewards of answers in training besides the environment's, by name."""
     roles: Annotated[dict[str, str], BeforeValidator(flat_roles)]
-    """Role to policy name; roles that name one policy share its weights. With several environments
-    ROLE is that role in all of them, ENV.ROLE in one, which comes before ROLE."""
+    """Role to policy name; roles that name one policy share its weights. With several environments,
+    ROLE assigns that role in all of them, and ENV.ROLE in one; ENV.ROLE takes precedence."""
     sources: Annotated[tuple[str, ...], COSMETIC] = ()
-    """Run files that this was read from, in their order; the trainer fills it in."""
+    """Run files that this was read from, in order; filled in by the trainer."""
     output_dir: Annotated[str, COSMETIC] = "runs/run"
-    """Directory of everything the run writes; must be new or empty, unless it is resumed."""
+    """Directory of everything that the run writes; must be new or empty, unless the run is
+    resumed."""
     seed: int = Field(default=0, ge=0)
-    """Seed of everything that is drawn."""
+    """Seed of all random draws."""
     num_steps: Annotated[int, PROLONGING] = Field(default=150, ge=0)
     """Train steps."""
     device: Annotated[str, COSMETIC] = "auto"
@@ -131,7 +132,7 @@ class Config(Section):
     algorithm: Annotated[Algorithm, BeforeValidator(algorithm_of), PlainSerializer(_named)] = Field(
         default={"name": DEFAULT}, validate_default=True
     )
-    """How episodes are sampled, and who is compared with whom: a name, and its parameters."""
+    """How episodes are sampled and which candidates are compared: a name, and its parameters."""
     rollout: RolloutConfig = RolloutConfig()
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()

@@ -228,28 +228,30 @@ class EnvConfig(Section):
 
     id: str
     """Id of an installed environment, such as plan_path_v0; or where it is: package.module:Class or
-    game.py:Class, a workflow workflow:package.module:name or workflow:team.py:name. Modules and
-    files are looked for in the working directory too. Arguments of a function that returns a
-    workflow are [env.kwargs.arguments]."""
+    game.py:Class, or a workflow: workflow:package.module:name or workflow:team.py:name. Modules and
+    files are also looked up in the working directory. [env.kwargs.arguments] are the arguments of a
+    function that returns a workflow."""
     name: str = ""
-    """What roles, metrics and reports of a run of several environments call it; empty: the id
+    """Its name in roles, metrics and reports of a run of several environments; empty: the id
     without its version, or the last name of a place. No effect in a run of one environment."""
     weight: float = Field(default=1.0, gt=0)
     """Share of the levels of a train step, in proportion to the other environments."""
     reward_scale: float = Field(default=1.0, ge=0)
-    """Factor of the environment's rewards in training; evaluation shows them as they are. It has an
-    effect where a reward's size counts: algorithm.norm = "none", softmax branch_choice, the
-    algorithm value, and beside [rewards]; 0: those alone."""
+    """Factor of the environment's rewards in training; evaluation shows unscaled rewards. It has an
+    effect where the size of a reward matters: algorithm.norm = "none", softmax branch_choice, the
+    algorithm value, and with [rewards]. 0: only [rewards] count."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
     curriculum: tuple[StageConfig, ...] = ()
-    """Stages that levels are drawn from, by p (1 - p) of their success p so far; none: [env.kwargs]
-    throughout. The warm start plays the first stage; held-out evaluation plays [evaluation.kwargs]
-    over [env.kwargs]."""
+    """Stages that levels are drawn from, in proportion to p (1 - p) of their success p so far;
+    none: [env.kwargs] throughout. The warm start plays the first stage; held-out evaluation plays
+    [evaluation.kwargs] over [env.kwargs]."""
     curriculum_floor: Annotated[float, _OF_STAGES] = Field(default=0.2, gt=0, le=1)
-    """Part of the levels that all stages get alike, whatever their success; 1: all of them."""
+    """Share of the levels that is divided equally among all stages, whatever their success; 1: all
+    levels."""
     curriculum_decay: Annotated[float, _OF_STAGES] = Field(default=0.9, ge=0, le=1)
-    """Weight of earlier episodes in the success of a stage, per train step; 1: all count alike."""
+    """Weight of earlier episodes in the success of a stage, per train step; 1: all count
+    equally."""
     evaluation: EnvEvaluationConfig = EnvEvaluationConfig()
 
     @field_validator("id")
@@ -343,28 +345,28 @@ class LoraConfig(Section):
     """A LoRA adapter that is trained in place of the model's own weights."""
 
     rank: int = Field(default=0, ge=0, le=512)
-    """Rank of the adapter; 0: there is none, all weights are trained. Policies of one model that
-    have adapters share that model in memory, and on the vLLM servers. An adapter needs a higher
-    learning rate than full weights do, often ten times: see optimizer.learning_rate."""
+    """Rank of the adapter; 0: no adapter, all weights are trained. Policies that have adapters of
+    one model share that model in memory and on vLLM servers. An adapter often needs ten times the
+    learning rate of full weights: see optimizer.learning_rate."""
     alpha: Annotated[int, _OF_ADAPTER] = Field(default=32, ge=1)
     """The adapter's part is scaled by alpha / rank."""
     targets: Annotated[Literal["all-linear"] | tuple[str, ...], _OF_ADAPTER] = "all-linear"
-    """Names of the linear layers that get an adapter, such as q_proj and v_proj; all-linear: all of
-    them but the output head."""
+    """Names of the linear layers that get an adapter, such as q_proj and v_proj; all-linear: all
+    except the output head."""
     base_precision: Literal["engine", "nf4"] = "engine"
-    """In which the frozen base is stored beside the update. engine: engine.precision; nf4: the
-    linear layers but the output head in four bits (QLoRA), computed with in engine.precision;
-    engines get the same weights in full. All adapters of one base have the same. nf4 needs the
-    extra pettingllms-trainers[quantised]; experimental on GPUs."""
+    """How the trainer stores the frozen base. engine: in engine.precision; nf4: the linear layers
+    except the output head in four bits (QLoRA), computed in engine.precision; engines get the same
+    weights unquantised. All adapters of one base share this value. nf4 needs the extra
+    pettingllms-trainers[quantised]; experimental on GPUs."""
 
 
 class RequestsConfig(Section):
     """How a fixed policy asks the server of its model."""
 
     max_concurrency: int = Field(default=16, ge=1)
-    """Requests under way at a time."""
+    """Concurrent requests."""
     max_retries: int = Field(default=6, ge=0)
-    """Further tries of a request that failed for a reason that may pass."""
+    """Retries of a request that failed for a reason that may pass."""
     timeout_s: float = Field(default=300.0, gt=0)
     """Longest wait for one whole answer."""
     api_key_env: str = ""
@@ -392,11 +394,11 @@ class PolicyConfig(Section):
 
     model: Annotated[str, AfterValidator(resolved_model)] = ""
     """Hugging Face directory or hub name of a causal language model; a directory with a LoRA
-    adapter, which is then trained further; "fetched:NAME", which `pettingllms-train fetch-model
-    NAME` has put into the user's cache; or "tiny": a small one is built from the sizes below."""
+    adapter, which is then trained further; "fetched:NAME", a model that `pettingllms-train
+    fetch-model NAME` has downloaded; or "tiny": a small one is built from the sizes below."""
     fixed: str = ""
-    """Instead of a model: a policy that is not trained and gives one answer per decision. As in
-    pettingllms eval: oracle or another scripted policy of the environment, noise,
+    """Instead of a model: a policy that is not trained and gives one answer per decision. Named as
+    in pettingllms eval: oracle or another scripted policy of the environment, noise,
     openai:MODEL@URL, hf:PATH, or another installed kind."""
     requests: Annotated[RequestsConfig, CountsWith("fixed"), COSMETIC] = RequestsConfig()
     lora: LoraConfig = LoraConfig()
@@ -416,13 +418,13 @@ class PolicyConfig(Section):
     """Characters that a tiny model can read and write; empty: printable ASCII and newline."""
     chat_template_kwargs: dict[str, Any] | None = None
     """Arguments of the tokenizer's chat template, also of a fixed policy behind hf: or openai:.
-    Unless given: enable_thinking = false for a pretrained model whose completions are shorter than
-    1024 tokens, in which it could not finish thinking; else none."""
+    Default: enable_thinking = false for a pretrained model with completions of fewer than 1024
+    tokens, which are too short for thinking; otherwise none."""
     tool_parser: str = ""
-    """vLLM's parser for calls of tools in the model's own format, such as llama3_json, mistral,
-    qwen3_coder, deepseek_v31, openai (gpt-oss), or hf (by the tokenizer's response_template); it
-    needs the package vllm. Prompts then offer tools as the chat template does. Empty: that with
-    which the model was trained, if any; else tools are offered and called as Hermes does."""
+    """vLLM's parser for tool calls in the model's own format, such as llama3_json, mistral,
+    qwen3_coder, deepseek_v31, openai (gpt-oss), or hf (the tokenizer's response_template). It needs
+    the package vllm. Prompts then offer tools as the chat template does. Empty: the parser with
+    which the model was trained, if any; otherwise tools are offered and called as Hermes does."""
     endpoints: Endpoints = ()
     """Addresses of the vLLM servers that generate for this policy when engine.kind is
     vllm_server, such as http://127.0.0.1:8000; all have the same model."""
@@ -529,8 +531,8 @@ class VLLMConfig(Section):
     """The vLLM engines in this process, one per policy: engine.kind = "vllm"."""
 
     gpu_memory_utilization: Annotated[float, COSMETIC] = Field(default=0.4, gt=0, le=1)
-    """Share of the GPU's memory that one engine takes for its copy of the weights and its KV
-    cache. What all engines leave is for the update."""
+    """Share of the GPU's memory that one engine takes for its copy of the weights and its KV cache.
+    The update gets what all engines leave."""
     kv_cache_bytes: Annotated[int, COSMETIC] = Field(default=0, ge=0)
     """Size of one engine's KV cache; 0: what gpu_memory_utilization leaves, or on a CPU as much as
     the prompts and completions of the run need."""
@@ -538,24 +540,24 @@ class VLLMConfig(Section):
     """Longest prompt and completion together, in tokens; 0: the limit of the model. A lower limit
     lets more sequences into the KV cache."""
     max_num_seqs: Annotated[int, COSMETIC] = Field(default=256, ge=1)
-    """Completions that are written at once; does not change the result."""
+    """Completions generated at once; does not change the result."""
     enforce_eager: Annotated[bool, COSMETIC] = False
-    """Whether the engine does without compilation and CUDA graphs: it starts sooner and takes less
-    memory, but writes more slowly. On a CPU always so."""
+    """Whether the engine runs without compilation and CUDA graphs: it starts sooner and takes less
+    memory, but generates more slowly. Always so on a CPU."""
     tensor_parallel_size: Annotated[int, COSMETIC] = Field(default=1, ge=1)
     """GPUs over which one engine spreads its weights and KV cache, for models too large for one
     (experimental). Needs a run in one process, or Ray with as many ray.gpus_per_worker."""
     sleep: Annotated[bool, COSMETIC] = False
-    """Whether the engines give their GPU memory back while policies are updated: for a GPU that
-    cannot hold engines and update at once. Needs a GPU. Of several engines each then has a process
-    of its own, since vLLM lets one per process sleep (experimental)."""
+    """Whether the engines give back their GPU memory while policies are updated, for a GPU that
+    cannot hold engines and update at once. Needs a GPU. Several engines then have a process each,
+    because vLLM lets one per process sleep (experimental)."""
 
 
 class VLLMServerConfig(Section):
     """Requests to vLLM servers: engine.kind = "vllm_server"; see policies.NAME.endpoints."""
 
     timeout_s: float = Field(default=600.0, gt=0)
-    """A server that does not answer a request, to the last byte, within this time is left out."""
+    """A server that does not finish answering a request within this time is left out."""
     num_attempts: int = Field(default=3, ge=1)
     """How often a request is sent before its rollout fails, when servers answer with errors."""
     max_concurrent_requests: int = Field(default=256, ge=1)
@@ -569,31 +571,31 @@ class EngineConfig(Section):
     """How completions are generated."""
 
     kind: Kind = "transformers"
-    """transformers: the model that is trained generates; vllm: vLLM in this process; vllm_server:
-    vLLM servers. vLLM has its own copy of the weights and gets the new ones after every update; on
+    """transformers: the trained model itself generates; vllm: vLLM in this process; vllm_server:
+    vLLM servers. vLLM has its own copy of the weights, which is replaced after every update; on
     GPUs it is experimental: tested on CPUs only."""
     attention: Annotated[
         Literal["shared_prefix", "expanded"], CountsWith('kind = "transformers"')
     ] = "shared_prefix"
-    """With transformers only. shared_prefix: candidates attend one copy of their prompt, unless the
-    check at the start finds that this changes log-probabilities; expanded: plain decoding (needs
-    optimizer.packing = false)."""
+    """With transformers only. shared_prefix: candidates attend to one copy of their prompt, unless
+    the check at the start finds that this changes log-probabilities; expanded: plain decoding
+    (needs optimizer.packing = false)."""
     tokens_per_batch: Annotated[int, CountsWith('kind = "transformers"'), COSMETIC] = Field(
         default=65536, ge=1
     )
-    """With transformers only: prompt and completion tokens that are held at once; does not change
-    the result."""
+    """With transformers only: prompt and completion tokens held at once; does not change the
+    result."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
-    """Arithmetic of generation and training; the weights that are trained are kept in float32.
-    auto: bfloat16 where the device has instructions for it; a run that is resumed keeps what it
-    had."""
+    """Arithmetic of generation and training; trained weights are kept in float32. auto: bfloat16
+    where the device has instructions for it; a resumed run keeps its precision."""
     guided_decoding: bool = False
-    """Whether answers of a wanted form (a schema, a call) are sampled from the tokens that keep to
-    it, by a grammar, and trained as drawn from those; needs the package xgrammar."""
+    """Whether answers with a requested form (a schema, a call) are sampled only from the tokens
+    that a grammar of the form allows, and trained on that distribution; needs the package
+    xgrammar."""
     max_logprob_gap: Annotated[float, _OF_RATIOS, COSMETIC] = Field(default=1.0, gt=0)
-    """The run stops when the engine's log-probabilities of sampled tokens are on average further
-    than this from those of the trainer, in nats: the engine then has other weights. Checked when
-    loss.old_logprobs is recomputed, as it is by default with vLLM."""
+    """Mean difference between the engine's and the trainer's log-probabilities of sampled tokens,
+    in nats, above which the run stops: the engine then has other weights. Checked when
+    loss.old_logprobs is recomputed, which is the default with vLLM."""
     vllm: Annotated[VLLMConfig, _OF_VLLM] = VLLMConfig()
     vllm_server: Annotated[VLLMServerConfig, _OF_VLLM, COSMETIC] = VLLMServerConfig()
 
@@ -648,49 +650,51 @@ class RolloutConfig(Section):
     num_levels: int = Field(default=32, ge=1)
     """E: levels per train step."""
     temperature: float = Field(default=1.0, gt=0)
-    """Sampling temperature of training. There is no top-p or top-k here: importance ratios are
-    taken in the distribution that was sampled."""
+    """Sampling temperature of training. There is no top-p or top-k: importance ratios must be taken
+    in the distribution that was sampled."""
     max_completion_tokens: int = Field(default=0, ge=0)
     """Longest completion; 0: 64 for tiny models, 512 for pretrained ones, 4096 where
     enable_thinking = true is among the chat_template_kwargs."""
     stop: tuple[_StopText, ...] = ()
     """Texts that end a completion."""
     per_role: dict[str, RoleSamplingConfig] = Field(default={})
-    """Tables [rollout.per_role.ROLE] of what differs for a role."""
+    """Tables [rollout.per_role.ROLE] with the values that differ for a role."""
     max_failed_fraction: Annotated[float, COSMETIC] = Field(default=0.05, ge=0, lt=1)
-    """Share of a step's rollouts that the infrastructure may fail, also when they are played again,
+    """Share of a step's rollouts that the infrastructure may fail, even when they are played again,
     before the run stops: an engine, a server, a connection, the sandbox, an environment that cannot
     begin. They are not trained on."""
     cut_reward: float = Field(default=-1.0, ge=-1e18, le=1e18)
-    """What the team earns, on top of the rest, where an episode is cut off: an answer makes the
-    code of the environment fail, it takes longer than it may, or the next prompt is too long for
-    its model. Such episodes are trained on: what is left out, a policy would learn to choose."""
+    """Added to the team's reward if an episode is cut off: an answer makes the environment's code
+    fail, the workflow takes too long, or the next prompt is too long for its model. Such episodes
+    are trained on; if they were left out, a policy could learn to cause them."""
     max_refills: int = Field(default=0, ge=0)
-    """Rounds of num_levels further levels that a train step may play, while a policy that is
-    trained has fewer than min_groups groups whose rewards differ: the dynamic sampling of DAPO."""
+    """Further rounds of num_levels levels that a train step may play while a trained policy has
+    fewer than min_groups groups with different rewards: the dynamic sampling of DAPO."""
     min_groups: Annotated[int, CountsWith("max_refills")] = Field(default=1, ge=1)
-    """Groups whose rewards differ that every trained policy should have in a train step; counts
-    with max_refills only. A group is what the algorithm compares, of one decision or many."""
+    """Groups with different rewards that every trained policy should have in a train step; has an
+    effect with max_refills only. A group is what the algorithm compares, of one decision or
+    many."""
     max_staleness: int = Field(default=0, ge=0)
-    """k: the rollouts of the next k train steps are played while the policies learn, so that tokens
-    are up to k updates old, and are weighted accordingly (loss.importance_cap). A step takes as
-    long as the longer of both where engines compute elsewhere (vLLM). Above 1 long episodes are
-    waited for less, and stragglers that would get older are dropped. The model that learns cannot
-    generate meanwhile. 0: rollouts by the newest weights."""
+    """k: the rollouts of the next k train steps are played while the policies learn, so tokens are
+    up to k updates old and are weighted accordingly (loss.importance_cap). If engines compute
+    elsewhere (vLLM), a step takes as long as the slower of rollouts and update. With k above 1,
+    engines stay busy while long episodes end, and stragglers that would get older than k are
+    dropped. A model that both learns and generates does one after the other. 0: rollouts use the
+    newest weights."""
     env_threads: Annotated[int, COSMETIC] = Field(default=0, ge=0)
-    """Threads that step environments while engines generate: for environments that run programs or
-    verifiers. 0: none. With threads, what engines compute together depends on timing, so that a run
-    on a CPU is repeated up to float rounding only."""
+    """Threads that step environments while engines generate, for environments that run programs or
+    verifiers. 0: none. With threads, batches depend on timing, so a run on a CPU repeats up to
+    float rounding only."""
 
 
 class PhaseConfig(Section):
     """Train steps in which some policies are updated; without policies and roles all are."""
 
     policies: tuple[str, ...] = ()
-    """Policies that are updated; the others play with the weights that they have."""
+    """Policies that are updated; the others play with their current weights."""
     roles: tuple[str, ...] = ()
-    """Roles whose samples are trained on, by the policies that play them, or by those of them that
-    policies names. In a run of several environments also "ENV.ROLE"."""
+    """Roles whose samples are trained on. Every policy that plays one of them is updated, or only
+    those in policies. In a run of several environments also "ENV.ROLE"."""
     num_steps: int | None = Field(default=None, ge=1)
     """Train steps of the phase. Unless phases repeat, the last one has none and lasts to the end of
     the run."""
@@ -708,8 +712,8 @@ class UpdatesConfig(Section):
     repeat: Annotated[bool, CountsWith("phases")] = False
     """Whether the first phase follows the last one."""
     branch_frozen: bool = False
-    """Whether decisions of roles that are not trained have K candidates in a tree too: these
-    explore, by algorithm.branch_choice, and cost K times the tokens; none of them is trained on."""
+    """Whether roles that are not trained also get K candidates per decision of a tree. They then
+    explore, by algorithm.branch_choice, and cost K times the tokens; they are not trained on."""
 
     @model_validator(mode="after")
     def _check_lengths(self) -> UpdatesConfig:
@@ -756,9 +760,10 @@ class RewardConfig(Section):
     judge: str = ""
     """A fixed policy of [policies] that is asked about the answer; it plays no role."""
     question: str = ""
-    """What a judge is asked, to be answered yes, which scores 1, or no, which scores 0."""
+    """Yes-or-no question for a judge; yes scores 1, no scores 0."""
     rubric: str = ""
-    """Or by what a judge grades, from 0 to 10, which scores a tenth of that."""
+    """Instead of a question: a rubric by which a judge grades from 0 to 10; the score is a tenth of
+    the grade."""
     structured: Annotated[bool, _OF_JUDGE] = False
     """Whether a judge's verdict is a JSON object that its server enforces (`response_format`, as
     OpenAI, vLLM, SGLang and llama.cpp have it); otherwise it is the last line of a text."""
@@ -772,9 +777,9 @@ class RewardConfig(Section):
     """Role to the factor of the score in its reward; empty: 1 for all roles. Roles that are not
     named are not judged."""
     on_failure: float = 0.0
-    """Score of an answer on which there is no verdict: none can be read, the function raises, or
-    the answer is too long for the judge. A server that is down scores nothing: its rollouts are
-    played again (rollout.max_failed_fraction)."""
+    """Score of an answer without a verdict: none can be read, the function raises, or the answer is
+    too long for the judge. A server that is down gives no score: its rollouts are played again
+    (rollout.max_failed_fraction)."""
     judged_twice: float = Field(default=0.1, ge=0, le=1)
     """Share of the answers that are judged a second time, to measure the noise of the scores."""
     temperature: Annotated[float, _OF_JUDGE] = Field(default=0.0, ge=0)
@@ -834,55 +839,56 @@ class LossConfig(Section):
     clip_high: float = Field(default=0.2, gt=0)
     """Ratios above 1 + clip_high give no further gradient."""
     dual_clip: Annotated[float, _OF_CLIP] = Field(default=0.0, ge=0)
-    """Of tokens with a negative advantage, ratios above this give no further gradient; without it
+    """For tokens with a negative advantage, ratios above this give no further gradient; without it,
     one token that has become likely can outweigh all others. 0: off; 3 in the source (dual-clip
     PPO, arXiv 1912.09729, eq. 5). With objective = "clip" only."""
     aggregation: Literal["token_mean", "sequence_mean", "length_free"] = "token_mean"
     """token_mean: all tokens of a mini-batch weigh the same; sequence_mean: all completions do;
     length_free: sum over a completion's tokens, divided by a constant (Dr. GRPO)."""
     entropy_coefficient: float = Field(default=0.0, ge=0)
-    """Weight of the entropy bonus; with entropy_target at the start."""
+    """Weight of the entropy bonus; with entropy_target, its initial value."""
     entropy_target: float = Field(default=0.0, ge=0)
-    """The weight of the entropy bonus rises by 0.005 after an update whose mean entropy was at or
-    below this, in nats, and falls by as much after others, in which the bonus rests (Skywork-OR1,
-    arXiv 2505.22312; there 0.2). 0: it stays."""
+    """Mean entropy in nats. After an update at or below it, the weight of the entropy bonus rises
+    by 0.005; after other updates the bonus is off and its weight falls by as much (Skywork-OR1,
+    arXiv 2505.22312; there 0.2). 0: the weight is constant."""
     target_kl: float = Field(default=0.0, ge=0)
-    """An update ends with the mini-batch before whose step the mean KL divergence of the sampling
-    from the new policy (approx_kl) is above this, in nats; 0: no such bound."""
+    """An update ends before the first mini-batch at which the mean KL divergence of the sampling
+    policy from the new one (approx_kl) is above this, in nats; 0: no limit."""
     kl_coefficient: float = Field(default=0.0, ge=0)
-    """Weight of the KL penalty to the reference, the policy at the start of training; with
-    kl_target at the start."""
+    """Weight of the KL penalty to the reference, which is the policy at the start of training; with
+    kl_target, its initial value."""
     kl_target: Annotated[float, _OF_KL] = Field(default=0.0, ge=0)
-    """The weight of the KL penalty changes, by a fifth per update at most, so that the mean KL to
-    the reference comes to this, in nats per token (arXiv 1909.08593, section 2.2). 0: it stays."""
+    """Target of the mean KL to the reference, in nats per token. The weight of the KL penalty
+    changes by at most a fifth per update to reach it (arXiv 1909.08593, section 2.2). 0: the weight
+    is constant."""
     reference_every: Annotated[int, _OF_KL] = Field(default=0, ge=0)
-    """Train steps after which the reference moves to the policy; 0: it stays at the start."""
+    """Train steps between moves of the reference towards the policy; 0: it never moves."""
     reference_mix: Annotated[float, CountsWith("reference_every")] = Field(default=1.0, gt=0, le=1)
-    """How far it then moves: share of the policy's weights (TR-DPO, arXiv 2404.09656; 0.6 in TRL).
-    1: all the way."""
+    """Share of the policy's weights in a moved reference (TR-DPO, arXiv 2404.09656; 0.6 in TRL). 1:
+    the reference becomes the policy."""
     kl_estimator: Annotated[Literal["k1", "k2", "k3"], _OF_KL] = "k3"
-    """Estimator of that KL from one sampled token: log-ratio (with the gradient of k2), half its
-    square, or the one of GRPO, unbiased and never negative, whose gradient is right near the
-    reference only."""
+    """Estimator of that KL from one sampled token. k1: the log-ratio (with the gradient of k2); k2:
+    half its square; k3: that of GRPO, unbiased and never negative, with the right gradient only
+    near the reference."""
     use_bias_correction_kl: Annotated[bool, _OF_KL, CountsWith('kl_estimator = "k3"')] = False
     """Whether that estimate is multiplied by the importance ratio (DeepSeek-V3.2, arXiv 2512.02556,
-    section 3.1; the option of TRL): unbiased then, with the right gradient, when tokens were
-    sampled by an older policy. Needs k3."""
+    section 3.1; the option of TRL). It is then unbiased, with the right gradient, for tokens of an
+    older policy. Needs k3."""
     mask_truncated_completions: bool = False
     """Whether completions that reached the token limit are left out of the loss (DAPO; the option
-    of TRL). They are compared with the others all the same."""
+    of TRL). They still count in their group."""
     old_logprobs: Literal["auto", "engine", "recompute"] = "auto"
-    """Denominator of the ratio: what the engine reported, or a forward pass before the update;
-    auto: recompute when the engine has weights of its own (vLLM) or with rollout.max_staleness,
-    else engine."""
+    """Denominator of the ratio. engine: what the engine reported; recompute: a forward pass before
+    the update; auto: recompute if the engine has its own copy of the weights (vLLM) or with
+    rollout.max_staleness, otherwise engine."""
     importance_cap: Annotated[float, _OF_RATIOS] = Field(default=2.0, ge=0)
     """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
-    most this; 0: off. Without effect where old_logprobs is engine: both are the same there."""
+    most this; 0: off. No effect if old_logprobs is engine, where both are equal."""
     importance_level: Annotated[Literal["token", "sequence"], _OF_RATIOS, _OF_CAP] = "token"
-    """Whether that weight is of a token, or the product over its completion (MIS)."""
+    """Whether that weight is of each token, or the product over its completion (MIS)."""
     importance_mode: Annotated[Literal["truncate", "mask"], _OF_RATIOS, _OF_CAP] = "truncate"
-    """What becomes of a weight above importance_cap: truncate: it is the cap; mask: what it weighs
-    is left out of the loss (IcePop, of Ring-1T, arXiv 2510.18855, section 3.2)."""
+    """What happens to a weight above importance_cap. truncate: it becomes the cap; mask: its token
+    or completion is left out of the loss (IcePop, of Ring-1T, arXiv 2510.18855, section 3.2)."""
     importance_floor: Annotated[
         float, _OF_RATIOS, _OF_CAP, CountsWith('importance_mode = "mask"')
     ] = Field(default=0.0, ge=0, lt=1)
@@ -902,8 +908,7 @@ class OptimizerConfig(Section):
     """AdamW and how a step's completions are divided into mini-batches."""
 
     learning_rate: float = Field(default=0.0, ge=0)
-    """Maximum learning rate; 0: as what is trained: 1e-6 for full weights, 1e-5 for adapters, 1e-3
-    for tiny models."""
+    """Maximum learning rate; 0: 1e-6 for full weights, 1e-5 for adapters, 1e-3 for tiny models."""
     betas: tuple[_Decay, _Decay] = (0.9, 0.95)
     """Decay of AdamW's two moments."""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -911,9 +916,9 @@ class OptimizerConfig(Section):
     num_warmup_steps: int = Field(default=0, ge=0)
     """Train steps of linear warm-up."""
     final_fraction: float = Field(default=1.0, ge=0, le=1)
-    """The learning rate falls linearly to this share of its highest value; 1 keeps it."""
+    """The learning rate falls linearly to this share of its maximum; 1: it stays."""
     state_bits: Literal[8, 32] = 32
-    """Bits of a number of AdamW's moments. 8: in blocks of 256 with their maximum, a quarter of the
+    """Bits per number of AdamW's moments. 8: in blocks of 256 with their maximum, a quarter of the
     memory; steps are rounded. Needs the extra pettingllms-trainers[quantised], and no
     deepspeed.stage; experimental on GPUs."""
     max_grad_norm: float = Field(default=1.0, gt=0)
@@ -921,16 +926,15 @@ class OptimizerConfig(Section):
     num_epochs: int = Field(default=1, ge=1)
     """Passes over the groups of a train step."""
     completions_per_minibatch: int = Field(default=0, ge=0)
-    """Completions per optimizer step, at most on average; 0: all of the train step at once. A
-    number is the same size of a step in all modes."""
+    """Mean number of completions per optimizer step, at most; 0: all of the train step at once. The
+    same number gives steps of the same size in all modes."""
     shuffle: Annotated[bool, CountsWith("completions_per_minibatch")] = False
-    """Whether the K completions of a prompt of a tree come into different optimizer steps, as those
-    of whole episodes do. A step then sees more prompts, at the cost of computing a prompt in up to
-    K steps. In Plan-Path AT-GRPO gained a point by it, in Sudoku none. false: they stay
-    together."""
+    """Whether the K completions of a tree's prompt go into different optimizer steps, as those of
+    whole episodes do. A step then sees more prompts, but a prompt is computed in up to K steps. In
+    Plan-Path AT-GRPO gained a point from it, in Sudoku none. false: they stay together."""
     tokens_per_microbatch: Annotated[int, COSMETIC] = Field(default=0, ge=0)
-    """Tokens that are in memory at once; does not change the result. 0: 16384 for tiny models, 4096
-    where there is a pretrained one."""
+    """Tokens in memory at once; does not change the result. 0: 16384 for tiny models, 4096 if there
+    is a pretrained one."""
     packing: bool = True
     """Whether a group's prompt is computed once for all its completions; same result."""
     packed_attention: Annotated[
@@ -939,9 +943,9 @@ class OptimizerConfig(Section):
     """With packing only. flex: FlexAttention, compiled for the GPU at the first steps, no copies
     of prompts (experimental); padded: rows padded to one length; auto: flex on a GPU."""
     role_gradients: Annotated[bool, COSMETIC] = False
-    """Whether gradient norms of the roles of a shared policy, their shares of the gradient and the
-    cosines between them are logged. One backward pass as before, role after role; memory for one
-    more gradient per further role. Does not change the result, up to rounding."""
+    """Whether to log gradient norms of the roles of a shared policy, their shares of the gradient
+    and the cosines between them. There is still one backward pass, role after role, with memory for
+    one more gradient per further role. Does not change the result, up to rounding."""
     gradient_checkpointing: Annotated[bool, COSMETIC] = False
     """Whether activations are recomputed in the backward pass: less memory, more time."""
 
@@ -969,8 +973,8 @@ class DeepSpeedConfig(Section):
     state; 2: gradients too; 3: weights too; 0: nothing, DeepSpeed is not used. Needs the extra
     pettingllms-trainers[deepspeed]. Experimental on GPUs: tested on CPUs only."""
     offload: Literal["none", "optimizer", "all"] = "none"
-    """What is kept in the memory of the CPU, at the price of time: optimizer state, or with stage
-    3 weights too."""
+    """What is kept in CPU memory, at the cost of time: the optimizer state, or with stage 3 also
+    the weights."""
 
     @model_validator(mode="after")
     def _check_offload(self) -> DeepSpeedConfig:
@@ -999,8 +1003,8 @@ class RayConfig(Section):
     """Whether Ray is used; needs the extra pettingllms-trainers[ray]. Experimental: tested on CPUs
     of one machine only."""
     address: str = Field(default="", pattern=r"^(|auto|[^/]+:\d{1,5})$")
-    """Ray cluster to join: HOST:PORT of its head, or auto on a machine of it; empty: one is started
-    on this machine for the time of the run."""
+    """Ray cluster to join: HOST:PORT of its head, or auto on one of its machines; empty: one is
+    started on this machine for the run."""
     workers_per_policy: int = Field(default=1, ge=1)
     """Worker processes of every policy: its requests and updates are split over them; see
     deepspeed.stage."""
@@ -1042,15 +1046,15 @@ class WarmStartConfig(Section):
     tool = { random = 0.9, oracle = 0.1 }. In a run of several environments also "ENV.ROLE"."""
     data: str = ""
     """A file of answers to imitate instead, .jsonl or .parquet, as `pettingllms data export --view
-    sft` writes them: every role learns the answers of its own rows."""
+    sft` writes it: every role learns the answers of its own rows."""
     num_episodes: Annotated[int, CountsWith("demonstrators")] = Field(default=256, ge=1)
-    """Episodes that scripted policies demonstrate; those of several environments are in the ratio
-    of their weights, at least one each."""
+    """Episodes that scripted policies demonstrate; several environments share them in the ratio of
+    their weights, at least one each."""
     batch_size: int = Field(default=64, ge=1)
     """Demonstrations per supervised step."""
     learning_rate: float = Field(default=0.0, ge=0)
-    """Learning rate of the supervised steps; 0: as what is trained: 1e-5 for full weights, 2e-4 for
-    adapters, 3e-3 for tiny models."""
+    """Learning rate of the supervised steps; 0: 1e-5 for full weights, 2e-4 for adapters, 3e-3 for
+    tiny models."""
 
 
 class EvaluationConfig(Section):
@@ -1058,7 +1062,7 @@ class EvaluationConfig(Section):
 
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of the environment that differ from [env.kwargs], whatever the stage of a
-    curriculum; split is "test" unless given, and "all" where a source of its own is."""
+    curriculum. The default split is "test", or "all" with a source of its own."""
     num_episodes: int = Field(default=128, ge=1)
     """Levels of the held-out set, of each environment; the same ones at every evaluation."""
     seed: int = Field(default=0, ge=0)
@@ -1066,14 +1070,14 @@ class EvaluationConfig(Section):
     every: Annotated[int, PROLONGING] = Field(default=0, ge=0)
     """Train steps between evaluations; 0: before and after training only."""
     decoding: Literal["greedy", "sampled", "both"] = "both"
-    """How policies play the held-out levels; one way takes half of the time of both. With both,
-    greedy play is shown while training, and some of its episodes are kept to be looked at."""
+    """How policies play the held-out levels; one way takes half the time of both. With both,
+    progress shows greedy play, and some of its episodes are recorded."""
     temperature: Annotated[float, CountsWith('decoding = "both" or decoding = "sampled"')] = Field(
         default=1.0, gt=0
     )
     """Temperature of sampled play; greedy play has none."""
     scripted: tuple[str, ...] = ()
-    """Scripted policies of the environment that play the held-out levels too, for comparison."""
+    """Scripted policies of the environment that also play the held-out levels, for comparison."""
     swap_roles: bool = True
     """Whether the final report plays the roles with each other's policies."""
 
@@ -1089,7 +1093,7 @@ class CheckpointConfig(Section):
     every: int = Field(default=10, ge=1)
     """Train steps between checkpoints."""
     keep: int = Field(default=2, ge=1)
-    """Newest checkpoints that are kept."""
+    """Number of newest checkpoints that are kept."""
 
 
 class LoggingConfig(Section):
@@ -1114,14 +1118,14 @@ class LoggingConfig(Section):
     trackio_project: str = ""
     """Project of Trackio that gets the metrics; empty: none. Needs the package trackio."""
     rollouts_every: int = Field(default=10, ge=0)
-    """Train steps between rollout trees in rollouts.jsonl, besides those of the first and the last
-    train step; 0: no trees at all."""
+    """Train steps between recorded rollout trees in rollouts.jsonl, besides those of the first and
+    the last train step; 0: no trees at all."""
     num_rollouts: int = Field(default=4, ge=1)
-    """Rollout trees of each environment that are written then: those first in most of whose
-    decisions the candidates earned different rewards."""
+    """Rollout trees of each environment that are recorded then. Trees with the most decisions whose
+    candidates earned different rewards come first."""
     num_held_out: int = Field(default=4, ge=0)
-    """Held-out episodes of each environment, played greedily, that are written before and after
+    """Held-out episodes of each environment, played greedily, that are recorded before and after
     training."""
     max_rollouts_mb: float = Field(default=64.0, gt=0)
-    """Size of rollouts.jsonl, at most, in MB. Where it would grow beyond, rollouts_every is doubled
-    for what is there and what will come; first, last and held-out trees stay."""
+    """Maximum size of rollouts.jsonl in MB. Before it grows larger, rollouts_every is doubled for
+    recorded and future trees; first, last and held-out trees stay."""

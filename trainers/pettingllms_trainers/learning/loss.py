@@ -1,4 +1,4 @@
-"""The clipped policy loss of sampled tokens, its coefficients, and what there is to know about it.
+"""The clipped policy loss of sampled tokens, its coefficients and its statistics.
 
 Legend: M target tokens of a micro-batch, V vocabulary size, W = ceil(V / 32).
 """

@@ -1,4 +1,4 @@
-"""Where environments live while episodes are played, and all that is asked of them there.
+"""Where environments run while episodes are played, and the requests that they answer.
 
 Rollouts speak to environments through `Episodes` only: arguments and results are plain values that
 can be pickled, so that an environment may live in this thread, in another one, or far away.

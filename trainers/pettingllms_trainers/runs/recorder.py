@@ -1,4 +1,4 @@
-"""What a run tells: progress on a terminal, metrics in files, rollout trees as JSON."""
+"""What a run reports: progress on a terminal, metrics in files, rollout trees as JSON."""
 
 from __future__ import annotations
 

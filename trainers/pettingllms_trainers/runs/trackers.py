@@ -1,4 +1,4 @@
-"""Boards that metrics can be written to besides metrics.jsonl, each by its own library."""
+"""Trackers that get the metrics besides metrics.jsonl, each through its own library."""
 
 from __future__ import annotations
 
