@@ -35,11 +35,11 @@ and the best alone solves nearly all."""
 class Auto(Algorithm):
     """AT-GRPO where the rewards of steps lead to success, and else whole episodes by success.
 
-    Before the first train step scripted policies play a pilot, for which no model writes a token:
-    several episodes of a level, of which those that had earned more on the way are compared with
-    those that were solved. Where that shows nothing, and where there is no scripted policy, or
-    `[rewards]` pay, every train step asks the same of the run's own episodes, until it is shown. A
-    run of several environments needs it for each of them.
+    Before the first train step scripted policies play a pilot, without a token of any model:
+    several episodes per level, to test whether those that earned more on the way are solved more
+    often. If the test is not passed, or there is no scripted policy, or `[rewards]` pay, every
+    train step tests the run's own episodes, until they pass. In a run of several environments each
+    of them must pass.
 
     Take it when you do not know whether the best-rewarded step is also best in the end.
 

@@ -16,8 +16,8 @@ from pettingllms_trainers.rollout.candidates import Candidates, together
 class Continuation(AtGrpo):
     """The tree of AT-GRPO, compared by reward plus the return of M continuations of each candidate.
 
-    Take it when rewards come late, episodes are short and tokens are cheap: it is unbiased, and
-    samples K * M times the rest of the episode at every decision.
+    Take it when rewards come late, episodes are short and tokens are cheap: it is unbiased, but
+    samples the rest of the episode K * M times at every decision.
 
     Source:
         VinePPO (arXiv 2410.01679, section 4); for teams C3 (arXiv 2603.06859), with leave-one-out

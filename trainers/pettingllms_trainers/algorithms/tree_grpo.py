@@ -23,8 +23,8 @@ _Copy = tuple[int, EpisodeState]
 class TreeGrpo(Branching):
     """A whole episode, then K - 1 further candidates for some of its decisions, each played on.
 
-    Take it when rewards come late and episodes are long: what is sampled does not grow with K times
-    the depth.
+    Take it when rewards come late and episodes are long: its cost does not grow with K times the
+    depth.
 
     Source:
         Tree-GRPO (arXiv 2509.21240, section 3). Changed: candidates of one decision are compared

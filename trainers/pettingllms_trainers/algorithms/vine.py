@@ -16,8 +16,8 @@ from pettingllms_trainers.rollout.player import Player, Waypoint
 class Vine(Reinforce):
     """A whole episode and K - 1 that fork from one of its decisions, drawn at random.
 
-    Take it for comparison with whole episodes: by the outcome it was level with them or behind in
-    the project's own study.
+    Take it for comparison with whole episodes: in the project's own study it learnt at best as
+    much as they did from the outcome.
 
     Source:
         The vine procedure of TRPO (arXiv 1502.05477, section 5.2). Changed: all decisions of a fork
