@@ -217,6 +217,11 @@ def _rebuild(
     return error
 
 
+def counted(number: float, noun: str) -> str:
+    """A number and what it counts, for messages: `1 GPU`, `2 GPUs`, `0.5 GPUs`."""
+    return f"{number:,.10g} {noun}{'s' * (number != 1)}"
+
+
 def suggestion(word: object, known: Iterable[object]) -> str:
     """Return `'; did you mean "x"?'` for the known word nearest to `word`, or an empty string."""
     if not isinstance(word, str):

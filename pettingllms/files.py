@@ -22,7 +22,7 @@ from typing import IO, Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from pettingllms.errors import InvalidArgument, RunFolderError, data_problem
+from pettingllms.errors import InvalidArgument, RunFolderError, counted, data_problem
 
 EntryT = TypeVar("EntryT")
 
@@ -285,9 +285,8 @@ def read_lines(path: Path, *keys: str) -> list[dict[str, Any]]:
 def warn_of_damage(path: Path, damaged: Mapping[int, str]) -> None:
     """Say how many lines of a file are damaged, if any: number from 1 -> problem."""
     if damaged:
-        count = "1 line is" if len(damaged) == 1 else f"{len(damaged)} lines are"
-        told = "%s: %s damaged and left out, the first is line %d (%s)"
-        _logger.warning(told, path, count, *next(iter(damaged.items())))
+        told = "%s: damaged and left out: %s, the first is line %d (%s)"
+        _logger.warning(told, path, counted(len(damaged), "line"), *next(iter(damaged.items())))
 
 
 def fsync_path(path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pettingllms.arguments import plain
-from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.errors import InvalidArgument, counted, suggestion
 from pettingllms.prompts import PromptTemplate
 from pettingllms.types import Transition, to_jsonable
 
@@ -65,7 +65,7 @@ class Difficulty:
         """A number with its names: `1 (paper)`; a toy says so: `0 (easy: a toy, 6 test levels)`."""
         names = ", ".join(name for name, named in self.names.items() if named == number)
         if number in self.toys:
-            names += f": a toy, {self.toys[number]} test levels"
+            names += f": a toy, {counted(self.toys[number], 'test level')}"
         return f"{number} ({names})" if names else str(number)
 
     def number(self, env_id: str, difficulty: object) -> int:

@@ -61,7 +61,7 @@ Examples:
     "instead_values",
     multiple=True,
     metavar="[ROLE=]POLICY",
-    help="The other policy, which replaces that of the run, such as an expert or an untrained model.  "
+    help="The other policy, instead of that of the run: an expert, an untrained model, any.  "
     "[default: the first scripted policy of the environment, if it has any]",
 )
 @options.env_option

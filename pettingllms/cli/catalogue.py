@@ -13,7 +13,7 @@ from rich.panel import Panel
 from pettingllms.cli import options
 from pettingllms.cli.app import plain_table, print_json, stdout
 from pettingllms.env import TextEnv, roles_of
-from pettingllms.errors import MissingDependency, PettingLLMsError
+from pettingllms.errors import MissingDependency, PettingLLMsError, counted
 from pettingllms.pages import SECTIONS, sections_of
 from pettingllms.registry import make, registered_ids, spec
 from pettingllms.sources import is_source
@@ -146,7 +146,7 @@ def _facts(env_id: str, env: TextEnv[Any]) -> Any:
     table = plain_table("", "")
     table.show_header = False
     stages = "  then  ".join(" + ".join(stage) for stage in env.stages)
-    table.add_row("a turn", f"{stages}  (at most {env.max_turns} turns)")
+    table.add_row("a turn", f"{stages}  (at most {counted(env.max_turns, 'turn')})")
     table.add_row("scripted policies", ", ".join(env.scripted_policies) or "none")
     table.add_row("levels of difficulty", "\n".join(_levels(env)) or "none")
     table.add_row("placeholders of prompts", ", ".join(env.prompt_fields))

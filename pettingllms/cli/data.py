@@ -10,7 +10,7 @@ import click
 from pettingllms.cli import options
 from pettingllms.cli.app import print_json, stdout
 from pettingllms.cli.options import json_option, refuse_given, trust_option
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import InvalidArgument, counted
 from pettingllms.evaluation.rows import VIEWS, rows_of, write_rows
 from pettingllms.registry import spec
 from pettingllms.tables import visible
@@ -115,5 +115,5 @@ def export_command(run: Path, view: str, out: Path, trust: bool) -> int:
     chats that the agents read.
     """
     num_rows = write_rows(rows_of(run, view, trust=trust), out)
-    stdout().print(visible(f"{out}: {num_rows} rows"), soft_wrap=True)
+    stdout().print(visible(f"{out}: {counted(num_rows, 'row')}"), soft_wrap=True)
     return 0

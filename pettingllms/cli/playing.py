@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from pettingllms.cli.app import stderr
+from pettingllms.errors import counted
 from pettingllms.evaluation.report import Report, summarise, tokens
 from pettingllms.evaluation.run_folder import EvaluationStopped, Progress, RunFolder, evaluate
 from pettingllms.files import write_whole
@@ -87,7 +88,8 @@ def _say_what_is_missing(
     folder: RunFolder, report: Report, progress: Progress, reason: str | None, command: str
 ) -> None:
     num_finished = sum(variant.num_episodes for variant in report.variants.values())
-    lines = [f"incomplete: {num_finished} of {folder.plan.num_episodes} episodes are finished"]
+    wanted = counted(folder.plan.num_episodes, "episode")
+    lines = [f"incomplete: {num_finished} of {wanted} finished"]
     lines += [f"stopped: {reason}"] if reason else []
     lines += [f"{count} failed: {cause}" for cause, count in progress.failures.most_common()]
     for line in lines:
@@ -209,7 +211,7 @@ class _Clock:
         if now is None or now.is_complete or seconds - self._last < SECONDS_BETWEEN_LINES:
             return
         self._last = seconds
-        parts = [f"{now.num_finished} of {now.num_episodes} episodes"]
+        parts = [f"{now.num_finished} of {counted(now.num_episodes, 'episode')}"]
         _say(", ".join([*parts, *_figures(now), *_failures(now), self.left()]))
 
 

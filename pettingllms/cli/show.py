@@ -14,7 +14,7 @@ from rich.panel import Panel
 from pettingllms.cli.app import stderr, stdout
 from pettingllms.cli.options import RunPath, flag, refuse_given, trust_option
 from pettingllms.env import TextEnv
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import InvalidArgument, counted
 from pettingllms.evaluation.plan import MAIN
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run, replay_rollout
@@ -72,10 +72,8 @@ def replay_command(
     console = stdout()
     if not quiet:
         _show(console, transcript, prompts)
-    num_steps = len(transcript.steps)
-    console.print(
-        visible(f"replayed exactly: {num_steps} steps, equal states and rewards", "green")
-    )
+    num_steps = counted(len(transcript.steps), "step")
+    console.print(visible(f"replayed exactly: {num_steps}, equal states and rewards", "green"))
     return 0
 
 
@@ -185,7 +183,7 @@ def view_command(
         # Links between the pages are relative, so that the folder can be moved as a whole.
         beside = Path(os.path.commonpath([path.resolve().parent for path in paths]))
         summary = write_overview(paths, out or beside / "runs.html")
-        stdout().print(visible(f"{summary.path}: {len(paths)} runs"), soft_wrap=True)
+        stdout().print(visible(f"{summary.path}: {counted(len(paths), 'run')}"), soft_wrap=True)
     return _open(summary.path.resolve().as_uri()) if is_opened else 0
 
 
@@ -204,7 +202,7 @@ def _reported(summary: ViewSummary) -> ViewSummary:
     for notice in summary.notices:
         stderr().print(visible(notice, "yellow"))
     size = summary.num_bytes / 1e6
-    text = f"{summary.path}: {summary.num_episodes} episodes, {size:.1f} MB"
+    text = f"{summary.path}: {counted(summary.num_episodes, 'episode')}, {size:.1f} MB"
     stdout().print(visible(text), soft_wrap=True)
     return summary
 

@@ -39,7 +39,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from pettingllms.env import TextEnv, role_of
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import InvalidArgument, counted
 from pettingllms.evaluation.episode import (
     Chats,
     has_ended,
@@ -547,7 +547,8 @@ class BlameReport:
 
     def _setting(self) -> str:
         played = ", ".join(f"{role}: {name}" for role, name in self.policies.items())
-        text = f"Present policies: {played}. {self.settings.num_replays} replays of every state."
+        replays = counted(self.settings.num_replays, "replay")
+        text = f"Current policies: {played}. {replays} of every state."
         if self.instead:
             instead = ", ".join(f"{role}: {name}" for role, name in self.instead.items())
             text += f" The other policy: {instead}."
@@ -582,7 +583,7 @@ def _episode_parts(episode: JudgedEpisode) -> list[Block]:
     rows = [_row(answer, blame) for answer in blame.answers]
     parts: list[Block] = [f"## {episode.name}", verdict(blame), TextTable(head, rows)]
     if blame.num_failed:
-        parts.append(f"{blame.num_failed} replays failed and are left out.")
+        parts.append(f"Left out: {counted(blame.num_failed, 'replay')} that failed.")
     if blame.shares:
         shares = [(name, _change(value, blame)) for name, value in blame.shares.items()]
         parts.append(TextTable(["player", "share of the loss [95 %, jointly]"], shares))

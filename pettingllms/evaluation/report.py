@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from pettingllms.ends import End
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import InvalidArgument, counted
 from pettingllms.evaluation.episode import Bill, EpisodeResult
 from pettingllms.evaluation.plan import (
     MAIN,
@@ -40,12 +40,12 @@ Levels = Mapping[str, Sequence[EpisodeResult]]
 def tokens(usage: Usage) -> str:
     """Tokens in words; what a server did not report is not counted as 0."""
     if usage.num_unknown == usage.num_requests:
-        return f"unknown: no usage reported for {usage.num_requests:,} answers"
+        return f"unknown: no usage reported for {counted(usage.num_requests, 'answer')}"
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     hidden = f" ({usage.reasoning_tokens:,} reasoning)" if usage.reasoning_tokens else ""
     text = f"{usage.prompt_tokens:,} in{cached}, {usage.completion_tokens:,} out{hidden}"
     if usage.num_unknown:
-        text = f"at least {text}; no usage reported for {usage.num_unknown:,} answers"
+        text = f"at least {text}; no usage reported for {counted(usage.num_unknown, 'answer')}"
     return text
 
 
@@ -170,8 +170,8 @@ class Report:
         plan = self.plan
         arguments = ", ".join(f"{key}={value!r}" for key, value in plan.env_kwargs.items())
         setting = f"Arguments: {arguments or 'none'}. "
-        plays = "1 play" if plan.num_samples == 1 else f"{plan.num_samples} plays"
-        setting += f"Seed {plan.seed}, {plan.num_levels} levels, {plays} each."
+        levels, plays = counted(plan.num_levels, "level"), counted(plan.num_samples, "play")
+        setting += f"Seed {plan.seed}, {levels}, {plays} each."
         if plan.num_wanted is not None:
             setting += f" {pool_note(plan)}"
         parts: list[Block] = [f"# Evaluation of {plan.env_id}", setting]
@@ -199,7 +199,7 @@ def pool_note(plan: EvaluationPlan) -> str:
 def variant_rows(variant: VariantReport) -> list[tuple[str, str]]:
     """The figures of a variant as (name, text)."""
     episodes = f"{variant.num_episodes} of {variant.num_expected}"
-    levels = f"{variant.num_levels} levels, {variant.num_distinct_levels} different"
+    levels = f"{counted(variant.num_levels, 'level')}, {variant.num_distinct_levels} different"
     repeated = "" if variant.num_distinct_levels == variant.num_levels else _REPEATED
     rows = [
         ("success", share(variant.success) + f", {variant.num_success} solved"),
@@ -219,7 +219,8 @@ def _warnings(variant: VariantReport) -> Iterator[tuple[str, str]]:
     """Yield what figures do not say by themselves."""
     cut = sum(variant.ends.get(end, 0) for end in (End.CODE, End.CONTEXT, End.TIME))
     if cut > _MANY_CUT * variant.num_episodes:
-        yield "warning", f"{cut} episodes were cut off: an answer made code fail, or met a limit"
+        cut_off = counted(cut, "episode")
+        yield "warning", f"{cut_off} cut off: an answer made code fail, or met a limit"
     for name, role in variant.roles.items():
         if role.hidden > _MANY_CUT:
             share = f"{role.hidden:.0%}".replace("%", " %")
@@ -517,17 +518,18 @@ class Comparison:
     def _note(self) -> str:
         if not self.is_paired:
             return (
-                f"Not paired: {self.num_only_first} levels of the first, "
+                f"Not paired: {counted(self.num_only_first, 'level')} of the first, "
                 f"{self.num_only_second} of the second. Evaluations (pettingllms eval RUN) on "
                 "the same levels are compared level by level."
             )
         note = (
-            f"{self.num_levels} common levels: the second is better on {self.num_better}, "
-            f"worse on {self.num_worse} (sign test p = {self.p_value:.3g})."
+            f"{counted(self.num_levels, 'common level')}: the second is better on "
+            f"{self.num_better}, worse on {self.num_worse} (sign test p = {self.p_value:.3g})."
         )
         if self.num_only_first or self.num_only_second:
+            levels = counted(self.num_only_first, "level")
             note += (
-                f" Not compared: {self.num_only_first} levels that only the first played, "
+                f" Not compared: {levels} that only the first played, "
                 f"{self.num_only_second} that only the second played."
             )
         return note

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, cast
 
 from pettingllms.env import TextEnv
-from pettingllms.errors import ConformanceError
+from pettingllms.errors import ConformanceError, counted
 from pettingllms.registry import make, spec
 from pettingllms.sources import is_source
 from pettingllms.testing.play import AnyEnv
@@ -110,7 +110,7 @@ class CheckReport:
     def summary(self) -> str:
         """How many checks ended in which way, in one line."""
         counts = [f"{len(self.of(status))} {status}" for status in CheckStatus if self.of(status)]
-        return f"{self.env}: {len(self.findings)} checks: {', '.join(counts)}"
+        return f"{self.env}: {counted(len(self.findings), 'check')}: {', '.join(counts)}"
 
     def __str__(self) -> str:
         lines = [self.summary]

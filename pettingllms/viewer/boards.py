@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from pettingllms.env import TextEnv
-from pettingllms.errors import PettingLLMsError, UntrustedName
+from pettingllms.errors import PettingLLMsError, UntrustedName, counted
 from pettingllms.registry import make
 from pettingllms.sources import WORKFLOW_PREFIX
 from pettingllms.transcript import play_recorded
@@ -71,11 +71,11 @@ class Boards:
         """Why episodes have no boards, as readable sentences."""
         if not self._num_without:
             return []
-        count = f"{self._num_without} episodes show no board in their prompts"
+        count = f"{counted(self._num_without, 'episode')} without a board in the prompts"
         if self._problem is not None:
-            return [f"{count} and could not be played again to draw them: {self._problem}."]
+            return [f"{count} could not be played again to draw one: {self._problem}."]
         if self._left == 0 and self._has_boards:
-            return [f"{count} and were not played again to draw them; --replays N plays more."]
+            return [f"Not played again to draw boards: {count}; --replays N plays more."]
         return []
 
     def _stop(self, problem: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from pettingllms.ends import End
-from pettingllms.errors import data_problem
+from pettingllms.errors import counted, data_problem
 from pettingllms.files import checked_line
 from pettingllms.trust import FoundName
 from pettingllms.types import role_of
@@ -317,8 +317,7 @@ class LineFile:
             )
         if self._unreadable:
             number, reason = self._unreadable[0]
-            count = len(self._unreadable)
-            lines = "1 line" if count == 1 else f"{count} lines"
+            lines = counted(len(self._unreadable), "line")
             found.append(
                 f"{self.path.name}: {lines} could not be read and cannot be shown; the first is "
                 f"line {number} ({reason})."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pettingllms.errors import counted
 from pettingllms.viewer.runs import OpenedRun
 from pettingllms.viewer.summary import training_table
 
@@ -28,7 +29,7 @@ class Overview:
         env_ids = dict.fromkeys(run.env_id for run in self._runs)
         return {
             "kind": "runs",
-            "name": f"{len(self._runs)} runs",
+            "name": counted(len(self._runs), "run"),
             "env_id": ", ".join(env_ids),
             "notices": self.notices(),
         }

@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pettingllms.errors import PettingLLMsError, TranscriptError, data_problem
+from pettingllms.errors import PettingLLMsError, TranscriptError, counted, data_problem
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
 from pettingllms.trust import FoundName
@@ -253,10 +253,11 @@ def _stopped(
     folder: Path, plan: Mapping[str, Any], variants: Mapping[str, Any], failures: Mapping[str, Any]
 ) -> str:
     counts = ", ".join(f"{name}: {one['num_episodes']}" for name, one in variants.items())
+    wanted = counted(plan["num_levels"] * plan["num_samples"], "episode")
     causes = "".join(f" {count} failed: {cause}." for cause, count in failures.items())
     return (
-        f"The evaluation is incomplete: of {plan['num_levels'] * plan['num_samples']} episodes of "
-        f"each variant there are {counts or 'none'}.{causes} `pettingllms eval --resume {folder}` "
+        f"The evaluation is incomplete: of {wanted} of each variant "
+        f"there are {counts or 'none'}.{causes} `pettingllms eval --resume {folder}` "
         "plays the others."
     )
 

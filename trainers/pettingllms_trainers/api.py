@@ -25,6 +25,7 @@ from pettingzoo import AECEnv
 
 from pettingllms import TextEnv
 from pettingllms.arguments import check_whole
+from pettingllms.errors import counted
 from pettingllms.evaluation import (
     EvaluationPlan,
     Report,
@@ -248,7 +249,7 @@ class Run:
         """Its directory, and how far it is."""
         steps = max((line["step"] for line in read_lines(self._files.metrics, "step")), default=0)
         total = self._trained.config["num_steps"]
-        return f"Run({str(self.directory)!r}, {steps} of {total} train steps)"
+        return f"Run({str(self.directory)!r}, {steps} of {counted(total, 'train step')})"
 
     def _repr_html_(self) -> str:
         text = f"<p>{html.escape(repr(self))}</p>"

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from pettingllms.errors import PettingLLMsError
+from pettingllms.errors import PettingLLMsError, counted
 from pettingllms.files import os_problem
 from pettingllms.sources import WORKFLOW_PREFIX
 from pettingllms_trainers import commands
@@ -101,8 +101,7 @@ def _described(name: str) -> str:
     known, rest = read_recipe(name)
     lines = [f"\n  {name}", f"{known.task}; team: {', '.join(team_of(rest))}"]
     if known.planned:
-        number = known.planned.gpus
-        lines.append(f"planned for {number} GPU{'s' * (number > 1)} of 80 GB, never run")
+        lines.append(f"planned for {counted(known.planned.gpus, 'GPU')} of 80 GB, never run")
         lines.append(f"start: {known.planned.start}")
     else:
         lines.append(_figures(known.recorded) if known.recorded else "no run is recorded")

@@ -15,6 +15,7 @@ from typing import Any, cast
 import tomli_w
 from rich.console import Console
 
+from pettingllms.errors import counted
 from pettingllms.sources import WORKFLOW_PREFIX, absolute, load_source
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.config.root import start_advice
@@ -208,8 +209,9 @@ def propose(source: str, task: str) -> int:
 
     source = absolute(source)
     agents = seen_agents(source.removeprefix(WORKFLOW_PREFIX), task)
+    number = counted(len(agents), "agent")
     names = ", ".join(one.sender.agent or one.role for one in agents)
-    sys.stderr.write(f"{len(agents)} agents: {names}. Map them, and write the reward:\n\n")
+    sys.stderr.write(f"{number}: {names}. Map them, and write the reward:\n\n")
     program = {
         "reward": "reward.py:reward",
         "clock": datetime.now(UTC).isoformat(timespec="minutes"),

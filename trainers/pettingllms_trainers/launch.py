@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import tomli_w
 
+from pettingllms.errors import counted
 from pettingllms.files import open_to_append
 from pettingllms_trainers.child import bound
 from pettingllms_trainers.config import Config
@@ -84,7 +85,7 @@ def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Divisi
     own = len(gpus) - count * of_one
     if own < 1:
         raise ConfigError(
-            f"{len(gpus)} GPUs are too few: servers for {len(groups)} base models take "
+            f"too few GPUs, {len(gpus)}: servers for {counted(len(groups), 'base model')} take "
             f"{of_one}, and one GPU is left to train. Leave --servers out, or take an adapter for "
             "each policy on one base model"
         )
@@ -225,7 +226,7 @@ def _gpus(wanted: int | None) -> list[str]:
     gpus = visible.split(",")[:count] if visible else list(map(str, range(count)))
     if not gpus or (wanted is not None and not 0 < wanted <= len(gpus)):
         asked = "at least one is needed" if wanted is None else f"--gpus is {wanted}"
-        raise ConfigError(f"this machine has {len(gpus)} GPUs to use, and {asked}")
+        raise ConfigError(f"this machine has {counted(len(gpus), 'GPU')} to use, and {asked}")
     return gpus[:wanted]
 
 

@@ -23,7 +23,13 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, cast
 
 from pettingllms.arguments import check_choice, check_kind
-from pettingllms.errors import InvalidArgument, MissingDependency, UnreachableRequest, suggestion
+from pettingllms.errors import (
+    InvalidArgument,
+    MissingDependency,
+    UnreachableRequest,
+    counted,
+    suggestion,
+)
 from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
 from pettingllms_envs.datasets.rows import (
@@ -141,7 +147,7 @@ def _why_empty(loaded: Loaded[Any]) -> str:
         return "It has no rows."
     # Three reasons explain a file that was meant otherwise; more would hide them.
     common = Counter({reason: len(rows) for reason, rows in loaded.skipped.items()}).most_common(3)
-    reasons = "; ".join(f"{reason} ({count} rows)" for reason, count in common)
+    reasons = "; ".join(f"{reason} ({counted(count, 'row')})" for reason, count in common)
     return f"None of its {loaded.num_rows} rows can be used: {reasons}."
 
 

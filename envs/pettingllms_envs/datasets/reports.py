@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pettingllms.arguments import check_number, check_texts, check_whole
+from pettingllms.errors import counted
 from pettingllms.registry import spec
 from pettingllms_envs.datasets.loading import Loaded, load_problems
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
@@ -50,7 +51,7 @@ class DataReport:
         """The report as text."""
         lines = [
             f"{self.source}: {self.kind} problems, schema {self.schema}",
-            f"  {self.num_rows} rows, {self.num_usable} usable, "
+            f"  {counted(self.num_rows, 'row')}, {self.num_usable} usable, "
             f"{self.num_rows - self.num_usable} skipped",
         ]
         lines += [f"  {count} {name}" for name, count in self.facts.items()]
@@ -90,7 +91,7 @@ class OverlapReport:
         ]
         lines += [f"  {a}  ~  {b}  ({s:.2f})" for a, b, s in self.pairs[:MAX_SHOWN]]
         if len(self.pairs) > MAX_SHOWN:
-            lines.append(f"  and {len(self.pairs) - MAX_SHOWN} more pairs")
+            lines.append(f"  and {counted(len(self.pairs) - MAX_SHOWN, 'more pair')}")
         return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_whole
 from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
-from pettingllms.errors import InvalidArgument, LevelFormatError
+from pettingllms.errors import InvalidArgument, LevelFormatError, counted
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
@@ -258,7 +258,7 @@ class DiningState(NamedTuple):
 
 def _need(state: DiningState, seat: int) -> str:
     left = state.table.hunger[seat]
-    return f"philosopher {seat} needs {left} more meal{'s' * (left != 1)}"
+    return f"philosopher {seat} needs {counted(left, 'more meal')}"
 
 
 def placeholders(sight: int) -> dict[str, PromptField[DiningState]]:

@@ -220,7 +220,7 @@ def test_a_prompt_that_meets_a_limit_is_an_episode_that_is_not_solved(begin, scr
     report = summarise(folder.plan, folder.results())
     assert report.variants["main"].ends == {end: 12}
     assert report.variants["main"].num_success == 0
-    assert any("12 episodes were cut off" in str(part) for part in report.parts()[3].rows)
+    assert any("12 episodes cut off" in str(part) for part in report.parts()[3].rows)
     for played in folder.results(with_steps=True):
         assert played.steps[-1]["end"] == end
         plan = folder.plan

@@ -185,7 +185,7 @@ def test_episodes_that_are_not_played_again_are_counted(training, write, recorde
     run = compact(training, write, recorded)
     summary = write_view(run, tmp_path / "view.html", max_replays=1)
     assert [e["final_board"] is None for e in episodes(summary.path)] == [False, True, True]
-    assert "2 episodes show no board" in summary.notices[0]
+    assert "2 episodes without a board" in summary.notices[0]
     assert "--replays" in summary.notices[0]
 
 
@@ -197,7 +197,7 @@ def test_boards_of_another_course_are_never_shown(training, write, recorded, tmp
     run = compact(training, write, recorded, other_rewards)
     summary = write_view(run, tmp_path / "view.html")
     assert all(e["final_board"] is None for e in episodes(summary.path))
-    assert "3 episodes show no board" in summary.notices[0]
+    assert "3 episodes without a board" in summary.notices[0]
     assert "went another way" in summary.notices[0]
 
 

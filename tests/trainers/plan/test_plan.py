@@ -456,7 +456,7 @@ def test_engines_on_several_gpus_hold_a_share_each():
         "tensor_parallel" in text for text in warnings_of(spread, plan_of(spread, num_gpus=4))
     )
     warned = " ".join(warnings_of(spread, plan_of(spread, num_gpus=2)))
-    assert "tensor_parallel_size is 4, and there are 2 GPUs" in warned
+    assert "tensor_parallel_size is 4, and the run has 2 GPUs" in warned
     # one process learns; the other GPUs are the engine's
     four, eight = (plan_of(spread, num_gpus=number).memory for number in (4, 8))
     assert four.updating == eight.updating

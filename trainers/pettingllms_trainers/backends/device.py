@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pettingllms.errors import counted
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.ranks import Ranks
@@ -96,8 +97,8 @@ def check_parallel(config: Config, num_ranks: int) -> None:
     count = torch.cuda.device_count()
     if torch.cuda.is_available() and count < size:
         raise ConfigError(
-            f"engine.vllm.tensor_parallel_size is {size}, and this process sees {count} GPUs; it "
-            "can be as many as there are"
+            f"engine.vllm.tensor_parallel_size is {size}, and this process sees "
+            f"{counted(count, 'GPU')}; it can be as many as there are"
         )
 
 

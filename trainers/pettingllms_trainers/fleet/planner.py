@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pettingllms.errors import counted
 from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.config import Config
@@ -361,7 +362,7 @@ class _Planner:
             if needed > limit:
                 what = f"{name} learns" if fleet.learn else "a process generates and learns"
                 self.reason = (
-                    f"{what} with {needed / 1e9:.0f} GB on each of {num_ranks} GPUs of "
+                    f"{what} with {needed / 1e9:.0f} GB on each of {counted(num_ranks, 'GPU')} of "
                     f"{self._gpu.num_bytes / 1e9:.0f} GB"
                 )
                 return False

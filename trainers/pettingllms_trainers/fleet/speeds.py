@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pettingllms.errors import counted
 from pettingllms_trainers.backends.hf.shapes import ModelShape, token_bytes
 from pettingllms_trainers.errors import ConfigError
 
@@ -145,7 +146,7 @@ def engine_of(shape: ModelShape, gpu: Gpu, num_shards: int, reached: Efficiency)
     weights, memory = 2.0 * shape.num_parameters, 0.9 * gpu.num_bytes * num_shards
     if weights >= memory:
         raise ConfigError(
-            f"{weights / _GIGA:.0f} GB of weights do not fit into {num_shards} GPUs of "
+            f"{weights / _GIGA:.0f} GB of weights do not fit into {counted(num_shards, 'GPU')} of "
             f"{gpu.num_bytes / _GIGA:.0f} GB; set engine.vllm.tensor_parallel_size"
         )
     bandwidth = reached.bandwidth * gpu.bytes_per_s * num_shards

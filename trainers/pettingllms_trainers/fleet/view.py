@@ -13,6 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
+from pettingllms.errors import counted
 from pettingllms.tables import MAX_WIDTH, TextTable, terminal_table
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.fleet.planner import HERE, FleetPlan, bottleneck, plan_fleet
@@ -78,7 +79,8 @@ def fleet_view(plan: FleetPlan) -> RenderableType:
         ),
         Text(
             f"cheapest number of GPUs: {cheapest.num_gpus}, "
-            f"{_name(cheapest.steps[0].fleet, plan)}; ${usd:,.0f} for {plan.num_steps} train steps"
+            f"{_name(cheapest.steps[0].fleet, plan)}; ${usd:,.0f} for "
+            f"{counted(plan.num_steps, 'train step')}"
         ),
     )
 

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
+from pettingllms.errors import counted
 from pettingllms.files import read_lines
 from pettingllms.seeding import derive_seed
 from pettingllms.sources import run_directory
@@ -99,7 +100,7 @@ def from_trees(
     # What rollouts took beside engines and environments: the process that plays.
     waited_s = sum(_waited_s(step) for step in steps) - branch_s * num_branches
     decision_s = max(waited_s, 0.0) / sum(map(len, played))
-    text = f"{len(played)} rollouts of {len(steps)} train steps that were taken here"
+    text = f"{counted(len(played), 'rollout')} of {counted(len(steps), 'train step')} taken here"
     used = {agent: shares_with_signal(trees, agent) for stage in stages for agent in stage}
     return Workload(tuple(played), stages, branch_s, used, text, decision_s)
 
@@ -184,7 +185,7 @@ def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path)
         stages,
         _waited_s(metrics) / num_branches,
         _used(stages, metrics),
-        f"{len(trees)} rollouts of train step {step} of {path}",
+        f"{counted(len(trees), 'rollout')} of train step {step} of {path}",
     )
 
 

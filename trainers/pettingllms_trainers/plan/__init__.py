@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pettingllms.errors import counted
 from pettingllms_trainers.backends.device import computes_on_gpu
 from pettingllms_trainers.backends.hf.shapes import ModelShape, shape_of
 from pettingllms_trainers.config import Config
@@ -49,7 +50,7 @@ class Devices(NamedTuple):
         size = f"{self.num_bytes / _GIB:.0f} GiB"
         if not self.num_gpus:
             return f"the CPU, {size}"
-        return f"{self.num_gpus} GPU{'s' * (self.num_gpus > 1)} of {size}"
+        return f"{counted(self.num_gpus, 'GPU')} of {size}"
 
 
 class StepPlan(NamedTuple):
@@ -152,7 +153,7 @@ def _devices(config: Config, num_gpus: int | None, gpu_gib: float | None) -> Dev
     sizes = [torch.cuda.get_device_properties(index).total_memory for index in range(count)]
     host, here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), min(sizes, default=0)
     found = f"{os.cpu_count()} CPU cores, {host / _GIB:.0f} GiB, "
-    found += f"{count} GPUs of {here / _GIB:.0f} GiB" if count else "no GPU"
+    found += f"{counted(count, 'GPU')} of {here / _GIB:.0f} GiB" if count else "no GPU"
     ray = config.ray
     wanted = ray.enabled * ray.workers_per_policy * ray.gpus_per_worker
     wanted *= len(base_groups(config.models))

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from transformers.utils import logging as transformers_logging
 
+from pettingllms.errors import counted
 from pettingllms.tables import TextTable, terminal_table
 from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 from pettingllms_trainers.backends.hf.shapes import chat_of, tokenizer_of
@@ -145,13 +146,13 @@ def _machine_warnings(config: Config, plan: Plan) -> Iterator[str]:
             )
     if 0 < number < size and not config.ray.enabled:
         yield (
-            f"engine.vllm.tensor_parallel_size is {size}, and there are {number} GPUs: an "
-            "engine needs that many"
+            f"engine.vllm.tensor_parallel_size is {size}, and the run has "
+            f"{counted(number, 'GPU')}: an engine needs that many"
         )
     if number < plan.devices.num_wanted:
         yield (
-            f"Ray is asked for {plan.devices.num_wanted:g} GPUs and there are {number}: fewer "
-            "ray.workers_per_policy, or a fraction in ray.gpus_per_worker"
+            f"Ray is asked for {counted(plan.devices.num_wanted, 'GPU')}, and {number} can be "
+            "used: take fewer ray.workers_per_policy, or a fraction in ray.gpus_per_worker"
         )
     if config.is_sharded and number < 2 and config.deepspeed.offload == "none":
         key = "fsdp.enabled" if config.fsdp.enabled else "deepspeed.stage"
@@ -279,14 +280,17 @@ def _step(config: Config, plan: Plan) -> Iterator[Row]:
         " or ".join(map(str, sorted(set(column))))
         for column in zip(*plan.lengths.values(), strict=True)
     )
-    refills = f", and {config.rollout.max_refills} refills" if config.rollout.max_refills else ""
+    most = config.rollout.max_refills
+    refills = f", and {counted(most, 'refill')}" if most else ""
     summary, _, _ = (type(algorithm).__doc__ or "").partition("\n")
     yield "algorithm", algorithm.name, summary.rstrip(".")
     yield "levels", step.num_levels, f"rollout.num_levels{refills}"
-    agents = f"{step.num_turns} turns x {len(step.agents)} agents ({', '.join(step.agents)})"
+    agents = f"{counted(step.num_turns, 'turn')} x {counted(len(step.agents), 'agent')} "
+    agents += f"({', '.join(step.agents)})"
     yield "decisions", step.num_decisions, agents
-    how = f"{algorithm.candidates_per_decision} per decision, "
-    yield "samples", step.num_samples, how + f"{algorithm.episodes_per_level} episodes per level"
+    episodes = counted(algorithm.episodes_per_level, "episode")
+    how = f"{algorithm.candidates_per_decision} per decision, {episodes} per level"
+    yield "samples", step.num_samples, how
     firsts = ", ".join(
         f"{role} {prompt.num_tokens}{'' if prompt.is_measured else ' (bytes: no tokenizer here)'}"
         for role, prompt in plan.prompts.items()
@@ -310,8 +314,8 @@ def _step(config: Config, plan: Plan) -> Iterator[Row]:
             how += "; a step takes as long as the longer of rollouts and update"
         yield "age of the tokens, in train steps", f"up to {most}", how
     ways = config.evaluation.ways
-    how = f"{plan.num_held_out // len(ways)} levels, {' and '.join(ways)}"
-    yield "held-out episodes", plan.num_held_out, f"{how}, {plan.num_evaluations} times"
+    how = f"{counted(plan.num_held_out // len(ways), 'level')}, {' and '.join(ways)}"
+    yield "held-out episodes", plan.num_held_out, f"{how}; {counted(plan.num_evaluations, 'time')}"
 
 
 def _phases(config: Config) -> Iterator[Row]:
@@ -388,7 +392,8 @@ def _time_text(config: Config, plan: Plan, step_s: float, evaluation_s: float) -
     total = config.num_steps * step_s + plan.num_evaluations * evaluation_s
     return (
         f"Measured here, with untrained policies: a train step takes {step_s:.1f} s, an "
-        f"evaluation {evaluation_s:.1f} s. {config.num_steps} train steps and "
-        f"{plan.num_evaluations} evaluations take about {timedelta(seconds=round(total))}"
+        f"evaluation {evaluation_s:.1f} s. {counted(config.num_steps, 'train step')} and "
+        f"{counted(plan.num_evaluations, 'evaluation')} take about "
+        f"{timedelta(seconds=round(total))}"
         + (", besides the warm start." if config.warm_start.num_steps else ".")
     )

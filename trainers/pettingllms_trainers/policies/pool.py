@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import InvalidArgument, counted
 from pettingllms_trainers.errors import ContextExceeded
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.protocols import (
@@ -188,7 +188,8 @@ class Batcher:
         completions = await self._timed(requests)
         if len(completions) != len(requests):
             raise RuntimeError(
-                f"the engine answered {len(requests)} requests with {len(completions)} results"
+                f"the engine answered {counted(len(requests), 'request')} with "
+                f"{counted(len(completions), 'result')}"
             )
         self.num_completions += sum(map(len, completions))
         return completions

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pettingllms import role_of
 from pettingllms.ends import End, end_of_error
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import InvalidArgument, counted
 from pettingllms.seeding import derive_seed
 from pettingllms.types import Action, Constraints, TokenCounts
 from pettingllms.workflows.tools import offered
@@ -157,8 +157,8 @@ class FailureLog:
         """
         if num_failed > self.max_failed_fraction * num_all:
             raise RolloutError(
-                f"{num_failed} of {num_all} rollouts failed, also when they were played again, more"
-                f" than the allowed share of {self.max_failed_fraction:g} "
+                f"{num_failed} of {counted(num_all, 'rollout')} failed, even when played again, "
+                f"more than the allowed share of {self.max_failed_fraction:g} "
                 f"(rollout.max_failed_fraction). Cause: {cause}"
             )
 

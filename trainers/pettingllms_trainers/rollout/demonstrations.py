@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
 from pettingllms.ends import End
-from pettingllms.errors import readable, stated
+from pettingllms.errors import counted, readable, stated
 from pettingllms.evaluation.rows import read_rows
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
@@ -100,7 +100,8 @@ class WarmStart:
         settings = self._config.warm_start
         if not settings.num_steps:
             return {}
-        note(f"warm start: {settings.data or f'{settings.num_episodes} demonstrated episodes'}")
+        episodes = counted(settings.num_episodes, "demonstrated episode")
+        note(f"warm start: {settings.data or episodes}")
         data = self._demonstrations(note)
         # All are begun before one is followed: policies of other processes fit at the same time.
         fits = {

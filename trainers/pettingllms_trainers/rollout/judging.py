@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 from pettingllms import TextEnv, role_of
 from pettingllms.ends import End, end_of_error
-from pettingllms.errors import FOREIGN
+from pettingllms.errors import FOREIGN, counted
 from pettingllms.files import json_line, open_to_append, read_lines
 from pettingllms.parsing import after_thinking
 from pettingllms.policies import Policy, PolicyFailure, Prompt, Sampling, Usage
@@ -338,8 +338,9 @@ class Ledger:
     def _refuse(self, unit: str, taken: str) -> NoReturn:
         limit = getattr(self._config, f"max_{unit}") / self._num_shares
         raise BudgetSpent(
-            f"rewards.{self._name} has taken {taken} for {self.spent.num_verdicts} verdicts, and "
-            f"max_{unit} = {limit:g}. Raise rewards.{self._name}.max_{unit} and resume the run: "
+            f"rewards.{self._name} has taken {taken} for "
+            f"{counted(self.spent.num_verdicts, 'verdict')}, and max_{unit} = {limit:g}. Raise "
+            f"rewards.{self._name}.max_{unit} and resume the run: "
             "verdicts are kept"
         )
 

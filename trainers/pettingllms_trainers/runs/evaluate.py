@@ -91,8 +91,8 @@ class HeldOutSet:
         if (num := len(self.specs)) < _FEW:
             low, high = wilson_interval(0.5, num)
             yield (
-                f"{num} held-out levels of {where} tell little: half of them solved would mean "
-                f"{low:.0%} to {high:.0%}. Raise evaluation.num_episodes, if there are more"
+                f"so few held-out levels of {where} tell little, {num}: half of them solved would "
+                f"mean {low:.0%} to {high:.0%}. Raise evaluation.num_episodes, if there are more"
             )
         seen = 0
         for stage, level in itertools.product(self.env.training, range(_NUM_SEEN)):

@@ -23,6 +23,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pettingllms.errors import counted
 from pettingllms.files import (
     LOCK,
     PARTIAL,
@@ -101,7 +102,7 @@ class RunDirectory:
         # Equal hashes do not show it: num_steps may differ when a run is resumed.
         if (done := self.last_step() or 0) > config.num_steps:
             raise CheckpointError(
-                f"{self.directory} has done {done} train steps, and num_steps = "
+                f"{self.directory} has done {counted(done, 'train step')}, and num_steps = "
                 f"{config.num_steps}; give at least {done}"
             )
 

@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pettingllms.errors import counted
 from pettingllms.files import json_line, read_lines, whole_file, write_whole
 from pettingllms.loops import meanwhile
 from pettingllms.sources import short_name
@@ -170,7 +171,8 @@ class LiveProgress(ProgressView):
         total = self._clock.num_steps
         # The padding ends the line, which a bar alone does not.
         bar = Padding(ProgressBar(total=max(total, 1), completed=self._done, width=40), 0)
-        line = Text(f"{self._done} of {total} train steps, {self._left or '?'} left. {self._note}")
+        steps = f"{self._done} of {counted(total, 'train step')}"
+        line = Text(f"{steps}, {self._left or '?'} left. {self._note}")
         warnings = [Text(f"warning: {text}", style="yellow") for text in self._warnings]
         return Group(*([table, bar] if self._rows else []), line, *warnings)
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pettingllms.ends import End
+from pettingllms.errors import counted
 from pettingllms.tables import TextTable, fitted_table
 from pettingllms.viewer.runs import variant_name
 from pettingllms_trainers.runs.evaluate import is_scripted, is_untouched
@@ -53,9 +54,9 @@ def no_gain(report: Mapping[str, Any]) -> str:
     if any(other["success_low"] > one["success"] for one, other in ways):
         return ""
     one, other = ways[0]
-    steps = report["after"]["step"]
+    steps = counted(report["after"]["step"], "train step")
     return (
-        f"No gain is shown after {steps} train steps: {one['success']:.1%} of the held-out levels "
+        f"No gain is shown after {steps}: {one['success']:.1%} of the held-out levels "
         f"before and {other['success']:.1%} ({other['success_low']:.1%} to "
         f"{other['success_high']:.1%}) after. More train steps or levels may show one; the page "
         "'A run that does not learn' says what else to try."
@@ -91,7 +92,7 @@ def report_table(report: Mapping[str, Any], console: Console) -> Table:
         for env, own in figures.get("environments", {}).items():
             rows.append((f"  {env}", _share(own), *same))
     title = (
-        f"Held-out success on {report['num_episodes']} levels "
+        f"Held-out success on {counted(report['num_episodes'], 'level')} "
         f"(manifest {report['manifest']}), 95 % Wilson intervals"
     )
     table = TextTable(["who plays", *columns], rows, title)

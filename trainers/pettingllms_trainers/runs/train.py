@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms import TextEnv
+from pettingllms.errors import counted
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.errors import (
@@ -214,7 +215,7 @@ class Trainer:
             if not written:
                 return Doing(kind + where, passed_s, last_s)
             total = max(last or most, written)
-            told = f"{written} of {'about' if last else 'at most'} {total} completions"
+            told = f"{written} of {'about' if last else 'at most'} {counted(total, 'completion')}"
             return Doing(f"{kind}{where}: {told}", written, total)
 
         with self.recorder.busy(activity):

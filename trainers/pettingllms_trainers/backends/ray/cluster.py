@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from pettingllms.errors import PettingLLMsError
+from pettingllms.errors import PettingLLMsError, counted
 from pettingllms_trainers.backends.device import kept_generators
 from pettingllms_trainers.config import RayConfig
 from pettingllms_trainers.errors import ConfigError, MissingPackage, WorkerLost
@@ -128,13 +128,14 @@ def _shortage(ray: Any, wanted: Mapping[str, Sequence[Bundle]]) -> str:
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     total, free = ray.cluster_resources(), ray.available_resources()
     return (
-        f"wanted {', '.join(parts)}; there are {_amount(total)} on {len(machines)} machines, "
-        f"of which {_amount(free)} are free or reserved for this run"
+        f"wanted {', '.join(parts)}; there are {_amount(total)} on "
+        f"{counted(len(machines), 'machine')}, of which {_amount(free)} are free or reserved for "
+        "this run"
     )
 
 
 def _amount(bundle: Mapping[str, float]) -> str:
-    return f"{bundle.get('GPU', 0):g} GPUs, {bundle.get('CPU', 0):g} CPUs"
+    return f"{counted(bundle.get('GPU', 0), 'GPU')}, {counted(bundle.get('CPU', 0), 'CPU')}"
 
 
 def start_actor(
