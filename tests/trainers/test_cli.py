@@ -18,6 +18,7 @@ from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.updater import Updater
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.runs.evaluate import HeldOut
 
 
 @pytest.fixture
@@ -207,7 +208,8 @@ def test_a_signal_saves_a_checkpoint_and_ends(run, tmp_path, monkeypatch, signal
     assert code == 128 + kind
     assert "--resume" in out
     directory = tmp_path / "run"
-    assert [line["step"] for line in read_lines(directory / "metrics.jsonl")] == [0, 1, 2]
+    # The second train step would be evaluated: the resumed run does it, and writes its metrics.
+    assert [line["step"] for line in read_lines(directory / "metrics.jsonl")] == [0, 1]
     assert (directory / "checkpoints" / "step-00000002").is_dir()
     assert not (directory / "eval.json").exists()
     monkeypatch.undo()
@@ -342,6 +344,35 @@ def test_a_signal_in_the_first_evaluation_ends_at_once(run, tmp_path, monkeypatc
     assert "stopped; nothing is saved; the same command starts again" in out
     assert len(asked) == 1
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("num_steps", [2, 3])
+def test_a_signal_in_a_later_evaluation_ends_it_at_once(
+    run, tmp_path, monkeypatch, results, num_steps
+):
+    original, played, asked = HeldOut.play, [], []
+
+    def signalled(*arguments):
+        asked.append(arguments)
+        signal.raise_signal(signal.SIGTERM)
+
+    def play(self, pool):
+        played.append(pool)
+        if len(played) == 3:  # after: the untouched policies, the warm start
+            monkeypatch.setattr(TransformersEngine, "generate_now", signalled)
+        return original(self, pool)
+
+    monkeypatch.setattr(HeldOut, "play", play)
+    code, out, _ = run("--logging.progress", "plain", num_steps=num_steps)
+    assert code == 128 + signal.SIGTERM
+    assert "the evaluation after train step 2 was stopped" in out
+    assert "train step 2 is saved; continue with" in out
+    assert len(asked) == 1
+    assert not (tmp_path / "run" / "eval.json").exists()
+    monkeypatch.undo()
+    assert run("--resume", num_steps=num_steps)[0] == 0
+    assert run(out="other", num_steps=num_steps)[0] == 0
+    assert results(tmp_path / "run") == results(tmp_path / "other")
 
 
 @pytest.fixture

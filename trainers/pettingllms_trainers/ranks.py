@@ -254,7 +254,7 @@ def _has_mask() -> bool:
     return bool(os.environ.get("CUDA_VISIBLE_DEVICES", "").strip())
 
 
-_ANSWER = "stopping when what is being computed is done; a second one stops at once"
+_ANSWER = "stopping when the current step is done; a second signal stops at once"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -135,7 +135,7 @@ def test_a_signal_is_answered_at_once_by_the_main_rank(capfd):
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGTERM)
         assert stop.signal is signal.SIGTERM
-        assert "SIGTERM: stopping when what is being computed is done" in capfd.readouterr().err
+        assert "SIGTERM: stopping when the current step is done" in capfd.readouterr().err
 
     class Second(Ranks):
         rank = 1

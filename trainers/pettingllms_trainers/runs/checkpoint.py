@@ -22,7 +22,7 @@ from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.sampler import PendingStep, Records
 
-_FORMAT = 11
+_FORMAT = 12
 _MANIFEST = "checkpoint.json"
 # Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it.
 _SEAL = "checkpoint.sha256"
@@ -46,6 +46,8 @@ class Checkpoint:
     """How the stages of curricula have been played."""
     policies: Mapping[str, Path]
     """Directory with the state of every trainable policy; see `Update.load_state`."""
+    unevaluated: Mapping[str, float]
+    """Metrics of its train step if a signal stopped the evaluation after it; else empty."""
 
 
 def save_checkpoint(
@@ -57,6 +59,7 @@ def save_checkpoint(
     flights: Sequence[PendingStep] = (),
     memory: Mapping[str, Any] | None = None,
     records: Records | None = None,
+    unevaluated: Mapping[str, float] | None = None,
     config_hash: str,
     keep: int,
     ranks: Ranks | None = None,
@@ -70,6 +73,8 @@ def save_checkpoint(
         flights: Rollouts that have begun: the weights that wrote their answers are gone.
         memory: What the algorithm remembers; None: nothing.
         records: How the stages of curricula have been played; None: there are none.
+        unevaluated: Metrics of the train step, whose evaluation is still to be played; None: it is
+            not, or there is none.
         keep: Number of newest checkpoints that stay, at least 1.
         ranks: The processes that write it together, on a file system that all see; None for this
             one alone. Collective.
@@ -104,6 +109,7 @@ def save_checkpoint(
                 "num_levels_used": num_levels_used,
                 "memory": memory or {},
                 "records": records or {},
+                "unevaluated": unevaluated or {},
                 "policies": folders,
                 "files": _contents(partial),
             }
@@ -163,6 +169,7 @@ def load_checkpoint(
         memory=manifest["memory"],
         records=_RECORDS.validate_python(manifest["records"]),
         policies={name: path / folder for name, folder in manifest["policies"].items()},
+        unevaluated=manifest["unevaluated"],
     )
 
 

@@ -457,15 +457,17 @@ class Recorder:
         """What was wrong for several train steps."""
         return self._watch.warnings()
 
-    def start_at(self, step: int) -> None:
-        """Forget what was written after a step, -1 for everything."""
+    def start_at(self, step: int) -> bool:
+        """Forget what was written after a step, -1 for everything; return if it has metrics."""
         self._files.forget_after(step)
         self._trackers.start_at(step)
         self._trees.resume()
         # A resumed run warns as one that was never interrupted: it sees all earlier steps again.
-        for line in read_lines(self._files.metrics, "step"):
+        lines = read_lines(self._files.metrics, "step")
+        for line in lines:
             if line["step"] > 0:
                 self._watch.step(line["step"], line)
+        return any(line["step"] == step for line in lines)
 
     def busy(self, activity: Activity) -> contextlib.AbstractContextManager[None]:
         """Break long silence, while the context lasts, by what is being done."""

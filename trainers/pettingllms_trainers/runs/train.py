@@ -25,7 +25,7 @@ from pettingllms_trainers.errors import (
 )
 from pettingllms_trainers.learning.groups import score_decisions, training_groups
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.ranks import StopRequest
+from pettingllms_trainers.ranks import StopRequest, StopRequested
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.environments import RunEnvironment
@@ -94,27 +94,36 @@ class Trainer:
             StuckError: Nothing is learnt any more, and the run was to stop then.
             StopRequested: A signal stopped the run; what was learnt by then is in a checkpoint.
         """
-        config, step = self.config, self._restore()
+        config, (step, metrics) = self.config, self._restore()
         if step is None:
             self._begin()
             step = 0
-        while step < config.num_steps and not self.stop.is_wanted():
-            with self._saved_if_it_fails(step):
-                metrics = self._take_step(step)
-            if metrics is None:
-                break
-            step += 1
+        while (metrics or step < config.num_steps) and not self.stop.is_wanted():
+            if not metrics:
+                with self._saved_if_it_fails(step):
+                    metrics = self._take_step(step)
+                if metrics is None:
+                    break
+                step += 1
             if step == config.num_steps or _is_due(step, config.evaluation.every):
-                metrics |= self._evaluate(step)
+                try:
+                    metrics |= self._evaluate(step, may_stop=True)
+                except StopRequested:
+                    self.recorder.note(
+                        f"the evaluation after train step {step} was stopped; when the run is "
+                        "resumed, it is played, and the metrics of the step are written"
+                    )
+                    break
             self.recorder.metrics(step, metrics)
+            metrics = None
             if _is_due(step, config.checkpoint.every):
                 self._save(step)
             # The main rank alone watches, and all have to leave the loop after the same step.
             if config.stop_when_stalled and self.pool.ranks.any(self.recorder.is_stalled):
                 break
         # Also after a signal: what is learnt since the last checkpoint is not lost.
-        self._save(step)
-        if step == config.num_steps:
+        self._save(step, metrics)
+        if step == config.num_steps and not metrics:
             return self.recorder.finish(self.pool)
         self.stop.check()
         raise StuckError(
@@ -138,13 +147,15 @@ class Trainer:
             self.stop.check()
         return steps[-num_steps:], self._evaluate(len(steps))["time/evaluate_s"]
 
-    def _restore(self) -> int | None:
-        """Load the newest checkpoint; return its step, None when there is none."""
+    def _restore(self) -> tuple[int | None, dict[str, float] | None]:
+        """Load the newest checkpoint, if any; return its step, and its metrics if not written."""
         checkpoint = load_checkpoint(self.checkpoints, config_hash=config_hash(self.config))
         # Lines after the checkpoint are of steps that are taken again, and written again.
-        self.recorder.start_at(-1 if checkpoint is None else checkpoint.step)
+        step = -1 if checkpoint is None else checkpoint.step
+        # The main rank alone has the files.
+        is_written = self.pool.ranks.broadcast(self.recorder.start_at(step))
         if checkpoint is None:
-            return None
+            return None, None
         for name, updater in self.pool.updaters().items():
             updater.load_state(checkpoint.policies[name])
         self.rollouts.restore(
@@ -152,7 +163,7 @@ class Trainer:
         )
         self.pool.push_weights()
         self.recorder.note(f"continuing after train step {checkpoint.step}")
-        return checkpoint.step
+        return checkpoint.step, None if is_written else dict(checkpoint.unevaluated)
 
     def _begin(self) -> None:
         """Imitate demonstrations, if wanted, and evaluate before the first train step."""
@@ -308,10 +319,20 @@ class Trainer:
             "time/fit_value_s": time.perf_counter() - started,
         }
 
-    def _evaluate(self, step: int, before: Mapping[str, Figures] | None = None) -> dict[str, float]:
-        """Play the held-out levels; what was played before counts to the evaluation too."""
-        started = time.perf_counter()
-        with self._busy("evaluation", f" after train step {step}", self.held_out.most_completions):
+    def _evaluate(
+        self, step: int, before: Mapping[str, Figures] | None = None, *, may_stop: bool = False
+    ) -> dict[str, float]:
+        """Play the held-out levels; what was played before counts to the evaluation too.
+
+        Args:
+            may_stop: Whether a signal stops it at once.
+
+        Raises:
+            StopRequested: A signal has stopped it.
+        """
+        started, most = time.perf_counter(), self.held_out.most_completions
+        stopping = self.stop.at_once() if may_stop else contextlib.nullcontext()
+        with stopping, self._busy("evaluation", f" after train step {step}", most):
             variants = {**(before or {}), **self.held_out.play(self.pool)}
             if step == self.config.num_steps:
                 variants |= self.held_out.play_swapped(self.pool)
@@ -325,7 +346,7 @@ class Trainer:
             self.recorder.held_out(step, self.held_out.examples, self.pool)
         return {**evaluation_metrics(variants), "time/evaluate_s": time.perf_counter() - started}
 
-    def _save(self, step: int) -> None:
+    def _save(self, step: int, unevaluated: Mapping[str, float] | None = None) -> None:
         save_checkpoint(
             self.checkpoints,
             self.pool.updaters(),
@@ -334,6 +355,7 @@ class Trainer:
             flights=self.rollouts.pending,
             memory=self.rollouts.sampler.memory,
             records=self.rollouts.sampler.records,
+            unevaluated=unevaluated,
             config_hash=config_hash(self.config),
             keep=self.config.checkpoint.keep,
             ranks=self.pool.ranks,
