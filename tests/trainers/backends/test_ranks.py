@@ -16,10 +16,8 @@ from pettingllms_trainers.ranks import Ranks, StopRequest, joined_ranks
 from pettingllms_trainers.runs.machines import open_machines
 
 
-def launch(folder, name, *arguments, num_processes=2, **options):
-    """Start processes with torchrun that run a program; return what they did."""
-    (folder / "script.py").write_text(program(name))
-    return run_python(*TORCHRUN, num_processes, folder / "script.py", *arguments, **options)
+def launch(name, num_processes, *arguments):
+    return run_python("-c", program("forked"), num_processes, program(name), *arguments)
 
 
 def test_one_process_is_all_there_is():
@@ -36,11 +34,15 @@ def test_one_process_is_all_there_is():
 
 
 def test_processes_exchange_values_and_see_their_own_gpu_only(tmp_path, monkeypatch):
-    """Before CUDA starts: vLLM and DeepSpeed take the first GPU that they see."""
+    """Before CUDA starts: vLLM and DeepSpeed take the first GPU that they see.
+
+    Weights for engines are written once: eight times 15 GiB would not fit into a machine's memory.
+    """
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,3")
-    launch(tmp_path, "exchange", tmp_path)
+    launch("exchange", 2, tmp_path)
     for rank in range(2):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert len(set(found.pop("folders"))) == 1
         assert found == {
             "gpu": ["73"[rank], "0", rank],
             "place": [rank, 2, rank == 0],
@@ -50,15 +52,17 @@ def test_processes_exchange_values_and_see_their_own_gpu_only(tmp_path, monkeypa
             "broadcast": {"from": 0},
             "sums": [[1.0, 1.0], 2.0],
             "apart": [["here 0", "here 1"], ["there 0", "there 1"]],
+            "files": [1, False],
         }
 
 
 def test_threads_that_still_hold_tensors_do_not_abort_the_end(tmp_path):
-    launch(tmp_path, "end", num_processes=4)
+    launch("end", 4)
 
 
 def test_the_end_of_one_process_ends_all_with_the_reason(tmp_path):
-    done = launch(tmp_path, "failure", fails=True)
+    (tmp_path / "script.py").write_text(program("failure"))
+    done = run_python(*TORCHRUN, 2, tmp_path / "script.py", fails=True)
     assert "rank 1 has a problem" in done.stderr
 
 
@@ -79,46 +83,29 @@ def test_ray_and_a_launcher_exclude_each_other():
 
 @pytest.mark.parametrize(
     ("visible", "after"),
-    [("7,3", ("3", "0")), (None, ("1", "0")), ("", ("", "1")), ("4", ("4", "1"))],
-)
+    [
+        ("7,3", ("3", "0")), (None, ("1", "0")), ("", ("", "1")), ("4", ("4", "1")),
+        ("masked 4,5", ("4,5", "1")),
+    ],
+)  # fmt: skip
 def test_the_second_process_hides_all_gpus_but_its_own(monkeypatch, visible, after):
+    """Ray shows a worker the GPUs over which its engine spreads; one of them is not enough."""
+
     def unreachable(backend, **options):
         raise RuntimeError("no other process is here")
 
     monkeypatch.setattr(torch.distributed, "init_process_group", unreachable)
-    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+    for name, value in {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    is_masked = "masked" in (visible or "")
     if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible.removeprefix("masked "))
     is_without = "process 1 of this machine has no GPU: CUDA_VISIBLE_DEVICES is 4"
     message = is_without if visible == "4" else "no other process is here"
-    with pytest.raises(RankError, match=message), joined_ranks():
+    with pytest.raises(RankError, match=message), joined_ranks(is_masked=is_masked):
         pass
     assert (os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ["LOCAL_RANK"]) == after
-
-
-def test_a_worker_that_is_masked_keeps_its_gpus(tmp_path, monkeypatch):
-    """Ray shows a worker the GPUs over which its engine spreads; one of them is not enough."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
-    seen = launch(tmp_path, "seen", "masked").stdout.strip()
-    assert seen == str([("4,5", "0", 0), ("4,5", "1", 1)])
-
-
-def test_weights_for_engines_are_written_once_per_machine(tmp_path):
-    """Eight processes with 15 GiB each would not fit into the memory of their machine."""
-    launch(tmp_path, "shared", tmp_path)
-    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
-    assert first[:2] == second[:2] == [first[0], 1]
-    assert not first[2], "whoever has written them removes them when all have read"
-
-
-def test_processes_that_cannot_be_reached_are_told(monkeypatch):
-    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(RankError, match="torchrun"), joined_ranks():
-        pass
 
 
 def test_a_number_of_processes_without_a_launcher_is_told(monkeypatch, capsys):
