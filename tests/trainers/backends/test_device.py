@@ -56,11 +56,6 @@ def test_a_worker_of_ray_has_the_gpus_of_its_engine(gpus, size):
         assert config_of(device="cuda", ray=ray, engine=engine).ray.gpus_per_worker == fitting
 
 
-def test_parts_of_gpus_are_for_workers_that_share_one():
-    with pytest.raises(ValidationError, match="only full GPUs"):
-        config_of(device="cuda", ray={"enabled": True, "gpus_per_worker": 1.5})
-
-
 @pytest.mark.parametrize(
     ("flags", "found"),
     [
