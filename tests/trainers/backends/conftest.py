@@ -6,6 +6,7 @@ failure, so that a broken installation cannot pass for a green run.
 
 import contextlib
 import os
+from functools import cache
 
 import pytest
 
@@ -47,6 +48,7 @@ def model_directory(tmp_path_factory):
     """
     from pettingllms_trainers.backends.hf.tiny import build_tiny
 
+    @cache
     def build(seed=0):
         directory = tmp_path_factory.mktemp(f"model-{seed}")
         return build_tiny(

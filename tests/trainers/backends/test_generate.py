@@ -86,7 +86,6 @@ def served(policy, closing):
 
 ENGINES = {
     "shared prefix": own_model,
-    "expanded": functools.partial(own_model, attention="expanded"),
     "a few requests at a time": functools.partial(own_model, tokens_per_batch=400),
     "a few expanded at a time": functools.partial(
         own_model, attention="expanded", tokens_per_batch=600
@@ -162,7 +161,7 @@ def test_settings_hold_for_each_request(engine, policy):
 
 
 def test_end_tokens_are_kept_and_not_in_the_text(engine, policy):
-    requests = make_requests(40, seed=11, candidates=(4,), max_completion_tokens=60)
+    requests = make_requests(12, seed=11, candidates=(2,), max_completion_tokens=40)
     stopped = [c for g in generate(engine, requests) for c in g if c.finish_reason == "stop"]
     assert stopped
     for completion in stopped:

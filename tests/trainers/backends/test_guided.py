@@ -155,10 +155,6 @@ def test_what_a_grammar_accepts_has_the_form(grammars, form, tools, fit, misfits
         assert not accepts(grammars, grammar, text), text
 
 
-def test_free_answers_have_no_grammar():
-    assert Form().grammar(("f",)) == ""
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_structured_answers_are_trained_as_they_were_sampled(engine, tmp_path, capsys):
     """Random weights, which never fit by themselves: all answers fit, and are learnt from."""

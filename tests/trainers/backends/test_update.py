@@ -67,8 +67,9 @@ def deepspeed(directory, stage, offload="none", **settings):
 
 UPDATERS = {
     "all weights": plain,
-    "padded rows": functools.partial(plain, packing=False),
-    "checkpointed": functools.partial(plain, gradient_checkpointing=True),
+    "padded rows, checkpointed": functools.partial(
+        plain, packing=False, gradient_checkpointing=True
+    ),
     "adapter": adapter,
     "adapter, checkpointed": functools.partial(adapter, gradient_checkpointing=True),
     "eight bits": eight_bits,

@@ -26,7 +26,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.sections import LoraConfig
-from pettingllms_trainers.errors import CheckpointError, GenerationError
+from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.types import Demonstration, Imitation
 
 DEMONSTRATIONS = [Demonstration((5, 6, 7), (8, 2))]
@@ -97,10 +97,7 @@ def test_policies_share_the_base_and_only_the_one_that_learns_changes(base):
     assert changed(base, before)
 
 
-@pytest.mark.parametrize(
-    ("attention", "packing"),
-    [("shared_prefix", True), ("shared_prefix", False), ("expanded", False)],
-)
+@pytest.mark.parametrize(("attention", "packing"), [("shared_prefix", True), ("expanded", False)])
 def test_every_policy_computes_with_its_own_adapter(base, attention, packing):
     options = {"engine": {"attention": attention}, "packing": packing}
     policies = [add(base, name, seed, **options) for seed, name in enumerate(("a", "b", "c.d"))]
@@ -116,8 +113,7 @@ def test_every_policy_computes_with_its_own_adapter(base, attention, packing):
     "optimizer",
     [
         {},
-        {"packing": False},
-        {"gradient_checkpointing": True},
+        {"packing": False, "gradient_checkpointing": True},
         {"completions_per_minibatch": 4, "shuffle": True, "max_grad_norm": 0.05},
     ],
 )
@@ -207,10 +203,6 @@ def test_the_former_adapter_is_active_again_after_an_error(base):
         with pytest.raises(ZeroDivisionError), planner.loaded.adapter.active():
             raise ZeroDivisionError
         assert torch.equal(logits(base.model), expected)
-    with torch.no_grad():
-        base.model.model.norm.weight[0] = torch.nan
-    with pytest.raises(GenerationError, match="finite"):
-        tool.engine.generate_now(requests())
 
 
 def test_threads_take_turns(base):

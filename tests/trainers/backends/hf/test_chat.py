@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from pettingllms.errors import InvalidArgument
 from pettingllms.workflows.chat import chat_request
 from pettingllms.workflows.tools import Form, assistant_text
-from pettingllms_trainers.backends.hf.chat import Chat, read_chat, write_chat
+from pettingllms_trainers.backends.hf.chat import Chat
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings, TokenCompletion
 
@@ -138,27 +138,6 @@ def test_no_answer_holds_a_control_token_but_the_end():
     assert end == chat.tokenizer.eos_token_id
     assert chat.tokenizer.decode(text) == "a<|im_end|>b"
     assert end not in text
-
-
-def test_a_tokenizer_without_a_template_is_refused():
-    bare = build_tokenizer(CHARACTERS)
-    bare.chat_template = None
-    with pytest.raises(InvalidArgument, match="chat template"):
-        Chat(bare).encode(chat_of(["a"]))
-
-
-def test_how_it_reads_and_writes_is_stored_with_a_model(tmp_path):
-    assert read_chat(tmp_path) == {}
-    write_chat(tmp_path, Chat(None))
-    assert not list(tmp_path.iterdir())
-    chat = Chat(None, {"enable_thinking": False}, "hermes")
-    write_chat(tmp_path, chat)
-    assert Chat.of(None, read_chat(tmp_path)) == chat
-    other = Chat.of(None, read_chat(tmp_path), {"x": 1}, "mistral")
-    assert other == Chat(None, {"enable_thinking": False, "x": 1}, "mistral")
-    (tmp_path / "pettingllms.json").write_text("[]")
-    with pytest.raises(InvalidArgument, match="chat_template_kwargs"):
-        read_chat(tmp_path)
 
 
 OWN_WORDS = """\

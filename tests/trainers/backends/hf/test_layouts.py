@@ -41,9 +41,9 @@ CPU = torch.device("cpu")
 H, J, D = 4, 2, 16
 
 sizes = st.lists(
-    st.tuples(st.integers(1, 400), st.lists(st.integers(1, 300), max_size=4)),
+    st.tuples(st.integers(1, 200), st.lists(st.integers(1, 150), max_size=3)),
     min_size=1,
-    max_size=5,
+    max_size=4,
 )
 
 

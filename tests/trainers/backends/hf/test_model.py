@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pettingllms_trainers.backends.hf import model as linear
-from pettingllms_trainers.backends.hf.model import keep_freed_memory, use_float32_head
+from pettingllms_trainers.backends.hf.model import use_float32_head
 
 needs_onednn = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this PyTorch has no oneDNN"
@@ -87,13 +87,6 @@ def test_other_products_stay_where_they_are(calls, case):
     assert found.dtype == {"bfloat16": torch.bfloat16}.get(case, inputs.dtype)
     torch.testing.assert_close(found.to(expected.dtype), expected, rtol=2e-2, atol=2e-2)
     assert not calls
-
-
-def test_a_cpu_that_gains_nothing_keeps_its_layers(monkeypatch):
-    monkeypatch.setattr(linear, "_pays", lambda: False)
-    layer = nn.Linear(128, 256)
-    linear.use_onednn(layer)
-    assert "forward" not in vars(layer)
 
 
 def test_layers_can_be_copied_with_their_own_weights(calls):
@@ -226,9 +219,3 @@ def test_freed_memory_is_used_again():
     output = subprocess.check_output([sys.executable, "-c", program("pages")], text=True)
     before, after = map(int, output.split())
     assert after < before / 2
-
-
-def test_other_systems_are_left_alone(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr("ctypes.CDLL", None)
-    keep_freed_memory()

@@ -172,14 +172,6 @@ def gaps_of(lines):
     return [max(v for name, v in line.items() if name.endswith("engine_gap_max")) for line in lines]
 
 
-def test_engines_with_weights_of_their_own(run, tmp_path):
-    pytest.importorskip("vllm")
-    code, _, err = run(*VLLM, "--warm-start.num-steps=0", "--num-steps=1")
-    assert code == 0, err
-    (gap,) = gaps_of(read_lines(tmp_path / "run" / "metrics.jsonl")[1:])
-    assert 0 < gap < 1e-4
-
-
 def overlapping_worker(place):
     """A kind of worker whose second generation waits for an update that waits for it."""
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,6 @@ class Machine:
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "",  # else each process compiles all that it loads
         }
-        self._processes = []
 
     @property
     def variables(self):
@@ -37,32 +37,16 @@ class Machine:
         kept = {name: os.environ[name] for name in os.environ if name != "CUDA_VISIBLE_DEVICES"}
         return kept | self._variables
 
-    def start(self, *command, **variables):
-        """Start a Python process."""
-        process = subprocess.Popen(
-            [sys.executable, *map(str, command)],
-            env=self.variables | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._processes.append(process)
-        return process
-
     def run(self, *command, **variables):
         """Run a Python process to its end, and make sure that it succeeds."""
-        self.finish(self.start(*command, **variables))
-
-    def finish(self, process):
-        """Wait for the end of a process, and make sure that it has succeeded."""
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors[-4000:]
-
-    def close(self):
-        """End what still runs."""
-        for process in self._processes:
-            process.kill()
-            process.communicate()
+        done = subprocess.run(
+            [sys.executable, *map(str, command)],
+            env=self.variables | variables,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
 
     @property
     def entries(self):
@@ -91,16 +75,8 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path):
-    """A function that makes a simulated machine; its processes end with the test."""
-    made = []
-
-    def make(*arguments, **options):
-        made.append(Machine(tmp_path, *arguments, **options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+    """A function that makes a simulated machine."""
+    return partial(Machine, tmp_path)
 
 
 @pytest.fixture

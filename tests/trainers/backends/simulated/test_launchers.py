@@ -5,17 +5,13 @@ Processes and launchers are real; torch's view of the cards and vLLM are simulat
 """
 
 import itertools
-import socket
-import time
 import tomllib
-import urllib.request
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 import tomli_w
 
 from pettingllms_trainers.backends.device import kept_generators
-from pettingllms_trainers.backends.vllm.server import start_command
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.rollout.environments import make_environments
@@ -45,9 +41,9 @@ def check_ranks(machine, number):
     assert machine.cards_of("context", "weights") == [("0", str(rank)) for rank in range(number)]
 
 
-@pytest.mark.parametrize(
-    "number", [2, pytest.param(8, marks=[pytest.mark.nightly, pytest.mark.slow])]
-)
+@pytest.mark.nightly  # test_ranks.py asks in every run when a rank sees its card
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 8])
 def test_each_rank_has_its_own_card_from_its_first_question_on(machine, line, number):
     """A device that is asked for before the mask is everybody's first: all engines land there."""
     simulated = machine(number)
@@ -82,63 +78,6 @@ def test_engines_that_sleep_and_the_update_hold_one_card_by_turns(machine, line)
     memory = make_plan(config, make_environments(config), num_gpus=1, gpu_gib=80).memory
     assert sum(own.weights + own.optimizer for own in memory.policies.values()) * SCALE == kept
     assert [*memory.generating.engines.values()] == [16 * GIB + GIB // 2] * 2
-
-
-@pytest.mark.nightly
-def test_one_engine_spreads_over_four_cards_beside_the_trainer(machine, line):
-    simulated = machine(8)
-    with_one_policy(line)
-    simulated.run(*line, *VLLM, "--engine.vllm.tensor-parallel-size", 4)
-    simulated.check()
-    assert simulated.cards_of("weights") == [("0", "0")]
-    assert set(simulated.cards_of("engine")) == {("0", str(card)) for card in range(4)}
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_ranks_on_two_machines(machine, line):
-    simulated, port = machine(2), free_port()
-    started = [
-        simulated.start(
-            *TORCHRUN, 2, "--nnodes", 2, "--node-rank", number, "--master-addr", "127.0.0.1",
-            "--master-port", port, *line, *VLLM, SIMULATED_MACHINE=str(number),
-        )
-        for number in range(2)
-    ]  # fmt: skip
-    for process in started:
-        simulated.finish(process)
-    simulated.check()
-    assert simulated.cards_of("weights") == [(m, c) for m in "01" for c in "01"]
-    assert {(e["machine"], e["rank"], e["visible"]) for e in simulated.entries if e["rank"]} == {
-        ("0", "0", "0"), ("0", "1", "1"), ("1", "2", "0"), ("1", "3", "1"),
-    }  # fmt: skip
-
-
-@pytest.mark.nightly
-def test_servers_hold_their_cards_and_the_trainer_its_own(machine, line, model_directory):
-    """Started by the documented line, one on each of two cards."""
-    simulated = machine(3)
-    ports = [free_port(), free_port()]
-    variables, _, command = start_command().partition(" python ")
-    name, _, value = variables.partition("=")
-    model = str(model_directory())
-    arguments = command.replace("MODEL", model).split()
-    for card, port in zip("12", ports, strict=True):
-        simulated.start(*arguments, "--port", port, CUDA_VISIBLE_DEVICES=card, **{name: value})
-    urls = [f"http://127.0.0.1:{port}" for port in ports]
-    for url in urls:
-        _wait(url)
-    with_one_policy(line, model=model, endpoints=urls)
-    simulated.run(*line, "--engine.kind", "vllm_server", "--trust", CUDA_VISIBLE_DEVICES="0")
-    simulated.check()
-    assert simulated.cards_of("server") == [("0", "1"), ("0", "2")]
-    assert simulated.cards_of("weights") == [("0", "0")]
 
 
 @pytest.mark.nightly
@@ -188,30 +127,6 @@ def test_the_recipe_for_eight_gpus(machine, tmp_path):
     assert simulated.cards_of("engine") == sorted([("0", str(card)) for card in range(8)] * 2)
 
 
-def _wait(url):
-    for _ in range(300):
-        with suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=1):
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"{url} does not answer")
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_shards_of_weights_are_on_the_card_of_their_rank(machine, line):
-    """ZeRO-3 with the real DeepSpeed, which computes on the CPU here."""
-    pytest.importorskip("deepspeed")
-    simulated = machine(2)
-    keys = ("--deepspeed.stage", 3, *SHORT)
-    command = (*TORCHRUN, 2, "--standalone", *line, *VLLM, *keys)
-    simulated.run(*command, DS_ACCELERATOR="cpu")
-    simulated.check()
-    assert {(e["rank"], e["visible"]) for e in simulated.entries if e["rank"]} == {
-        ("0", "0"), ("1", "1"),
-    }  # fmt: skip
-    assert set(simulated.cards_of("engine")) == {("0", "0"), ("0", "1")}
-
-
 @contextmanager
 def cluster_of(num_machines, simulated, monkeypatch):
     """Give the address of a Ray cluster; all cards are its."""
@@ -252,20 +167,6 @@ def test_workers_of_ray_have_cards_of_their_own_on_two_machines(machine, line, m
     ]
     seen = {(e["machine"], e["visible"]) for e in simulated.claims()}
     assert seen == {(machine, pair) for machine in "01" for pair in ("0,1", "2,3")}
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_the_recipe_for_many_machines_on_two(machine, tmp_path, monkeypatch):
-    pytest.importorskip("deepspeed")
-    monkeypatch.setenv("DS_ACCELERATOR", "cpu")  # workers have the environment of their cluster
-    simulated = machine(2)
-    with cluster_of(2, simulated, monkeypatch) as address:
-        keys = ("--ray.workers-per-policy", 2, "--ray.num-env-workers", 1, "--ray.address", address)
-        line = ("-m", "pettingllms_trainers.cli", *recipe(64, tmp_path))
-        simulated.run(*line, *keys, "--rollout.num-levels", 2)
-    simulated.check()
-    assert simulated.cards_of("engine") == [(machine, card) for machine in "01" for card in "01"]
 
 
 @pytest.mark.nightly

@@ -117,20 +117,6 @@ def _part(completion, start, end):
     return replace(completion, token_ids=ids[start:end], logprobs=logprobs[start:end])
 
 
-def test_prompts_are_computed_once(engine):
-    """The prefix cache: a prompt that was seen is found in it."""
-    prompt = tuple(range(4, 100))
-    request = GenerateRequest(
-        prompt_ids=prompt,
-        num_candidates=1,
-        sampling=SamplingSettings(max_completion_tokens=1),
-        seed=0,
-    )
-    generate(engine, [request])
-    (output,) = engine.llm.generate([{"prompt_token_ids": [*prompt, 5]}], use_tqdm=False)
-    assert output.num_cached_tokens >= 64
-
-
 def test_what_nobody_waits_for_is_not_written_to_its_end(engine, monkeypatch):
     """A cancelled request would keep its slot and its cache until its last token."""
     monkeypatch.setattr(engine, "is_concurrent", True)
@@ -215,46 +201,6 @@ def test_vllm_plans_parts_of_an_engine_in_processes_of_this_machine(model_direct
     assert parallel.distributed_executor_backend == "mp"
 
 
-class SleepingLLM:
-    """Stands before a real `LLM` and sleeps on its own: vLLM cannot do so on a CPU."""
-
-    def __init__(self, llm):
-        self.llm, self.calls = llm, []
-
-    def __getattr__(self, name):
-        self.calls.append(name)
-        return getattr(self.llm, name)
-
-    def sleep(self, level):
-        self.calls.append(f"sleep {level}")
-
-    def wake_up(self, tags):
-        self.calls.append(f"wake up {tags[0]}")
-
-
-def test_memory_is_given_back_while_policies_are_updated(model_directory, policy, monkeypatch):
-    """The weights come back first, then the cache: both at once might not fit beside the update."""
-    engine = start(model_directory(0), policy)
-    engine.load_weights(policy.named_weights())
-    llm = SleepingLLM(engine.llm)
-    engine.release()
-    assert not engine.needs_weights, "sleep is not wanted"
-    monkeypatch.setattr(engine, "llm", llm)
-    monkeypatch.setattr(engine, "_can_sleep", True)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: llm.calls.append("empty cache"))
-    engine.release()
-    engine.release()
-    assert llm.calls == ["sleep 2"]
-    with pytest.raises(GenerationError, match="while it sleeps"):
-        generate(engine, make_requests(1))
-    engine.load_weights(policy.named_weights())
-    assert llm.calls[1:] == [
-        "empty cache", "wake up weights", "collective_rpc", "llm_engine",
-        "empty cache", "wake up kv_cache", "reset_prefix_cache",
-    ]  # fmt: skip
-    assert generate(engine, make_requests(1))
-
-
 def test_every_request_has_its_own_adapter(policy, model_directory, saved_adapter):
     """Rows with and without adapter in one batch; an adapter and the base change in place."""
     engine = start(model_directory(0), policy, max_adapters=2, max_adapter_rank=8)
@@ -279,12 +225,5 @@ def test_every_request_has_its_own_adapter(policy, model_directory, saved_adapte
     engine.load_adapter("tool", made[2][0])
     assert max(gaps(models | {"tool": made[2][1]})) < 1e-4
     assert min(gap for gap, name in zip(gaps(models), names, strict=True) if name == "tool") > 0.1
-    # Sleep throws adapters away; vLLM does not sleep on a CPU, but reads them again all the same.
-    llm = SleepingLLM(engine.llm)
-    engine.llm, engine._can_sleep = llm, True
-    engine.release()
-    engine.load_weights(policy.named_weights())
-    assert llm.calls.count("llm_engine") == 3, "two adapters, and the name of the weights"
-    assert max(gaps(models | {"tool": made[2][1]})) < 1e-4
     with pytest.raises(InvalidArgument, match="one of 2 adapters"):
         engine.load_adapter("judge", made[0][0])

