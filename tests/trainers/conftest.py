@@ -45,10 +45,13 @@ def own_gpu_variables():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_collections():
-    """A run begins with one, which here goes over all that the whole suite has imported."""
+def _nothing_slow_beside_runs():
+    """Neither the collection of garbage at the beginning, of all that the suite has imported,
+    nor the picture at the end, which takes a fifth of the time.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pettingllms_trainers.commands.gc", Mock())
+        patch.setattr("pettingllms_trainers.runs.recorder.learning_curve", Mock())
         yield
 
 
@@ -316,10 +319,10 @@ def short_recipe():
         "--env.kwargs.max-turns", "1",
         "--env.kwargs.max-moves", "4",
         "--warm-start.num-steps", "1",
-        "--warm-start.batch-size", "4",
-        "--warm-start.num-episodes", "4",
-        "--rollout.num-levels", "2",
-        "--algorithm.num-candidates", "3",
+        "--warm-start.batch-size", "2",
+        "--warm-start.num-episodes", "2",
+        "--rollout.num-levels", "1",
+        "--algorithm.num-candidates", "2",
         "--evaluation.num-episodes", "1",
         "--evaluation.no-swap-roles",
         "--logging.progress", "off",

@@ -101,8 +101,7 @@ def test_a_policy_is_asked(trained):
         policy.ask("abc", num_answers=0)
 
 
-@pytest.mark.parametrize("where", [lambda call: call(), in_a_cell])
-def test_an_interrupted_run_has_saved_and_is_resumed(where, small_run_file, tmp_path):
+def test_an_interrupted_run_has_saved_and_is_resumed(small_run_file, tmp_path):
     def interrupt(step, metrics):
         if step == 1:
             os.kill(os.getpid(), signal.SIGINT)
@@ -110,10 +109,10 @@ def test_an_interrupted_run_has_saved_and_is_resumed(where, small_run_file, tmp_
     before = signal.getsignal(signal.SIGINT)
     config = load_config(small_run_file(3), ["--output-dir", str(tmp_path / "run")])
     with pytest.raises(KeyboardInterrupt, match="resume=True"):
-        where(lambda: train(config, on_step=interrupt))
+        in_a_cell(lambda: train(config, on_step=interrupt))
     assert signal.getsignal(signal.SIGINT) is before
     assert load_run(tmp_path / "run").metrics.index.max() < 3
-    run = where(lambda: train(config, resume=True))
+    run = train(config, resume=True)
     assert run.metrics.index.tolist() == [0, 1, 2, 3]
 
 

@@ -66,12 +66,12 @@ def test_what_has_no_servers_is_told(changes, message):
         divided(config.model_copy(update={"engine": engine}), list("0123"), has_servers=True)
 
 
-def wait(server):
-    for _ in range(100):
-        if server.is_healthy():
-            return
+def until(condition):
+    for _ in range(200):
+        if condition():
+            return True
         time.sleep(0.05)
-    raise AssertionError("it does not answer")
+    return False
 
 
 def test_a_server_that_ends_is_started_again_until_it_was_too_often(tmp_path, monkeypatch):
@@ -79,14 +79,14 @@ def test_a_server_that_ends_is_started_again_until_it_was_too_often(tmp_path, mo
     monkeypatch.setattr(launch, "_MAX_RESTARTS", 1)
     server = WatchedServer([sys.executable, "-c", program("answers"), "3"], {}, tmp_path / "log")
     try:
-        wait(server)
+        assert until(server.is_healthy)
         server.keep()
         server.keep()
         assert server.num_restarts == 0
         server.process.wait(10)
         server.keep()
         assert server.num_restarts == 1
-        wait(server)
+        assert until(server.is_healthy)
         server.process.kill()
         server.process.wait()
         with pytest.raises(WorkerLost, match="after 1 restarts"):
@@ -115,14 +115,6 @@ def test_a_server_that_does_not_answer_any_more_is_started_again(tmp_path, monke
 def answers(url):
     with suppress(OSError), urllib.request.urlopen(url, timeout=5):
         return True
-    return False
-
-
-def until(condition):
-    for _ in range(200):
-        if condition():
-            return True
-        time.sleep(0.05)
     return False
 
 

@@ -14,7 +14,6 @@ from pettingllms_trainers import open_policies
 from pettingllms_trainers.backends.build import build_policies
 from pettingllms_trainers.config.loading import config_of
 from pettingllms_trainers.errors import ConfigError, UpdateError
-from pettingllms_trainers.own_loop import OpenPolicy
 
 ONE_STEP = {"completions_per_minibatch": 0, "num_epochs": 1, "learning_rate": 1e-2}
 PROMPTS = [[{"role": "user", "content": text}] for text in ("P.*G", "PG*.", "GP##")]
@@ -146,26 +145,6 @@ def test_roles_of_a_policy_share_it_and_cells_can_sample(table):
                 opened["tool"].forward_backward([answers.group([1.0])])
 
     asyncio.run(cell())
-
-
-def test_an_engine_gives_its_memory_and_gets_the_weights(policies):
-    told = []
-
-    class Sync:
-        def release(self):
-            told.append("release")
-
-        def push(self):
-            told.append("push")
-
-    class Model:
-        name, sync = "p", Sync()
-
-    policy = OpenPolicy(Model(), policies["planner"]._updater, None, None)
-    policy.forward_backward(some_groups(policies["planner"]))
-    policy.optim_step(1e-3)
-    policy.push()
-    assert told == ["release", "push"]
 
 
 def test_bad_input_says_what_to_do(policies, table, monkeypatch):

@@ -18,7 +18,7 @@ def test_the_recipe_trains_a_pretrained_team(smollm2, short_recipe, tmp_path, ca
     first, last = read_lines(run / "metrics.jsonl")
     for name in ("tool", "planner"):
         assert first[f"warm_start/{name}/loss"] < 15
-        assert last[f"role/{name}/num_decisions"] >= 2
+        assert last[f"role/{name}/num_decisions"] >= 1
         assert (run / "policies" / name / "adapter_model.safetensors").is_file()
 
 

@@ -1,11 +1,13 @@
 """Checkpoints are whole or absent, and refused when they do not fit."""
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from run_toys import candidate, decision, tree
 
 from pettingllms.curriculum import LevelRecord
 from pettingllms.ends import End
@@ -14,14 +16,7 @@ from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.rollout.candidates import VersionedCompletions
 from pettingllms_trainers.rollout.sampler import PendingStep, Sample
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
-from pettingllms_trainers.types import (
-    Candidate,
-    Decision,
-    DecisionKey,
-    RolloutTree,
-    TokenCompletion,
-    TreeOutcome,
-)
+from pettingllms_trainers.types import TokenCompletion, TreeOutcome
 
 
 class Weights:
@@ -58,92 +53,35 @@ def test_round_trip(tmp_path):
     assert state["names"] == ["a"]
 
 
-numbers = st.floats(allow_nan=False, allow_infinity=False)
-completions = st.builds(
-    lambda pairs, text: TokenCompletion(
-        token_ids=tuple(token for token, _ in pairs),
-        logprobs=tuple(logprob for _, logprob in pairs),
-        text=text,
+def test_rollouts_in_flight_come_back_exactly(tmp_path):
+    """Also halves of surrogate pairs, and numbers that no decimal fraction of a few digits is."""
+    answer = TokenCompletion(
+        token_ids=(0, 10**6),
+        logprobs=(-0.1 - 0.2, -1e-17),
+        text="\u00e9",
         finish_reason="stop",
-        entropies=tuple(abs(logprob) for _, logprob in pairs),
-    ),
-    st.lists(st.tuples(st.integers(0, 10**6), numbers)),
-    st.text(),
-)
-candidates = st.builds(
-    Candidate,
-    completion=completions,
-    reward=numbers,
-    team=numbers,
-    local=numbers,
-    value=numbers,
-    parse_error=st.none() | st.text(),
-    success=st.booleans(),
-)
-decisions = st.builds(
-    Decision,
-    key=st.builds(DecisionKey, st.integers(0), st.integers(0), st.text(), st.integers(0)),
-    role=st.text(),
-    policy=st.text(),
-    prompt_ids=st.lists(st.integers(0)).map(tuple),
-    observation=st.text(st.characters()),  # half of a surrogate pair too
-    candidates=st.lists(candidates, max_size=2).map(tuple),
-    temperature=numbers,
-    chosen=st.none() | st.integers(0, 3),
-    version=st.none() | st.integers(0),
-)
-outcomes = st.builds(
-    TreeOutcome,
-    success=st.booleans(),
-    terminated=st.booleans(),
-    truncated=st.booleans(),
-    returns=st.dictionaries(st.text(), numbers),
-    num_turns=st.integers(0),
-)
-trees = st.builds(
-    RolloutTree,
-    episode=st.integers(0),
-    env_seed=st.integers(0),
-    initial_state_hash=st.text(),
-    decisions=st.lists(decisions, max_size=2).map(tuple),
-    outcome=st.none() | outcomes,
-    end=st.sampled_from(End),
-    cause=st.none() | st.text(),
-)
-
-
-counts = st.integers(0)
-samples = st.builds(
-    Sample,
-    st.lists(trees, max_size=2),
-    counts,
-    counts,
-    numbers,
-    numbers,
-    memory=st.dictionaries(st.text(), numbers),
-)
-answers = st.builds(
-    VersionedCompletions, st.lists(completions, max_size=2), st.none() | st.integers(0)
-)
-flights = st.builds(
-    PendingStep,
-    step=counts,
-    version=counts,
-    memory=st.dictionaries(st.text(), numbers),
-    records=st.dictionaries(st.text(), st.lists(st.builds(LevelRecord, numbers, numbers))),
-    first_levels=st.lists(st.integers(0)),
-    answers=st.dictionaries(st.text(), answers, max_size=2),
-    values=st.dictionaries(st.text(), numbers, max_size=2),
-    sample=st.none() | samples,
-)
-
-
-@given(st.lists(flights, max_size=2))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
-def test_rollouts_in_flight_come_back_exactly(tmp_path_factory, found):
-    folder = tmp_path_factory.mktemp("c")
-    save(folder, 3, flights=found)
-    assert list(load_checkpoint(folder, config_hash="abc").flights) == found
+        entropies=(1 / 3, 5e-324),
+    )
+    played = decision([0.1 + 0.2, -1e300], value=2 / 3, local=1 / 7, version=3, chosen=1)
+    odd = decision([], chosen=None, observation="\udfff\n", temperature=0.7, prompt_ids=())
+    mistake = candidate(0.0, completion=answer, parse_error="no", success=True)
+    outcome = TreeOutcome(
+        success=True, terminated=True, truncated=False, num_turns=2, returns={"a": 1 / 3}
+    )
+    trees = [tree(played, replace(odd, candidates=(mistake,)), outcome=outcome)]
+    trees += [tree(odd, end=end, cause="\u00e9", episode=number) for number, end in enumerate(End)]
+    flight = PendingStep(
+        step=5,
+        version=4,
+        memory={"\u00e9": [1 / 3, None]},
+        records={"a": [LevelRecord(0.1 + 0.2, 1e-17)]},
+        first_levels=[3, 7],
+        answers={"0 1": VersionedCompletions([answer], 2), "": VersionedCompletions([], None)},
+        values={"0 1": 1 / 3},
+    )
+    flights = [flight, replace(flight, sample=Sample(trees, 1, 2, 0.5, 1 / 3, memory={"n": 1}))]
+    save(tmp_path, 3, flights=flights)
+    assert list(load_checkpoint(tmp_path, config_hash="abc").flights) == flights
 
 
 def test_no_checkpoint_yet(tmp_path):
@@ -194,16 +132,6 @@ def test_another_configuration_or_format_is_refused(tmp_path, monkeypatch):
         load_checkpoint(tmp_path, config_hash="xyz")
 
 
-@pytest.mark.parametrize("file", ["policy-0/state.pt", "policy-1/state.pt", "checkpoint.json"])
-@pytest.mark.parametrize("size", [0, 1, 0.5, -1])
-def test_a_truncated_checkpoint_is_refused(tmp_path, file, size):
-    path = save(tmp_path, 5) / file
-    data = path.read_bytes()
-    path.write_bytes(data[: int(len(data) * size) if 0 < size < 1 else size])
-    with pytest.raises(CheckpointError, match=f"damaged: .*{file}"):
-        load_checkpoint(tmp_path, config_hash="abc")
-
-
 @given(st.data())
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_flipped_bit_of_any_file_is_refused(tmp_path, data):
@@ -219,20 +147,6 @@ def test_a_flipped_bit_of_any_file_is_refused(tmp_path, data):
             load_checkpoint(tmp_path, config_hash="abc")
     finally:
         path.write_bytes(whole)
-
-
-@pytest.mark.parametrize("name", ["checkpoint.json", "checkpoint.sha256"])
-def test_every_byte_of_what_vouches_for_the_rest_counts(tmp_path, name):
-    path = save(tmp_path, 5) / name
-    whole = path.read_bytes()
-    for index in range(len(whole)):
-        content = bytearray(whole)
-        content[index] ^= 1 << index % 8
-        path.write_bytes(content)
-        with pytest.raises(CheckpointError, match="damaged"):
-            load_checkpoint(tmp_path, config_hash="abc")
-    path.write_bytes(whole)
-    assert load_checkpoint(tmp_path, config_hash="abc").step == 5
 
 
 def test_nothing_is_unpickled_but_plain_data(tmp_path):

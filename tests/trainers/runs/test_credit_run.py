@@ -27,8 +27,9 @@ CREDITS = {
 }
 
 
-# One of each way to keep state between steps in every run; the others repeat it at night.
-NIGHTLY = {"own value, adapters", "whole episodes", "vine"}
+# V, and what branches: the others repeat it at night, and test_every_algorithm.py asks in every run
+# whether what an algorithm remembers survives a checkpoint.
+NIGHTLY = {"own value, adapters", "whole episodes", "vine", "auto"}
 
 
 @pytest.mark.parametrize(

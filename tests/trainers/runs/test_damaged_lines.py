@@ -41,7 +41,7 @@ def test_a_flipped_bit_is_never_taken_as_data(run, tmp_path, name, caplog):
     files = RunDirectory(tmp_path)
     path = tmp_path / f"{name}.jsonl"
     whole = read_lines(run / f"{name}.jsonl")
-    for _ in range(40):
+    for _ in range(12):
         for other in FILES:
             shutil.copy(run / f"{other}.jsonl", tmp_path)
         flip(path, rng)
@@ -66,9 +66,8 @@ def _page_folder(run, folder):
     return folder
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_run_resumes_over_damaged_lines(run, tmp_path, small_run_file, capsys, seed):
-    out, rng = tmp_path / "run", random.Random(seed)
+def test_a_run_resumes_over_damaged_lines(run, tmp_path, small_run_file, capsys):
+    out, rng = tmp_path / "run", random.Random(0)
     shutil.copytree(run, out)
     for name in FILES:
         flip(out / f"{name}.jsonl", rng)

@@ -55,25 +55,6 @@ def test_figures_of_greedy_play(held_out, echo_env, scripted_pool):
     assert metrics["eval/sampled/num_turns"] == 1
 
 
-@pytest.mark.parametrize(("way", "temperature"), [("greedy", 0), ("sampled", 0.5)])
-def test_one_way_of_decoding_is_played_as_in_both(
-    held_out, echo_env, scripted_pool, way, temperature
-):
-    def played(**settings):
-        pool, engines = scripted_pool(lambda p, k, seed: "99" if seed % 2 else "bad")
-        if settings.get("decoding") != "greedy":  # which has no temperature
-            settings["temperature"] = 0.5
-        levels = held_out(echo_env(), **settings)
-        return levels, levels.play(pool), engines
-
-    _, both, _ = played()
-    levels, one, engines = played(decoding=way)
-    assert one == {way: both[way]}
-    assert len(levels.examples) == 4
-    requests = [r for engine in engines.values() for call in engine.calls for r in call]
-    assert {request.sampling.temperature for request in requests} == {temperature}
-
-
 def test_the_held_out_set_is_fixed_and_named(held_out, echo_env, scripted_pool):
     pool, _ = scripted_pool(lambda p, k, seed: "1")
     first, again = (held_out(echo_env(split="test")).play(pool)["greedy"] for _ in range(2))

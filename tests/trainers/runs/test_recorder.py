@@ -16,7 +16,6 @@ from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.recorder import (
     ProgressView,
     Recorder,
-    SilentRecorder,
     TreeFile,
 )
 from pettingllms_trainers.types import TokenCompletion, TreeOutcome
@@ -71,22 +70,15 @@ def tree_file(tmp_path):
     return make
 
 
-def test_first_and_last_step_are_recorded_however_short_the_run(tree_file):
-    file = tree_file(num_steps=3, rollouts_every=10)
-    for step in (1, 2, 3):
+@pytest.mark.parametrize(
+    ("num_steps", "every", "recorded"), [(3, 10, [1, 3]), (10, 4, [1, 4, 8, 10]), (10, 0, [])]
+)
+def test_the_first_the_last_and_every_nth_step_are_recorded(tree_file, num_steps, every, recorded):
+    file = tree_file(num_steps, rollouts_every=every)
+    file.held_out(0, [tree(0, [(0.0,)])])
+    for step in range(1, num_steps + 1):
         file.record(step, [tree(0, [(0.0, 1.0)])])
-    assert [line["step"] for line in file.lines()] == [1, 3]
-
-
-def test_every_nth_step_between_is_recorded_and_0_records_none(tree_file):
-    file = tree_file(num_steps=10, rollouts_every=4)
-    for step in range(1, 11):
-        file.record(step, [tree(0, [(0.0, 1.0)])])
-    assert [line["step"] for line in file.lines()] == [1, 4, 8, 10]
-    off = tree_file(rollouts_every=0)
-    off.record(1, [tree(0, [(0.0, 1.0)])])
-    off.held_out(0, [tree(0, [(0.0,)])])
-    assert len(off.lines()) == 4
+    assert [line["step"] for line in file.lines()] == [0] * (every > 0) + recorded
 
 
 def test_trees_with_mixed_rewards_come_first(tree_file):
@@ -114,14 +106,6 @@ def test_a_tokenizer_is_asked_once_for_all_trees_of_a_step(tree_file):
     file.record(1, [tree(episode, [(0.0, 1.0)] * 3) for episode in range(4)])
     assert len(file.lines()) == 4
     assert file.asked == [[97, 98]]
-
-
-def test_held_out_episodes_are_of_a_set_of_their_own(tree_file):
-    file = tree_file()
-    file.held_out(0, [tree(0, [(0.5,)]), tree(1, [(0.5,)])])
-    assert [(line["set"], line["step"], line["episode"]) for line in file.lines()] == [
-        ("held_out", 0, 0), ("held_out", 0, 1),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("num_steps", [40, 400])
@@ -162,23 +146,9 @@ class HalfWriter:
         raise OSError("the disk is full")
 
 
-def recorder_and_pool(directory, writer, kind=Recorder):
-    pool = SimpleNamespace(updaters=lambda: {"p": writer})
-    return kind(RunDirectory(directory), config_of(), ProgressView(), None), pool
-
-
 def test_half_a_policy_never_has_its_name(tmp_path):
-    recorder, pool = recorder_and_pool(tmp_path, HalfWriter())
+    recorder = Recorder(RunDirectory(tmp_path), config_of(), ProgressView(), None)
+    pool = SimpleNamespace(updaters=lambda: {"p": HalfWriter()})
     with pytest.raises(OSError, match="full"):
         recorder.policies(pool)
     assert not list((tmp_path / "policies").iterdir())
-
-
-def test_other_ranks_take_part_and_move_nothing(tmp_path):
-    """Where all are needed they call; that the main rank alone has files is the policy's affair."""
-    calls = []
-    silent = SimpleNamespace(save_pretrained=lambda *given, **_: calls.append(given))
-    recorder, pool = recorder_and_pool(tmp_path, silent, SilentRecorder)
-    recorder.policies(pool)
-    assert len(calls) == 1
-    assert not list(tmp_path.iterdir())

@@ -67,19 +67,6 @@ def test_a_resumed_run_goes_on_with_the_same_curriculum(config, tmp_path, resume
         replay_rollout(TrainingRun.open(out), tree["step"], tree["episode"])
 
 
-@pytest.mark.slow
-def test_a_resumed_run_repeats_its_refills(config, tmp_path, resumes):
-    """Levels go on where they stopped, however many rounds earlier steps took."""
-    flags = ["--num-steps", "3", "--rollout.max-refills", "2", "--rollout.min-groups", "4"]
-    flags += ["--rollout.num-levels", "1", "--checkpoint.keep", "9"]
-    flags += ["--warm-start.num-steps", "5"]
-    out = tmp_path / "run"
-    assert main([str(config), "--output-dir", str(out), *flags]) == 0
-    whole = resumes(out, [str(config), *flags], 2)
-    refills = [line["rollout/num_refills"] for line in whole["metrics"][1:]]
-    assert sum(refills[:2]) > 0, "there is something to repeat"
-
-
 @pytest.fixture(scope="module", params=[1, 3])
 def stale(config, tmp_path_factory, results, request):
     """Run file of a run with rollouts in flight, and what it gives when nothing happens."""

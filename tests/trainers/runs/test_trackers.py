@@ -141,15 +141,6 @@ def test_a_whole_run_reaches_the_board(small_run_file, tmp_path, double):
     assert end == {"exit_code": 0}
 
 
-def test_the_real_package_offline(tmp_path):
-    pytest.importorskip("wandb")
-    config = logging_of(wandb_project="teams", wandb_mode="offline")
-    for _ in range(2):
-        write(tmp_path / "run", config, 0, 3)
-    name = (tmp_path / "run" / "wandb_run_id.txt").read_text().strip()
-    assert list((tmp_path / "run" / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))
-
-
 def test_mlflow_gets_each_step_once_and_how_it_ended(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())

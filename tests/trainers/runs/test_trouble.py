@@ -1,7 +1,7 @@
 """Whatever goes wrong with a run, something is said and something is kept: a table of cases."""
 
-import ast
 import json
+import re
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,9 @@ GAME = "from pettingllms_envs.plan_path import PlanPathEnv\nclass Game(PlanPathE
 
 def spoilt(directory, how):
     """Change a model's directory so that something is wrong with it."""
-    if how == "encoder-decoder":
+    if how == "no template":
+        (directory / "chat_template.jinja").unlink()
+    elif how == "encoder-decoder":
         (directory / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
     elif how == "a missing tensor":
         weights = load_file(directory / "model.safetensors")
@@ -75,22 +77,19 @@ def test_it_is_said_and_what_is_kept_is_kept(name, small_run_file, tmp_path, cap
 
 
 @cache
-def product_texts():
-    """All texts of the product, and the tests by file."""
+def product_text():
+    """The text of the product, where literals that follow each other are one."""
     files = [*ROOT.glob("pettingllms/**/*.py"), *ROOT.glob("trainers/**/*.py")]
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
-    found = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    return "\0".join(node.value for node in found if isinstance(node.value, str))
+    return re.sub(r'"\s*f?"', "", "".join(path.read_text(encoding="utf-8") for path in files))
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "test" in case])
 def test_what_another_test_causes_is_said_by_the_product(name):
     case = CASES[name]
     path, _, function = case["test"].partition("::")
-    tests = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
-    assert function in {one.name for one in tests if isinstance(one, ast.FunctionDef)}
+    assert f"\ndef {function}(" in (ROOT / path).read_text(encoding="utf-8")
     for part in case["said"].split("…"):
-        assert part.strip() in product_texts(), part
+        assert part.strip() in product_text(), part
 
 
 def test_there_are_sixty():

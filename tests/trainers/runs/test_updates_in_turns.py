@@ -51,7 +51,7 @@ def is_equal(one, other):
     return one == other
 
 
-@pytest.fixture(scope="module", params=["weights", "LoRA"])
+@pytest.fixture(scope="module", params=["weights", pytest.param("LoRA", marks=pytest.mark.nightly)])
 def turns(request, small_run_file, tmp_path_factory):
     lora = [f"--policies.{name}.lora.rank=4" for name in "tp"] if request.param == "LoRA" else []
     directory = tmp_path_factory.mktemp(request.param)
@@ -94,21 +94,6 @@ def test_a_frozen_role_has_one_candidate_and_still_acts(turns):
 def test_a_resumed_run_is_bit_for_bit_the_same(turns, resumes):
     """Also from the middle of the second phase."""
     assert len(resumes(*turns, 2)["weights"]) >= 2
-
-
-def test_branches_may_explore_by_frozen_roles(small_run_file, tmp_path):
-    flags = ["--updates.branch-frozen"]
-    run, _ = train(small_run_file, tmp_path, TURNS, *flags, num_steps=1)
-    (tree,) = [t for t in read_lines(run / "rollouts.jsonl") if t["set"] == "training"]
-    assert {len(decision["candidates"]) for decision in tree["decisions"]} == {4}
-    advantages = {
-        (role_of(decision["agent"]), candidate["advantage"] is None)
-        for decision in tree["decisions"]
-        for candidate in decision["candidates"]
-    }
-    assert ("tool", False) not in advantages
-    (line,) = read_lines(run / "metrics.jsonl")[1:]
-    assert "update/t/num_groups" not in line
 
 
 def test_roles_of_a_shared_policy_take_turns(small_run_file, tmp_path):

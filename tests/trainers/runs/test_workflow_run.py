@@ -67,10 +67,11 @@ def test_a_run_on_the_workflow_is_the_run_on_the_environment(run_file, tmp_path,
 
 
 def test_a_run_on_a_workflow_is_resumed_exactly(run_file, tmp_path, resumes):
-    flags = [*run_file(WORKFLOW), "--trust", "--rollout.max-refills=1", "--rollout.min-groups=4"]
+    flags = [*run_file(WORKFLOW, 2), "--trust", "--rollout.max-refills=1", "--rollout.min-groups=4"]
     flags.append("--checkpoint.keep=9")
     assert main([*flags, "--output-dir", str(tmp_path / "run")]) == 0
-    resumes(tmp_path / "run", flags, 2)
+    whole = resumes(tmp_path / "run", flags, 1)
+    assert whole["metrics"][1]["rollout/num_refills"] > 0
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_what_makes_no_sense_is_refused(run_file, tmp_path, capsys, flags, told)
     "flags",
     [
         ["--algorithm.name=continuation"],
-        ["--algorithm.name=auto"],
+        pytest.param(["--algorithm.name=auto"], marks=pytest.mark.nightly),
         pytest.param(["--algorithm.name=value"], marks=pytest.mark.nightly),
         pytest.param(["--algorithm.name=grpo"], marks=pytest.mark.nightly),
         pytest.param(["--algorithm.name=vine"], marks=pytest.mark.nightly),
@@ -108,15 +109,10 @@ def test_credits_of_an_outcome_train(run_file, tmp_path, capsys, flags):
     assert last["step"] == 1
 
 
-@pytest.mark.parametrize("function", ["echo", "outcome_only"])
-def test_a_finished_run_is_viewed_replayed_and_evaluated_again(
-    run_file, tmp_path, function, capsys
-):
+def test_a_finished_run_is_viewed_replayed_and_evaluated_again(run_file, tmp_path, capsys):
     directory, again = tmp_path / "run", tmp_path / "again"
-    env = WORKFLOW.replace(":echo", f":{function}")
-    name = "at_grpo" if function == "echo" else "continuation"
-    flags = [f"--algorithm.name={name}", "--evaluation.num-episodes=2"]
-    assert main([*run_file(env, 1), "--trust", "--output-dir", str(directory), *flags]) == 0
+    flags = ["--trust", "--output-dir", str(directory), "--evaluation.num-episodes=2"]
+    assert main([*run_file(WORKFLOW, 1), *flags]) == 0
     recorded = len(trees_of(directory))
     summary = write_view(directory, tmp_path / "view.html")
     assert (summary.num_episodes, summary.notices) == (recorded, ())
@@ -202,25 +198,3 @@ def test_a_program_trains(name, tmp_path, results, capsys):
         if tree["set"] == "training":
             assert {len(one["candidates"]) for one in tree["decisions"]} == {4}
             replay_rollout(opened, tree["step"], tree["episode"]).replay()
-
-
-def test_a_role_without_demonstrations_is_named(tmp_path, monkeypatch, capsys):
-    """The second agent is asked after a word that the script never says."""
-    monkeypatch.chdir(tmp_path)
-    Path("shy.py").write_text(
-        "from pettingllms.workflows import Workflow\n"
-        "def run(task, client):\n"
-        "    chat = client.openai().chat.completions\n"
-        "    ask = lambda m: chat.create(model=m, messages=[{'role': 'user', 'content': task}])\n"
-        "    first = ask('caller').choices[0].message.content\n"
-        "    return ask('echo').choices[0].message.content if first == 'go on' else first\n"
-        "workflow = Workflow(run=run, reward=lambda *_: 0.5, roles=['caller', 'echo'],"
-        " tasks={'train': ['a'], 'test': ['b']}, demonstrators={'shy': lambda *_: 'no'})\n"
-    )
-    text = '[env]\nid = "workflow:shy.py:workflow"\n'
-    text += "[warm_start]\nnum_steps = 1\nnum_episodes = 2\n[warm_start.demonstrators]\n"
-    text += "caller = { shy = 1.0 }\necho = { shy = 1.0 }\n"
-    Path("run.toml").write_text(text)
-    arguments = [RUN, "run.toml", "--trust", "--output-dir", "run", "--algorithm.name=reinforce"]
-    assert main(arguments) == 2
-    assert "never came to the turn of echo, so that e has nothing" in capsys.readouterr().err
