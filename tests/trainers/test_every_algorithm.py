@@ -1,6 +1,6 @@
 """Every installed algorithm keeps what the training loop relies on; the kit finds what does not."""
 
-from typing import ClassVar
+import itertools
 
 import pytest
 
@@ -61,56 +61,27 @@ class TheirOwn(AtGrpo):
     """Which."""
 
 
-class Doubled(TheirOwn):
-    """As it was. Take it never. Source: none."""
-
-    def groups(self, played, context):
-        return [*super().groups(played, context)] * 2
-
-
-class Biased(TheirOwn):
-    """As it was. Take it never. Source: none."""
-
-    def advantages(self, values):
-        return [value + 1 for value in super().advantages(values)]
-
-
-class InOrder(TheirOwn):
-    """As it was. Take it never. Source: none."""
-
-    def advantages(self, values):
-        return [value * place for place, value in enumerate(super().advantages(values))]
-
-
-class Partial(TheirOwn):
-    """As it was. Take it never. Source: none."""
-
-    def groups(self, played, context):
-        return [one for one in super().groups(played, context) if one[1].candidates[0][1] != 1]
-
-
-class Forgetful(TheirOwn):
-    """As it was. Take it never. Source: none."""
-
-    def remember(self, trees, context):
-        return {"seen": (1, 2)}
-
-
-class Undocumented(TheirOwn):
-    """As it was. Take it never. Source: none."""
-
-    hidden: int = 3
-
-
-class Growing(Vine):
-    """As it was. Take it never. Source: none."""
-
-    calls: ClassVar = []
-
-    def strategy(self, context):
-        self.calls.append(context)
-        kind = Vine if len(self.calls) % 2 else AtGrpo
-        return kind(num_candidates=self.num_candidates).strategy(context)
+BROKEN = {
+    "a candidate is twice in one group": {
+        "groups": lambda self, *given: [*AtGrpo.groups(self, *given)] * 2,
+    },
+    "which should be 0": {
+        "advantages": lambda self, values: [v + 1 for v in AtGrpo.advantages(self, values)],
+    },
+    "the order of candidates changes an advantage": {
+        "advantages": lambda self, values: [
+            v * place for place, v in enumerate(AtGrpo.advantages(self, values))
+        ],
+    },
+    "some candidates are compared, and others are not": {
+        "groups": lambda self, *given: [
+            one for one in AtGrpo.groups(self, *given) if one[1].candidates[0][1] != 1
+        ],
+    },
+    "read back from a checkpoint": {"remember": lambda self, trees, context: {"seen": (1, 2)}},
+    "hidden has no docstring": {"__annotations__": {"hidden": int}, "hidden": 3},
+}
+"""What is found, and the parts of an algorithm that break a promise."""
 
 
 @pytest.fixture
@@ -130,21 +101,21 @@ def test_one_of_a_third_party_passes(known):
     check_algorithm("their_own", num_candidates=3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (Doubled, "a candidate is twice in one group"),
-        (Biased, "which should be 0"),
-        (InOrder, "the order of candidates changes an advantage"),
-        (Partial, "some candidates are compared, and others are not"),
-        (Forgetful, "read back from a checkpoint"),
-        (Undocumented, "Undocumented.hidden has no docstring"),
-        (Growing, "equal seeds give other trees|every episode has a tree"),
-    ],
-)
-def test_what_breaks_a_promise_is_found(known, kind, message):
-    known(kind)
+@pytest.mark.parametrize("message", BROKEN)
+def test_what_breaks_a_promise_is_found(known, message):
+    known(type("Broken", (TheirOwn,), {"__doc__": TheirOwn.__doc__, **BROKEN[message]}))
     with pytest.raises(AssertionError, match=message):
+        check_algorithm("their_own")
+
+
+def test_chance_that_no_seed_decides_is_found(known):
+    kinds = itertools.cycle((Vine, AtGrpo))
+
+    def strategy(self, context):
+        return next(kinds)(num_candidates=self.num_candidates).strategy(context)
+
+    known(type("Growing", (Vine,), {"__doc__": TheirOwn.__doc__, "strategy": strategy}))
+    with pytest.raises(AssertionError, match=r"equal seeds give|every episode has a tree"):
         check_algorithm("their_own")
 
 
