@@ -9,9 +9,7 @@ from pettingllms_trainers.backends.hf.shapes import shape_of
 from pettingllms_trainers.config import PolicyConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.fleet.speeds import (
-    FAST,
     GPUS,
-    SLOW,
     USUAL,
     EngineCall,
     EngineSpeed,
@@ -83,15 +81,6 @@ def test_a_data_sheet_by_hand():
     # One more forward pass: two operations beside eight, a fifth pass beside four.
     more_s = 10 / 8 * products_s + 5 / 4 * bytes_s
     assert longer.token_s == pytest.approx(more_s, rel=1e-3)
-
-
-def test_faster_is_faster_and_two_are_twice_as_fast():
-    slow, fast = (engine_of(QWEN, GPUS["h100"], 1, each) for each in (SLOW, FAST))
-    for length in (1, 64, 512):
-        assert fast.iteration(length, 1e4) < slow.iteration(length, 1e4)
-    one, two = (engine_of(QWEN, GPUS["h100"], num, USUAL) for num in (1, 2))
-    assert two.weights_s == pytest.approx(one.weights_s / 2)
-    assert two.max_tokens > 2 * one.max_tokens
 
 
 def test_a_model_that_does_not_fit_says_what_to_set():

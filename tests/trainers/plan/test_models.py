@@ -1,6 +1,6 @@
 """First contact: what cannot work is one line before anything is played or loaded."""
 
-import json
+import shutil
 
 import pytest
 
@@ -47,58 +47,24 @@ def run(tmp_path, capsys):
     return call
 
 
-def without_config(directory):
-    (directory / "config.json").unlink()
-
-
-def without_template(directory):
-    (directory / "chat_template.jinja").unlink(missing_ok=True)
-    path = directory / "tokenizer_config.json"
-    settings = json.loads(path.read_text())
-    settings.pop("chat_template", None)
-    path.write_text(json.dumps(settings))
-
-
-def copied(model, tmp_path, change):
-    directory = tmp_path / "model"
-    directory.mkdir()
-    for path in model.iterdir():
-        (directory / path.name).write_bytes(path.read_bytes())
-    change(directory)
-    return directory
-
-
 @pytest.mark.parametrize("flags", [(), ("--dry-run",)])
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("model", "message"),
     [
-        (without_config, "the directory has no config.json"),
-        (without_template, "its tokenizer has no chat template"),
+        ("./empty", "[policies.p] model = './empty': the directory has no config.json"),
+        ("some/where/else", "model = 'some/where/else': there is no such directory"),
+        ("fetched:smollm2", "it is not here yet; run: pettingllms-train fetch-model smollm2"),
     ],
 )
-def test_a_directory_that_is_no_chat_model(model, tmp_path, run, change, message, flags):
-    directory = copied(model, tmp_path, change)
-    code, out, err = run(directory, *flags)
+def test_what_is_not_there_is_one_line(run, tmp_path, monkeypatch, model, message, flags):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    code, out, err = run(model, *flags)
     assert (code, out) == (2, "")
-    assert f"[policies.p] model = {str(directory)!r}: {message}" in err
+    assert message in err
     assert len(err.splitlines()) == 1
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("flags", [(), ("--dry-run",)])
-@pytest.mark.parametrize("path", ["/no/such/model", "./model", "some/where/else"])
-def test_a_path_that_does_not_exist(run, path, flags):
-    code, _, err = run(path, *flags)
-    assert code == 2
-    assert f"[policies.p] model = {path!r}: there is no such directory" in err
-    assert len(err.splitlines()) == 1
-
-
-def test_a_model_that_is_not_fetched_yet(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    code, _, err = run("fetched:smollm2")
-    assert code == 2
-    assert "it is not here yet; run: pettingllms-train fetch-model smollm2" in err
 
 
 def test_the_dry_run_warns_of_answers_that_will_be_truncated(run, model):
@@ -117,12 +83,9 @@ def test_the_dry_run_warns_of_answers_that_will_be_truncated(run, model):
     [({}, 64, True), ({"enable_thinking": False}, 64, False), ({}, 4096, False)],
 )
 def test_thinking_needs_room_or_must_be_turned_off(model, tmp_path, kwargs, limit, warns):
-    def thinking(directory):
-        without_template(directory)
-        template = "{% if enable_thinking is not defined %}<think>{% endif %}"
-        (directory / "chat_template.jinja").write_text(template)
-
-    directory = copied(model, tmp_path, thinking)
+    directory = shutil.copytree(model, tmp_path / "model")
+    template = "{% if enable_thinking is not defined %}<think>{% endif %}"
+    (directory / "chat_template.jinja").write_text(template)
     config = Config.model_validate(
         {
             "env": {"id": "plan_path_v0"},

@@ -43,14 +43,6 @@ def needed_options(task, model, training, options):
     return (*options, "offload") if is_large and "shared" not in options else options
 
 
-def test_there_is_no_other_file():
-    known = {"paper.toml", "options/offload.toml", "options/shared.toml", "options/thinking.toml"}
-    known |= {f"tasks/{task}.toml" for task in TASKS}
-    known |= {f"models/{model}.toml" for model in MODELS}
-    known |= {f"training/{training}.toml" for training, _ in TRAINING}
-    assert {path.relative_to(PAPER).as_posix() for path in PAPER.rglob("*.toml")} == known
-
-
 @pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
 def test_any_game_can_be_paid_for_its_outcome_alone(path):
     if "[[env]]" in path.read_text(encoding="utf-8"):
@@ -121,14 +113,6 @@ def test_demonstrations_of_a_pretrained_recipe_can_be_read_and_are_short(name, p
     assert 0 < solved <= 20 * most
 
 
-def test_turns_of_the_tasks():
-    turns = {
-        task: make_environments(recipe(task, "qwen3_8b", "lora"))[0].training[0].max_turns
-        for task in TASKS
-    }
-    assert turns == dict.fromkeys(TASKS, 4) | {"math_ensemble": 1}
-
-
 def test_commands_of_the_documents_name_recipes():
     text = (ROOT / "docs" / "train-larger.md").read_text(encoding="utf-8")
     section = text.partition("## The recipes")[2].partition("\n## ")[0]
@@ -156,18 +140,6 @@ def test_the_run_file_of_the_page_on_adapters_fits_a_gpu_of_80_gib(adapters_page
     adapters = 2 * (4 + 8) * 87_293_952
     by_hand = (1 << 30) + 2 * 8_190_735_360 + adapters + 0.4 * 80 * (1 << 30)
     assert plan.memory.generating.total == round(by_hand)
-
-
-def test_the_gpus_that_are_named_decide_and_not_this_machine(
-    adapters_page, tmp_path, capsys, monkeypatch
-):
-    """On a CPU vLLM's cache is as large as the run's sequences: no rule for a GPU."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    flags = ["--output-dir", str(tmp_path / "run"), "--gpus", "1", "--gpu-memory", "80"]
-    assert main([str(adapters_page), "--dry-run", *flags]) == 0
-    out = capsys.readouterr().out
-    assert re.search(r"completions are written\W+18\.2\W+32\.0\W+50\.2\W", out)
-    assert "The estimate fits." in out
 
 
 @pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
