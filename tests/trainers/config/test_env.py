@@ -59,7 +59,6 @@ def test_a_role_of_one_environment_comes_before_that_of_all(load):
     assert [config.policy_of(f"{env}.echo") for env in config.env_names] == ["a", "b"]
     assert config.policy_of("long.caller") == "a"
     assert config.policy_of("long.judge") is None
-    assert load(dump_config(config)) == config
     quoted = load(TWO + POLICIES + roles.replace("long.echo", '"long.echo"'))
     assert quoted == config
 
@@ -108,17 +107,6 @@ def test_arguments_of_a_stage_are_over_those_of_all(load):
         {"max_turns": 1, "split": "train"},
         {"max_turns": 2, "split": "train", "difficulty": "medium"},
     )
-
-
-def test_a_curriculum_is_written_and_read_and_decides_results(load):
-    config = load(SPLIT, STAGES)
-    copy = load(dump_config(config))
-    assert copy == config
-    hashes = [config_hash(c) for c in (config, load(SPLIT), load(SPLIT, STAGES.replace("1", "3")))]
-    assert len(set(hashes)) == 3
-    assert config_hash(copy) == hashes[0]
-    # A run of a version without the key can be resumed.
-    assert "curriculum" not in load(SPLIT).model_dump(exclude_defaults=True)["env"]
 
 
 def test_a_flag_sets_all_stages(load):
@@ -182,12 +170,6 @@ def test_roles_of_a_shared_policy_take_turns(load):
     assert updated(config, 3) == ["a", "a", "a"]
     assert [config.trains("echo", step) for step in range(3)] == [True, True, False]
     assert [config.trains("caller", step) for step in range(3)] == [False, False, True]
-
-
-def test_phases_are_written_read_and_decide_results(load):
-    config, other = load(RUN + TURNS), load(RUN + STAGED)
-    assert load(dump_config(config)) == config
-    assert len({config_hash(one) for one in (config, other, load(RUN))}) == 3
 
 
 def test_figures_of_roles_change_no_result(load):

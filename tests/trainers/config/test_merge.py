@@ -71,11 +71,6 @@ def test_one_policy_plays_every_role_of_the_files_before(load):
     assert later.roles == {"caller": "team", "echo": "other"}
 
 
-def test_flags_reach_all_policies(load):
-    config = load(TASK, MODEL, flags=["--every-policy.num-layers", "5"])
-    assert [policy.num_layers for policy in config.policies.values()] == [5, 5]
-
-
 values = st.recursive(
     st.integers(), lambda inner: st.dictionaries(st.sampled_from("abc"), inner), max_leaves=8
 )

@@ -263,36 +263,6 @@ def test_batch_norm_of_one_group_is_that_of_the_group():
     assert score_decisions([], AtGrpo(norm="batch")).decisions == ()
 
 
-def mixed_tree(episode):
-    """One of twelve trees on six levels: two roles, two turns, differing rewards and prompts."""
-    decisions = [
-        decision(
-            [(episode * 7 + index * index + k) % 5 / 2 for k in range(3)],
-            episode=episode,
-            index=index,
-            agent=agent,
-            turn=index // 2,
-            prompt_ids=(episode // 2 + 1, index + 1),
-        )
-        for index, agent in enumerate(["caller_0", "echo_0"] * 2)
-    ]
-    return tree(*decisions, episode=episode, env_seed=episode // 2)
-
-
-@pytest.mark.parametrize(
-    "estimator", [AtGrpo(), Reinforce(norm="std"), Grpo(), AtGrpo(grouping="none")], ids=repr
-)
-@given(st.permutations(range(12)))
-def test_the_order_of_trees_does_not_matter(estimator, order):
-    def data(episodes):
-        scored = score_decisions([mixed_tree(episode) for episode in episodes], estimator)
-        groups = training_groups(scored.decisions)
-        assert set(groups) == {"caller", "echo"}
-        return {name: sorted(map(repr, found)) for name, found in groups.items()}, scored.num_used
-
-    assert data(order) == data(range(12))
-
-
 @pytest.mark.parametrize("grouping", ["agent", "none"])
 @pytest.mark.parametrize("algorithm", [Continuation, Value])
 def test_what_nobody_has_valued_is_not_compared(grouping, algorithm):
@@ -355,15 +325,6 @@ algorithms = st.builds(
 def test_advantages_sum_to_zero(algorithm, rewards):
     advantages = algorithm.advantages(rewards)
     assert math.fsum(advantages) == pytest.approx(0.0, abs=1e-6)
-
-
-@given(algorithms, groups, st.randoms(use_true_random=False))
-def test_advantages_move_with_their_candidates(algorithm, rewards, rng):
-    order = list(range(len(rewards)))
-    rng.shuffle(order)
-    moved = algorithm.advantages([rewards[i] for i in order])
-    straight = algorithm.advantages(rewards)
-    assert moved == [straight[i] for i in order]
 
 
 @given(algorithms, groups, st.floats(-10, 10))

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,6 @@ from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
 from pettingllms.files import read_lines
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
-from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import RolloutError
@@ -55,16 +53,6 @@ def test_a_scripted_policy_plays_and_is_not_trained(echo_env, scripted_pool, pla
     assert metrics["rollout/num_fixed_actions"] == 12
     assert metrics["role/echo/team"] == 1.0
     assert "role/echo/num_decisions" not in metrics
-
-
-def test_equal_seeds_give_equal_noise(echo_env, scripted_pool, play):
-    pool = with_fixed(scripted_pool(number)[0], "noise")
-    first, second = (play(echo_env(), pool, seeds=(1, 2)) for _ in range(2))
-    assert first == second
-    texts = {
-        n.candidates[0].completion.text for t in first for n in t.decisions if n.role == "echo"
-    }
-    assert len(texts) > 3
 
 
 def test_an_endpoint_gets_the_prompt_and_the_sampling_of_its_role(
@@ -153,18 +141,6 @@ def test_an_endpoint_gets_the_template_arguments_of_the_run_file(run_file, tmp_p
     assert len(chat_server.requests) > last["rollout/num_fixed_actions"], "evaluations ask it too"
     given = [body["chat_template_kwargs"] for body in chat_server.requests]
     assert given == [{"enable_thinking": False}] * len(given)
-
-
-def test_a_fixed_model_gets_the_template_arguments_of_the_run_file(run_file, tmp_path, capsys):
-    model = tmp_path / "model"
-    build_tiny(model, max_length=4096)
-    strict = "{% if enable_thinking is not false %}{{ raise_exception('it thinks') }}{% endif %}"
-    (model / "chat_template.jinja").write_text(strict + "write")
-    out = tmp_path / "run"
-    assert main([str(run_file(f"hf:{model}")), "--output-dir", str(out)]) != 0
-    assert "it thinks" in capsys.readouterr().err
-    shutil.rmtree(out, ignore_errors=True)
-    assert main([str(run_file(f"hf:{model}", NO_THINKING)), "--output-dir", str(out)]) == 0
 
 
 def test_template_arguments_of_a_scripted_policy_are_refused(run_file, tmp_path, capsys):

@@ -108,12 +108,6 @@ def test_a_rollout_whose_continuation_loses_a_connection_is_played_again(
     assert not any(tree.has_failed for tree in trees), "50 is written once: they were played again"
 
 
-def test_only_the_branching_roles_branch(echo_env, scripted_pool, play):
-    pool, _ = scripted_pool(script)
-    (tree,) = play(echo_env(max_turns=2), pool, branching_roles=("echo",))
-    assert [len(decision.candidates) for decision in tree.decisions] == [1, 3, 1, 3]
-
-
 def test_whole_episodes_branch_at_drawn_decisions(echo_env, scripted_pool, play):
     def draw(prompt, k, seed):
         return str((seed // 7 + k) % 50)

@@ -35,11 +35,6 @@ def test_v_is_refused_where_agents_act_at_the_same_time():
         make_environments(load_config("recipe:math", ["--algorithm.name", "value"]))
 
 
-def test_a_named_split_is_taken(load):
-    config = load("--evaluation.kwargs.split", "validation")
-    assert held_out_kwargs(config, *config.env)["split"] == "validation"
-
-
 @pytest.mark.parametrize(
     "flags",
     [

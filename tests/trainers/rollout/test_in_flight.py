@@ -229,14 +229,6 @@ def test_new_weights_do_not_wait_for_what_engines_are_writing(world):
     assert max(map(max, ages(samples))) == 3
 
 
-@pytest.mark.parametrize("k", [1, 2, 4])
-def test_levels_and_chance_of_a_step_do_not_depend_on_what_is_in_flight(world, k):
-    alone, flying = world(0).run(), world(k).run()
-    for one, other in zip(alone, flying, strict=True):
-        assert [t.env_seed for t in one.trees] == [t.env_seed for t in other.trees]
-        assert [t.episode for t in one.trees] == [t.episode for t in other.trees]
-
-
 @pytest.mark.parametrize("flags", [[], REFILLS, ["--algorithm.name=value"]])
 @pytest.mark.parametrize(("k", "killed"), [(1, 2), (3, 1), (3, 2), (3, 5)])
 def test_a_resumed_run_is_the_same_run(world, tmp_path, k, killed, flags):

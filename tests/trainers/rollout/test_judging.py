@@ -137,28 +137,6 @@ def test_what_is_asked_decides_the_key_and_nothing_else():
     assert len({one, *others}) == 5
 
 
-def test_equal_answers_are_scored_once_also_by_a_resumed_run(tmp_path):
-    called = []
-
-    def function(messages, answer):
-        called.append(answer)
-        return len(answer) + len(called) / 10
-
-    def reward():
-        return reward_of(PLAIN, function, tmp_path / "v.jsonl")
-
-    first = reward()
-    found = scores(first, *exchanges("a", "bb", "a"))
-    assert found[0] == found[2] != found[1]
-    assert sorted(called) == ["a", "bb"]
-    with (tmp_path / "v.jsonl").open("a") as file:
-        file.write('{"reward": "r", "ke')  # a crash
-    assert scores(reward(), *exchanges("a", "bb")) == found[:2]
-    assert len(called) == 2
-    scores(reward(), *exchanges("c"))
-    assert reward().ledger.spent.num_verdicts == 3
-
-
 def lost(messages, answer):
     raise ConnectionError("gone")
 
@@ -277,14 +255,6 @@ def test_rollouts_whose_judge_is_down_fail_and_an_answer_that_breaks_it_does_not
     candidates = [one for tree in trees for d in tree.decisions for one in d.candidates]
     assert {one.judged["r"] for one in candidates if one.completion.text == "0"} == {0.0}
     assert len(candidates) == 3 * sum(len(tree.decisions) for tree in trees)
-
-
-def test_a_spent_budget_is_no_failure_of_episodes(echo_env, scripted_pool):
-    """Else every answer from then on would be left out, and the run would go on for nothing."""
-    poor = PLAIN.model_copy(update={"max_seconds": 1e-9})
-    rewards = Rewards([reward_of(poor, lambda m, text: 1.0)])
-    with pytest.raises(BudgetSpent, match="max_seconds"):
-        play(echo_env, scripted_pool, rewards, AtGrpo, allowed=0.99)
 
 
 def test_noise_and_alignment_are_those_computed_by_hand(echo_env, scripted_pool):

@@ -212,15 +212,6 @@ def test_every_count_is_its_quota_rounded(weights, num, offset):
         assert math.floor(quota) <= count <= math.ceil(quota)
 
 
-def test_offsets_on_average_give_the_quota():
-    """Over all offsets of a fine grid the mean is exact: systematic sampling is unbiased."""
-    weights, num, grid = [5, 3, 2], 3, 1000
-    total = Counter()
-    for index in range(grid):
-        total.update(dict(enumerate(apportioned(weights, num, Fraction(index, grid)))))
-    assert [total[index] / grid for index in range(3)] == [1.5, 0.9, 0.6]
-
-
 @settings(max_examples=20)
 @given(st.integers(0, 1000))
 def test_a_rare_environment_keeps_near_its_quota_over_steps(seed):

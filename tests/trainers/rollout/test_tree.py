@@ -29,15 +29,6 @@ from pettingllms_trainers.rollout.sampler import fits
 from pettingllms_trainers.types import SamplingSettings, TokenCompletion
 
 
-def test_equal_seeds_give_equal_trees_and_other_seeds_others(echo_env, scripted_pool, play):
-    trees = [
-        play(echo_env(), scripted_pool(number)[0], seeds=seeds, branch_choice="random")
-        for seeds in ((1, 2), (1, 2), (3, 4))
-    ]
-    assert trees[0] == trees[1]
-    assert trees[0] != trees[2]
-
-
 def test_the_environment_that_was_passed_is_not_changed(echo_env, scripted_pool, play):
     env = echo_env()
     env.reset(seed=5)
@@ -221,15 +212,6 @@ def test_a_first_prompt_that_is_too_long_is_an_episode_without_answers(
     assert len(caplog.records) == 1, "told once, whatever the lengths"
 
 
-def test_an_engine_that_raises_fails_the_rollouts(echo_env, scripted_pool, play):
-    def out_of_memory(prompt, candidate, seed):
-        raise MemoryError("no room")
-
-    pool, _ = scripted_pool(out_of_memory)
-    trees = play(echo_env(), pool, seeds=(1, 2), allowed=1.0)
-    assert [tree.end for tree in trees] == [End.SERVER] * 2
-
-
 def test_errors_of_the_trainer_propagate(echo_env, scripted_pool, play, monkeypatch):
     """Trap 14: only what environments and engines raise is a failed rollout."""
     pool, _ = scripted_pool(number)
@@ -277,30 +259,6 @@ def test_the_batcher_joins_what_can_run_and_keeps_order(scripted_pool):
         [11, 21],
         [12],
     ]
-
-
-def test_an_engine_that_loses_requests_is_told(scripted_pool):
-    _, engines = scripted_pool(number)
-
-    class Forgetful:
-        is_concurrent = False
-
-        def check(self, request):
-            pass
-
-        async def generate(self, requests):
-            return (await engines["shared"].generate(requests))[1:]
-
-    with pytest.raises(RuntimeError, match="answered 1 requests with 0 results"):
-        asyncio.run(Batcher(Forgetful()).sample(request(1)))
-
-
-def test_failure_log_limits():
-    log = FailureLog(0.25)
-    log.check(1, 4, "x")
-    log.check(0, 0, "")
-    with pytest.raises(RolloutError, match="2 of 4 rollouts failed"):
-        log.check(2, 4, "x")
 
 
 CALLS, ECHOES = ("3", "5", "4"), ("1", "8", "5")

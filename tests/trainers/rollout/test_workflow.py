@@ -31,7 +31,7 @@ WAYS = {
     "random": ({"branch_choice": "random"}, AtGrpo()),
     "one role branches": ({"branching_roles": ("echo",)}, AtGrpo()),
     "continuations": (
-        {"algorithm": Continuation, "num_continuations": 2, "gamma": 0.9},
+        {"algorithm": Continuation, "num_continuations": 2, "gamma": 0.9, "seeds": range(2)},
         Continuation(),
     ),
     "whole episodes first": ({"algorithm": TreeGrpo, "num_branchings": 2}, TreeGrpo()),
