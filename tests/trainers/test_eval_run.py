@@ -73,17 +73,6 @@ def test_a_checkpoint_plays_without_an_export(trained, tmp_path, capsys):
     assert "has no checkpoint of train step 7" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.usefixtures("announced")
-def test_the_last_checkpoint_is_what_the_run_ends_with(trained, tmp_path):
-    by_step = evaluated(tmp_path / "a", trained, "--step", 2, "-n", 4)
-    at_the_end = evaluated(tmp_path / "b", trained, "-n", 4)
-    figures = [found["variants"]["main"] for found in (by_step, at_the_end)]
-    for found in figures:
-        for role in found["roles"].values():
-            role["policy"] = ""
-    assert figures[0] == figures[1]
-
-
 def test_a_recorded_rollout_and_the_run_before_and_after(trained, capsys):
     assert pettingllms(["replay", str(trained), "--step", "2", "--level", "1", "--quiet"]) == 0
     assert "replayed exactly" in capsys.readouterr().out

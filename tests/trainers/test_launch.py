@@ -54,18 +54,6 @@ def test_without_servers_every_gpu_has_a_rank_or_one_has_all():
     assert divided(config_of("a", shards=2), ["3", "5"], has_servers=False) == (1, ("3", "5"), ())
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"model": "tiny"}, "no server can load"), ({"kind": "transformers"}, "--servers starts")],
-)
-def test_what_has_no_servers_is_told(changes, message):
-    kind = changes.pop("kind", "vllm")
-    config = config_of(**changes)
-    engine = config.engine.model_copy(update={"kind": kind})
-    with pytest.raises(ConfigError, match=message):
-        divided(config.model_copy(update={"engine": engine}), list("0123"), has_servers=True)
-
-
 def until(condition):
     for _ in range(200):
         if condition():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.config import Config, PhaseConfig, StageConfig, UpdatesConfig, config_hash
+from pettingllms_trainers.config import Config, PhaseConfig, UpdatesConfig, config_hash
 from pettingllms_trainers.config.loading import dump_config
 
 POLICIES = """
@@ -106,14 +106,6 @@ def test_arguments_of_a_stage_are_over_those_of_all(load):
     assert load(SPLIT, STAGES).env[0].stage_kwargs == (
         {"max_turns": 1, "split": "train"},
         {"max_turns": 2, "split": "train", "difficulty": "medium"},
-    )
-
-
-def test_a_flag_sets_all_stages(load):
-    flag = "--env.curriculum=[{ kwargs = { max_turns = 4 } }, {}]"
-    assert load(SPLIT, STAGES, flags=[flag]).env[0].curriculum == (
-        StageConfig(kwargs={"max_turns": 4}),
-        StageConfig(),
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.config.loading import Layer, dump_config, merge_layers
+from pettingllms_trainers.config.loading import Layer, merge_layers
 from pettingllms_trainers.errors import ConfigError
 
 TASK = """
@@ -54,13 +54,6 @@ def test_sizes_of_a_tiny_model_go_where_a_later_file_names_another(load):
     assert (policy.model, policy.num_layers, policy.chat_template_kwargs["x"]) == ("other", 3, 3)
     with pytest.raises(ConfigError, match=r"num_layers = 2 would .* policies.\w+.model = .tiny"):
         load(TASK, MODEL.replace("tiny", "other"))
-
-
-def test_the_resolved_configuration_is_an_ordinary_run_file(load):
-    config = load(TASK, MODEL, 'every_role = "team"\n')
-    text = dump_config(config)
-    assert "every_" not in text
-    assert load(text) == config
 
 
 def test_one_policy_plays_every_role_of_the_files_before(load):

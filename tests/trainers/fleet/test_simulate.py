@@ -25,7 +25,6 @@ from pettingllms_trainers.fleet.simulate import (
 from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
 from pettingllms_trainers.fleet.workload import Step, Workload
 from pettingllms_trainers.rollout.environments import make_environments
-from pettingllms_trainers.rollout.sampler import InFlightRollouts
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 SPEED = EngineSpeed(
@@ -212,10 +211,6 @@ def workload(num_turns=3, lengths=(10,), **changes):
     return base._replace(**changes)
 
 
-def with_engine(config, kind):
-    return config.model_copy(update={"engine": config.engine.model_copy(update={"kind": kind})})
-
-
 def test_decisions_of_equal_answers_take_one_after_another(config, environment):
     """3 turns of 2 agents, 10 iterations each; and who is busy half of the time."""
     found = rollouts_on(config, environment, workload(), Fleet((1, 1), (1, 1)), ENGINES)
@@ -227,45 +222,6 @@ def test_decisions_of_equal_answers_take_one_after_another(config, environment):
     asking = {name: speed._replace(client_s=0.5) for name, speed in ENGINES.items()}
     found = rollouts_on(config, environment, workload(), Fleet((1, 1), (1, 1)), asking)
     assert found.player_s == pytest.approx(6 * 3 * 2 * 0.5), "a request for each decision"
-
-
-@pytest.mark.parametrize("num_threads", [0, 1])
-def test_a_process_that_steps_environments_itself_does_nothing_else_meanwhile(
-    config, environment, num_threads
-):
-    """With a thread it asks for other episodes meanwhile."""
-    rollout = config.rollout.model_copy(update={"env_threads": num_threads})
-    own = with_engine(config.model_copy(update={"rollout": rollout}), "transformers")
-    slow = workload(branch_s=0.5, decision_s=0.25, num_turns=1)
-    found = rollouts_on(own, environment, slow, Fleet((1, 1), (1, 1)), ENGINES)
-    in_turn = 2 * (10 * 0.01 + 6 * (4 * 0.5 + 0.25))
-    assert found.player_s == pytest.approx(6 * 2 * (0.25 + (0 if num_threads else 4 * 0.5)))
-    if num_threads:
-        assert 6 * 2 * 4 * 0.5 < found.seconds < 0.95 * in_turn
-    else:
-        assert found.seconds == pytest.approx(in_turn), "all ask together, then all are stepped"
-
-
-def on_ray(config, **settings):
-    ray = config.ray.model_copy(update={"enabled": True, "num_env_workers": 3})
-    rollout = config.rollout.model_copy(update={"env_threads": 2})
-    return config.model_copy(update={"ray": ray, "rollout": rollout} | settings)
-
-
-@pytest.mark.parametrize(
-    ("uses_ray", "num_workers"), [(True, 3 * 2), (False, 2)], ids=["ray", "alone"]
-)
-def test_environments_have_threads_in_every_worker_process(
-    config, environment, uses_ray, num_workers
-):
-    """Ray's worker processes count, and only if Ray is used; what they share is all of the time."""
-    own = on_ray(config)
-    own = own.model_copy(update={"ray": own.ray.model_copy(update={"enabled": uses_ray})})
-    free = dict.fromkeys(ENGINES, EngineSpeed())
-    slow = workload(branch_s=0.5)
-    found = rollouts_on(own, environment, slow, Fleet((1, 1), (1, 1)), free)
-    assert found.seconds == pytest.approx(6 * 6 * 4 * 0.5 / num_workers)
-    assert found.env_busy == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", algorithm_names())
@@ -341,18 +297,6 @@ def test_several_train_steps_in_flight_share_what_engines_can_do(config, environ
         assert found.age == k, "all begins k updates before, and is over in one of them"
     once = rollouts_on(in_flight(config, 3), environment, one, Fleet((), (), 2), ENGINES)
     assert once.age == (1 + 2 + 3) / 3, "nothing is played beside updates"
-
-
-def test_stragglers_are_given_up_as_in_a_run(config, environment, monkeypatch):
-    """One episode of forty takes 60 turns: no train step waits for it."""
-    short, long = workload(num_turns=1), workload(num_turns=60)
-    mixed = short._replace(episodes=short.episodes * 39 + long.episodes)
-    two, fleet = in_flight(config, 2, 40), Fleet((1, 1), (1, 1))
-    found = rollouts_on(two, environment, mixed, fleet, ENGINES)
-    monkeypatch.setattr(InFlightRollouts, "cut_short", lambda _: None)
-    waiting = rollouts_on(two, environment, mixed, fleet, ENGINES)
-    assert waiting.stale == 0 < found.stale <= 0.1
-    assert found.seconds < waiting.seconds / 2
 
 
 def test_engines_that_write_on_with_new_weights_need_not_be_empty(config, environment):

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pettingllms_trainers.backends.hf.shapes import shape_of
 from pettingllms_trainers.config import PolicyConfig
@@ -11,48 +9,12 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.fleet.speeds import (
     GPUS,
     USUAL,
-    EngineCall,
-    EngineSpeed,
     engine_of,
-    fitted,
     learning_of,
     non_negative,
 )
 
 QWEN = shape_of("m", PolicyConfig(model="Qwen/Qwen3-8B"))
-
-
-@settings(max_examples=20)
-@given(*(st.floats(1e-6, 1e-2) for _ in range(6)))
-def test_an_engine_is_recovered_from_its_calls(
-    call_s, request_s, prompt_s, iteration_s, token_s, cache_s
-):
-    rng = np.random.default_rng(0)
-    calls = []
-    for _ in range(40):
-        num = int(rng.integers(1, 30))
-        lengths = tuple(map(int, rng.integers(1, 60, num)))
-        prompts = tuple(map(int, rng.integers(1, 200, num)))
-        read, asked = int(rng.integers(1, 2000)), int(rng.integers(1, num + 1))
-        cached = sum(n * p + n * (n - 1) / 2 for n, p in zip(lengths, prompts, strict=True))
-        seconds = call_s + asked * request_s + read * prompt_s + max(lengths) * iteration_s
-        seconds += sum(lengths) * token_s + cached * cache_s
-        calls.append(EngineCall(asked, read, lengths, prompts, seconds))
-    found = fitted(calls)
-    expected = EngineSpeed(call_s, request_s, prompt_s, iteration_s, 0.0, token_s, cache_s)
-    # Seconds are what counts: a coefficient that hardly matters is hardly known.
-    for call in calls[:5]:
-        assert seconds_of(found, call) == pytest.approx(seconds_of(expected, call), rel=1e-3)
-
-
-def seconds_of(speed, call):
-    cached = sum(
-        n * p + n * (n - 1) / 2 for n, p in zip(call.lengths, call.prompt_lengths, strict=True)
-    )
-    seconds = speed.call_s + call.num_requests * speed.request_s
-    seconds += call.num_prompt_tokens * speed.prompt_s
-    seconds += max(call.lengths) * speed.iteration_s + sum(call.lengths) * speed.token_s
-    return seconds + cached * speed.cache_s
 
 
 def test_no_coefficient_is_negative():

@@ -21,7 +21,6 @@ from pettingllms_trainers.backends.hf.shapes import (
     MicroBatchSize,
     activation_bytes,
     counted,
-    micro_batch_sizes,
     shape_of,
 )
 from pettingllms_trainers.backends.hf.tiny import build_tiny
@@ -244,20 +243,6 @@ def test_policies_that_play_in_one_of_several_environments_are_planned():
     assert plan_of(config).step.num_optimizer_steps == {"a": 1, "b": 1, "c": 1}
 
 
-def test_engines_sleep_while_policies_learn():
-    vllm = {"gpu_memory_utilization": 0.5}
-    awake = memory_of(config_of(engine={"kind": "vllm", "vllm": vllm}))
-    asleep = memory_of(config_of(engine={"kind": "vllm", "vllm": vllm | {"sleep": True}}))
-    assert awake.updating.total - asleep.updating.total == 39 * GIB
-    assert awake.generating == asleep.generating
-    exact = memory_of(config_of(engine={"kind": "vllm", "vllm": {"kv_cache_bytes": 5 * GIB}}))
-    assert exact.kv_cache == 5 * GIB
-    servers = config_of(
-        {"model": "Qwen/Qwen3-8B", "endpoints": ["http://x:1"]}, engine={"kind": "vllm_server"}
-    )
-    assert memory_of(servers).generating.engines == {}
-
-
 def test_both_sides_of_a_gpu_are_planned_for_every_phase():
     """By hand: two policies with all weights, whose engines sleep in processes of their own."""
     vllm = {"kv_cache_bytes": 5 * GIB, "sleep": True}
@@ -438,42 +423,6 @@ def test_a_dry_run_refuses_what_it_cannot_plan_for(dry_run, flags, message):
     code, out, err = dry_run(*flags)
     assert (code, out) == (2, "")
     assert message in err
-
-
-def test_activations_are_bounded_by_what_a_step_has():
-    """A micro-batch may hold more tokens than a train step or a warm start ever gives it."""
-    config = config_of(rollout={"num_levels": 2}, optimizer={"tokens_per_microbatch": 1 << 20})
-    shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
-    lengths = dict.fromkeys(shapes, Lengths(100, 50))
-
-    def activations(config, num_groups):
-        groups = None if num_groups is None else dict.fromkeys(shapes, num_groups)
-        plan = plan_memory(
-            config, shapes, lengths, num_ranks=1, gpu_bytes=80 * GIB, num_groups=groups
-        )
-        return next(iter(plan.policies.values())).activations
-
-    unbounded, one, two = (activations(config, number) for number in (None, 1, 2))
-    assert one < two < unbounded / 100
-    parts = config.model_copy(
-        update={"optimizer": config.optimizer.model_copy(update={"completions_per_minibatch": 1})}
-    )
-    assert activations(parts, 2) == one
-
-
-def test_whole_episodes_of_one_prompt_are_counted_as_a_group():
-    """K completions after one prompt are more targets in as many tokens than K prompts with one."""
-    lengths = Lengths(100, 51)
-
-    def sizes(num_groups=None, **optimizer):
-        optimizer = {"tokens_per_microbatch": 3000, **optimizer}
-        config = config_of(algorithm={"name": "reinforce"}, optimizer=optimizer)
-        return micro_batch_sizes(config, lengths, num_groups)
-
-    assert [size[1:] for size in sizes()] == [(20 * 51, 20, 20), (40 * 51, 10, 40)]
-    assert [size[1:] for size in sizes(packing=False)] == [(20 * 51, 20, 20)]
-    # Of 8 decisions there are at most two groups of 4.
-    assert [size[1:] for size in sizes(8)] == [(8 * 51, 8, 8), (8 * 51, 2, 8)]
 
 
 def test_a_directory_with_an_adapter_is_planned_as_that_adapter(tmp_path):

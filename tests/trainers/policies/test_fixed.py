@@ -10,14 +10,11 @@ from run_toys import number
 from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
 from pettingllms.files import read_lines
-from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import RolloutError
-from pettingllms_trainers.learning.groups import score_decisions, training_groups
 from pettingllms_trainers.policies.fixed import FixedPolicy, open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.runs.metrics import rollout_metrics
 from pettingllms_trainers.types import SamplingSettings
 
 
@@ -28,31 +25,6 @@ def with_fixed(pool, policy, **settings):
     return replace(
         pool, roles={"caller": "shared", "echo": "friend"}, fixed_policies={"friend": friend}
     )
-
-
-@pytest.mark.parametrize("env_threads", [0, 2])
-def test_a_scripted_policy_plays_and_is_not_trained(echo_env, scripted_pool, play, env_threads):
-    pool = with_fixed(scripted_pool(number)[0], "parrot")
-    trees = play(echo_env(), pool, seeds=range(4), env_threads=env_threads)
-    for tree in trees:
-        called = None
-        for decision in tree.decisions:
-            if decision.role == "caller":
-                assert len(decision.candidates) == 3
-                called = decision.candidates[decision.chosen].completion.text
-                continue
-            (candidate,) = decision.candidates
-            assert candidate.completion.text == called, "it saw what was called in this turn"
-            assert (decision.policy, decision.prompt_ids, decision.chosen) == ("friend", (), 0)
-            assert (candidate.completion.token_ids, candidate.completion.logprobs) == ((), ())
-            assert candidate.team == 1.0
-    scored = score_decisions(trees, AtGrpo())
-    assert set(scored.num_decisions) == {"caller"}
-    assert set(training_groups(scored.decisions)) == {"shared"}
-    metrics = rollout_metrics(trees, scored)
-    assert metrics["rollout/num_fixed_actions"] == 12
-    assert metrics["role/echo/team"] == 1.0
-    assert "role/echo/num_decisions" not in metrics
 
 
 def test_an_endpoint_gets_the_prompt_and_the_sampling_of_its_role(

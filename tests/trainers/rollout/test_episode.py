@@ -111,22 +111,6 @@ def test_an_environment_that_cannot_be_forked_fails_its_episode(echo_env, monkey
             asyncio.run(call)
 
 
-def test_no_id_is_given_twice(echo_env):
-    """A late `close` of an episode elsewhere ends no other."""
-    episodes = LocalEpisodes(echo_env())
-
-    async def open_and_close():
-        first, state = await episodes.start(1)
-        copy, twin = await episodes.fork(first)
-        assert twin.state_hash == state.state_hash
-        await episodes.close(first)
-        await episodes.close(copy)
-        return first, copy
-
-    ids = [id for _ in range(3) for id in asyncio.run(open_and_close())]
-    assert len(set(ids)) == 6
-
-
 @pytest.mark.parametrize("name", ["plan_path_v0", "code_v0", "math_v0"])
 def test_an_environment_is_sent_as_its_snapshot(name):
     env = pettingllms.make(name, checks=False)
@@ -208,31 +192,6 @@ def test_coroutines_go_on_while_an_engine_computes_and_share_its_next_call(repli
 
     assert asyncio.run(main()) == ["1", "2", "3"]
     assert engine.calls == [[1], [2, 3]], "one call at a time"
-
-
-def test_a_concurrent_engine_has_several_calls_under_way(replies):
-    class Remote:
-        is_concurrent = True
-        num_calls = 0
-
-        def check(self, request):
-            pass
-
-        async def generate(self, requests):
-            self.num_calls += 1
-            while self.num_calls < 2:
-                await asyncio.sleep(0)
-            return [[replies(str(request.seed))] for request in requests]
-
-    async def main():
-        batcher = Batcher(Remote(), overlaps=True)
-        first = asyncio.ensure_future(batcher.sample(request(1)))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        second = asyncio.ensure_future(batcher.sample(request(2)))
-        return await asyncio.wait_for(asyncio.gather(first, second), PATIENCE_S)
-
-    assert [answer[0].text for answer in asyncio.run(main())] == ["1", "2"]
 
 
 @pytest.mark.parametrize(

@@ -69,11 +69,6 @@ def num_groups(trees):
     return Counter(group.policy for group in score_decisions(trees, AtGrpo()).decisions)
 
 
-def test_without_refills_a_step_has_its_levels(sampler):
-    found, num_levels = played(sampler(), 3)
-    assert (len(found.trees), num_levels, found.num_refills) == (2, 2, 0)
-
-
 def test_levels_are_played_until_every_trained_policy_has_its_groups(sampler):
     found, num_levels = played(sampler(max_refills=100, min_groups=2), 0)
     assert found.num_refills > 0

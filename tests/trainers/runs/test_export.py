@@ -99,17 +99,6 @@ def test_what_is_there_is_never_overwritten(run, export, tmp_path):
     assert "is a file" in err
 
 
-def test_a_damaged_checkpoint_leaves_nothing_behind(run, export, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(run, copy)
-    path = sorted(copy.glob("checkpoints/step-00000003/policy-0/*"))[-1]
-    path.write_bytes(path.read_bytes()[:-9])
-    code, _, err = export(copy, tmp_path / "out", "--policy", "t")
-    assert code == 2
-    assert "is damaged" in err
-    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
-
-
 def test_an_adapter_alone_and_merged(small_run_file, export, tmp_path):
     """Both play alike, and neither like the base model."""
     run = tmp_path / "run"

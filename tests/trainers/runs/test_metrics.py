@@ -179,18 +179,6 @@ def test_plain_view_is_one_line_per_step():
     assert len(lines) == 21
 
 
-def test_the_view_shows_the_first_way_of_decoding():
-    def line(**shares):
-        console = Console(file=io.StringIO(), width=160)
-        with progress_view("plain", console, 1) as view:
-            view.step(1, {"time/step_s": 2.0} | {f"eval/{n}/success": s for n, s in shares.items()})
-        return console.file.getvalue()
-
-    assert "held-out 25.0%" in line(greedy=0.25, sampled=0.5)
-    assert "held-out 50.0%" in line(sampled=0.5)
-    assert "held-out 50.0%" in line(**{"untouched:greedy": 0.25, "greedy": 0.5, "sampled": 0.75})
-
-
 def test_a_long_silence_is_broken_by_what_is_done(monkeypatch):
     monkeypatch.setattr(PlainProgress, "quiet_s", 0.001)
     console = Console(file=io.StringIO(), width=160)
@@ -247,16 +235,6 @@ def evaluation(step, success):
     if step == 0:
         variants["scripted:greedy"] = variant(0.8)
     return {"step": step, "manifest": "abcd", "num_episodes": 64, "variants": variants}
-
-
-def test_a_later_evaluation_is_not_called_the_one_before_training():
-    """The first line may be damaged and left out."""
-    report = build_report([evaluation(4, 1.0), evaluation(9, 0.5)])
-    console = Console(file=io.StringIO(), width=160)
-    console.print(report_table(report, console))
-    assert "after train step 4" in console.file.getvalue()
-    assert "before training" not in console.file.getvalue()
-    assert no_gain(report) == ""
 
 
 def test_policies_before_their_warm_start_have_a_column_of_their_own():

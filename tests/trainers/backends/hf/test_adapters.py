@@ -26,7 +26,6 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.sections import LoraConfig
-from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.types import Demonstration, Imitation
 
 DEMONSTRATIONS = [Demonstration((5, 6, 7), (8, 2))]
@@ -250,21 +249,13 @@ def test_a_bfloat16_base_has_float32_adapters(directory):
     assert all(".policy-tool." in name for name in changed(base, before))
 
 
-def test_a_state_is_the_adapter(base, directory, tmp_path):
+def test_a_state_is_the_adapter(base, tmp_path):
     policy = add(base, loss={"kl_coefficient": 0.1})
     policy.updater.update(sample(policy))
     policy.updater.save_state(tmp_path)
     stored = torch.load(tmp_path / "state.pt", weights_only=True)
     assert all("lora_" in name for name in stored["model"])
     assert set(stored["reference"]) == set(stored["model"])
-    other = base_of(directory)
-    larger = TransformersPolicy(
-        LoadedModel.of_adapter(other.add("big", LoraConfig(rank=8), 0)), **settings()
-    )
-    before = snapshot(other)
-    with pytest.raises(CheckpointError, match=r"weights differ.*lora_A"):
-        larger.updater.load_state(tmp_path)
-    assert not changed(other, before)
 
 
 def test_a_saved_adapter_is_loaded_by_peft_and_trained_further(base, directory, tmp_path):

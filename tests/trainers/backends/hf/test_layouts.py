@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pettingllms_trainers.backends.hf import flex, layouts
 from pettingllms_trainers.backends.hf.attention import UnsupportedModel
-from pettingllms_trainers.backends.hf.flex import FlexLayout, padded_length, uses_flex
+from pettingllms_trainers.backends.hf.flex import FlexLayout, uses_flex
 from pettingllms_trainers.backends.hf.layouts import PackedLayout
 from pettingllms_trainers.errors import ConfigError
 
@@ -139,13 +139,6 @@ def test_long_prompts_are_seen_in_whole_blocks():
     # of the prompt what lies below its diagonal, of the completions their prompt and the same
     assert mask.full_kv_num_blocks[0, 0].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 9]
     assert mask.kv_num_blocks[0, 0].tolist() == [1] * 12
-
-
-def test_lengths_are_few():
-    lengths = {padded_length(number) for number in range(1, 65537)}
-    assert len(lengths) <= 20
-    assert all(length % 128 == 0 for length in lengths)
-    assert all(n <= padded_length(n) < 1.5 * n + 128 for n in range(1, 65537, 37))
 
 
 def test_new_masks_of_one_length_share_a_kernel():

@@ -24,7 +24,7 @@ from backend_toys import (
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf import attention, flex, layouts
+from pettingllms_trainers.backends.hf import attention, layouts
 from pettingllms_trainers.backends.hf import learner as learner_module
 from pettingllms_trainers.backends.hf import model as head
 from pettingllms_trainers.backends.hf.learner import Learner, Together
@@ -114,28 +114,6 @@ def test_equal_prompts_of_an_optimizer_step_are_computed_once(monkeypatch, loss)
     assert step == len(groups) < len(alone)
     torch.testing.assert_close(weights_of(apart), weights_of(together), rtol=1e-3, atol=1e-4)
     assert not torch.allclose(weights_of(apart), weights_of(make_policy()), atol=1e-3)
-
-
-def test_a_fused_kernel_gives_the_same_gradient(monkeypatch):
-    """FlexAttention as on a GPU; PyTorch has no gradient of it on a CPU."""
-    policy = make_policy()
-    groups = sample_groups(policy)
-    padded = gradient_of(policy.loaded.model, groups, packing=True, max_grad_norm=1e9)
-    calls = []
-
-    def attend(query, key, value, mask):
-        calls.append(mask)
-        tokens, zero = torch.arange(query.shape[2]), torch.tensor(0)
-        seen = mask.mask_mod(zero, zero, tokens[:, None], tokens[None])
-        return attention.grouped_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), seen
-        ).transpose(1, 2)
-
-    monkeypatch.setattr(flex, "_attend", attend)
-    monkeypatch.setattr(learner_module, "uses_flex", lambda model, kind: kind == "auto")
-    fused = gradient_of(policy.loaded.model, groups, packing=True, max_grad_norm=1e9)
-    torch.testing.assert_close(padded, fused, rtol=1e-3, atol=1e-5)
-    assert calls
 
 
 def test_repeated_key_heads_as_on_a_gpu_give_the_same_gradient(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
-from backend_toys import VLLM_FLAGS, figures  # noqa: E402
+from backend_toys import figures  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from pettingllms.files import read_lines  # noqa: E402
@@ -161,52 +161,6 @@ def test_lost_environment_workers_cost_their_episodes_only(run, tmp_path, monkey
     assert 1 <= first <= 5, "the other worker went on"
     assert later == [0], "the lost worker came back"
     assert "is lost and started again" in caplog.text
-
-
-VLLM = VLLM_FLAGS + [
-    f"--policies.{name}.{key}" for name in "tp" for key in ("hidden-size=128", "num-heads=4")
-]
-
-
-def gaps_of(lines):
-    return [max(v for name, v in line.items() if name.endswith("engine_gap_max")) for line in lines]
-
-
-def overlapping_worker(place):
-    """A kind of worker whose second generation waits for an update that waits for it."""
-
-    class OverlappingWorker(PolicyWorker):
-        def generate(self, name, requests):
-            if (place / f"{name} learns").exists():
-                (place / f"{name} generates").touch()
-            return super().generate(name, requests)
-
-        def call(self, name, part, method, *given, **named):
-            is_first = method == "update" and not (place / f"{name} learns").exists()
-            if method == "update":
-                (place / f"{name} learns").touch()
-            deadline = time.monotonic() + 60
-            while is_first and not (place / f"{name} generates").exists():
-                assert time.monotonic() < deadline, "nothing is generated beside the update"
-                time.sleep(0.01)
-            return super().call(name, part, method, *given, **named)
-
-    return OverlappingWorker
-
-
-def test_engines_of_workers_play_while_their_policies_learn(run, tmp_path, monkeypatch):
-    pytest.importorskip("vllm")
-    place = tmp_path / "meeting"
-    place.mkdir()
-    monkeypatch.setattr(ray_machines, "PolicyWorker", overlapping_worker(place))
-    slow = ["--warm-start.num-steps=0", "--optimizer.learning-rate=1e-4"]
-    code, _, err = run(*VLLM, *slow, "--rollout.max-staleness=1")
-    assert code == 0, err
-    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
-    assert [line["rollout/max_age"] for line in lines[1:]] == [0, 1]
-    first, second = gaps_of(lines[1:])
-    assert 0 < first < 1e-4
-    assert second > 1e-3, "one update lies between"
 
 
 def test_too_few_processors(run, tmp_path):

@@ -69,8 +69,8 @@ class Machine:
         """The cards on which each process has made claims of some kinds, sorted."""
         found = {}
         for entry in self.claims(*what):
-            found.setdefault((entry["machine"], entry["pid"]), set()).add(entry["card"])
-        return sorted((machine, *sorted(cards)) for (machine, _), cards in found.items())
+            found.setdefault(entry["pid"], set()).add(entry["card"])
+        return sorted(tuple(sorted(cards)) for cards in found.values())
 
 
 @pytest.fixture

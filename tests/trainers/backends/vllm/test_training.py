@@ -160,31 +160,6 @@ LORA = [f"--policies.{name}.lora.{key}={value}" for name in "tp"
         for key, value in {"rank": 4, "alpha": 32}.items()]  # fmt: skip
 
 
-VINE = ["--algorithm.name=vine"]
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--algorithm.name=value"],
-        ["--algorithm.name=value", *LORA],
-        ["--algorithm.name=continuation"],
-        VINE,
-    ],
-    ids=["value", "value of adapters", "continuation", "vine"],
-)
-def test_every_credit_goes_with_vllm(train, flags):
-    """The trainer evaluates V, with the weights that the engine generates with."""
-    code, lines, message = train(*flags)
-    assert code == 0, message
-    check_agreement(lines)
-    if "--algorithm.name=value" in flags:
-        assert lines[-1]["time/value_s"] > 0
-        for policy in "tp":
-            assert lines[-1][f"value/{policy}/num_examples"] > 0
-        assert any(lines[-1][f"role/{role}/value"] for role in ("tool", "planner"))
-
-
 @pytest.mark.smoke
 def test_adapters_on_one_base_share_an_engine(train, monkeypatch):
     """The base moves once; every policy's completions come from its own adapter."""
@@ -202,12 +177,3 @@ def test_adapters_on_one_base_share_an_engine(train, monkeypatch):
     check_agreement(lines, has_moved=True)
     assert len({engine for _, engine in calls}) == 1
     assert [name for name, _ in calls] == ["load_weights"] + ["load_adapter"] * 10
-
-
-def test_an_engine_samples_from_the_base_as_the_trainer_has_it(train):
-    """In four bits; the original weights would be off by 0.1 and more."""
-    pytest.importorskip("bitsandbytes", reason="the package bitsandbytes is not installed")
-    nf4 = [f"--policies.{name}.lora.base-precision=nf4" for name in "tp"]
-    code, lines, message = train(*LORA, *nf4, "--optimizer.state-bits=8", num_steps=2)
-    assert code == 0, message
-    check_agreement(lines, has_moved=True)

@@ -44,7 +44,7 @@ def held(card):
     return sum(
         e["bytes"]
         for e in map(json.loads, LOG.read_text().splitlines())
-        if e.get("card") == card and e["machine"] == _machine() and not e.get("refused")
+        if e.get("card") == card and not e.get("refused")
         and _lives(e["pid"])
     )  # fmt: skip
 
@@ -52,7 +52,6 @@ def held(card):
 def _write(entry):
     entry |= {
         "pid": os.getpid(),
-        "machine": _machine(),
         "rank": os.environ.get("RANK"),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
@@ -63,10 +62,6 @@ def _write(entry):
             entry["refused"] = entry["bytes"] > 0 and entry["total"] > CARD_BYTES
         file.write(json.dumps(entry) + "\n")
     return not entry.get("refused")
-
-
-def _machine():
-    return os.environ.get("SIMULATED_MACHINE") or os.environ.get("RAY_NODE_ID", "0")
 
 
 def _lives(pid):
