@@ -17,7 +17,8 @@ from pettingllms_trainers.runs.machines import open_machines
 
 
 def launch(name, num_processes, *arguments):
-    return run_python("-c", program("forked"), num_processes, program(name), *arguments)
+    module = "pettingllms_trainers.backends.vllm.handover"
+    return run_python("-c", program("forked"), num_processes, module, program(name), *arguments)
 
 
 def test_one_process_is_all_there_is():

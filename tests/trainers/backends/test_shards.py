@@ -81,7 +81,9 @@ def train(small_run_file, tmp_path_factory):
             if num_processes == 1 and "deepspeed" not in str(flags):
                 assert main([*map(str, line)]) == 0  # torch need not be imported anew
             elif num_processes > 1 and "deepspeed" not in str(flags):
-                run_python("-c", program("forked"), num_processes, program("command"), *line)
+                module = "pettingllms_trainers.backends.build"
+                forked = ("-c", program("forked"), num_processes, module, program("command"))
+                run_python(*forked, *line)
             else:
                 launcher = [*TORCHRUN, num_processes] if num_processes > 1 else []
                 run_python(*launcher, "-m", "pettingllms_trainers.cli", *line)
