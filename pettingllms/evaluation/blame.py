@@ -96,7 +96,7 @@ async def judge(
         plan.replays(),
         lambda replay: _play_on(replay, replayed),
         replayed.failures,
-        "replays",
+        "replay",
         max_concurrency=settings.max_concurrency,
         max_failures=settings.max_failures,
         after=lambda: on_progress(replayed),
@@ -606,7 +606,7 @@ def verdict(blame: Blame) -> str:
     # What is mostly lost from the start has little to drop, whoever is to blame.
     if blame.measure == SUCCESS and start.value < 0.5:
         found += (
-            f" The present policies solve this level in {share(start)} of plays anyway: look at "
+            f" The current policies solve this level in {share(start)} of plays anyway: look at "
             "what was missed, and at the shares."
         )
     return found

@@ -24,7 +24,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from pettingllms.errors import FOREIGN, InvalidArgument, PettingLLMsError, RunFolderError, readable
+from pettingllms.errors import (
+    FOREIGN,
+    InvalidArgument,
+    PettingLLMsError,
+    RunFolderError,
+    counted,
+    readable,
+)
 from pettingllms.evaluation.episode import (
     AnswerLog,
     AnswerRecord,
@@ -370,7 +377,7 @@ async def _evaluate(
                 pending,
                 play,
                 progress.failures,
-                "episodes",
+                "episode",
                 max_concurrency=min(max_concurrency, plan.num_episodes),
                 max_failures=max_failures,
                 after=lambda: on_progress(progress),
@@ -420,7 +427,7 @@ async def play_all(
         items: What is played.
         play: Plays one.
         failures: Gets cause -> how many failed; they are left out.
-        what: What they are, in the plural.
+        what: What one of them is.
         max_concurrency: How many at the same time, at least 1.
         max_failures: How many may fail, at least 0.
         after: Called after every one.
@@ -453,7 +460,7 @@ async def play_all(
         failures[cause] += 1
         if failures.total() > max_failures:
             raise EvaluationStopped(
-                f"{failures.total()} {what} failed, more than the {max_failures} allowed "
+                f"{counted(failures.total(), what)} failed, more than the {max_failures} allowed "
                 f"(max_failures). Most frequent cause: {failures.most_common(1)[0][0]}"
             ) from error
 

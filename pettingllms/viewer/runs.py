@@ -486,7 +486,7 @@ def _facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     settings = data["settings"]
     return [
         ("Environment", str(data["env_id"])),
-        ("Present policies", team(data["policies"])),
+        ("Current policies", team(data["policies"])),
         ("The other policy", team(data["instead"]) or "none"),
         ("Replays", f"{settings['num_replays']} of every state"),
         ("What is lost", str(settings["measure"])),

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pettingllms.errors import MissingDependency, PettingLLMsError
+from pettingllms.errors import MissingDependency, PettingLLMsError, counted
 from pettingllms.types import Action
 from pettingllms.workflows.definition import (
     Client,
@@ -365,7 +365,7 @@ class WorkflowRun:
             elif left_s <= 0:
                 raise WorkflowTimeout(
                     f"the workflow neither asked nor ended within {self._workflow.timeout_s:g} s "
-                    f"after {len(self._calls) - len(self._open)} answers (timeout_s)"
+                    f"after {counted(len(self._calls) - len(self._open), 'answer')} (timeout_s)"
                 )
             else:
                 self._changed.wait(min(left_s, _QUIET_S) if is_known else left_s)

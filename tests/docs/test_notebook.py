@@ -37,5 +37,5 @@ def test_every_cell_runs(tmp_path):
     place = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=600, resources=place).execute()
     (shown,) = [output for output in training.outputs if "text/html" in output.get("data", {})][-1:]
-    assert "1 of 1 train steps" in shown["data"]["text/html"]
+    assert "1 of 1 train step)" in shown["data"]["text/html"]
     assert (tmp_path / "runs" / "plan_path" / "eval.json").is_file()

@@ -562,9 +562,10 @@ class DiningEnv(TextEnv[DiningState]):
         if len(hunger) != request.philosophers or not is_small:
             raise InvalidArgument(
                 "level",
-                f"{len(hunger)} philosophers with up to {max(hunger)} meals in {needed} turns",
-                f"{request.philosophers} philosophers with up to {request.meals} meals in at most "
-                f"{self.max_turns} turns",
+                f"{len(hunger)} philosophers with up to {counted(max(hunger), 'meal')} in "
+                f"{counted(needed, 'turn')}",
+                f"{request.philosophers} philosophers with up to {counted(request.meals, 'meal')} "
+                f"in at most {counted(self.max_turns, 'turn')}",
                 "Change philosophers, meals or max_turns.",
             )
         return level

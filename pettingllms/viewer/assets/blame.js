@@ -35,7 +35,7 @@ async function judgedEpisode(store, one, isShare, format) {
 function shareBox(shares, coalitions, isShare, format) {
   const scale = isShare ? 1 : largest(Object.values(shares));
   const values = coalitions.map(({ kept, value }) => fact(kept.length ? `kept: ${kept.join(", ")}` : "all replaced", `${format(value.value)}`));
-  return el("figure", { class: "chart" }, el("figcaption", {}, "shares of what is lost by keeping the present policies"),
+  return el("figure", { class: "chart" }, el("figcaption", {}, "shares of what is lost by keeping the current policies"),
     table(["player", "share"], Object.entries(shares).map(([name, figure]) => [visible(name), change(figure, scale, isShare)])),
     el("dl", { class: "facts" }, values));
 }

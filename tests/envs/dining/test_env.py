@@ -212,7 +212,7 @@ def test_every_level_can_be_solved_by_words_that_are_passed_on(level):
 
 
 def test_other_tables_are_refused():
-    with pytest.raises(InvalidArgument, match="4 philosophers with up to 1 meals in 4 turns"):
+    with pytest.raises(InvalidArgument, match="4 philosophers with up to 1 meal in 4 turns"):
         started("1 1 1 1 / . . . .")
     with pytest.raises(InvalidArgument, match="at most 3 turns"):
         pettingllms.make("dining_v0", philosophers=3, max_turns=3, levels=[LEVEL])

@@ -258,7 +258,7 @@ def test_what_fails_beside_the_last_failure_is_not_counted(begin, scripted):
 
     policy.sample = fail
     seen = []
-    with pytest.raises(EvaluationStopped, match="1 episodes failed"):
+    with pytest.raises(EvaluationStopped, match="1 episode failed"):
         evaluate(
             begin("oracle", "mine"), max_failures=0, max_concurrency=2, on_progress=seen.append
         )

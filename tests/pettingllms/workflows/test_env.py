@@ -102,7 +102,7 @@ def test_a_hung_workflow_times_out(opened, ask):
         stop.wait(30)
 
     env = opened(run, timeout_s=2.0)
-    with pytest.raises(WorkflowTimeout, match=r"ended within 2 s after 1 answers"):
+    with pytest.raises(WorkflowTimeout, match=r"ended within 2 s after 1 answer "):
         env.step("x")
     stop.set()
 

@@ -167,7 +167,7 @@ def test_too_few_processors(run, tmp_path):
     code, _, err = run("--ray.cpus-per-worker=100", "--ray.timeout-s=1")
     assert code == 2
     assert "too few free processors: wanted 1 x (0 GPUs, 100 CPUs) for the policy 't'" in err
-    assert "there are 0 GPUs, 8 CPUs on 1 machines" in err
+    assert "there are 0 GPUs, 8 CPUs on 1 machine," in err
     assert not (tmp_path / "run").exists()
 
 
