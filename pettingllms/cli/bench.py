@@ -35,6 +35,7 @@ from pettingllms.evaluation.statistics import special_functions
 from pettingllms.files import owned, write_whole
 from pettingllms.policies import PolicySettings
 from pettingllms.registry import make
+from pettingllms.tables import as_markdown
 from pettingllms.trust import FoundName, Name
 from pettingllms.viewer import write_parts
 
@@ -180,6 +181,7 @@ def _climbed(
         doing = "measured" if num_tried is None else "tried"
         stderr().print(f"{env_id}, level {level}, {doing}", style="bold", highlight=False)
         report = played(run, settings, max_failures, f"bench --resume {folder}")
+        run.write_report(report.to_json(), as_markdown(report.parts()))
         reports.append(report)
         return report.variants[MAIN]
 

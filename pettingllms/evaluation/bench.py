@@ -225,18 +225,19 @@ class BenchResult(NamedTuple):
         episodes = self._episodes()
         return [
             f"# {self.about['name']} on {self.about['suite']}",
-            f"Score: {share(self.score)} of the levels passed, mean over games; a level is passed "
-            f"if {PASSED:.0%} of what was tried there is solved. pettingllms "
+            f"Score: {share(self.score)} of the levels passed, mean over games. A level is passed "
+            f"if {PASSED:.0%} of the boards tried there are solved. pettingllms "
             f"{self.about['versions']['pettingllms']}, seed {self.about['seed']}.",
-            f"{episodes['played']} episodes were played. All boards of every level up to the first "
-            f"that is not passed would have been up to {episodes['in_full']}.",
+            f"{episodes['played']} episodes were played. A search through all boards of every "
+            f"level, up to the first that is not passed, would have played up to "
+            f"{episodes['in_full']}.",
             f"Tokens spent: {tokens(spent)}." if spent.num_requests else "No tokens were spent.",
             "## Games",
             TextTable(
                 ["game", "levels passed", "hardest", "success there", "tried, to find it"], rows
             ),
-            "Success is that of boards which had no part in choosing the level; those that had are "
-            "in the last column: level, boards solved of those played.",
+            "Success is measured on boards that had no part in choosing the level. The last column "
+            "has the boards that did: level, solved of those played.",
             *(
                 f"{env_id} is not played: {game.skipped}"
                 for env_id, game in self.games.items()

@@ -600,9 +600,9 @@ def verdict(blame: Blame) -> str:
     where = f"answer {top.index + 1}, by {top.agent} in turn {top.turn + 1}"
     if blame.is_clear:
         return f"Lost by {where}: {_change(top.drop, blame)}."
-    found = f"No single answer surely lost it; the largest drop is that of {where}."
+    found = f"No single answer clearly lost it; the largest drop is that of {where}."
     if sure := [str(answer.index + 1) for answer in blame.answers if answer.drop.low > 0]:
-        found += f" Surely above 0, but smaller: {', '.join(sure)}."
+        found += f" Clearly above 0, but smaller: {', '.join(sure)}."
     # What is mostly lost from the start has little to drop, whoever is to blame.
     if blame.measure == SUCCESS and start.value < 0.5:
         found += (

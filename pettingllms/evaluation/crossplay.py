@@ -305,8 +305,8 @@ def verdict(found: CrossPlay) -> str:
     )
     if found.conventions:
         names = "; ".join(" and ".join(pair) for pair in found.conventions)
-        return f"{text} Different conventions, surely: {names}."
-    return f"{text} No pair of runs surely follows different conventions."
+        return f"{text} Clearly different conventions: {names}."
+    return f"{text} No pair of runs clearly follows different conventions."
 
 
 def _matrix(found: CrossPlay, player: str) -> TextTable:

@@ -42,6 +42,8 @@ def test_a_team_is_measured_where_it_passes_on_boards_that_did_not_choose(call, 
     page = (tmp_path / "run" / "index.html").read_text(encoding="utf-8")
     assert "philosopher" in page
     assert "<script" not in page
+    shown = call("view", tmp_path / "run" / f"{env_id}-{level}")
+    assert (shown.returncode, shown.stderr) == (0, "")
 
 
 def test_a_game_that_cannot_be_played_counts_as_nothing(call, small, tmp_path):

@@ -43,7 +43,7 @@ def test_a_workflow_is_played_until_it_fails(call, tmp_path):
     (episode,) = blamed(tmp_path)["episodes"]
     first, second = episode["blame"]["answers"]
     assert (first["missed"]["value"], second["missed"]["value"]) == (0, 1)
-    assert "No single answer surely lost it" in done.stdout
+    assert "No single answer clearly lost it" in done.stdout
     assert "solve this level in 0.0%" in done.stdout
 
 

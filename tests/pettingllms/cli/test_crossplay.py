@@ -60,7 +60,7 @@ def test_planted_conventions_are_found(call, habits, tmp_path):
     assert found["conventions"] == [["low", "high"]]
     assert (tmp_path / "out" / "view.html").exists()
     again = " ".join(call("crossplay", "--resume", "out").stdout.split())
-    assert "Different conventions, surely: low and high." in again
+    assert "Clearly different conventions: low and high." in again
     assert "philosopher_2 of the row, all others of the column" in again
     # A run beside itself has no conventions of its own.
     call("eval", *task, "-p", "mine:low", "--out", "twin")

@@ -51,7 +51,7 @@ def test_crossplay_shows_a_matrix(browser, tmp_path):
         (tmp_path / f"{name}.json").write_text(json.dumps(FILES[name]))
     browser.open(write_view(tmp_path, tmp_path / "view.html").path)
     text = browser.js("document.getElementById('overview').innerText")
-    assert "Different conventions, surely: x and y." in text
+    assert "Clearly different conventions: x and y." in text
     assert "a of the row, b of the column" in text
     rows = browser.js("[...document.querySelectorAll('.heat tr')].map((row) => row.innerText)")
     assert [row.split() for row in rows[1:]] == [
