@@ -5,8 +5,8 @@ const HEAT_LEVELS = 5;
 function crossplayParts({ runs, cells, within, cross, coordination, competence, pairs, conventions }) {
   const players = Object.keys(competence), moving = [...new Set(cells.map((c) => c.player).filter((p) => p !== null))];
   const words = conventions.length
-    ? `Different conventions, surely: ${conventions.map((pair) => pair.join(" and ")).join("; ")}.`
-    : "No pair of runs surely follows different conventions.";
+    ? `Clearly different conventions: ${conventions.map((pair) => pair.join(" and ")).join("; ")}.`
+    : "No pair of runs clearly follows different conventions.";
   return [
     el("section", { class: "variant" }, el("h3", {}, "Coordination"), el("div", { class: "milestones" },
       milestone("own teams", within), milestone("mixed teams", cross),
