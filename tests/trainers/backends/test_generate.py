@@ -172,7 +172,7 @@ def test_end_tokens_are_kept_and_not_in_the_text(engine, policy):
 
 
 def test_stop_texts_end_completions_and_are_cut_from_them(engine, policy):
-    requests = make_requests(12, seed=13, candidates=(3,), max_completion_tokens=40)
+    requests = make_requests(8, seed=13, candidates=(2,), max_completion_tokens=40)
     plain = generate(engine, requests)
     stops = tuple({c.text[5:7] for group in plain for c in group if len(c.text) > 8})[:3]
     cut = [replace(r, sampling=replace(r.sampling, stop=stops)) for r in requests]

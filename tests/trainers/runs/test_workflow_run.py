@@ -53,7 +53,7 @@ def trees_of(directory):
 def test_a_run_on_the_workflow_is_the_run_on_the_environment(run_file, tmp_path, results, capsys):
     ours, theirs = tmp_path / "environment", tmp_path / "workflow"
     for directory, env in ((ours, ENVIRONMENT), (theirs, WORKFLOW)):
-        assert main([*run_file(env), "--trust", "--output-dir", str(directory)]) == 0, (
+        assert main([*run_file(env, 2), "--trust", "--output-dir", str(directory)]) == 0, (
             capsys.readouterr().err
         )
     metrics, others = (results(directory)["metrics"] for directory in (ours, theirs))
