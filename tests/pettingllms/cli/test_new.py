@@ -108,7 +108,7 @@ def test_prose_of_the_template_is_noticed(call, tmp_path, monkeypatch):
     env_class = importlib.import_module("a_number_game").ANumberGameEnv
     with pytest.warns(ConformanceWarning, match=r"template's text under Task, .*, Source; say"):
         check_documentation(env_class())
-    own = env_class.__doc__.replace("Different digits lie", "Treasures lie")
+    own = env_class.__doc__.replace("Different digits are", "Treasures are")
     monkeypatch.setattr(env_class, "__doc__", own.replace("Our own", "A fair"))
     with pytest.warns(ConformanceWarning, match="under Agents and roles, Observation"):
         check_documentation(env_class())

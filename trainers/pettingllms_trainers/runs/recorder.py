@@ -551,7 +551,10 @@ class SilentRecorder(Recorder):
     def _nothing(self, *arguments: Any, **named: Any) -> None:
         """Only the main rank writes."""
 
-    start_at = note = imitation = rollouts = held_out = evaluation = _nothing
+    note = imitation = rollouts = held_out = evaluation = _nothing
+
+    def start_at(self, step: int) -> bool:
+        return False
 
     def busy(self, activity: Activity) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
