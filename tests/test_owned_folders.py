@@ -7,9 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -22,30 +20,6 @@ SHORT = ["--rollout.num-levels=1", "--evaluation.num-episodes=1", "--warm-start.
 SHORT += ["--warm-start.num-steps=1"]
 TRAIN = [sys.executable, "-m", "pettingllms_trainers.cli"]
 MAIN = [sys.executable, "-m", "pettingllms.cli"]
-
-
-@pytest.fixture
-def silent_server():
-    """Address of a server that has a model, which never answers."""
-    is_over = threading.Event()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"object": "list", "data": [{"id": "m", "object": "model"}]}')
-
-        def do_POST(self):
-            is_over.wait()
-
-        def log_message(self, *arguments):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        is_over.set()
-        server.shutdown()
 
 
 @pytest.fixture
@@ -97,10 +71,11 @@ def test_two_trainers_in_one_folder(waiting, refused, monkeypatch, tmp_path):
     assert not (out / LOCK).exists()
 
 
-def test_two_evaluations_in_one_folder(waiting, refused, silent_server, monkeypatch, tmp_path):
+def test_two_evaluations_in_one_folder(waiting, refused, chat_server, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    chat_server.then = "hang"
     evaluate = ["eval", "plan_path_v0", "-n", "2", "--out", "run", "-p"]
-    first = waiting([*MAIN, *evaluate, f"openai:m@{silent_server}"], tmp_path / "run")
+    first = waiting([*MAIN, *evaluate, chat_server.policy], tmp_path / "run")
     refused(pettingllms, *evaluate, "random", pid=first.pid)
     while not (tmp_path / "run" / "run.json").exists():
         time.sleep(0.05)

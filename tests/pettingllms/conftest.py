@@ -1,5 +1,6 @@
-"""A small two-role environment on which the contract itself is tested."""
+"""A small environment on which the contract is tested, and scripted policies."""
 
+import asyncio
 import signal
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ import pytest
 
 import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
+from pettingllms.policies import Answer, Completion, Usage
 
 
 class Numbers(NamedTuple):
@@ -121,3 +123,44 @@ def distribution(tmp_path):
         return folder
 
     return distribution
+
+
+class Scripted:
+    """A policy that says what a function of the prompt gives, or raises it."""
+
+    def __init__(self, say):
+        self.say = say
+        self.prompts = []
+        self.is_closed = False
+
+    async def check(self, env):
+        pass
+
+    async def sample(self, prompts, n, sampling):
+        self.prompts += prompts
+        text = self.say(prompts[0])
+        if isinstance(text, Exception):
+            raise text
+        await asyncio.sleep(0)
+        return [Answer((Completion(text, "stop"),), Usage(1, 0, 10, 3))]
+
+    async def aclose(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Return a function that makes a name a policy of this kind."""
+    made = {}
+    original = pettingllms.policies.load_policy
+
+    def load(name, settings=None):
+        return made[str(name)] if str(name) in made else original(name, settings)
+
+    monkeypatch.setattr("pettingllms.policies.loading.load_policy", load)
+
+    def add(name, say):
+        made[name] = Scripted(say)
+        return made[name]
+
+    return add

@@ -43,23 +43,6 @@ def test_counts_are_of_the_own_level_and_fade():
     assert LevelRecord().success == 1 / 2
 
 
-def test_the_curriculum_moves_on_when_a_level_is_mastered():
-    """Whoever has mastered a level solves half of the next one, and nothing of those after it."""
-    levels, favourites = [LevelRecord()] * 3, []
-    for step in range(60):
-        place = step // 20
-        solved = [1.0 if k < place else 0.5 if k == place else 0.0 for k in range(3)]
-        shares = level_shares(levels, 0.2)
-        favourites.append(shares.index(max(shares)))
-        played = [
-            (k, number < solved[k] * round(40 * share))
-            for k, share in enumerate(shares)
-            for number in range(round(40 * share))
-        ]
-        levels = with_episodes(levels, played, 0.9)
-    assert [favourites[step] for step in (19, 39, 59)] == [0, 1, 2]
-
-
 def searched(chances, rng, most=50, batch=4):
     """Look for the hardest level passed; return it, and the episodes that this took."""
     levels = [LevelRecord()] * len(chances)

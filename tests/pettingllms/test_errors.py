@@ -3,7 +3,6 @@ import re
 
 import pytest
 
-import pettingllms
 from pettingllms import errors
 
 
@@ -32,8 +31,3 @@ def test_messages_say_what_was_given_allowed_and_to_do():
     assert level == "invalid level: two players (line 3, column 7); allowed: one player"
     missing = str(errors.MissingDependency("pictures", "pillow", "render"))
     assert re.search(r'pip install "pillow>=[\d.]+"$', missing)
-
-
-def test_public_names():
-    assert sorted(pettingllms.__all__) == pettingllms.__all__
-    assert all(getattr(pettingllms, name) is not None for name in pettingllms.__all__)

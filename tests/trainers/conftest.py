@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -28,8 +27,6 @@ from pettingllms_trainers.runs.metrics import is_timing
 from pettingllms_trainers.types import RequestLimits, SamplingSettings, TokenCompletion
 
 sys.path.append(str(Path(__file__).parent / "toys"))
-POLICIES = Path(__file__).parents[1] / "pettingllms" / "policies"
-chat_server = runpy.run_path(str(POLICIES / "conftest.py"))["chat_server"]
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import random
-import runpy
 import subprocess
 import sys
 import time
@@ -22,8 +21,6 @@ from pettingllms.files import read_lines
 LIBRARY_DRAWS = True
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 HARNESS = Path(__file__).with_name("direct_chat.txt").read_text(encoding="utf-8")
-POLICIES = Path(__file__).parents[1] / "policies"
-chat_server = runpy.run_path(str(POLICIES / "conftest.py"))["chat_server"]
 ARGUMENTS = {"blocks": 4, "team": "proposer-planner"}
 RESPONSE = {"id": "response", "created_at": 0, "model": "model", "object": "response", "output": []}
 RESPONSE |= {"parallel_tool_calls": False, "tool_choice": "auto", "tools": []}
@@ -63,13 +60,6 @@ class TestHarbor:
             assert task.config.metadata["seed"] == seed
             assert task.config.verifier.timeout_sec == 300
             assert "Move queens" in task.instruction
-
-    def test_the_solution_writes_the_answers(self, packaged, tmp_path):
-        folder = packaged("queens_v0", "harbor", {"team": "single"}, 1, 3)
-        script = folder / f"{folder.name}_3" / "solution" / "solve.sh"
-        text = script.read_text().replace("/app/answers.json", str(tmp_path / "answers.json"))
-        subprocess.run(["bash", "-c", text], check=True)
-        assert json.loads((tmp_path / "answers.json").read_text())[0].startswith("#### [[")
 
 
 class TestNemoGym:

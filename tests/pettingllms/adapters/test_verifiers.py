@@ -5,11 +5,8 @@ because its own chat program is installed from a package index at run time.
 """
 
 import asyncio
-import http.server
-import json
 import os
 import re
-import threading
 from pathlib import Path
 
 import pytest
@@ -29,49 +26,16 @@ __all__ = ["Tasks", "Team"]
 """
 
 
-class Model(http.server.BaseHTTPRequestHandler):
-    """Says the number that its conversation mentions last; model "mute" says nothing useful."""
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append(body)
-        numbers = re.findall(r"[1-9][0-9]*", " ".join(m["content"] for m in body["messages"][:2]))
-        text = "no" if body["model"] == "mute" else f" {numbers[0] if numbers else 0}\n"
-        answer = {
-            "id": "x",
-            "object": "chat.completion",
-            "created": 0,
-            "model": body["model"],
-            "choices": [
-                {
-                    "index": 0,
-                    "finish_reason": "stop",
-                    "message": {"role": "assistant", "content": text},
-                }
-            ],
-            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-        }
-        data = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        pass
+def number(body):
+    """The number that a conversation mentions last; the model "mute" says nothing useful."""
+    numbers = re.findall(r"[1-9][0-9]*", " ".join(m["content"] for m in body["messages"][:2]))
+    return "no" if body["model"] == "mute" else f" {numbers[0] if numbers else 0}\n"
 
 
 @pytest.fixture
-def model_server():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    server.requests = []
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def model_server(chat_server):
+    chat_server.reply = number
+    return chat_server
 
 
 @pytest.fixture
@@ -93,9 +57,7 @@ def play_levels(server, **seats):
         taskset={"id": "guess_team"}, interception={"type": "server"}, **agents
     )
     env = load_environment(config)
-    client = vf.EvalClientConfig(
-        base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key_var="NO_SUCH_KEY"
-    )
+    client = vf.EvalClientConfig(base_url=server.url, api_key_var="NO_SUCH_KEY")
 
     async def play():
         context = vf.ModelContext(model="clever", client=client)
@@ -161,8 +123,7 @@ def test_wrong_use_is_told(library, guess_id):
 def test_the_script_runs(library, run_script, model_server, tmp_path):
     (tmp_path / "direct_chat.py").write_text(HARNESS)
     said = run_script(
-        *("verifiers_team.py", f"http://127.0.0.1:{model_server.server_port}/v1"),
-        *("clever", "direct_chat"),
+        *("verifiers_team.py", model_server.url, "clever", "direct_chat"),
         PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}",
         HOME=str(tmp_path),
         OPENAI_API_KEY="none",

@@ -44,6 +44,7 @@ def test_failed_episodes_are_on_the_bill_and_resumed_where_they_failed(call, cha
     assert call("eval", ENV, *team(chat_server), "-n", 8, "--out", "calm", *QUICK).returncode == 0
     num_needed = len(chat_server.requests)
     assert num_needed == 32
+    assert len({request["seed"] for request in chat_server.requests}) == num_needed
 
     chat_server.requests.clear()
     chat_server.script = ["ok", "ok", "ok", "ok", BOOM] * 6

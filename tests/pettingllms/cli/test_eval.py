@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
@@ -54,13 +55,6 @@ def test_eval_compare_and_replay_of_scripted_policies(call, tmp_path):
     assert call("replay", "good", "--level", 99).returncode == 2
 
 
-def test_a_small_pool_is_played_once_and_reported(call):
-    done = call("eval", "sudoku_v0", "-e", "team=single", "-p", "oracle", "-n", 60, "--out", "run")
-    assert done.returncode == 0, done.stderr
-    assert "No more than these 43 of the 60 levels asked for differ" in done.stderr
-    assert "43 of 43 (43 levels, 43 different)" in done.stdout
-
-
 def test_swap_plays_both_ways_and_compares(call):
     done = call(
         "eval", ENV, "-p", "tool=random", "-p", "planner=oracle", "--swap", "-n", 20, "-k", 2
@@ -73,25 +67,6 @@ def test_swap_plays_both_ways_and_compares(call):
     wrong = call("compare", f"{run}:main", f"{run}:swaped")
     assert wrong.returncode == 2
     assert 'did you mean "swapped"' in wrong.stderr
-
-
-def test_a_served_model_with_tokens_costs_and_sampling(call, chat_server, tmp_path):
-    chat_server.reply = relay
-    done = call(
-        *("eval", ENV, *team(chat_server), "-n", 12, "--out", "run", "--price", "planner=1,10"),
-        *("-s", "temperature=0.3", "-s", "planner.max_completion_tokens=50"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert "12 solved" in done.stdout
-    planner = json.loads((tmp_path / "run/report.json").read_text())["variants"]["main"]["roles"][
-        "planner"
-    ]
-    assert planner["usage"]["num_requests"] == len(chat_server.requests)
-    assert planner["usage"]["prompt_tokens"] == 100 * len(chat_server.requests)
-    assert planner["cost_usd"] == pytest.approx(170e-6 * len(chat_server.requests))
-    assert {(r["temperature"], r["max_tokens"]) for r in chat_server.requests} == {(0.3, 50)}
-    seeds = [request["seed"] for request in chat_server.requests]
-    assert len(set(seeds)) == len(seeds)
 
 
 def test_a_missing_key_leaves_no_folder(call, tmp_path, monkeypatch):
@@ -118,11 +93,7 @@ def test_no_key_is_written_anywhere(call, chat_server, tmp_path, monkeypatch):
     ("failure", "message"),
     [
         ((401, {}, {"error": {"message": "bad key"}}), "refused the key"),
-        ((404, {}, {"error": {"message": "no such model"}}), "though the server lists this"),
-        ((429, SOON, {"error": {"message": "slow down"}}), "too many requests"),
         ((500, SOON, {"error": {"message": "boom"}}), "boom"),
-        ("bad json", "not JSON"),
-        ("drop", "dropped the connection"),
     ],
 )
 def test_a_server_that_fails_in_the_middle_loses_nothing(
@@ -141,7 +112,7 @@ def test_a_server_that_fails_in_the_middle_loses_nothing(
     kept = finished(run)
     assert 1 <= len(kept) < 12
     assert f"incomplete: {len(kept)} of 12" in begun.stderr
-    if failure in ("bad json", "drop") or failure[0] in (429, 500):
+    if failure[0] == 500:
         assert "3 failed: PolicyFailure" in begun.stderr
     assert json.loads((run / "report.json").read_text())["is_complete"] is False
 
@@ -175,15 +146,14 @@ def test_a_server_that_moves_is_found_again(call, chat_server, tmp_path):
 
 
 @pytest.mark.usefixtures("heard_sigint")
-def test_control_c_keeps_what_was_played(call, command, chat_server, tmp_path):
+def test_control_c_keeps_what_was_played(call, chat_server, tmp_path):
     chat_server.reply = relay
     chat_server.script = ["ok"] * 6
     chat_server.then = "hang"
     run = tmp_path / "run"
+    words = ("eval", ENV, *team(chat_server), "-n", "12", "--out", run, *QUICK)
     process = subprocess.Popen(
-        **command("eval", ENV, *team(chat_server), "-n", 12, "--out", run, *QUICK),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-m", "pettingllms.cli", *words], stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 60
     while len(chat_server.requests) < 8 and time.monotonic() < deadline:

@@ -43,8 +43,8 @@ def fresh_python(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_a_new_package_works_in_a_fresh_environment(cli, fresh_python, tmp_path):
-    done = cli("new", "hidden_number")
+def test_a_new_package_works_in_a_fresh_environment(call, fresh_python, tmp_path):
+    done = call("new", "hidden_number")
     assert done.returncode == 0
     assert "hidden_number/hidden_number.py" in done.stdout.replace(os.sep, "/")
     for shown in ("guide_0 reads", "reader_0 answers, reward", "the state after one turn"):

@@ -20,47 +20,6 @@ from pettingllms.evaluation import (
 from pettingllms.policies import Answer, Completion, PolicyFailure, PolicyUnavailable, Usage
 
 
-class Scripted:
-    """A policy that says what a function of the prompt gives, or raises it."""
-
-    def __init__(self, say):
-        self.say = say
-        self.prompts = []
-        self.is_closed = False
-
-    async def check(self, env):
-        pass
-
-    async def sample(self, prompts, n, sampling):
-        self.prompts += prompts
-        text = self.say(prompts[0])
-        if isinstance(text, Exception):
-            raise text
-        await asyncio.sleep(0)
-        return [Answer((Completion(text, "stop"),), Usage(1, 0, 10, 3))]
-
-    async def aclose(self):
-        self.is_closed = True
-
-
-@pytest.fixture
-def scripted(monkeypatch):
-    """Return a function that makes `mine:` a policy of this kind."""
-    made = {}
-    original = pettingllms.policies.load_policy
-
-    def load(name, settings=None):
-        return made[str(name)] if str(name) in made else original(name, settings)
-
-    monkeypatch.setattr("pettingllms.policies.loading.load_policy", load)
-
-    def add(name, say):
-        made[name] = Scripted(say)
-        return made[name]
-
-    return add
-
-
 @pytest.fixture
 def begin(guess_id, tmp_path):
     """Return a function that begins an evaluation of the small environment."""

@@ -21,23 +21,14 @@ from pettingllms.testing import (
 )
 from pettingllms.testing.conformance import finding_of
 from pettingllms.testing.incentives import check_alignment
+from pettingllms.testing.interface import check_parallel
 from pettingllms.testing.play import scripted_actor
 from pettingllms.testing.report import NotPromised, Subject
-from pettingllms.testing.states import check_state_key
+from pettingllms.testing.states import check_splits, check_state_key, check_variety
 
 
 def statuses(report):
     return {finding.check: finding.status for finding in report.findings}
-
-
-@pytest.mark.parametrize("kwargs", [{}, {"simultaneous": True}, {"observation_mode": "delta"}])
-def test_a_good_environment_passes(guess_env, kwargs):
-    report = check_env(guess_env, **kwargs)
-    assert not report.of(CheckStatus.BROKEN)
-    assert not report.of(CheckStatus.SKIPPED)
-    assert statuses(report)["parallel"] is (
-        CheckStatus.KEPT if "simultaneous" in kwargs else CheckStatus.NOT_PROMISED
-    )
 
 
 def test_the_report_lists_every_check_and_what_was_measured(corridor_env):
@@ -162,26 +153,23 @@ def test_what_cannot_be_checked_is_skipped_and_said(corridor_env, change, kwargs
     assert reasons.keys() - checks <= {"detours"}
 
 
-def test_games_that_begin_alike_say_so(guess_env):
+def test_what_is_not_promised_is_said(guess_env):
     class Alike(guess_env):
         metadata = {**guess_env.metadata, "seed_shows": False}
 
         def _generate(self, rng, options):
             return super()._generate(rng, {"secret": 5})
 
-    report = check_env(Alike)
-    assert statuses(report)["variety"] is CheckStatus.NOT_PROMISED
-
-
-def test_given_levels_have_no_splits():
-    report = examine_env("plan_path_v0", team="single", levels=["P..#\n##..\n...G"] * 2)
-    assert statuses(report)["splits"] is CheckStatus.NOT_PROMISED
-
-
-def test_an_environment_without_a_split_promises_none(guess_env):
-    finding = next(f for f in check_env(guess_env).findings if f.check == "splits")
-    assert finding.status is CheckStatus.NOT_PROMISED
-    assert finding.message == "The environment has no argument 'split'."
+    given = Subject("plan_path_v0", {"team": "single", "levels": ["P..#\n##..\n...G"] * 2})
+    for check, subject, message in (
+        (check_variety, Subject(Alike, {}), ""),
+        (check_splits, given, "The levels are given; they have no splits."),
+        (check_splits, Subject(guess_env, {}), "The environment has no argument 'split'."),
+        (check_parallel, Subject(guess_env, {}), "The roles act one after another."),
+    ):
+        finding = finding_of(check, subject)
+        assert finding.status is CheckStatus.NOT_PROMISED
+        assert message in finding.message
 
 
 def test_undocumented_environments_are_found(guess_env):

@@ -117,9 +117,9 @@ def bent(body, rng):
     return data
 
 
-def test_1500_mutated_bodies_are_answered_or_refused(caller):
+def test_mutated_bodies_are_answered_or_refused(caller):
     statuses = set()
-    for seed in range(1500):
+    for seed in range(400):
         rng = random.Random(seed)
         route = rng.choice(list(BODIES))
         status, told = caller.post(route, bent(BODIES[route], rng))
