@@ -1,4 +1,4 @@
-"""Whatever is passed as an argument, option or seed works, or is refused in clear words."""
+"""Arguments, options, seeds and levels work, whatever they are, or are refused in clear words."""
 
 import inspect
 import json
@@ -13,13 +13,23 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms import PromptTemplate
-from pettingllms.errors import InvalidArgument, LevelFormatError, PettingLLMsError
+from pettingllms.errors import (
+    InvalidArgument,
+    LevelFormatError,
+    PettingLLMsError,
+    UnreachableRequest,
+)
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
+from pettingllms_envs.blocksworld.env import parse_level as blocksworld
 from pettingllms_envs.datasets import CodeProblem, MathProblem
 from pettingllms_envs.plan_path import PlanPathEnv
+from pettingllms_envs.plan_path.env import parse_level as plan_path
+from pettingllms_envs.queens.env import parse_level as queens
 from pettingllms_envs.sokoban import SokobanEnv
+from pettingllms_envs.sokoban.text import read_level as sokoban
 from pettingllms_envs.sudoku import SudokuEnv
+from pettingllms_envs.sudoku.text import read_puzzle as sudoku
 
 NUMPY = [
     (SokobanEnv, {"size": np.int64(7), "boxes": np.uint8(2), "wall_ratio": np.float32(0.25)}),
@@ -35,6 +45,8 @@ PARAMETERS = [
     for env_id in IDS
     for name in inspect.signature(pettingllms.spec(env_id).load()).parameters
 ]
+ONE_OF_EACH = [(env_id, name) for name, env_id in dict(p[::-1] for p in PARAMETERS[::-1]).items()]
+"""Every name once: what games share takes one path, and each game has the odd values below."""
 OPTIONS = [(env_id, name) for env_id in IDS for name in ("level", "family", "problem")]
 LEVELS = {
     "blocksworld_v0": ["AB C -> CBA"],
@@ -116,7 +128,7 @@ def test_arguments_of_wrong_kinds(env_id, name):
         works_or_is_refused(name, env_id, {name: value})
 
 
-@pytest.mark.parametrize(("env_id", "name"), PARAMETERS)
+@pytest.mark.parametrize(("env_id", "name"), ONE_OF_EACH)
 @settings(max_examples=20)
 @given(value=ANY)
 def test_arguments_of_any_kind(env_id, name, value):
@@ -154,7 +166,7 @@ def test_what_is_no_id(value):
     ],
 )
 def test_messages(env_id, kwargs, message):
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises((InvalidArgument, UnreachableRequest)) as caught:
         pettingllms.make(env_id, **kwargs)
     assert message in str(caught.value)
 
@@ -179,3 +191,25 @@ def test_numbers_of_numpy_are_numbers(cls, kwargs):
 def test_other_values_of_numpy_are_refused(value):
     with pytest.raises(InvalidArgument, match="size"):
         SokobanEnv(size=value)
+
+
+READERS = {
+    "blocksworld": blocksworld,
+    "plan_path": plan_path,
+    "queens": queens,
+    "sokoban": sokoban,
+    "sudoku": sudoku,
+}
+CASES = json.loads(Path(__file__).with_name("ill_formed_levels.json").read_text("utf-8"))
+"""By game: the text, the line and column that the error names (null: not asked), its words."""
+
+
+@pytest.mark.parametrize(
+    ("game", "text", "line", "column", "problem"),
+    [(game, *case) for game, cases in CASES.items() for case in cases],
+)
+def test_ill_formed_levels_are_refused_with_their_place(game, text, line, column, problem):
+    with pytest.raises(LevelFormatError, match=problem) as caught:
+        READERS[game](text)
+    assert line in (None, caught.value.line)
+    assert column in (None, caught.value.column)

@@ -1,6 +1,5 @@
 """Branches of an episode share one immutable state value and nothing else, in every environment."""
 
-import json
 import random
 from collections import Counter
 
@@ -21,18 +20,6 @@ def played(env_id, num_steps, seed=2):
         if env.acting():
             env.step(player(env, env.agent_selection))
     return env
-
-
-@pytest.mark.parametrize("env_id", IDS)
-@pytest.mark.parametrize("num_steps", [0, 1, 2, 5])
-def test_nothing_that_a_state_holds_can_be_changed(env_id, num_steps):
-    env = played(env_id, num_steps)
-    env.last()
-    assert list(mutable_parts(env.state(), "state")) == []
-    for info in env.infos.values():
-        facts = {name: value for name, value in info.items() if name != "reward_parts"}
-        for name, value in facts.items():
-            assert list(mutable_parts(value, name)) == []
 
 
 def ruin(value):
@@ -129,31 +116,3 @@ def test_episodes_meet_in_what_counts_and_not_in_their_texts(env_id, worded):
     by_key, by_hash = shares_met(env_id, worded, 4 if env_id == "code_v0" else 20)
     assert by_key > 0.3
     assert by_hash < 0.05
-
-
-LINE = {
-    "question": "Who founded Orvan Mills?",
-    "answers": ["Edda Orvan"],
-    "supporting": ["Orvan Mills"],
-    "documents": [
-        {"title": "Orvan Mills", "text": "It was founded by Edda Orvan."},
-        {"title": "Edda Orvan", "text": "She was born in Sorn."},
-        {"title": "Sorn", "text": "A town of mills."},
-    ],
-}
-
-
-def after_searches(*queries):
-    env = pettingllms.make("search_v0", checks=False, results=1).unwrapped
-    env.reset(seed=0, options={"level": json.dumps(LINE)})
-    for query in queries:
-        env.step(f"#### {query}")
-        env.step("#### more")
-    return env
-
-
-def test_of_a_search_all_documents_found_count_in_any_order():
-    key = after_searches("mills founded", "born").state_key()
-    assert key == after_searches("was born", "orvan mills founded").state_key()
-    assert key != after_searches("mills founded", "town").state_key(), "of no use, and read"
-    assert key != after_searches("mills founded").state_key(), "turns differ"

@@ -5,6 +5,8 @@ Its variants (teams, tools, sizes) stand in `variants.json`.
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,23 +18,31 @@ from pettingllms.transcript import RecordTranscripts
 
 VARIANTS = json.loads(Path(__file__).with_name("variants.json").read_text("utf-8"))
 
-# The defaults of each game by day, all variants at night: together they take minutes.
+SMALL = {
+    "incentives": {"CONTINUATIONS": 1, "LEVEL_SEEDS": (0, 1), "SEARCHED_SEEDS": (0,)},
+    "interface": {"SEEDS": (0, 1), "RESETS": 10},
+    "observations": {"SEEDS": (0, 1), "ANSWER_SEEDS": range(3)},
+    "rewards": {"SEEDS": (0, 1)},
+    "states": {"SEEDS": (0, 1), "LEVEL_SEEDS": (0, 1), "LENGTH_SEEDS": (0, 1), "HASHED_LEVELS": 12},
+}
+"""What the kit draws by day, of the defaults of each game; at night all, and of all variants."""
 CASES = [
     pytest.param(
-        env_id,
-        kwargs,
-        id="-".join([env_id, *map(str, kwargs.values())]),
-        marks=[pytest.mark.nightly] if number > 0 else [],
+        *(env_id, kwargs, is_small),
+        id="-".join([env_id, *map(str, kwargs.values())]) + "-small" * is_small,
+        marks=[] if is_small else [pytest.mark.nightly],
     )
     for env_id in pettingllms.registered_ids()
     for number, kwargs in enumerate(VARIANTS.get(env_id, [{}]))
+    for is_small in ([True, False] if number == 0 else [False])
 ]
 
 
-@pytest.mark.parametrize(("env_id", "kwargs"), CASES)
-def test_keeps_the_contract(env_id, kwargs, monkeypatch):
-    # A figure for the report, which nothing is asked of: a rough one will do.
-    monkeypatch.setattr("pettingllms.testing.incentives.CONTINUATIONS", 1)
+@pytest.mark.parametrize(("env_id", "kwargs", "is_small"), CASES)
+def test_keeps_the_contract(env_id, kwargs, is_small, monkeypatch):
+    for module, sizes in SMALL.items() if is_small else ():
+        for name, size in sizes.items():
+            monkeypatch.setattr(f"pettingllms.testing.{module}.{name}", size)
     report = check_env(env_id, **kwargs)
     assert "page" in {finding.check for finding in report.of(CheckStatus.KEPT)}
 
@@ -47,3 +57,41 @@ def test_recorded_episodes_replay(env_id):
         while not any(raw.terminations.values()) and not any(raw.truncations.values()):
             env.step(player(raw, raw.agent_selection))
         assert env.transcript.replay().state_hash() == raw.state_hash()
+
+
+# What others import for the system that they are on is imported before it is another one.
+PROGRAM = """
+import asyncio, concurrent.futures, importlib.metadata, multiprocessing, subprocess, tempfile
+import filelock, gymnasium, pettingzoo, json, random, os, sys
+for name in ("fcntl", "resource", "pwd", "grp", "termios", "_posixsubprocess"):
+    sys.modules[name] = None
+for name in ("fork", "setsid", "killpg", "memfd_create", "sched_getaffinity"):
+    delattr(os, name)
+sys.platform = "win32"
+import pettingllms
+said = {}
+for name in pettingllms.registered_ids():
+    env = pettingllms.make(name)
+    env.reset(seed=0)
+    said[name] = "plays"
+    try:
+        for _ in range(2):
+            policy = env.unwrapped.scripted_policies[0]
+            env.step(env.unwrapped.scripted_action(env.agent_selection, policy, random.Random(0)))
+    except pettingllms.errors.SandboxError as error:
+        said[name] = str(error)
+print(json.dumps(said))
+"""
+RUNS_PROGRAMS = {
+    "blocksworld_v0", "code_v0", "math_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0",
+}  # fmt: skip
+"""In their first two actions."""
+
+
+def test_every_environment_is_made_where_there_is_no_sandbox():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout)
+    refused = {name for name, words in said.items() if words != "plays"}
+    assert refused == RUNS_PROGRAMS, "a tool agent's program, or a verdict"
+    assert all("WSL 2" in said[name] for name in refused)

@@ -1,22 +1,15 @@
 """Grids: against brute force on small boards, and on the texts that models write."""
 
-import json
 import random
 from collections import deque
 from itertools import product
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import LevelFormatError
-from pettingllms.types import ParseError
 from pettingllms_envs import grid
-from pettingllms_envs.planning import env as planning
-
-MOVE_LISTS = json.loads(Path(__file__).with_name("move_lists.json").read_text("utf-8"))
-"""Texts, and the moves that are read in them, or null."""
 
 
 @st.composite
@@ -138,29 +131,3 @@ def test_ill_formed_rows_are_refused_with_their_place(text, line, column, word):
     with pytest.raises(LevelFormatError, match=word) as caught:
         grid.parse_rows(text, symbols="#.")
     assert (caught.value.line, caught.value.column) == (line, column)
-
-
-@pytest.mark.parametrize(("text", "moves"), MOVE_LISTS)
-def test_move_lists_are_read_liberally(text, moves):
-    read = planning.MOVE_READER.read(text)
-    assert isinstance(read, ParseError) if moves is None else read == moves
-
-
-@given(st.text("UDLR"))
-def test_a_written_list_is_read_back(moves):
-    for text in (planning.moves_json(moves), f"Well.\n#### {planning.moves_json(moves)}\nDone."):
-        assert planning.MOVE_READER.read(text) == moves
-
-
-@given(
-    st.text("[]UDLR, \n#<x", max_size=12),
-    st.text("UDLR", min_size=1),
-    st.text("[]UDLR, \nx", max_size=4),
-)
-def test_the_usual_form_of_a_list_is_read_as_any_other(before, moves, after):
-    text = f"{before}#### {planning.moves_json(moves)}{after}"
-    usual, other = (
-        planning.MOVE_READER.read(text),
-        planning.MOVE_READER.read(text.replace('"', "'")),
-    )
-    assert usual == other or (isinstance(usual, ParseError) and isinstance(other, ParseError))

@@ -16,20 +16,6 @@ from pettingllms_envs.python_tool import (
 )
 
 
-def test_the_last_labelled_block_is_the_program():
-    text = "```python\nprint(1)\n```\nbetter:\n```py\nprint(2)\n```\n```text\nno\n```\n```\n2\n```"
-    assert read_program(text) == "print(2)\n"
-    assert isinstance(read_program(text + "\n```python\nopen"), ParseError)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "print(1)", "```python\nprint(1)", "```python\n\n```", "```js\n1\n```"],
-)
-def test_no_program(text):
-    assert isinstance(read_program(text), ParseError)
-
-
 def test_a_program_that_is_too_long_is_no_program():
     program = "#" * (MAX_SOURCE_CHARS + 1)
     read = read_program(f"```python\n{program}\n```")

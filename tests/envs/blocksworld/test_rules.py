@@ -9,20 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pettingllms
-from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.seeding import SPLITS, split_of
-from pettingllms.types import ParseError
+from pettingllms.errors import InvalidArgument
 from pettingllms_envs.blocksworld.env import (
-    READER,
     level_text,
-    moves_compact,
-    moves_json,
     parse_level,
     program_input,
     supports_compact,
 )
 from pettingllms_envs.blocksworld.rules import (
-    BLOCKS,
     Level,
     Request,
     after,
@@ -129,60 +123,6 @@ def test_canonical_forms_of_different_levels_differ():
             assert (canonical_form(Level(*second, 0)) == form) == (second in alike)
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_generated_levels_keep_their_request(split):
-    request = Request(5, 4, 6, split).checked()
-    for seed in range(20):
-        level = generate(random.Random(seed), request)
-        assert sorted("".join(level.start)) == sorted("".join(level.goal)) == list("ABCDE")
-        assert 4 <= level.shortest == len(shortest_plan(level.start, level.goal)) <= 6
-        assert split_of(canonical_form(level)) == split
-
-
-def test_requests_that_cannot_be_met_are_refused():
-    with pytest.raises(UnreachableRequest, match="plans have at most 4 moves"):
-        Request(3, 5, 9, None).checked()
-    with pytest.raises(InvalidArgument, match="invalid blocks: got 13; allowed: an integer from 3"):
-        Request(13, 1, 9, None).checked()
-    with pytest.raises(UnreachableRequest, match="2000 random levels held none"):
-        generate(random.Random(0), Request(4, 6, 6, "test"))
-
-
-@given(start=stacks_of(), goal=stacks_of())
-def test_level_texts_are_read_back(start, goal):
-    if start != goal:
-        level = Level(start, goal, len(shortest_plan(start, goal)))
-        assert parse_level(level_text(level, start)) == level
-
-
-@given(st.lists(st.tuples(st.sampled_from(BLOCKS), st.sampled_from(BLOCKS + "-")), max_size=6))
-def test_moves_are_read_back(pairs):
-    moves = tuple(block + onto for block, onto in pairs)
-    for text in (f"#### {moves_json(moves)}", f"so {moves_json(moves)}", moves_json(moves)):
-        assert READER.read(text) == moves
-    assert READER.read_printed(f"plan:\n{moves_json(moves)}\n") == moves
-    if moves:
-        assert READER.read(moves_compact(moves)) == moves
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('#### ["b","Table"]', ("B-",)),
-        ("#### [[b, table], [c, a]]", ("B-", "CA")),
-        ("#### [(B,table),(C,A)]", ("B-", "CA")),
-        ("#### []", ()),
-    ],
-)
-def test_other_ways_to_write_moves(text, expected):
-    assert READER.read(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "B", "#### [[B]]", '#### [["B","floor"]]', "#### [[X, A]]"])
-def test_what_is_no_list_of_moves(text):
-    assert isinstance(READER.read(text), ParseError)
-
-
 def test_supports_name_what_blocks_stand_on_now_and_in_the_goal():
     assert supports_compact(parse_level("AC B -> B CA"), ("AC", "B")) == "-C.--!A-!"
 
@@ -263,15 +203,6 @@ def test_other_weights_are_another_form(level, at):
         None,
     ):
         assert canonical_form(level._replace(weights=other)) != canonical_form(level)
-
-
-def test_generated_levels_with_weights_keep_their_request():
-    for seed in range(10):
-        level = generate(random.Random(seed), Request(9, 7, 8, "test", True).checked())
-        assert level.weights.hold(level.start)
-        assert level.weights.hold(level.goal)
-        assert 7 <= level.shortest == distance(level, level.start) <= 8
-        assert split_of(canonical_form(level)) == "test"
 
 
 def test_environments_take_levels_that_their_prompts_explain():

@@ -1,18 +1,28 @@
-"""Every built-in problem is certified: the reference passes, wrong programs do not."""
+"""Every built-in problem is certified, and variants of programs are parsed and never run."""
 
+import ast
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.seeding import split_of
 from pettingllms_envs.code import builtin_problems
 from pettingllms_envs.code.env import problem_table
-from pettingllms_envs.code.known_bad import mutants
+from pettingllms_envs.code.known_bad import MAX_SOURCE_CHARS, mutants
 from pettingllms_envs.datasets import CodeProblem, load_problems, near_duplicates
 
 PROBLEMS = builtin_problems()
 every_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+few_by_day = pytest.mark.parametrize(
+    "problem",
+    [
+        pytest.param(problem, id=name, marks=[pytest.mark.nightly] if number % 5 else [])
+        for number, (name, problem) in enumerate(PROBLEMS.items())
+    ],
+)
 
 
 def test_there_are_enough_of_every_difficulty_in_every_split():
@@ -29,7 +39,7 @@ def test_there_are_enough_of_every_difficulty_in_every_split():
         }
 
 
-@every_problem
+@few_by_day
 def test_reference_passes_and_wrong_programs_fail(judge, problem):
     tests = problem.public_tests + problem.tests
     assert all(judge.passes(problem, problem.solution, tests)), "the reference program is wrong"
@@ -74,7 +84,7 @@ def first_return(env, problem_id, source):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.nightly)])
 def test_references_earn_everything_and_mutants_do_not(shared_data, step):
     path = str(shared_data("code_contests_sample.jsonl"))
     env = pettingllms.make("code_v0", source=path, split=None)
@@ -95,3 +105,57 @@ def test_references_earn_everything_and_mutants_do_not(shared_data, step):
         else:
             survivors.append(problem.id)
     assert len(survivors) <= 8 // step, survivors
+
+
+def test_each_variant_changes_one_thing():
+    source = "a, b = map(int, input().split())\nprint(a + b if a < b and b > 1 else 0)\n"
+    found = mutants(source, 50)
+    assert len(set(found)) == len(found) >= 6
+    plain = ast.unparse(ast.parse(source)) + "\n"
+    assert plain not in found
+    assert any("a - b" in variant for variant in found)
+    assert any("a <= b" in variant for variant in found)
+    assert any(" or " in variant for variant in found)
+
+
+def test_loops_that_might_not_end_are_left_alone():
+    source = "n = 5\nwhile n > 0:\n    n -= 1\nprint(n)\n"
+    for variant in mutants(source, 50):
+        assert "while n > 0:\n    n -= 1" in variant
+
+
+def test_the_limit_spreads_over_the_program():
+    lines = "".join(f"x{i} = {i} + y\n" for i in range(40))
+    found = mutants(lines, 4)
+    assert len(found) == 4
+    changed = [
+        next(
+            i
+            for i, (a, b) in enumerate(zip(v.split("\n"), lines.split("\n"), strict=True))
+            if a != b
+        )
+        for v in found
+    ]
+    assert changed == sorted(changed)
+    assert changed[-1] - changed[0] >= 20
+
+
+def test_built_in_solutions_have_variants():
+    for problem in builtin_problems().values():
+        found = mutants(problem.solution, 8)
+        assert found == mutants(problem.solution, 8)
+        for variant in found:
+            ast.parse(variant)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_taken(text):
+    mutants(text, 5)
+
+
+def test_what_is_not_python_or_too_long_has_no_variants():
+    assert mutants("this is not python", 5) == ()
+    assert mutants("(" * 5000, 5) == ()
+    assert mutants("x = 1\n" * MAX_SOURCE_CHARS, 5) == ()
+    assert mutants("print('hello')", 5) == ()
+    assert mutants("x = 1\x00", 5) == ()

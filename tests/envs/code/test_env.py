@@ -5,7 +5,7 @@ import random
 import pytest
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.testing import play
+from pettingllms.testing import transcript_of
 from pettingllms_envs.code import CodeEnv, builtin_problems
 
 RIGHT = "print(2 * int(input()))"
@@ -255,21 +255,12 @@ def test_a_problem_without_a_solution_has_no_oracle(double):
 
 @pytest.mark.parametrize("team", ["coder-tester", "single"])
 def test_golden_transcript(golden, team, program, test_text):
-    env = CodeEnv(team=team, split=None, max_turns=2)
+    source = [builtin_problems()["lowest_terms"]]
+    env = CodeEnv(team=team, source=source, split=None, max_turns=2)
 
     def player(env, agent):
         if env.turn:
             return env.scripted_action(agent, "oracle", random.Random(0))
         return program("print(1 / 0)") if agent == "coder_0" else test_text(("0 5", "5"))
 
-    env.reset(seed=0, options={"problem": "lowest_terms"})
-    golden(f"code_{team}", transcript(env, player))
-
-
-def transcript(env, player):
-    lines = []
-    for step in play(env, player):
-        parts = step["info"]["reward_parts"]
-        lines += [f"---- {step['agent']} reads", step["observation"], "---- writes", step["action"]]
-        lines += [f"---- team {parts['team']:+.4f} local {parts['local']:+.4f}"]
-    return "\n".join([*lines, f"success {env.infos[env.possible_agents[0]]['success']}"]) + "\n"
+    golden(f"code_{team}", transcript_of(env, 0, player))

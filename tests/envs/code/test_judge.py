@@ -1,37 +1,31 @@
-"""Verdicts on programs and tests."""
+"""Verdicts on programs and tests, and what a judge remembers."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pettingllms.edits import EDITS
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import ExecutionResult, Status
-from pettingllms_envs.code import Judge
+from pettingllms_envs.code import Judge, judge
 from pettingllms_envs.code.judge import (
+    ENTRY_BYTES,
     FIRST_PORTION,
     MAX_SLOW_RUNS,
     PORTION,
     SHORT_LIMIT_S,
+    Memory,
+    key_of,
     worth_of_tests,
 )
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 WORTH = json.loads(Path(__file__).with_name("worth.json").read_text("utf-8"))
 """Why, the tests of a tester, and their worth."""
-
-
-class CountingSandbox:
-    """Passes calls on and counts them."""
-
-    def __init__(self, sandbox):
-        self.sandbox = sandbox
-        self.calls = []
-
-    def run_many(self, code, stdins, limits):
-        self.calls.append((code, len(list(stdins))))
-        return self.sandbox.run_many(code, stdins, limits)
 
 
 class ScriptedSandbox:
@@ -46,14 +40,9 @@ class ScriptedSandbox:
         for stdin in stdins:
             self.runs.append((code, stdin, limits))
             status, output = self.script(code, stdin)
-            results.append(ExecutionResult(status, output, "", 0, 0.0, 0.0, 0, truncated=False))
+            told = output if status is Status.SANDBOX_ERROR else ""
+            results.append(ExecutionResult(status, output, told, 0, 0.0, 0.0, 0, truncated=False))
         return results
-
-
-@pytest.fixture
-def counting(judge):
-    sandbox = CountingSandbox(judge._sandbox)
-    return Judge(sandbox), sandbox.calls
 
 
 CHECKER = """
@@ -204,13 +193,13 @@ def test_the_worst_turn_of_a_tester_costs_a_fixed_number_of_runs():
     assert {limits.cpu_s for code, _, limits in sandbox.runs[found:] if code != "right"} == {1.0}
 
 
-def test_runs_are_remembered_by_program_and_inputs(counting, double):
-    judge, calls = counting
+def test_runs_are_remembered_by_program_and_inputs(double):
+    judge = Judge(sandbox := Echo())
     first = judge.run(double, double.solution, ["5\n"])
     assert judge.run(double, double.solution, ["5\n"]) == first
     judge.run(double, double.solution, ["6\n"])
     judge.run(double, double.wrong_programs[0], ["5\n"])
-    assert len(calls) == 3
+    assert sandbox.num_runs == 3
 
 
 @pytest.mark.parametrize(
@@ -247,13 +236,9 @@ def test_functions_are_called(judge, add):
 
 
 def test_a_failure_of_the_sandbox_is_raised_not_judged(double):
-    class Broken:
-        def run_many(self, code, stdins, limits):
-            failed = ExecutionResult(Status.SANDBOX_ERROR, "", "gone", -1, 0, 0, 0, False)
-            return [failed for _ in stdins]
-
+    broken = ScriptedSandbox(lambda code, stdin: (Status.SANDBOX_ERROR, "gone"))
     with pytest.raises(SandboxError, match="gone"):
-        Judge(Broken()).passes(double, "print(1)", double.tests)
+        Judge(broken).passes(double, "print(1)", double.tests)
 
 
 def test_bad_programs_are_wrong_end_in_time_and_stay_the_same(judge, double):
@@ -382,3 +367,77 @@ def test_a_starved_run_is_not_remembered(double):
     sandbox.num_runs = 0
     assert not any(run.is_ok for run in judge.run(double, "p", ["3"] * FIRST_PORTION))
     assert all(run.is_ok for run in judge.run(double, "p", ["3"] * FIRST_PORTION))
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=40)
+
+
+@given(st.integers(1, 4), STEPS)
+def test_the_least_recently_used_goes_first(size, steps):
+    memory, known = Memory(size * ENTRY_BYTES), []
+    for number, is_new in steps:
+        key = key_of(number)
+        if is_new:
+            memory.remember(key, number + 0.5)  # a number takes no bytes of its own
+            known = [other for other in known if other != number] + [number]
+            known = known[-size:]
+        elif number in known:
+            assert memory.recall(key) == number + 0.5
+            known = [other for other in known if other != number] + [number]
+        else:
+            assert memory.recall(key) is None
+
+
+def test_keys_keep_neighbouring_parts_apart():
+    parts = [("ab", "c"), ("a", "bc"), ("ab", "c", ""), ("a', 'b", "c"), ("ab", None), ("\ud800",)]
+    assert len({key_of(*part) for part in parts}) == len(parts)
+
+
+class Echo:
+    """A sandbox whose programs print what they read, and which counts runs."""
+
+    num_runs = 0
+
+    def run_many(self, code, stdins, limits):
+        self.num_runs += len(stdins)
+        return [ExecutionResult(Status.OK, text, "", 0, 0.1, 0.1, 0, False) for text in stdins]
+
+
+def bytes_kept(work):
+    tracemalloc.start()
+    work()
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return kept
+
+
+def test_long_programs_and_tests_are_not_kept(double):
+    sandbox, tests = Echo(), (CodeTest("1", "1"),)
+    judged = Judge(sandbox)
+
+    def work():
+        for number in range(400):
+            program = f"# {number}\n".ljust(48_000, "x")
+            judged.passes(double, program, tests)
+            judged.run(double, program, ["1".ljust(5_000)])
+
+    assert bytes_kept(work) < 5 * 10**6, "texts of 20 MB and outputs of 2 MB"
+    assert sandbox.num_runs == 800
+    work()
+    assert sandbox.num_runs == 800, "each was remembered"
+
+
+def test_what_is_kept_is_bounded_by_bytes(double, monkeypatch):
+    monkeypatch.setattr(judge, "MAX_BYTES", 1 << 20)
+    sandbox = Echo()
+    judged = Judge(sandbox)
+
+    def work():
+        for number in range(3000):
+            judged.run(double, f"# {number}", ["1".ljust(2000)])
+
+    assert (1 << 19) < bytes_kept(work) < 3 << 19
+    judged.run(double, "# 2999", ["1".ljust(2000)])
+    assert sandbox.num_runs == 3000
+    judged.run(double, "# 0", ["1".ljust(2000)])
+    assert sandbox.num_runs == 3001

@@ -1,37 +1,34 @@
-"""Rows of every schema: good ones, and every way in which one can be bad."""
+"""Rows: read from files and hubs, of every schema, and every way in which one can be bad."""
 
 import contextlib
+import gzip
 import json
+import sys
+import types
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import InvalidArgument, MissingDependency
 from pettingllms_envs.code import builtin_problems
 from pettingllms_envs.datasets import (
     SCHEMAS,
     CodeProblem,
-    CodeTest,
     MathProblem,
     RowError,
     detect_schema,
     load_problems,
 )
+from pettingllms_envs.datasets.asserts import UnreadableTest, read_tests
+from pettingllms_envs.datasets.loading import read_rows
 from pettingllms_envs.datasets.statements import REASONS, accepts_any_case, accepts_several
 
 ROWS = json.loads(Path(__file__).with_name("rows.json").read_text(encoding="utf-8"))
-"""`good`: a row of every schema, and of two with functions; `bad`: schema, change, reason."""
+"""`good`: rows of every schema; `read`: row, change, fields; `bad`: schema, change, reason."""
 GOOD = {name: row for name, row in ROWS["good"].items() if name in SCHEMAS}
-APPS, CONTESTS, BENCH, MBPP, HUMANEVAL, OLYMPIAD, DAPO, AIME, MATH, POLARIS, GSM8K = (
-    GOOD[name]
-    for name in (
-        *("apps", "code_contests", "livecodebench", "mbpp", "humaneval", "olympiadbench"),
-        *("dapo", "aime_2024", "math", "problem_answer", "question_answer"),
-    )
-)
-APPS_CALL, BENCH_CALL = (ROWS["good"][f"{name}, call"] for name in ("apps", "livecodebench"))
+APPS, GSM8K = GOOD["apps"], GOOD["question_answer"]
 
 
 def convert(name, row):
@@ -46,141 +43,16 @@ def test_every_schema_is_recognised_by_its_fields():
     assert detect_schema({"text": "hello"}) is None
 
 
-def test_apps_programs():
-    problem = convert("apps", APPS)
-    assert problem.id == "7"
-    assert problem.tests == (CodeTest("1 2\n", "3\n"), CodeTest("3 4\n", "7"))
-    assert problem.solution.startswith("print(sum")
-    assert problem.function_name is None
-    assert problem.difficulty == "introductory"
-    assert convert("apps", {**APPS, "solutions": ""}).solution is None
-
-
-def test_apps_functions():
-    problem = convert("apps", APPS_CALL)
-    assert problem.function_name == "add"
-    assert problem.tests == (CodeTest("[1, 2]", "3"),)
-    assert problem.starter
-
-
-def test_code_contests():
-    problem = convert("code_contests", CONTESTS)
-    assert [test.input for test in problem.tests] == ["3 4\n", "5 6\n"]
-    assert problem.public_tests == (CodeTest("1 2\n", "3\n"),)
-    assert problem.solution == "print(1)"
-    assert problem.wrong_programs == ("print(2)",)
-    assert problem.time_limit_s == 5.0
-
-
-def test_livecodebench():
-    problem = convert("livecodebench", BENCH)
-    assert problem.public_tests == (CodeTest("1 2\n", "3\n"),)
-    assert problem.tests == (CodeTest("3 4\n", "7\n"),)
-    problem = convert("livecodebench", BENCH_CALL)
-    assert problem.function_name == "scale"
-    assert problem.tests == (CodeTest("[[1, 2], 3]", "[2, 4]"),)
-
-
-def test_function_benchmarks():
-    problem = convert("mbpp", MBPP)
-    assert problem.function_name == "add"
-    assert len(problem.tests) == 2
-    assert "add" in problem.statement
-    sanitised = {**MBPP, "prompt": "Write it."}
-    del sanitised["text"]
-    assert convert("mbpp", sanitised).statement.startswith("Write it.")
-    problem = convert("humaneval", HUMANEVAL)
-    assert problem.solution == HUMANEVAL["prompt"] + HUMANEVAL["canonical_solution"]
-    assert problem.tests == (CodeTest("[1, 2]", "3"),)
-
-
-def test_public_code_sets_of_reinforcement_learning():
-    problem = convert("codeforces", GOOD["codeforces"])
-    assert problem.statement.startswith(
-        "Theatre\n\nAdd.\n\nInput\nTwo numbers.\n\nOutput\nTheir sum."
-    )
-    assert problem.statement.endswith("Example input\n1 2\n\nExample output\n3")
-    assert (problem.public_tests, problem.tests) == ((("1 2", "3"),), (("3 4", "7"),))
-    assert (problem.checker, problem.time_limit_s, problem.difficulty) == ("print(1)", 3.0, "800")
-    for name in ("deepcoder", "synthetic_1_code"):
-        problem = convert(name, GOOD[name])
-        assert (problem.solution, problem.function_name) == ("print(3)\n", None)
-        assert problem.tests == (CodeTest("1 2", "3"),)
-    for form in ("call", "typed call", "lcb"):
-        problem = convert("deepcoder", ROWS["good"][f"deepcoder, {form}"])
-        assert (problem.function_name, problem.tests) == ("add", (CodeTest("[1, 2]", "3"),))
-    problem = convert("leetcode", GOOD["leetcode"])
-    assert problem.function_name == "scale"
-    assert problem.tests == (CodeTest("[[1, 2], 3]", "[3, 6]"), CodeTest("[[], 3]", "[]"))
-    problem = convert("bigcodebench", GOOD["bigcodebench"])
-    assert problem.tests == (CodeTest("[4]", "2.0"), CodeTest("[2]", "1.414"))
-    problem = convert("kodcode", GOOD["kodcode"])
-    assert problem.statement == "Add.\n\nThe function must be named add."
-    assert problem.tests == (CodeTest("[[1], [2]]", "[1, 2]"), CodeTest("[0.5, 1]", "1.5"))
-
-
-@pytest.mark.parametrize(
-    ("outputs", "wanted"),
-    [
-        ([[3], [4]], ["3", "4"]),
-        ([[2, 4], [2]], ["[2, 4]", "[2]"]),
-        ([[[1]], [[2, 3]]], ["[1]", "[2, 3]"]),
-        ([3, [4]], ["3", "[4]"]),
-    ],
-)
-def test_return_values_are_unwrapped_in_all_tests_of_a_row_or_in_none(outputs, wanted):
-    data = {"fn_name": "f", "inputs": [[i] for i in range(len(outputs))], "outputs": outputs}
-    problem = convert("apps", {**APPS_CALL, "input_output": json.dumps(data)})
-    assert [test.output for test in problem.tests] == wanted
+@pytest.mark.parametrize(("name", "change", "fields"), ROWS["read"])
+def test_what_is_read_of_a_row(name, change, fields):
+    problem = convert(name.partition(",")[0], {**ROWS["good"][name], **change})
+    found = {field: getattr(problem, field) for field in fields}
+    assert json.loads(json.dumps(found)) == fields
 
 
 def test_rows_of_mixed_data_sets_are_read_by_their_task():
     code, maths = GOOD["synthetic_1_code"], GOOD["synthetic_1_math"]
     assert detect_schema(code, MathProblem).name == detect_schema(maths).name == "synthetic_1_math"
-    assert convert("synthetic_1_math", maths)[:3] == ("vfm_1", "1+1?", "2")
-    assert convert("code_problem", GOOD["code_problem"]).time_limit_s == 2.5
-    assert convert("math_problem", GOOD["math_problem"]).tolerance == 0.5
-
-
-def test_mathematics_of_chats_and_choices():
-    assert convert("deepmath", GOOD["deepmath"])[1:3] == ("1+1?", "2")
-    problem = convert("multiple_choice", GOOD["multiple_choice"])
-    assert (problem.question, problem.answer) == ("1+1?\nA. 1\nB. 2\nC. 3\nD. 4", "B")
-    row = GOOD["prompt"]
-    completion = [{"role": "assistant", "content": "#### 2"}]
-    for change in (
-        {},
-        {"prompt": "1+1?"},
-        {"solution": None, "answer": 2},
-        {"solution": None, "completion": completion},
-    ):
-        assert convert("prompt", {**row, **change})[1:3] == ("1+1?", "2")
-    assert convert("messages", GOOD["messages"])[1:3] == ("1+1?", "2")
-
-
-def test_mathematics():
-    olympiad = convert("olympiadbench", OLYMPIAD)
-    assert (olympiad.answer, olympiad.unit, olympiad.tolerance) == ("1, 2", "cm", 0.1)
-    assert convert("olympiadbench", {**OLYMPIAD, "context": "C."}).question == "C.\n\nSolve."
-    assert convert("dapo", DAPO)[:3] == ("abc", "1+1?", "2")
-    assert convert("aime_2024", AIME)[:3] == ("2024-I-1", "1+1?", "2")
-    assert convert("math", MATH).answer == r"\frac{4}{2}"
-    assert convert("math", {**MATH, "answer": "2"}).answer == "2"
-    assert convert("problem_answer", POLARIS).difficulty == "3/8"
-    assert convert("problem_answer", {**POLARIS, "answer": 2.0}).answer == "2"
-    assert convert("question_answer", GSM8K).answer == "1002"
-    assert convert("question_answer", {**GSM8K, "answer": "7"}).answer == "7"
-
-
-def test_mathematics_has_the_first_solution_of_its_row():
-    assert convert("olympiadbench", {**OLYMPIAD, "solution": ["A.", "B."]}).solution == "A."
-    assert convert("aime_2024", {**AIME, "Solution": "A."}).solution == "A."
-    assert convert("math", MATH).solution == MATH["solution"]
-    assert convert("problem_answer", {**POLARIS, "solution": " "}).solution is None
-    assert convert("question_answer", GSM8K).solution == "1 + 1 = 2"
-    assert convert("question_answer", {**GSM8K, "answer": "7"}).solution is None
-    own = {"question": "One?", "answer": "1", "solution": "It is one."}
-    assert convert("question_answer", own).solution == "It is one."
 
 
 @pytest.mark.parametrize(("name", "change", "reason"), ROWS["bad"])
@@ -196,11 +68,6 @@ def test_any_single_field_may_be_damaged_in_any_way(name):
         for value in (None, "", 5, [], {}, [None], {"a": None}, "\x00", b"bytes", float("nan")):
             with contextlib.suppress(RowError):
                 assert convert(name, {**GOOD[name], field: value}).id
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def test_bad_rows_are_skipped_counted_and_explained(tmp_path):
@@ -274,3 +141,187 @@ def test_the_built_in_problems_have_one_answer(is_free):
 def test_no_statement_raises(text):
     accepts_several(text)
     accepts_any_case(text)
+
+
+SUMS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
+
+
+def write(path, rows):
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    if path.name.endswith(".gz"):
+        path.write_bytes(gzip.compress(lines.encode()))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    else:
+        path.write_text(lines)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json"])
+def test_files_are_read_in_order(tmp_path, name):
+    assert list(read_rows(write(tmp_path / name, SUMS))) == SUMS
+
+
+def test_parquet_is_read_or_asks_for_the_extra(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1")
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        with pytest.raises(MissingDependency, match=r"pip install .datasets>="):
+            list(read_rows(path))
+        return
+    parquet.write_table(arrow.Table.from_pylist(SUMS), path)
+    assert list(read_rows(path)) == SUMS
+
+
+def test_damaged_lines_are_rows_with_a_reason(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n\n{"a": \n[1, 2]\n"text"\n\xff\xfe\n{"a": 2}\n')
+    rows = list(read_rows(path))
+    assert [row for row in rows if not isinstance(row, RowError)] == [{"a": 1}, {"a": 2}]
+    reasons = [str(row) for row in rows if isinstance(row, RowError)]
+    assert len(reasons) == 4
+    assert "a list instead of an object" in reasons[1]
+    assert reasons[3] == "not UTF-8, but perhaps Latin-1 (byte 0xff)"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        *(
+            (f"a.{suffix}", json.dumps(SUMS[0]).encode(encoding), r"write it as UTF-8")
+            for suffix in ("jsonl", "json")
+            for encoding in ("utf-16", "utf-16-le", "utf-32-be")
+        ),
+        ("a.jsonl", json.dumps(SUMS).encode(), r"one JSON array; name it \.json"),
+        ("a.jsonl", json.dumps(SUMS, indent=1).encode(), r"one JSON array; name it \.json"),
+        ("a.json", b'{"a": 1}\n{"a": 2}\n', r"JSON Lines: name it \.jsonl"),
+        ("a.jsonl", '{"question": "caf\xe9", "answer": "1"}'.encode("latin-1"), "perhaps Latin-1"),
+    ],
+    ids=repr,
+)
+def test_files_in_another_form_are_named_as_such(tmp_path, name, data, reason):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InvalidArgument, match=reason):
+        load_problems(MathProblem, tmp_path / name)
+
+
+def test_a_mark_of_utf_8_is_no_text(tmp_path):
+    for name, data in (("a.jsonl", json.dumps(SUMS[0])), ("b.json", json.dumps(SUMS[:1]))):
+        (tmp_path / name).write_text(data, encoding="utf-8-sig")
+        assert list(read_rows(tmp_path / name)) == SUMS[:1]
+
+
+@pytest.mark.parametrize("name", ["missing.jsonl", "missing", "folder/missing.parquet"])
+def test_a_missing_file_is_an_error(tmp_path, name):
+    with pytest.raises(InvalidArgument, match="check the path"):
+        read_rows(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("source", [None, 3, [SUMS], b"a.jsonl"], ids=repr)
+def test_what_is_no_source_is_refused(source):
+    with pytest.raises(InvalidArgument, match="invalid source: got"):
+        load_problems(MathProblem, source)
+    with pytest.raises(InvalidArgument, match="invalid schema: got"):
+        load_problems(MathProblem, "a.jsonl", schema=[source])
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n")
+    with pytest.raises(InvalidArgument, match="jsonl"):
+        read_rows(tmp_path / "a.csv")
+    with pytest.raises(InvalidArgument):
+        read_rows(tmp_path)
+    (tmp_path / "a.json").write_text('{"a": 1}')
+    with pytest.raises(InvalidArgument, match="list of objects"):
+        list(read_rows(tmp_path / "a.json"))
+    (tmp_path / "a.json").write_text("[1, ")
+    with pytest.raises(InvalidArgument, match="a JSON file"):
+        list(read_rows(tmp_path / "a.json"))
+
+
+def test_hub_data_sets_go_through_datasets(monkeypatch):
+    calls = []
+
+    def load_dataset(*args, **kwargs):
+        calls.append((args, kwargs))
+        return SUMS
+
+    module = types.SimpleNamespace(load_dataset=load_dataset)
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    assert list(read_rows("owner/name:main", "train")) == SUMS
+    assert list(read_rows("owner/name", "test")) == SUMS
+    assert calls == [
+        (("owner/name", "main"), {"split": "train"}),
+        (("owner/name", None), {"split": "test"}),
+    ]
+    with pytest.raises(InvalidArgument, match="split"):
+        read_rows("owner/name")
+
+
+def test_hub_data_sets_without_datasets_ask_for_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingDependency, match=r"pip install .datasets>="):
+        list(read_rows("owner/name", "train"))
+
+
+ASSERTS = json.loads(Path(__file__).with_name("asserts.json").read_text("utf-8"))
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.lists(VALUES, max_size=3), VALUES)
+def test_literal_calls_become_tests(arguments, wanted):
+    text = f"assert f({', '.join(map(repr, arguments))}) == {wanted!r}"
+    name, tests = read_tests(text)
+    assert name == "f"
+    assert json.loads(tests[0].input) == arguments
+    assert json.loads(tests[0].output) == wanted
+
+
+@pytest.mark.parametrize(("text", "wanted"), ASSERTS["read"])
+def test_other_forms_of_asserts(text, wanted):
+    _, tests = read_tests(text)
+    assert json.loads(tests[0].output) == wanted
+
+
+@pytest.mark.parametrize("text", ASSERTS["refused"])
+def test_anything_else_is_refused(text):
+    with pytest.raises(UnreadableTest):
+        read_tests(text)
+
+
+def test_asserts_of_several_functions_are_refused():
+    with pytest.raises(UnreadableTest, match="2 functions"):
+        read_tests("assert f(1) == 1\nassert g(1) == 1")
+
+
+def test_checks_of_humaneval():
+    source = '''
+METADATA = {"author": "x"}
+
+def check(candidate):
+    """Says nothing."""
+    assert candidate([1], 2) == 3, "first"
+    assert True, "always"
+    assert abs(candidate([], 0) - 0.25) < 1e-3
+    print("done")
+'''
+    name, tests = read_tests(source)
+    assert name == "candidate"
+    assert [json.loads(test.input) for test in tests] == [[[1], 2], [[], 0]]
+    assert [json.loads(test.output) for test in tests] == [3, 0.25]
+
+
+@pytest.mark.parametrize("source", ASSERTS["checks"])
+def test_checks_with_code_are_refused(source):
+    with pytest.raises(UnreadableTest):
+        read_tests(source)

@@ -14,7 +14,7 @@ import sympy
 from pettingllms.seeding import split_of
 from pettingllms_envs.datasets import MathProblem, load_problems
 from pettingllms_envs.math.families import FAMILIES
-from pettingllms_envs.math.family import MAX_DIFFICULTY, latex
+from pettingllms_envs.math.family import MAX_DIFFICULTY
 from pettingllms_envs.math.verifier import default_verifier
 
 BY_NAME = {family.name: family for family in FAMILIES}
@@ -272,23 +272,6 @@ def test_there_are_many_families():
 def test_answers_hold_by_another_method(name):
     for params, question, answer in samples(BY_NAME[name], 21):
         assert HOLDS[name](params, question, answer), (params, question, answer)
-
-
-# Not among them: answers that are no plain number, and a check that passes large parameters over.
-PLAIN = set(BY_NAME) - {"hats_returned", "two_equations", "both_roots", "negative_values"}
-
-
-@pytest.mark.parametrize("name", sorted(PLAIN))
-def test_the_check_notices_a_wrong_answer(name):
-    params, question, answer = next(iter(samples(BY_NAME[name], 1)))
-    assert not HOLDS[name](params, question, one_more(answer))
-
-
-def one_more(answer):
-    try:
-        return latex(value(answer) + 1)
-    except ValueError:
-        return re.sub(r"^\d*", lambda m: str(int(m[0] or 1) + 1), answer)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=BY_NAME)

@@ -1,4 +1,4 @@
-"""The verifier: equivalence, outcomes, failures, what is remembered and who has credit."""
+"""The verifier: equivalence, failures, memory, credit, and how many comparisons a step takes."""
 
 import itertools
 import json
@@ -7,19 +7,47 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pettingllms.callers import ACTING, new_caller
 from pettingllms.errors import InvalidArgument
 from pettingllms.parsing import read_boxed
-from pettingllms.sandbox import Status
+from pettingllms.sandbox import CallResult, ExecutionResult, Status
+from pettingllms.testing import play
 from pettingllms_envs.datasets import MathProblem, load_problems
-from pettingllms_envs.math import Outcome, Verifier
+from pettingllms_envs.math import MathEnsembleEnv, MathEnv, Outcome, Verifier
+from pettingllms_envs.math.base import MAX_FAILURES
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS
+from pettingllms_envs.math.rules import MAX_COMPARED_GROUPS
 from pettingllms_envs.math.verifier import NO_CREDIT
 
 CASES = json.loads(Path(__file__).with_name("verdicts.json").read_text("utf-8"))
 
 PUBLIC_PAIRS = Path(__file__).with_name("math_verify_pairs.tsv")
+
+
+class FakeSandbox:
+    """Takes the sandbox's place: notes texts and limits, and runs nothing."""
+
+    status, value, wall_s = Status.OK, ["wrong", ""], 0.0
+
+    def __init__(self, **arguments):
+        self.asked, self.limits_s = [], []
+
+    def run_calls(self, program, name, args_list, limits):
+        self.asked += args_list
+        self.limits_s.append(limits.cpu_s)
+        result = ExecutionResult(self.status, "", "", 0, self.wall_s, 0.0, 0, truncated=False)
+        return [CallResult(result, self.value, self.status is Status.OK)]
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """A verifier of 2 s, and the sandbox that it asks."""
+    sandbox = FakeSandbox()
+    monkeypatch.setattr("pettingllms_envs.math.verifier.Sandbox", lambda **arguments: sandbox)
+    return Verifier(timeout_s=2.0), sandbox
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +119,9 @@ COSTLY = "(a+b+c+d+e)^{60}"
 
 
 def test_a_text_that_takes_too_long_is_no_wrong_answer():
+    token = ACTING.set(new_caller())  # the tests before may have used much
     verdict = Verifier(timeout_s=1.5).judge("2(x+1)", COSTLY)
+    ACTING.reset(token)
     assert verdict.outcome is Outcome.VERIFIER_FAILED
     assert "1.5 s of processor time" in verdict.detail
 
@@ -245,3 +275,95 @@ def test_references_of_different_questions_rarely_agree(verifier, shared_data):
         if first.answer != second.answer
     ]
     assert set(outcomes) == {Outcome.WRONG}
+
+
+PIECES = st.one_of(
+    st.text(max_size=20),
+    st.text(st.characters(categories=["Cs", "Cc", "Nd", "Sm"]), max_size=20),
+    st.text(r"0123456789.,+-*/^_{}()[]\=<>! ", max_size=40),
+    st.tuples(st.sampled_from(["(", "[", "{", r"\frac{1}{", r"\sqrt{", "^{"]), st.integers(1, 900))
+    .map(lambda pair: pair[0] * pair[1]),
+    st.integers(1, 5000).map(lambda n: "7" * n),
+    st.integers(1, 5000).map(lambda n: rf"0.\overline{{{'3' * n}}}"),
+    st.integers(1, 400).map(lambda n: ",".join(["1"] * n)),
+    st.integers(1, 300).map(lambda n: "5" + " " * n + r"\text{" * n),
+    st.sampled_from([r"\boxed{", "}", "x=", r"\text{ hours}", "9^{9^{9^{9}}}", "10^{9999999}"]),
+)  # fmt: skip
+ANSWERS = st.lists(PIECES, min_size=1, max_size=3).map("".join)
+PROBLEMS = [
+    MathProblem("number", "?", "45", unit="minute"),
+    MathProblem("root", "?", r"2\sqrt{3}"),
+    MathProblem("interval", "?", "(1,2]"),
+    MathProblem("list", "?", "1,1,2"),
+]
+
+
+@pytest.fixture(scope="module")
+def env():
+    return MathEnv(source=PROBLEMS, split=None, max_turns=1)
+
+
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(boxed=ANSWERS, printed=ANSWERS, problem=st.sampled_from(PROBLEMS))
+def test_a_step_returns_whatever_is_answered(env, boxed, printed, problem):
+    texts = {
+        "reasoner_0": rf"So \boxed{{{boxed}}}",
+        "tool_0": f"```python\nprint({printed!r})\n```",
+    }
+    env.reset(seed=0, options={"problem": problem.id})
+    steps = list(play(env, lambda env, agent: texts[agent]))
+    assert len(steps) == 2
+    assert all(env.terminations.values())
+    assert all(-0.25 <= step["info"]["reward_parts"]["local"] <= 1 for step in steps)
+
+
+FAILURE = ["verifier_failed", "more than 2 s of processor time"]
+
+
+def costs_of_a_turn(env, sandbox):
+    """Play a turn and return the number of comparisons of each step."""
+    env.reset(seed=0)
+    costs = []
+    for number, agent in enumerate(env.possible_agents):
+        before = len(sandbox.asked)
+        env.step(rf"\boxed{{x+{number}}}" if "tool" not in agent else "nothing")
+        costs.append(len(sandbox.asked) - before)
+        assert number + 1 == len(costs)
+    return costs
+
+
+@pytest.mark.parametrize("num_reasoners", [2, 9, 30])
+def test_the_comparisons_of_a_turn_are_linear_in_the_answers(fake, num_reasoners):
+    verifier, sandbox = fake
+    env = MathEnsembleEnv(
+        reasoners=num_reasoners, tools=0, source=PROBLEMS[1:2], split=None, verifier=verifier
+    )
+    costs = costs_of_a_turn(env, sandbox)
+    assert costs[:-1] == [1] * num_reasoners
+    assert costs[-1] <= 1 + 2 * MAX_COMPARED_GROUPS * num_reasoners
+
+
+def test_failed_comparisons_of_a_turn_have_a_budget(fake):
+    verifier, sandbox = fake
+    env = MathEnsembleEnv(
+        reasoners=30, tools=0, source=PROBLEMS[1:2], split=None, verifier=verifier
+    )
+    between = verifier.equivalence
+
+    def failing(first, second, *, unit=""):
+        sandbox.value = FAILURE
+        return between(first, second, unit=unit)
+
+    verifier.equivalence = failing
+    costs = costs_of_a_turn(env, sandbox)
+    assert costs[-1] <= 1 + MAX_FAILURES
+
+
+def test_an_answer_that_could_not_be_judged_is_compared_as_text(fake):
+    verifier, sandbox = fake
+    sandbox.value = FAILURE
+    env = MathEnsembleEnv(
+        reasoners=30, tools=0, source=PROBLEMS[1:2], split=None, verifier=verifier
+    )
+    costs = costs_of_a_turn(env, sandbox)
+    assert costs == [1] * 31

@@ -5,14 +5,10 @@ import re
 from itertools import pairwise
 
 import pytest
-from gymnasium.utils.env_checker import check_env as check_gymnasium_env
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pettingllms
-from pettingllms.adapters.gymnasium import SingleAgentView
-from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.seeding import SPLITS, split_of
 from pettingllms.testing import play
 from pettingllms.testing.play import mixed_actor
 from pettingllms_envs.panel.env import Statement, own_text, read_expert, statement_text
@@ -138,13 +134,6 @@ def test_asking_without_ever_answering_pays_no_more_than_the_worst_wrong_answer(
         assert paid <= least
 
 
-@pytest.mark.parametrize("expert", range(3))
-def test_gymnasiums_own_check_passes_for_every_expert(expert):
-    partners = {"moderator": "random", "expert": "oracle"}
-    env = SingleAgentView(pettingllms.make("panel_v0"), f"expert_{expert}", partners)
-    check_gymnasium_env(env, skip_render_check=True)
-
-
 def test_actions_left_are_those_of_the_episode():
     for seed in range(20):
         env = started(seed)
@@ -152,29 +141,6 @@ def test_actions_left_are_those_of_the_episode():
         assert total == env.max_turns * len(env.possible_agents)
         steps = play(env, mixed_actor(random.Random(seed)))
         assert env.state().actions_left == total - len(steps)
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_generated_levels_keep_their_request(split):
-    for seed in range(20):
-        level = generate(random.Random(seed), Request(4, 3, 3, split).checked())
-        assert split_of(content_of(level)) == split_of(canonical_form(level)) == split
-        names = [name for own in level.values for name, _ in own]
-        assert len(set(names)) == len(names) == 12
-        assert len(set(level.needed)) == 3
-
-
-def test_requests_that_cannot_be_met_are_refused():
-    with pytest.raises(UnreachableRequest, match="raise experts=3 or known=1"):
-        generate(random.Random(0), Request(3, 1, 1, "test"))
-    with pytest.raises(UnreachableRequest, match="needed=3 quantities are asked for"):
-        pettingllms.make("panel_v0", experts=2, known=1, needed=3)
-    with pytest.raises(UnreachableRequest, match="needed=3 quantities take 7 actions with links=0"):
-        pettingllms.make("panel_v0", experts=3, needed=3, max_turns=1)
-    with pytest.raises(UnreachableRequest, match=r"needed=3 .* with links=2 others behind each"):
-        pettingllms.make("panel_v0", experts=4, known=2, needed=3, links=2)
-    with pytest.raises(InvalidArgument, match="invalid experts: got 7"):
-        pettingllms.make("panel_v0", experts=7)
 
 
 def test_experts_may_copy_what_they_read():

@@ -1,18 +1,16 @@
-"""The environment: conformance, prompts, info, levels from texts, rendering."""
+"""The environment: prompts, info, helper functions of the tool agent, rendering."""
 
-import random
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pettingllms
-from pettingllms.errors import (
-    InvalidArgument,
-    LevelFormatError,
-    UnreachableRequest,
-)
-from pettingllms_envs.plan_path import PlanPathEnv
-from pettingllms_envs.team_table import TEAMS
+from pettingllms import ParseError
+from pettingllms_envs.plan_path.env import HelperCall, answer, level_text, parse_level, read_call
 
 LEVEL = "P..#\n##..\n...G"
 
@@ -45,78 +43,6 @@ def test_info_tells_what_a_list_of_moves_did():
     assert env.terminations == {"planner_0": True}
 
 
-@pytest.mark.parametrize("team", TEAMS)
-@pytest.mark.parametrize("policy", PlanPathEnv.scripted_policies)
-def test_scripted_answers_have_the_form_that_the_prompt_asks_for(team, policy):
-    terse = {role: {"system": "", "user": "{board_flat}"} for role in ("planner", "tool")}
-    terse = {role: part for role, part in terse.items() if role in make(team=team).prompts}
-    marked, plain = make(team=team), make(team=team, prompts=terse)
-    for env, mark in ((marked, "#### "), (plain, "")):
-        env.reset(seed=1)
-        for _ in range(len(env.possible_agents)):
-            agent = env.agent_selection
-            text = env.scripted_action(agent, policy, random.Random(2))
-            assert text.startswith(mark)
-            if not mark and agent == "tool_0":
-                assert text.replace(",", "").isdigit()
-            if not mark and agent == "planner_0":
-                assert set(text) <= set("UDLR")
-            env.step(text)
-            assert env.infos[agent]["parse_error"] is None
-
-
-def test_flat_centred_board_is_a_square_around_the_player():
-    prompts = {"planner": {"system": "", "user": "{board_flat}"}}
-    env = make(team="single", view="centred", size=5, min_moves=3, prompts=prompts)
-    env.reset(seed=0)
-    seen = env.observe("planner_0")
-    assert len(seen) == 36
-    assert seen[3 * 6 + 3] == "P"
-
-
-def test_delta_observations_tell_what_is_new():
-    env = started(team="single", observation_mode="delta")
-    assert "Moves: U is row - 1" in env.observe("planner_0")
-    env.step('["R"]')
-    assert env.observe("planner_0") == (
-        "Turn 2 of 4.\nThe player is at row 0, column 1. The goal is at row 2, column 3."
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "word"),
-    [
-        ({"level": 7}, InvalidArgument, "level"),
-        ({"level": "P.#\n..#\nG.x"}, LevelFormatError, "line 3, column 3"),
-        ({"level": "P....G"}, InvalidArgument, "a level of 5 moves"),
-    ],
-)
-def test_unusable_levels_are_refused(options, kind, word):
-    env = make(max_turns=1, moves_per_turn=4)
-    with pytest.raises(kind, match=word):
-        env.reset(seed=0, options=options)
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "kind", "word"),
-    [
-        ({"team": "planners"}, InvalidArgument, "tool-planner, proposer-planner, single"),
-        ({"tool": "pyton"}, InvalidArgument, 'did you mean "python"'),
-        ({"view": "top"}, InvalidArgument, "board, centred"),
-        ({"moves_per_turn": 0}, InvalidArgument, "moves_per_turn"),
-        ({"moves_per_turn": "9"}, InvalidArgument, "moves_per_turn"),
-        ({"levels": ["P."]}, LevelFormatError, "no G"),
-        ({"min_moves": 30, "max_moves": 20}, UnreachableRequest, "min_moves=30"),
-        ({"max_moves": 41}, UnreachableRequest, "at most 40 can be"),
-        ({"min_moves": 41}, UnreachableRequest, "min_moves=41"),
-        ({"sizes": 4}, InvalidArgument, "size"),
-    ],
-)
-def test_unusable_arguments_are_refused(kwargs, kind, word):
-    with pytest.raises(kind, match=word):
-        make(**kwargs)
-
-
 @pytest.mark.parametrize("kwargs", [{"max_turns": 1, "moves_per_turn": 2}, {"max_moves": 2}])
 def test_small_budgets_lower_the_default_range(kwargs):
     env = make(**kwargs)
@@ -138,3 +64,55 @@ def test_pictures_show_walls_goal_and_player():
     assert len(colours) == 4
     assert centres[0, 3] == centres[1, 0]
     assert centres[1, 2] == centres[0, 1]
+
+
+CALLS = json.loads(Path(__file__).with_name("calls.json").read_text("utf-8"))
+"""`read`: texts and their calls, or null; `answers`: call, result, moves (null: the first 8)."""
+#                    0123456
+BOARD = parse_level("P.#...#\n..#.#.#\n....#.#\n###.#G#\n..#....")
+
+
+@pytest.mark.parametrize(("text", "call"), CALLS["read"])
+def test_calls_are_read_liberally_and_other_texts_not(text, call):
+    found = read_call(text)
+    assert isinstance(found, ParseError) if call is None else str(found) == call
+
+
+@given(
+    st.builds(
+        HelperCall, st.sampled_from(["path", "distance", "neighbours"]), *[st.integers(0, 99)] * 2
+    )
+)
+def test_a_written_call_is_read_back(call):
+    assert read_call(str(call)) == call
+
+
+@pytest.mark.parametrize(
+    "text", ["path(" * 50_000, "path(1,", "1" * 200_000, "path(1 " + " " * 99_999]
+)
+def test_long_texts_are_no_trap(text):
+    assert isinstance(read_call(text), ParseError)
+
+
+@pytest.mark.parametrize(("name", "row", "col", "text", "moves", "is_answered"), CALLS["answers"])
+def test_answers(name, row, col, text, moves, is_answered):
+    call = HelperCall(name, row, col)
+    result = answer(BOARD, BOARD.start, call, 8)
+    assert result.call == str(call)
+    assert result.result == text
+    assert result.answer == ("DDRRRDDR" if moves is None else moves)
+    assert result.is_useful is (None if result.answer else is_answered)
+
+
+def test_programs_read_the_present_board():
+    env = before_call()
+    env.step("no program")
+    env.step("DDRR")
+    env.step("```python\nimport sys; print(repr(sys.stdin.read()))\n```")
+    assert repr(level_text(BOARD, BOARD.cell(2, 2)) + "\n") in env.state().tool_result
+
+
+def before_call():
+    env = pettingllms.make("plan_path_v0", checks=False, moves_per_turn=8)
+    env.reset(seed=0, options={"level": level_text(BOARD)})
+    return env

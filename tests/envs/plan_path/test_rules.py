@@ -1,4 +1,4 @@
-"""Levels with and without rules of their own, against the rules read from the text alone."""
+"""Levels with and without rules of their own, and their generator, against the text alone."""
 
 import random
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms.errors import LevelFormatError
 from pettingllms_envs.plan_path import env, rules
-from pettingllms_envs.plan_path.rules import Request, generate, greedy_walk, moves_of, target_cell
+from pettingllms_envs.plan_path.env import level_text, parse_level
+from pettingllms_envs.plan_path.rules import Request, generate
 
 STEPS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 RULES = "q: ice\nr: one-way R\nu: one-way U\nk: key of m\nm: door of k\na: key of b\nb: door of a"
@@ -226,33 +227,6 @@ def test_a_picture_shows_letters():
     assert (closed[:, 72:96] != opened[:, 72:96]).any()
 
 
-@given(level_texts(is_ruled=False), st.integers(0, 99), st.integers(1, 12))
-def test_policies_never_bump_and_the_oracle_is_optimal(board, seed, limit):
-    level, _ = read(board)
-    maze, rng = rules.maze_of(level), random.Random(seed)
-    for policy in ("oracle", "greedy", "random"):
-        moves = moves_of(level, level.start, policy, limit, rng)
-        done = rules.walk(maze, level.start, moves)
-        assert done.illegal == 0
-        assert done.executed == moves
-        assert len(moves) == limit or done.position == level.goal
-        target = target_cell(level, level.start, policy, limit, rng)
-        assert maze.free >> target & 1
-        assert target != level.start
-        assert moves_of(level, level.goal, policy, limit, rng) == ""
-    assert len(moves_of(level, level.start, "oracle", 99, rng)) == level.shortest
-
-
-def test_greedy_is_held_by_a_dead_end_and_reaches_the_goal_without_walls():
-    trap = env.parse_level("....\n.##.\nP.#G\n.##.\n....")
-    maze = rules.maze_of(trap)
-    walked = rules.walk(maze, trap.start, greedy_walk(maze, trap.start, 40, random.Random(0)))
-    assert walked.position != trap.goal
-    free = env.parse_level("P....\n.....\n....G")
-    moves = greedy_walk(rules.maze_of(free), free.start, 40, random.Random(0))
-    assert len(moves) == free.shortest
-
-
 @given(level_texts(max_side=12, is_ruled=False))
 def test_drawings_show_every_cell_where_it_is(board):
     level, _ = read(board)
@@ -287,3 +261,43 @@ def test_centred_map_is_the_board_seen_from_the_player(data):
             is_edge = source[0] == level.rows or source[1] == level.cols
             assert rows[row][col] == ("#" if is_edge else plain[source[0]][source[1]])
     assert rows[height // 2][width // 2] in "P*"
+
+
+DEFAULT = Request(10, 10, 0.22, 4, 40, "train")
+
+
+@given(
+    rows=st.integers(4, 14),
+    cols=st.integers(4, 14),
+    ratio=st.floats(0.0, 0.5),
+    low=st.integers(1, 6),
+    extra=st.integers(0, 20),
+    seed=st.integers(0, 2**32),
+)
+def test_levels_are_certified_and_in_range(rows, cols, ratio, low, extra, seed):
+    request = Request(rows, cols, ratio, low, low + extra, None).checked()
+    level = generate(random.Random(seed), request)
+    assert (level.rows, level.cols) == (rows, cols)
+    assert low <= level.shortest <= low + extra
+    # Reading the text searches anew and by another algorithm than the generator's.
+    assert parse_level(level_text(level)) == level
+
+
+@pytest.mark.parametrize("side", [4, 64])
+def test_smallest_and_largest_boards(side):
+    level = generate(random.Random(0), Request(side, side, 0.22, 4, 40, "train").checked())
+    assert parse_level(level_text(level)) == level
+
+
+def test_walls_have_the_density_asked_for():
+    rng = random.Random(0)
+    walls = sum(generate(rng, DEFAULT._replace(split=None)).cells.count("#") for _ in range(400))
+    # A little below 0.22: boards on which no start is found are left out.
+    assert walls / 40_000 == pytest.approx(0.22, abs=0.015)
+
+
+def test_no_level_is_trivial_by_default():
+    rng = random.Random(1)
+    lengths = [generate(rng, DEFAULT).shortest for _ in range(300)]
+    assert min(lengths) == 4
+    assert max(lengths) > 12

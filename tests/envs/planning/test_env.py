@@ -26,7 +26,6 @@ from pettingllms_envs.team_table import TEAMS
 
 GAMES = ["blocksworld_v0", "queens_v0"]
 LEVELS = {"blocksworld_v0": "CAB D -> DC BA", "queens_v0": "Q...\n...F\nQ...\n..Q."}
-FAR = {**LEVELS, "queens_v0": ".F..\nQ...\nF...\nQ..."}
 PLANS = {
     "blocksworld_v0": ['[["B","table"]]', '[["A","B"],["C","D"]]'],
     "queens_v0": ["[[0,1]]", "[]"],
@@ -134,17 +133,13 @@ def test_the_oracle_needs_the_shortest_plan(env_id, kwargs):
             assert info["moves_used"] == info["shortest"]
 
 
-@pytest.mark.parametrize("env_id", GAMES)
-def test_promises_that_are_not_kept_pay_nothing(env_id):
-    env = started(env_id, team="proposer-planner")
-    env.step(env.scripted_action("proposer_0", "oracle", random.Random(0)))
-    promised = env.infos["proposer_0"]["reward_parts"]["team"]
-    assert promised == pytest.approx(0.1)
-    assert env.infos["proposer_0"]["distance"] == 0
-    assert not env.infos["proposer_0"]["success"]
-    env.step("#### []")
-    assert env.infos["planner_0"]["reward_parts"]["team"] == pytest.approx(-promised)
-    assert "The last turn changed nothing: the answer had no moves." in env.observe("proposer_0")
+FAR = {
+    **LEVELS,
+    "queens_v0": ".F..\nQ...\nF...\nQ...",
+    "plan_path_v0": "P....G",
+    "sokoban_v0": "#######\n#@ $ .#\n#     #\n#######",
+}
+"""Levels of several moves."""
 
 
 @pytest.mark.parametrize("env_id", GAMES)
@@ -226,11 +221,9 @@ def test_terse_prompts_get_terse_scripted_answers(env_id):
     assert env.infos["planner_0"]["success"]
 
 
-@pytest.mark.parametrize("env_id", GAMES)
+@pytest.mark.parametrize("env_id", FAR)
 def test_levels_beyond_the_budget_are_refused(env_id):
-    with pytest.raises(
-        UnreachableRequest, match=r"max_moves=9 asks for levels .* at most 4 can be"
-    ):
+    with pytest.raises(UnreachableRequest, match=r"max_moves=9 asks? for levels .* 4 (can|of)"):
         pettingllms.make(env_id, max_moves=9, max_turns=2, moves_per_turn=2)
     env = pettingllms.make(env_id, max_turns=1, moves_per_turn=1, min_moves=1, checks=False)
     with pytest.raises(InvalidArgument, match="Raise max_turns or moves_per_turn"):
@@ -238,12 +231,11 @@ def test_levels_beyond_the_budget_are_refused(env_id):
 
 
 ALL = ["blocksworld_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0"]
-CORRIDOR = "#######\n#@ $ .#\n#     #\n#######"
 TWO_LEVELS = {
     "blocksworld_v0": ("CAB D -> DC BA", "AB -> BA"),
     "plan_path_v0": ("P..#\n##..\n...G", "PG\n.."),
     "queens_v0": (LEVELS["queens_v0"], FAR["queens_v0"]),
-    "sokoban_v0": (CORRIDOR, "#####\n#@$.#\n#####"),
+    "sokoban_v0": (FAR["sokoban_v0"], "#####\n#@$.#\n#####"),
     "sudoku_v0": ("0234341221434321", "0034341221434321"),
 }
 every_game = pytest.mark.parametrize("env_id", ALL)
@@ -278,20 +270,6 @@ def test_solved_beats_unsolved(env_id, team):
 
 
 @every_game
-def test_promising_without_doing_pays_nothing(env_id):
-    env = made(env_id, team="proposer-planner")
-    env.reset(seed=0)
-    promise = env.scripted_action("proposer_0", "oracle", random.Random(0))
-    total = 0.0
-    for _ in range(4):
-        for text in (promise, "#### []"):
-            agent = env.agent_selection
-            env.step(text)
-            total += env.infos[agent]["reward_parts"]["team"]
-    assert total == pytest.approx(0)
-
-
-@every_game
 @pytest.mark.parametrize(
     ("program", "said"),
     [
@@ -316,6 +294,23 @@ def test_programs_that_fail_or_have_no_answer_propose_nothing_and_cost(env_id, p
     prompt = env.observe("planner_0")
     assert said in prompt
     assert len(prompt) < 5000
+
+
+@every_game
+def test_promises_that_are_not_kept_pay_nothing(env_id):
+    env = made(env_id, team="proposer-planner")
+    env.reset(seed=0)
+    promise = env.scripted_action("proposer_0", "oracle", random.Random(0))
+    for _ in range(3):
+        env.step(promise)
+        info = env.infos["proposer_0"]
+        promised = info["reward_parts"]["team"]
+        assert 0.01 < promised < 0.1 + 1e-9
+        assert env_id not in GAMES or (promised, info["distance"]) == (pytest.approx(0.1), 0)
+        assert not info["success"]
+        env.step("#### []")
+        assert env.infos["planner_0"]["reward_parts"]["team"] == pytest.approx(-promised)
+        assert "The last turn changed nothing: the answer had no" in env.observe("proposer_0")
 
 
 LONG = [

@@ -9,15 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pettingllms
-from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.seeding import SPLITS, split_of
-from pettingllms.types import ParseError
+from pettingllms.errors import InvalidArgument
 from pettingllms_envs.queens.env import (
-    READER,
     board_text,
     kind_text,
-    moves_json,
-    moves_terse,
     parse_level,
 )
 from pettingllms_envs.queens.rules import (
@@ -98,43 +93,6 @@ def test_mirror_images_have_one_canonical_form(level):
     rows = board_text(level, level.start).split("\n")
     for image in (rows[::-1], [row[::-1] for row in rows], [row[::-1] for row in rows[::-1]]):
         assert canonical_form(parse_level("\n".join(image))) == canonical_form(level)
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_generated_levels_keep_their_request(split):
-    request = Request(8, 2, 4, 5, split).checked()
-    for seed in range(20):
-        level = generate(random.Random(seed), request)
-        assert sum(level.fixed) == 2
-        assert 4 <= level.shortest == distance(level, level.start) <= 5
-        assert split_of(canonical_form(level)) == split
-        assert parse_level(board_text(level, level.start)) == level
-
-
-def test_requests_that_cannot_be_met_are_refused():
-    with pytest.raises(UnreachableRequest, match="there are 2 pieces to move"):
-        Request(4, 2, 3, 4, None).checked()
-    with pytest.raises(
-        InvalidArgument, match="invalid fixed: got 0; allowed: an integer from 1 to"
-    ):
-        Request(4, 0, 1, 4, None).checked()
-    with pytest.raises(UnreachableRequest, match="2000 random boards held no level"):
-        generate(random.Random(0), Request(6, 3, 4, 4, None))
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=6))
-def test_moves_are_read_back(pairs):
-    moves = tuple(Move(*pair) for pair in pairs)
-    for text in (f"#### {moves_json(moves)}", f"so {moves_json(moves)}", moves_json(moves)):
-        assert READER.read(text) == moves
-    assert READER.read_printed(f"plan:\n{moves_json(moves)}\n") == moves
-    if moves:
-        assert READER.read(moves_terse(parse_level(LEVEL), moves)) == moves
-
-
-@pytest.mark.parametrize("text", ["", "1", "#### [[1]]", "#### [[a, b]]", "#### [[1,2,3]]"])
-def test_what_is_no_list_of_moves(text):
-    assert isinstance(READER.read(text), ParseError)
 
 
 def walked(level, columns):

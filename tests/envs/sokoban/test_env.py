@@ -13,28 +13,7 @@ from pettingllms_envs.sokoban.rules import warehouse_of
 from pettingllms_envs.sokoban.text import level_text, read_level, read_levels_of_file
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN
 
-TEAMS = [
-    {"team": "tool-planner"},
-    {"team": "proposer-planner"},
-    {"team": "single"},
-    {"team": "single-tool"},
-]
 CORRIDOR = "#######\n#@ $ .#\n#     #\n#######"
-
-
-def names(kwargs):
-    return "-".join(map(str, kwargs.values())) or "default"
-
-
-def test_illegal_and_cut_moves():
-    env = SokobanEnv(team="single", levels=[CORRIDOR], moves_per_turn=5, max_moves=20)
-    env.reset(seed=0)
-    env.step('#### ["U","U","L","D","D","R","R"]')
-    info = env.infos["planner_0"]
-    assert info["illegal_moves"] == 4
-    assert info["cut_moves"] == 2
-    assert info["executed"] == ("D",)
-    assert info["reward_parts"]["local"] == pytest.approx(-4 * 0.04 / (4 * 5))
 
 
 def huge_level():
@@ -45,9 +24,9 @@ def huge_level():
     return "\n".join(rows)
 
 
-@pytest.mark.parametrize("kwargs", TEAMS[:2], ids=names)
-def test_prompts_of_the_largest_levels_are_in_the_space(kwargs):
-    env = SokobanEnv(**kwargs, levels=[huge_level()], moves_per_turn=MAX_MOVES_PER_TURN)
+@pytest.mark.parametrize("team", ["tool-planner", "proposer-planner"])
+def test_prompts_of_the_largest_levels_are_in_the_space(team):
+    env = SokobanEnv(team=team, levels=[huge_level()], moves_per_turn=MAX_MOVES_PER_TURN)
     env.reset(seed=0)
     for text in (moves_json("RL" * 200_000), "```python\nprint(['R'] * 200_000)\n```"):
         branch = env.fork()
@@ -62,8 +41,6 @@ def test_larger_levels_and_longer_turns_are_refused():
         SokobanEnv(levels=["#" * 65 + "\n" + huge_level().replace("\n", "#\n") + "#"])
     with pytest.raises(InvalidArgument, match=r"moves_per_turn: .* from 1 to 10000"):
         SokobanEnv(moves_per_turn=MAX_MOVES_PER_TURN + 1)
-    with pytest.raises(InvalidArgument, match=r"a level of 3 moves.*at most 2 moves"):
-        SokobanEnv(levels=[CORRIDOR], max_turns=1, moves_per_turn=2)
 
 
 def test_compact_placeholders():
@@ -81,21 +58,7 @@ def test_compact_placeholders():
 GOOD = "#######\n#@ $ .#\n# $  .#\n#  *  #\n#     #\n#######"
 
 
-def test_reads_what_it_writes():
-    level = read_level(GOOD)
-    assert level_text(level) == GOOD
-    assert (level.rows, level.cols) == (6, 7)
-    assert level.boxes.bit_count() == level.goals.bit_count() == 3
-    solution = warehouse_of(level).solve(level.start)
-    assert (level.certificate, level.num_moves) == ("optimal", len(solution))
-    on_goal = "#####\n#+$.#\n# $ #\n#   #\n#####"
-    assert level_text(read_level("\n" + on_goal + "\n\n")) == on_goal
-
-
-def test_too_large_and_too_many():
-    wide = "#" * 65
-    with pytest.raises(LevelFormatError, match="at most 64"):
-        read_level(f"{wide}\n#@$.{'#' * 61}\n{wide}")
+def test_too_many_boxes():
     boxes = "#" * 30 + "\n#@" + "$." * 13 + " #\n" + "#" * 30
     with pytest.raises(LevelFormatError, match="13 boxes and 13 goals"):
         read_level(boxes)

@@ -1,22 +1,29 @@
-"""Fills and puzzles, with and without drawn rules, against the rules read from text alone."""
+"""Fills, puzzles and the solver, with and without drawn rules, against the rules read as text."""
 
 import itertools
 import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
-from pettingllms.seeding import SPLITS, split_of
+from pettingllms.types import ParseError
 from pettingllms_envs.sudoku.drawn import Rules, draw, read_rules, rules_lines, solutions
 from pettingllms_envs.sudoku.generator import Request, generate, generate_of_split
 from pettingllms_envs.sudoku.rules import candidates, is_solved, start, write
-from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry
+from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice
+from pettingllms_envs.sudoku.solver import solutions as usual_solutions
 from pettingllms_envs.sudoku.symmetry import canonical
-from pettingllms_envs.sudoku.text import puzzle_text, read_puzzle
+from pettingllms_envs.sudoku.text import (
+    FillAnswer,
+    fills_json,
+    puzzle_text,
+    read_puzzle,
+    reader,
+)
 
 CASES = [(6, 1, 6), (6, 2, 4), (6, 3, 5), (9, 3, 12)]
 PUZZLES = [
@@ -78,6 +85,42 @@ class Plain:
 
 def rows_of(cells, size):
     return [list(cells[at : at + size]) for at in range(0, size * size, size)]
+
+
+def check_solutions(size, clues):
+    expected = Plain(size, []).completions(rows_of(clues, size))
+    assert sorted(usual_solutions(size, clues, limit=10**6)) == sorted(expected)
+
+
+@given(st.lists(st.sampled_from([0, 0, 0, 1, 2, 3, 4]), min_size=16, max_size=16))
+@example([0] * 16)
+def test_finds_exactly_the_solutions_of_the_rules(clues):
+    check_solutions(4, bytes(clues))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_size_six_against_the_rules(seed):
+    rng = random.Random(seed)
+    (full,) = usual_solutions(6, bytes(36), limit=1)
+    check_solutions(6, bytes(digit if rng.random() < 0.5 else 0 for digit in full))
+
+
+HARD = "8..........36......7..9.2...5...7.......457.....1...3...1....68..85...1..9....4.."
+SEVENTEEN = "000000010400000000020000000000050407008000300001090000300400200050100000000806000"
+
+
+@pytest.mark.parametrize("text", [HARD, SEVENTEEN])
+def test_known_puzzles_have_one_solution(text):
+    clues = bytes(int(symbol) for symbol in text.replace(".", "0"))
+    (found,) = usual_solutions(9, clues)
+    assert all(clue in (0, value) for clue, value in zip(clues, found, strict=True))
+    assert Plain(9, []).agrees(rows_of(found, 9))
+    assert not singles_suffice(9, clues) or text == SEVENTEEN
+
+
+def test_search_is_bounded_and_says_so():
+    with pytest.raises(UnreachableRequest, match="within 3 search nodes"):
+        usual_solutions(16, bytes(256), limit=2, node_limit=3)
 
 
 def tiny(seed, num_rules):
@@ -148,7 +191,6 @@ def test_texts_are_read_back(puzzle):
         read_puzzle(f"{clues} diagonals" if puzzle.size == 9 else clues)
 
 
-@settings(max_examples=120)
 @given(st.data(), st.sampled_from([*USUAL_PUZZLES.values(), *PUZZLES]))
 def test_any_sequence_of_fills(data, puzzle):
     size = puzzle.size
@@ -186,41 +228,13 @@ def test_any_sequence_of_fills(data, puzzle):
     pairs = list(zip(puzzle.clues, cells, puzzle.solution, strict=True))
     assert grid.num_right == sum(not clue and cell == right for clue, cell, right in pairs)
     assert grid.num_empty == cells.count(0)
+    assert is_solved(grid) == (cells == puzzle.solution)
     assert grid.num_wrong == sum(cell not in (0, right) for _, cell, right in pairs)
     for cell in range(size * size):
         groups = [group for group in plain.groups if divmod(cell, size) in group]
         taken = {rows[r][c] for group in groups for r, c in group}
         options = [] if cells[cell] else sorted({*range(1, size + 1)} - taken)
         assert candidates(puzzle, grid, cell) == options
-
-
-def test_a_grid_is_solved_when_all_cells_are_right():
-    for size, puzzle in USUAL_PUZZLES.items():
-        grid = start(puzzle)
-        for cell in range(size * size):
-            assert is_solved(grid) == (grid.cells == puzzle.solution)
-            right = puzzle.solution[cell]
-            grid, _ = write(puzzle, grid, [(*divmod(cell, size), right)])
-        assert is_solved(grid)
-
-
-def test_a_wrong_value_that_contradicts_nothing_is_written_and_can_be_cleared():
-    """What is refused must not tell the solution."""
-    puzzle = USUAL_PUZZLES[4]
-    grid = start(puzzle)
-    wrong = [
-        (cell, value)
-        for cell in range(16)
-        for value in candidates(puzzle, grid, cell)
-        if value != puzzle.solution[cell]
-    ]
-    assert wrong
-    for cell, value in wrong:
-        place = divmod(cell, 4)
-        filled, refused = write(puzzle, grid, [(*place, value)])
-        assert not refused
-        assert filled.num_wrong == 1
-        assert write(puzzle, filled, [(*place, 0)]) == (grid, [])
 
 
 @given(st.sampled_from(PUZZLES), st.integers(1, 7), st.booleans(), st.randoms())
@@ -260,14 +274,6 @@ def test_forms_tell_puzzles_apart():
     assert len({canonical(9, clues, one) for one in (rules, *others)}) == 6
 
 
-def test_splits_share_no_solution():
-    for split in SPLITS:
-        for seed in range(5):
-            puzzle = generate_of_split(random.Random(seed), Request(6, 4, True, split, 2))
-            bare = puzzle.rules._replace(cages=())
-            assert split_of(canonical(6, puzzle.solution, bare)) == split
-
-
 USUAL = (
     "boxes [[1,1,1,2,2,2],[1,1,1,2,2,2],[3,3,3,4,4,4],[3,3,3,4,4,4],[5,5,5,6,6,6],[5,5,5,6,6,6]]"
 )
@@ -280,16 +286,8 @@ def test_usual_boxes_may_be_written_out():
         read_puzzle("." * 256 + " diagonals")
 
 
-def test_requests_that_cannot_be_met(monkeypatch):
+def test_a_puzzle_that_is_not_found_is_refused(monkeypatch):
     monkeypatch.setattr("pettingllms_envs.sudoku.generator.DRAWS", 20)
-    for wrong in (
-        {"rules": 4},
-        {"rules": 1},
-        {"rules": 2, "size": 16},
-        {"rules": 1, "clues": 36, "size": 6},
-    ):
-        with pytest.raises(InvalidArgument):
-            pettingllms.make("sudoku_v0", **wrong)
     with pytest.raises(UnreachableRequest, match="drawn rules"):
         generate_of_split(random.Random(0), Request(6, 35, True, None, 1))
 
@@ -312,3 +310,37 @@ def test_environments_without_drawn_rules_refuse_puzzles_that_have_them():
     env = pettingllms.make("sudoku_v0", size=6, team="single", checks=False)
     with pytest.raises(InvalidArgument, match="rules=1 or more"):
         env.reset(seed=0, options={"level": puzzle_text(PUZZLES[0])})
+
+
+GRID = "[[1,2,3,4],[3,4,1,2],[2,1,4,3],[4,3,2,1]]"
+
+
+def read_answer(text, size):
+    return reader(size).read(text)
+
+
+@pytest.mark.parametrize("size", [4, 6, 9, 16])
+def test_too_many_fills_are_no_answer(size):
+    most = 2 * size * size
+    assert read_answer(fills_json([(1, 1, 1)] * most), size) == FillAnswer(((1, 1, 1),) * most)
+    read = read_answer(fills_json([(1, 1, 1)] * (most + 1)), size)
+    assert read == ParseError(f"more than {most} fills")
+
+
+def test_reads_a_grid():
+    answer = read_answer(f"#### {GRID}", 4)
+    assert answer.is_grid
+    assert answer.fills[0] == (0, 0, 1)
+    assert answer.fills[-1] == (3, 3, 1)
+    assert len(answer.fills) == 16
+    assert isinstance(read_answer(GRID, 9), ParseError)
+
+
+@pytest.mark.parametrize("size", [4, 6, 9, 16])
+def test_reads_the_puzzles_it_writes(size):
+    puzzle = generate(random.Random(1), size)
+    line = puzzle_text(puzzle)
+    assert read_puzzle(line) == puzzle
+    rows = "\n".join(line[start : start + size] for start in range(0, size * size, size))
+    assert read_puzzle(rows) == puzzle
+    assert read_puzzle(line.lower().replace(".", "0") + "\n") == puzzle

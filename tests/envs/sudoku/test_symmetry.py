@@ -4,13 +4,9 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.seeding import SPLITS, split_of
-from pettingllms_envs.sudoku.env import SudokuEnv
-from pettingllms_envs.sudoku.generator import DEFAULT_CLUES, generate, random_solution
+from pettingllms.errors import UnreachableRequest
+from pettingllms_envs.sudoku.generator import generate, random_solution
 from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice, solutions
 from pettingllms_envs.sudoku.symmetry import canonical
 
@@ -60,13 +56,6 @@ def test_symmetries_do_not_change_it(size):
             assert canonical(size, transformed(rng, size, clues)) == form
 
 
-@settings(max_examples=150)
-@given(st.lists(st.integers(0, 4), min_size=16, max_size=16), st.integers(0, 10**6))
-def test_any_pattern_of_digits(digits, seed):
-    rng, clues = random.Random(seed), bytes(digits)
-    assert canonical(4, clues) == canonical(4, transformed(rng, 4, clues))
-
-
 def test_size_four_is_exact():
     rng = random.Random(0)
     grids = [generate(rng, 4, rng.randint(4, 9)).clues for _ in range(150)]
@@ -81,21 +70,6 @@ def test_the_invariant_of_size_nine_tells_puzzles_apart():
     rng = random.Random(2)
     puzzles = [generate(rng, 9, 31) for _ in range(100)]
     assert len({canonical(9, puzzle.clues) for puzzle in puzzles}) == 100
-
-
-@pytest.mark.parametrize("size", [4, 9])
-def test_splits_hold_what_they_promise_and_share_nothing(size):
-    forms = {}
-    for split in SPLITS:
-        env = SudokuEnv(size=size, split=split, team="single")
-        forms[split] = set()
-        for seed in range(120 if size == 4 else 25):
-            env.reset(seed=seed)
-            form = canonical(size, env.state().level.clues)
-            assert split_of(form) == split
-            forms[split].add(form)
-    for one, other in itertools.combinations(SPLITS, 2):
-        assert not forms[one] & forms[other]
 
 
 CASES = [(4, 6), (4, 5), (6, 14), (6, 10), (9, 60), (9, 40), (9, 31), (9, 26), (16, 150), (16, 200)]
@@ -120,12 +94,6 @@ def test_puzzles_that_need_more_than_singles(size, num_clues):
     assert not singles_suffice(size, puzzle.clues)
 
 
-def test_default_number_of_clues():
-    for size, num_clues in DEFAULT_CLUES.items():
-        puzzle = generate(random.Random(0), size)
-        assert size * size - puzzle.clues.count(0) == num_clues
-
-
 @pytest.mark.parametrize(("size", "num_clues"), [(4, 3), (6, 7), (9, 16), (16, 54)])
 def test_fewer_clues_than_any_known_puzzle_are_refused_at_once(size, num_clues):
     with pytest.raises(UnreachableRequest, match="fewest are"):
@@ -137,12 +105,6 @@ def test_what_is_not_found_is_refused_after_bounded_work():
         generate(random.Random(0), 9, 17)
     with pytest.raises(UnreachableRequest, match="not solvable by singles"):
         generate(random.Random(0), 4, 6, singles_only=False)
-
-
-@pytest.mark.parametrize("num_clues", [0, 16, -1, True, 2.5])
-def test_clue_numbers_that_make_no_sense(num_clues):
-    with pytest.raises(InvalidArgument, match="clues"):
-        generate(random.Random(0), 4, num_clues)
 
 
 def test_all_grids_of_size_four_occur():
