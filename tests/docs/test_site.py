@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import tomllib
-from functools import partial
+from functools import cache, partial
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -200,6 +200,7 @@ INDEX = tomllib.loads((ROOT / "docs" / "paper.toml").read_text(encoding="utf-8")
 ROWS = [row for part in INDEX["part"] for row in part["rows"]]
 
 
+@cache
 def names_in(path):
     """All names that a module defines, methods as `Class.method`."""
     found = set()

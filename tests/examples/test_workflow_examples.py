@@ -1,13 +1,15 @@
 """The workflows in `examples/workflows` play and train; those of absent packages are skipped."""
 
 import importlib.util
-import json
-import os
-import subprocess
+import random
 import sys
 from pathlib import Path
 
 import pytest
+
+import pettingllms
+from pettingllms.files import read_lines
+from pettingllms_trainers.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "workflows"
@@ -34,25 +36,26 @@ def example(request):
     return request.param
 
 
-def called(*arguments, **variables):
-    """Run Python in the folder of the examples."""
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=FOLDER,
-        env={**os.environ, "OPENAI_AGENTS_DISABLE_TRACING": "1", **variables},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-PLAY = Path(__file__).with_name("play_workflow.txt").read_text(encoding="utf-8")
+@pytest.fixture(autouse=True)
+def in_the_folder(monkeypatch, others_program):
+    monkeypatch.chdir(FOLDER)
+    monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
+    yield
+    for name in {*NEEDS} & {*sys.modules}:
+        del sys.modules[name]
 
 
 def test_it_plays_and_forks(example):
-    assert "solved" in called("-c", PLAY, example)
+    env, rng = pettingllms.make(f"workflow:{example}:workflow", checks=False), random.Random(0)
+    for seed in range(3):
+        env.reset(seed=seed)
+        agent = env.agent_selection
+        while not env.terminations[agent]:
+            fork = env.fork()
+            fork.step(env.scripted_action(agent, "any", rng))
+            env.step(env.scripted_action(agent, "right", rng))
+            agent = env.agent_selection
+        assert env.infos[agent]["success"], env.state()
 
 
 PRETRAINED = "langgraph_writer_editor"
@@ -64,17 +67,12 @@ PRETRAINED = "langgraph_writer_editor"
     [pytest.param(n, marks=[pytest.mark.nightly] * (n == PRETRAINED)) for n in sorted(NEEDS)],
     indirect=True,
 )
-def test_it_trains(example, tmp_path):
+def test_it_trains(example, tmp_path, capsys):
     if example == PRETRAINED:
-        called("-m", "pettingllms_trainers.cli", "fetch-model", "smollm2")
+        assert main(["fetch-model", "smollm2"]) == 0
     flags = ["--num-steps=1", "--warm-start.num-steps=4", "--rollout.num-levels=4"]
-    flags += [
-        "--logging.progress=off",
-        "--logging.tensorboard=false",
-        "--evaluation.num-episodes=4",
-    ]
-    module = "pettingllms_trainers.cli"
-    called("-m", module, f"{example}.toml", "--trust", "--output-dir", tmp_path / "run", *flags)
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["step"] == 1
-    assert json.loads(lines[-1])["rollout/num_failed_trees"] == 0
+    flags += ["--logging.progress=off", "--logging.no-tensorboard", "--evaluation.num-episodes=4"]
+    command = [f"{example}.toml", "--trust", "--output-dir", str(tmp_path / "run"), *flags]
+    assert main(command) == 0, capsys.readouterr().err
+    last = read_lines(tmp_path / "run" / "metrics.jsonl")[-1]
+    assert (last["step"], last["rollout/num_failed_trees"]) == (1, 0)

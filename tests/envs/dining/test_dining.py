@@ -448,7 +448,7 @@ def test_other_tables_are_refused():
         started("1 1 1 1 / . . . .")
     with pytest.raises(InvalidArgument, match="at most 3 turns"):
         pettingllms.make("dining_v0", philosophers=3, max_turns=3, levels=[LEVEL])
-    with pytest.raises(InvalidArgument, match="with up to 1 meals"):
+    with pytest.raises(InvalidArgument, match="with up to 1 meal"):
         started("2 1 1 / . . .", meals=1)
 
 
