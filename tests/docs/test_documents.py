@@ -136,7 +136,7 @@ def test_every_cell_runs(tmp_path, monkeypatch):
 
     for source in text.split("\0"):
         asyncio.run(run_cell(source))
-    assert "1 of 1 train steps" in names["run"]._repr_html_()
+    assert "1 of 1 train step)" in names["run"]._repr_html_()
     assert (tmp_path / "runs" / "plan_path" / "eval.json").is_file()
 
 

@@ -20,12 +20,14 @@ VARIANTS = json.loads(Path(__file__).with_name("variants.json").read_text("utf-8
 
 SMALL = {
     "incentives": {"CONTINUATIONS": 1, "LEVEL_SEEDS": (0, 1), "SEARCHED_SEEDS": (0,)},
-    "interface": {"SEEDS": (0, 1), "RESETS": 10},
     "observations": {"SEEDS": (0, 1), "ANSWER_SEEDS": range(3)},
     "rewards": {"SEEDS": (0, 1)},
     "states": {"SEEDS": (0, 1), "LEVEL_SEEDS": (0, 1), "LENGTH_SEEDS": (0, 1), "HASHED_LEVELS": 12},
 }
-"""What the kit draws by day, of the defaults of each game; at night all, and of all variants."""
+"""What the kit draws by day, of the defaults of each game; at night all, and of all variants.
+
+Without `interface`, whose draws another process compares with its own.
+"""
 CASES = [
     pytest.param(
         *(env_id, kwargs, is_small),

@@ -5,7 +5,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pettingllms.edits import EDITS
@@ -372,6 +372,7 @@ def test_a_starved_run_is_not_remembered(double):
 STEPS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=40)
 
 
+@example(2, [(0, True), (1, True), (0, False), (2, True), (0, False)])
 @given(st.integers(1, 4), STEPS)
 def test_the_least_recently_used_goes_first(size, steps):
     memory, known = Memory(size * ENTRY_BYTES), []

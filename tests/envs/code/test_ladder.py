@@ -87,8 +87,9 @@ def check_order(problems, program, test_text):
     assert 0.3 < coder(lambda p: default_judge().bad_programs(p)[0].source) < 1.0
 
 
-def test_the_ladder_on_built_in_problems(program, test_text):
-    check_order(BUILTIN[::6], program, test_text)
+@pytest.mark.parametrize("step", [12, pytest.param(6, marks=pytest.mark.nightly)])
+def test_the_ladder_on_built_in_problems(program, test_text, step):
+    check_order(BUILTIN[::step], program, test_text)
 
 
 @pytest.mark.nightly

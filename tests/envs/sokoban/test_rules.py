@@ -173,6 +173,11 @@ def test_moves_equal_the_plain_rules(data, is_ruled, moves):
         assert (shown.start, shown.goals) == (state, plain.goals)
 
 
+def test_no_box_is_pushed_into_another():
+    level = raw_level("######\n#@$$ #\n#..  #\n######")
+    assert warehouse_of(level).play(level.start, "R") == (level.start, "", 1, 0)
+
+
 @MANY_UNSOLVABLE
 @given(level_texts())
 def test_distances_equal_a_plain_search_from_every_state(text):

@@ -65,8 +65,15 @@ def as_ordinary_user(tier, denied=()):
 
 
 @pytest.mark.slow
-def test_honest_programs_beside_hostile_ones(jail):
-    assert load_script().wrong_verdicts(jail.describe()["isolation"]) == []
+@pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_honest_programs_beside_hostile_ones(jail, sandboxes, is_whole):
+    """By day each hostile program is in one of the tiers that there are, at night in all."""
+    script = load_script()
+    there = [of for of in sandboxes.values() if isinstance(of, Sandbox)]
+    first, every = (0, 1) if is_whole else (there.index(jail), len(there))
+    tier, hostile = jail.describe()["isolation"], tuple(script.HOSTILE)[first::every]
+    assert hostile
+    assert script.wrong_verdicts(tier, hostile) == []
 
 
 @pytest.mark.slow
