@@ -26,6 +26,10 @@ NAMES = ("add", "look_up")
 ANYTHING = {"type": "object", "properties": {"q": {"type": "string"}, "n": {"type": "integer"}}}
 TOOLS = [{"type": "function", "function": {"name": n, "parameters": ANYTHING}} for n in NAMES]
 SPECIAL = ["<|end|>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]"]
+DEEPSEEK = [
+    f"<\uff5ctool▁{name}\uff5c>" for name in ("calls▁begin", "calls▁end", "call▁begin", "call▁end")
+]
+DEEPSEEK += ["<\uff5ctool▁sep\uff5c>"]
 WORDS = ["π ≈ 3", "é", "日本", 'say "hi"', "a\\b", "{", "}", "</tool_call>", "<b>", "\n", " "]
 
 
@@ -41,10 +45,33 @@ def tagged(calls):
     return "\n".join(f"<tool_call>\n{object_of(*call)}\n</tool_call>" for call in calls)
 
 
+def parameters(calls):
+    def values(data):
+        # A text stands as it is, so that these hold no tags.
+        shown = {k: v.replace("<", "") if isinstance(v, str) else v for k, v in data.items()}
+        return "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in shown.items())
+
+    inner = [f"<function={name}>\n{values(data)}</function>" for name, data in calls]
+    return "\n".join(f"<tool_call>\n{one}\n</tool_call>" for one in inner)
+
+
+def deepseek(calls):
+    begin, end, call, over, sep = DEEPSEEK
+    inner = "".join(f"{call}{name}{sep}{dumped(data)}{over}" for name, data in calls)
+    return f"{begin}{inner}{end}"
+
+
+def python(call):
+    return f"{call[0]}({', '.join(f'{key}={value!r}' for key, value in call[1].items())})"
+
+
 FAMILIES = {
     "hermes": tagged,
     "llama3_json": lambda calls: "; ".join(object_of(*call, "parameters") for call in calls),
     "mistral": lambda calls: "".join(f"[TOOL_CALLS]{n}[ARGS]{dumped(a)}" for n, a in calls),
+    "qwen3_coder": parameters,
+    "deepseek_v31": deepseek,
+    "pythonic": lambda calls: f"[{', '.join(map(python, calls))}]",
 }
 
 
@@ -56,7 +83,7 @@ def byte_level():
     made = PreTrainedTokenizerFast(
         tokenizer_object=inner, eos_token="<|end|>", additional_special_tokens=SPECIAL
     )
-    made.add_tokens(["<tool_call>", "</tool_call>", "<think>", "</think>"])
+    made.add_tokens(["<tool_call>", "</tool_call>", "<think>", "</think>", *DEEPSEEK])
     return made
 
 
