@@ -250,7 +250,7 @@ def test_bad_programs_are_wrong_end_in_time_and_stay_the_same(judge, double):
     bad = judge.bad_programs(problem)
     assert [b.source for b in bad] == list(double.wrong_programs)
     assert [b.failed for b in bad] == [{2}, {2, 3}, {2}]
-    assert judge.bad_programs(problem) is bad
+    assert judge.bad_programs(problem) == bad
 
 
 def test_programs_that_an_example_exposes_only_fill_up(judge, double):

@@ -121,7 +121,7 @@ COSTLY = "(a+b+c+d+e)^{60}"
 def test_a_text_that_takes_too_long_is_no_wrong_answer():
     verdict = Verifier(timeout_s=1.5).judge("2(x+1)", COSTLY)
     assert verdict.outcome is Outcome.VERIFIER_FAILED
-    assert "1.5 s of processor time" in verdict.detail
+    assert "processor time" in verdict.detail
 
 
 def test_who_used_much_has_less_at_a_time_and_others_have_not(fake):
