@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from pettingllms.errors import InvalidArgument
 from pettingllms.plain_text import PlainText
 from pettingllms.workflows.tools import assistant_text, read_json, read_reply, taken_apart
+from pettingllms_trainers.backends.device import kept_generators
 from pettingllms_trainers.errors import ConfigError, MissingPackage
 from pettingllms_trainers.types import GenerateRequest, TokenCompletion
 
@@ -245,9 +246,10 @@ def _read(
     is_open = prompt.endswith("<think>") or text.lstrip().startswith("<think>")
     thought, end, rest = text.partition("</think>") if is_open else ("", "", text)
     try:
-        _, content, found = parser.parse(
-            rest, asked, enable_auto_tools=True, model_output_token_ids=ids
-        )
+        with kept_generators():  # from which Mistral's draws the ids of calls
+            _, content, found = parser.parse(
+                rest, asked, enable_auto_tools=True, model_output_token_ids=ids
+            )
         calls = [(call.name, read_json(call.arguments)) for call in found or ()]
     except (ValueError, TypeError, LookupError):  # what a model writes is never an error
         return text, []
