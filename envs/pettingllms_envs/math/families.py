@@ -290,7 +290,7 @@ def _fixed(rng: random.Random, difficulty: int) -> Params:
 
 def _fixed_value(params: Params) -> int:
     rest = params[0] - params[1]
-    # Derangements of the rest: nobody else may get the own hat.
+    # Derangements of the rest: nobody else may get their own hat.
     none = sum((-1) ** k * math.factorial(rest) // math.factorial(k) for k in range(rest + 1))
     return math.comb(params[0], params[1]) * none + params[2]
 

@@ -343,7 +343,7 @@ class PanelEnv(TextEnv[PanelState]):
     ## Observation
 
     The rules, the question and what was said so far; for the moderator who knows which quantities,
-    and the actions left; for an expert the own values and the request. `prompt_fields` lists the
+    and the actions left; for an expert its own values and the request. `prompt_fields` lists the
     placeholders of prompts.
 
     ## Action

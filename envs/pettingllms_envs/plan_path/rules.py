@@ -114,7 +114,7 @@ class Maze:
         self._outlooks: dict[int, Outlook] = {}
 
     def distance(self, cell: int) -> int:
-        """The moves from a cell to the goal, `UNREACHABLE` if there is no way."""
+        """The moves from a cell to the goal, `UNREACHABLE` if there is no path."""
         bit = 1 << cell
         for moves, ring in enumerate(self._rings):
             if ring & bit:
@@ -160,7 +160,7 @@ class RuledMaze(Maze):
         self._outlooks = {}
 
     def distance(self, cell: int) -> int:
-        """The moves left, `UNREACHABLE` where there is no way or no episode comes."""
+        """The moves left, `UNREACHABLE` where there is no path or no episode comes."""
         # Only when asked: levels of a file are read by the thousand and played a few at a time.
         if self._left is None:
             level, area = self.level, self._area
@@ -260,7 +260,7 @@ def canonical_form(level: Level) -> bytes:
 
     It is equal for all rotations and reflections of a level, and for the level walked backwards
     (start and goal exchanged), so that a split never holds the way back of another split's level.
-    Rules count by what they mean, not by their letters; there is no way back where they are.
+    Rules count by what they mean, not by their letters; no path leads back where they are.
     """
     # Start and goal get the same mark, so the level walked backwards has the same form.
     cells = level.cells
