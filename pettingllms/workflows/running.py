@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 200
 _GRACE_S = 1.0
 """Time for which an unknown request of a repeated run waits for the recorded ones to come."""
+_STALL_S = 20.0
+"""The same while some code of the run is on its way to a request, however slow the machine is."""
 _QUIET_S = 0.05
 """Time for which threads of a run wait for each other to ask, so that the first is the first."""
 
@@ -355,7 +357,9 @@ class WorkflowRun:
                 return
             # Of requests that are sent at the same time any may come first, so that another one
             # than the recorded one gets some time in which the recorded one may still come.
-            limit_s = min(self._workflow.timeout_s, _GRACE_S if self._waiting else math.inf)
+            is_busy = not is_known and (self._unsettled or self._busy_threads())
+            grace_s = _STALL_S if is_busy else _GRACE_S
+            limit_s = min(self._workflow.timeout_s, grace_s if self._waiting else math.inf)
             left_s = self._latest_s + limit_s - time.monotonic()
             if left_s <= 0 and is_known:
                 return  # of coroutines whose loop has ended nobody hears
@@ -378,6 +382,16 @@ class WorkflowRun:
         """
         is_quiet = time.monotonic() - self._latest_s >= _QUIET_S
         return not self._unsettled and (is_quiet or len(self._scope.threads) < 2)
+
+    def _busy_threads(self) -> set[str]:
+        """Places of threads that neither wait for an answer nor have begun one that has not ended.
+
+        Such a thread may still ask.
+        """
+        asking = {one.request.place.partition(":")[0] for one in self._waiting}
+        places = asking | self._scope.threads
+        parents = {place.rpartition(".")[0] for place in places}
+        return self._scope.threads - asking - parents
 
     def _difference(self) -> str:
         number, call = next(iter(self._open.items()))
