@@ -47,37 +47,42 @@ _TRANSCRIPT_CHARS = 4_000
 
 
 class CheapPolicy(NamedTuple):
-    """The best cheap policy of a role by one kind of pay."""
+    """The team of cheap policies that pays one role best, by one kind of pay."""
 
     role: str
+    """The role that is paid."""
     pay: str
-    """`return`: all that an agent of the role is paid; `own`: the local parts alone."""
+    """`return`: all rewards of an agent of the role; `own`: the local parts of its actions."""
     team: tuple[tuple[str, str], ...]
     """(role, policy) of all roles."""
     cheap: float
-    """Mean pay of an episode, over levels other than those of the search and agents of the role."""
+    """Pay of the team's episode, mean over the role's agents and over levels that the search did
+    not use."""
     oracle: float
-    """The same of the oracle."""
+    """Pay of the oracle's episode, mean over the same agents and levels."""
     success: float
-    """Share of the levels that it solved."""
+    """Share of these levels that the team solved, in [0, 1]."""
     seed: int
-    """Seed of the level on which it was paid best."""
+    """Seed of the level on which the team was paid best."""
 
     @property
     def policy(self) -> str:
-        """What the roles did, such as `coder: silence; tester: the example`."""
+        """The policies of all roles, such as `coder: silence; tester: the example`."""
         return "; ".join(f"{role}: {name}" for role, name in self.team)
 
     @property
     def share(self) -> float:
-        """Its pay as a share of the oracle's, at least 0."""
+        """`cheap` as a share of `oracle`, at least 0."""
         return max(0.0, self.cheap) / self.oracle
 
 
 class _Played(NamedTuple):
+    """What a team was paid on some levels."""
+
     pays: Mapping[tuple[str, str], list[float]]
-    """(role, kind of pay) -> what it was paid, level by level."""
+    """(role, kind of pay) -> mean pay of the role's agents, level by level."""
     num_solved: int
+    """Levels that the team solved."""
 
 
 def search_cheap_policies(env: str | Callable[..., Any], **kwargs: Any) -> list[CheapPolicy]:

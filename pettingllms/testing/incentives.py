@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import product
 
 from pettingllms.env import MAX_TURNS
-from pettingllms.testing.play import Actor, AnyEnv, has_ended, play, require
+from pettingllms.testing.play import Actor, AnyEnv, has_ended, moments, play, require
 from pettingllms.testing.report import NotPromised, SkippedCheck, Subject
 from pettingllms.testing.uninformed import (
     LEVEL_SEEDS,
@@ -260,8 +260,7 @@ def _decisions(env: AnyEnv, seed: int) -> list[tuple[bool, bool]]:
     rng = random.Random(seed)
     env.reset(seed=seed)
     found: list[tuple[bool, bool]] = []
-    while not has_ended(env) and len(found) < DECISIONS_PER_LEVEL:
-        agent = env.agent_selection
+    for agent in moments(env, DECISIONS_PER_LEVEL):
         texts = dict.fromkeys(
             env.scripted_action(agent, name, rng)
             for name in env.scripted_policies

@@ -104,13 +104,14 @@ def check_any_text(subject: Subject) -> None:
 
 
 def check_modes(subject: Subject) -> None:
-    """Scripted policies answer texts for every agent; all modes of rendering work."""
+    """Scripted policies answer with a string for every agent."""
     env = subject()
     env.reset(seed=0)
     for policy in env.scripted_policies:
         for agent in env.possible_agents:
             text = env.scripted_action(agent, policy, random.Random(0))
-            require(isinstance(cast(Any, text), str), f"{policy!r} answers no text for {agent!r}")
+            is_string = isinstance(cast(Any, text), str)
+            require(is_string, f"{policy!r} answers {agent!r} with {text!r}, not a string")
 
 
 def check_rendering(subject: Subject) -> None:
@@ -267,25 +268,29 @@ def check_documentation(env: AnyEnv) -> None:
         env: A raw environment. Its class docstring must have the headings of `SECTIONS`; list every
             info key and every argument as "- `name`: ..."; and name every role of the team.
 
-    Prose that is still that of the template of `pettingllms new` is a warning.
-
     Raises:
         ConformanceError: If something is missing, unknown or untrue.
+
+    Warns:
+        ConformanceWarning: If some prose is still that of the template of `pettingllms new`.
     """
     sections = sections_of(inspect.getdoc(type(env)) or "")
-    if tuple(sections) != SECTIONS:
-        raise ConformanceError(
-            f"the docstring of {type(env).__name__} has the sections {tuple(sections)}; "
-            f"it needs {SECTIONS}, each as a line `## <name>`"
-        )
+    require(
+        tuple(sections) == SECTIONS,
+        f"the docstring of {type(env).__name__} has the sections {tuple(sections)}; "
+        f"it needs {SECTIONS}, each as a line `## <name>`",
+    )
     for role in dict.fromkeys(map(role_of, env.possible_agents)):
-        if role not in sections["Agents and roles"]:
-            raise ConformanceError(f"the role {role!r} is not described in 'Agents and roles'")
-    _same("argument", set(ITEM.findall(sections["Arguments"])), _arguments(env))
-    documented = set(ITEM.findall(sections["Info keys"])) - _COMMON_INFO
-    undocumented = _info_keys(env) - documented
-    if undocumented:
-        raise ConformanceError(f"info keys that the docstring does not list: {undocumented}")
+        is_there = role in sections["Agents and roles"]
+        require(is_there, f"the role {role!r} is not described in 'Agents and roles'")
+    documented, actual = set(ITEM.findall(sections["Arguments"])), _arguments(env)
+    require(
+        documented == actual,
+        "the documented arguments differ from the real ones: only documented "
+        f"{sorted(documented - actual)}, only real {sorted(actual - documented)}",
+    )
+    undocumented = _info_keys(env) - set(ITEM.findall(sections["Info keys"]))
+    require(not undocumented, f"info keys that the docstring does not list: {undocumented}")
     if left := _of_template(sections):
         warnings.warn(
             f"the docstring of {type(env).__name__} still has the template's text under "
@@ -317,11 +322,3 @@ def _info_keys(env: AnyEnv) -> set[str]:
         for step in play(env, actor):
             keys |= set(step["info"])
     return keys - _COMMON_INFO
-
-
-def _same(kind: str, documented: set[str], actual: set[str]) -> None:
-    if documented != actual:
-        raise ConformanceError(
-            f"the documented {kind}s differ from the real ones: only documented "
-            f"{sorted(documented - actual)}, only real {sorted(actual - documented)}"
-        )

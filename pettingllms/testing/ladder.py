@@ -32,11 +32,13 @@ PlayerOfEpisode = Callable[[random.Random], Actor]
 
 
 class ScriptedResult(NamedTuple):
-    """How one policy of a ladder did."""
+    """Success and returns of one policy of a ladder."""
 
     policy: str
+    """Name of the policy; see `ladder_actors`."""
     success: float
-    """Share of solved episodes."""
+    """Share of solved episodes, in [0, 1]."""
+
     returns: Mapping[str, float]
     """Agent -> mean return of an episode."""
 

@@ -22,6 +22,7 @@ from pettingllms.testing.play import (
     moments,
     require,
     scripted_actor,
+    steps_of,
 )
 from pettingllms.testing.readers import framed
 from pettingllms.testing.report import NotPromised, Subject
@@ -102,7 +103,7 @@ def _compare_branches(subject: Subject) -> tuple[int, int]:
         env = subject()
         env.reset(seed=seed)
         actor = mixed_actor(random.Random(seed))
-        while not has_ended(env):
+        for agent in steps_of(env):
             one, other = env.fork(), env.fork()
             _pass_stage(one, mixed_actor(random.Random(seed)))
             _pass_stage(other, always(""))
@@ -110,14 +111,13 @@ def _compare_branches(subject: Subject) -> tuple[int, int]:
             if readers and readers == other.acting() and one.state_hash() != other.state_hash():
                 num_pairs += 1
                 num_different += any(one.observe(a) != other.observe(a) for a in readers)
-            env.step(actor(env, env.agent_selection))
+            env.step(actor(env, agent))
     return num_pairs, num_different
 
 
 def _pass_stage(env: AnyEnv, actor: Actor) -> None:
-    for _ in env.acting():
-        if not has_ended(env):
-            env.step(actor(env, env.agent_selection))
+    for agent in moments(env, len(env.acting())):
+        env.step(actor(env, agent))
 
 
 def _look(env: AnyEnv, agent: str, actor: Actor) -> str:
@@ -139,9 +139,9 @@ def _outcomes(env: AnyEnv, seed: int, actor: Actor) -> list[dict[str, Any]]:
     """What the actions of an episode did, without a look at observations or hashes."""
     env.reset(seed=seed)
     outcomes: list[dict[str, Any]] = []
-    while not has_ended(env) and len(outcomes) < 10_000:
-        agent = env.agent_selection
+    for agent in steps_of(env):
         env.step(actor(env, agent))
+
         outcomes.append({"agent": agent, "rewards": dict(env.rewards), "info": env.infos[agent]})
     return [*outcomes, {"final": env.state_hash()}]
 
@@ -210,10 +210,14 @@ def _own_outcomes(env: AnyEnv, others: Sequence[str]) -> Iterator[tuple[str, tup
 
 
 class _Item(NamedTuple):
+    """Identifies a text of a private field."""
+
     owner: str
+    """The agent whose prompts may show it."""
     field: str
+    """Name of the placeholder."""
     place: int
-    """Place of the text among those of the field."""
+    """Index of the text among all texts of the field, from 0."""
 
 
 def check_private(subject: Subject) -> None:
@@ -245,12 +249,14 @@ def check_private(subject: Subject) -> None:
 
 
 class _Hits(NamedTuple):
-    """How often prompts name a text, and how often the same text of another level."""
+    """How often prompts name a text, and how often the text in its place in another level."""
 
     looked: list[str]
+    """The text, once for each prompt that was searched."""
     texts: list[str]
-    """Those that a prompt named."""
+    """The text, once for each prompt that named it."""
     by_chance: list[str]
+    """The other level's text, once for each prompt that named it."""
 
     def note(self, prompt: str, text: str, other: str) -> None:
         self.looked.append(text)
@@ -298,11 +304,14 @@ MIN_SQUEEZED = 5
 
 
 class _Words(NamedTuple):
-    """The words and numbers of a text; number words are numbers."""
+    """The words and numbers of a text, in lower case; number words become digits."""
 
     tokens: tuple[str, ...]
+    """All of them, in order."""
     known: frozenset[str]
+    """The different ones."""
     squeezed: str
+    """All of them, joined without spaces."""
 
 
 @lru_cache(maxsize=4096)

@@ -15,6 +15,8 @@ Actor = Callable[[AnyEnv, str], str]
 
 # Seeds of the episodes that the checks play.
 SEEDS = (0, 1, 2, 3)
+# Steps after which an environment counts as having no end.
+MAX_STEPS = 10_000
 
 HOSTILE_TEXTS: tuple[str, ...] = (
     "",
@@ -48,13 +50,13 @@ HOSTILE_TEXTS: tuple[str, ...] = (
 """Texts that models (or attackers) might write; none of them may raise anything."""
 
 
-def always(text: str, chance: object = None) -> Actor:
-    """The policy that says one text, whatever the chance of the episode."""
+def always(text: str, _source: object = None) -> Actor:
+    """The actor that always says one text, whatever seed or source of chance it is given."""
     return lambda env, agent: text
 
 
 def mixed_actor(rng: random.Random) -> Actor:
-    """A actor that mixes scripted policies, hostile and random texts."""
+    """An actor that mixes scripted policies, hostile texts and random texts."""
 
     def actor(env: AnyEnv, agent: str) -> str:
         if env.scripted_policies and rng.random() < 0.6:
@@ -67,29 +69,28 @@ def mixed_actor(rng: random.Random) -> Actor:
 
 
 def scripted_actor(policy: str, rng: random.Random) -> Actor:
-    """A actor that follows one scripted policy for every role."""
+    """An actor that follows one scripted policy for every role."""
     return lambda env, agent: env.scripted_action(agent, policy, rng)
 
 
-def play(
-    env: AnyEnv, actor: Actor, max_steps: int = 10_000, num_steps: int | None = None
-) -> list[dict[str, Any]]:
+def play(env: AnyEnv, actor: Actor, num_steps: int | None = None) -> list[dict[str, Any]]:
     """Play from the present moment to the end and return what happened, step by step.
 
     Args:
         env: A raw environment after `reset`.
         actor: What the agents say.
-        max_steps: Bound on the number of steps; an environment without an end raises.
         num_steps: Steps after which to stop; None: the end of the episode.
 
     Returns:
         Per step: agent, observation, action, rewards, terminated, truncated, info, state_hash.
+
+    Raises:
+        ConformanceError: The episode does not end within 10,000 steps.
     """
     steps: list[dict[str, Any]] = []
-    for _ in range(max_steps):
-        if has_ended(env) or len(steps) == num_steps:
-            return steps
-        agent = env.agent_selection
+    for agent in steps_of(env):
+        if len(steps) == num_steps:
+            break
         observation = env.observe(agent)
         action = actor(env, agent)
         env.step(action)
@@ -105,7 +106,17 @@ def play(
                 "state_hash": env.state_hash(),
             }
         )
-    raise AssertionError(f"the episode did not end within {max_steps} steps")
+    return steps
+
+
+def steps_of(env: AnyEnv) -> Iterator[str]:
+    """Yield the agent that acts, until the episode that the caller plays has ended.
+
+    Raises:
+        ConformanceError: The episode does not end within `MAX_STEPS` steps.
+    """
+    yield from moments(env, MAX_STEPS)
+    require(has_ended(env), f"The episode did not end within {MAX_STEPS} steps.")
 
 
 def moments(env: AnyEnv, most: int = 200) -> Iterator[str]:

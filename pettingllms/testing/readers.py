@@ -36,11 +36,14 @@ _WORD, _WHOLE = re.compile(r"\w+"), re.compile(r"-?\d{1,15}")
 
 
 class Framed(NamedTuple):
-    """A text with the answer in it set apart."""
+    """A text, divided into an answer and what surrounds it."""
 
     before: str
+    """The text before the answer, such as `#### `."""
     answer: str
+    """The answer itself, such as a number or a JSON list."""
     after: str
+    """The text after the answer."""
 
     def with_answer(self, answer: str) -> str:
         """The text with another answer in its place."""
@@ -60,23 +63,30 @@ def framed(text: str) -> Framed:
 
 
 class _Effect(NamedTuple):
-    """What a text did."""
+    """What a text did when it was played on a fork."""
 
     state: str
+    """Hash of the state afterwards."""
     paid: float
+    """Reward of the agent that wrote it."""
     refused: bool
+    """Whether it could not be read."""
 
 
 class _Decision(NamedTuple):
-    """A moment at which the right answer does something else than the wrong ones and silence."""
+    """A moment at which the right answer, the wrong ones and silence lead to different states."""
 
     env: AnyEnv
+    """The environment at this moment."""
     right: str
+    """The oracle's text."""
     wrong: tuple[str, ...]
+    """Other readable texts, one or two."""
     effects: Mapping[str, _Effect]
+    """Text -> its effect, of the right one, the wrong ones and the empty text."""
 
     def is_taken_for(self, text: str, answer: str) -> bool:
-        """Whether a text does what an answer does, and none of the others."""
+        """Whether a text has the effect of an answer, and not that of another known text."""
         found, meant = _effect(self.env, text), self.effects[answer]
         if found.refused:
             return False

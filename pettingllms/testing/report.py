@@ -44,7 +44,7 @@ class ConformanceWarning(UserWarning):
 
 
 class Figures(dict[str, float]):
-    """What a check measured: name -> value."""
+    """What a check measured (name -> value), with a remark on it as `message`."""
 
     def __init__(self, figures: Mapping[str, float], message: str = "") -> None:
         super().__init__(figures)
@@ -56,18 +56,19 @@ class Finding:
     """How one check ended."""
 
     check: str
-    """Name of the check."""
+    """Name of the check's function without `check_`."""
     promise: str
     """What was checked, in one sentence."""
     status: CheckStatus
+    """Whether the promise holds, or why nothing is known about it."""
     message: str = ""
-    """The fault, why the check was skipped, or what to say beside what was measured."""
+    """The fault, the reason why the check was skipped, or a remark on its figures."""
     seconds: float = 0.0
     """Wall time of the check."""
     figures: Mapping[str, float] = field(default_factory=dict[str, float])
     """What the check measured: name -> value."""
     error: Exception | None = field(default=None, compare=False, repr=False)
-    """What was raised, if the promise is broken."""
+    """The exception that broke the promise; None if none did."""
 
     def __str__(self) -> str:
         return f"{self.promise} {self.message}" if self.message else self.promise
@@ -75,7 +76,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What all checks of one environment found; `str` gives a table."""
+    """The findings of all checks of one environment; `str` gives a table."""
 
     env: str
     """The environment and its arguments."""
@@ -127,10 +128,10 @@ class Subject:
 
     Args:
         env: An id, a class, or a function that makes an environment.
-        kwargs: Arguments of it.
+        kwargs: Arguments of the environment.
 
     Raises:
-        ConformanceError: If it makes something else than a `TextEnv`.
+        ConformanceError: If `env` makes anything other than a `TextEnv`.
     """
 
     def __init__(self, env: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> None:

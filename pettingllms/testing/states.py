@@ -42,9 +42,8 @@ def check_fork(subject: Subject) -> None:
         env = subject()
         env.reset(seed=seed)
         actor = mixed_actor(random.Random(seed))
-        for _ in range(seed * len(env.possible_agents) // 2):
-            if not has_ended(env):
-                env.step(actor(env, env.agent_selection))
+        for agent in moments(env, seed * len(env.possible_agents) // 2):
+            env.step(actor(env, agent))
         twin, stray = env.fork(), env.fork()
         before = env.state_hash()
         for info in stray.infos.values():
@@ -65,10 +64,9 @@ def check_snapshot(subject: Subject) -> None:
         env = subject()
         env.reset(seed=seed)
         actor = mixed_actor(random.Random(seed))
-        for _ in range(MOMENTS):
-            if not has_ended(env):
-                _check_moment(subject, env, seed)
-                env.step(actor(env, env.agent_selection))
+        for agent in moments(env, MOMENTS):
+            _check_moment(subject, env, seed)
+            env.step(actor(env, agent))
 
 
 def _check_moment(subject: Subject, env: AnyEnv, seed: int) -> None:
@@ -203,10 +201,14 @@ SHOWN_BEFORE, SHOWN_CHARS = 20, 60
 
 
 class _Visit(NamedTuple):
+    """A decision of an episode."""
+
     role: str
+    """Role of the agent that decides."""
     prompt: str
+    """Its observation."""
     counts: Any
-    """What counts of the state, as JSON data."""
+    """`_key_json` of the state."""
 
 
 def check_state_key(subject: Subject) -> Figures:

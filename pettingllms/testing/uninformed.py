@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import Any, NamedTuple, cast
 
 from pettingllms.edits import EDITS, Edit
-from pettingllms.testing.play import Actor, AnyEnv, always, has_ended, scripted_actor
+from pettingllms.testing.play import Actor, AnyEnv, always, scripted_actor, steps_of
 from pettingllms.testing.report import SkippedCheck
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
@@ -31,12 +31,14 @@ NUM_LINES, NUM_PARTS = 4, 2
 
 
 class Clue(NamedTuple):
-    """What somebody who knows nothing of the game has at hand when asked for an answer."""
+    """What a policy that knows nothing of the game may look at when it is asked for an answer."""
 
     agent: str
+    """The agent that is asked."""
     prompt: str
+    """Its observation."""
     said: Mapping[str, str]
-    """Agent -> what it wrote last."""
+    """Agent -> its last text, in the order in which agents last wrote."""
 
 
 Guess = Callable[[Clue], str]
@@ -153,8 +155,11 @@ class ListAnswer(NamedTuple):
     """A text that ends in a JSON list, such as `#### ["U","R"]` or a program that prints one."""
 
     before: str
+    """The text up to the list's opening bracket."""
     items: tuple[Any, ...]
+    """The items of the list, as JSON values; at least one."""
     after: str
+    """The text after the list's closing bracket."""
 
     def with_items(self, items: Iterable[Any]) -> str:
         """The text with other items."""
@@ -217,16 +222,16 @@ EpisodeActor = Callable[[int], Actor]
 
 
 class Episode(NamedTuple):
-    """A whole episode."""
+    """A finished episode, or the rest of one that was played from some moment on."""
 
     returns: Mapping[str, float]
     """Agent -> sum of its rewards."""
     own: Mapping[str, float]
     """Agent -> sum of the local parts of its actions."""
     solved: bool
-    truncated: bool
+    """Whether the infos of the last action report success."""
     turns: int
-    """Turns that were begun."""
+    """Turns of the whole episode, an incomplete last one included."""
     texts: tuple[tuple[str, str], ...]
     """(agent, text) of every action."""
 
@@ -237,15 +242,16 @@ def episode_of(env: AnyEnv, seed: int, actor: Actor) -> Episode:
     return rest_of(env, actor)
 
 
-def rest_of(env: AnyEnv, actor: Actor, max_steps: int = 10_000) -> Episode:
-    """Play an episode from the present moment to its end."""
+def rest_of(env: AnyEnv, actor: Actor) -> Episode:
+    """Play an episode from the present moment to its end.
+
+    Raises:
+        ConformanceError: It does not end within `MAX_STEPS` steps.
+    """
     rewards: dict[str, list[float]] = {agent: [] for agent in env.possible_agents}
     own = dict.fromkeys(env.possible_agents, 0.0)
     texts: list[tuple[str, str]] = []
-    while not has_ended(env):
-        if len(texts) == max_steps:
-            raise AssertionError(f"the episode did not end within {max_steps} steps")
-        agent = env.agent_selection
+    for agent in steps_of(env):
         text = actor(env, agent)
         texts.append((agent, text))
         env.step(text)
@@ -254,9 +260,7 @@ def rest_of(env: AnyEnv, actor: Actor, max_steps: int = 10_000) -> Episode:
             series.append(env.rewards[other])
     info = env.infos[texts[-1][0]]
     returns = {agent: math.fsum(series) for agent, series in rewards.items()}
-    is_truncated = any(env.truncations.values())
-    num_turns = info["turn"] + 1
-    return Episode(returns, own, bool(info["success"]), is_truncated, num_turns, tuple(texts))
+    return Episode(returns, own, bool(info["success"]), info["turn"] + 1, tuple(texts))
 
 
 def oracle_episodes(env: AnyEnv, seeds: Iterable[int] = LEVEL_SEEDS) -> dict[int, Episode]:
