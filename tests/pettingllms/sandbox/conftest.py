@@ -174,7 +174,7 @@ class Host:
 
     def _check_processes(self, description):
         """Only the servers and, where there is a pid namespace, their inner halves are left."""
-        deadline_s = time.monotonic() + 5
+        deadline_s = time.monotonic() + 60
         inner = description["isolation"] == Tier.NAMESPACES
         while True:
             children = _children(description["server_pids"])

@@ -99,7 +99,7 @@ def test_a_hung_workflow_times_out(opened, ask):
 
     def run(task, client):
         ask(client, "planner", "a")
-        stop.wait(30)
+        stop.wait(60)
 
     env = opened(run, timeout_s=2.0)
     with pytest.raises(WorkflowTimeout, match=r"ended within 2 s after 1 answer "):

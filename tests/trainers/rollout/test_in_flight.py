@@ -97,7 +97,7 @@ class World:
 
     def write(self, prompt, candidate, seed):
         """An episode ends when the echo answers 99, which levels do sooner or later."""
-        assert self.may_write.wait(10)
+        assert self.may_write.wait(60)
         self.threads.append(threading.current_thread())
         return "99" if "called=None" not in prompt and seed % 4 == 0 else str(self.version)
 
