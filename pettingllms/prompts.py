@@ -46,6 +46,11 @@ class PromptField(Generic[StateT]):
     """Returns its value, given state, agent and turn as in `GameHooks._fields`."""
 
 
+def of_state(meaning: str, show: Callable[[StateT], object]) -> PromptField[StateT]:
+    """A placeholder whose value depends on the state alone: the same for all agents and turns."""
+    return PromptField(meaning, lambda state, agent, turn: show(state))
+
+
 def meanings(fields: Mapping[str, PromptField[Any]]) -> dict[str, str]:
     """Name -> meaning of placeholders, for `TextEnv.prompt_fields`."""
     return {name: field.meaning for name, field in fields.items()}

@@ -1,11 +1,13 @@
-"""The teams that play the games."""
+"""The teams that play the games, and placeholders of prompts that several games have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from pettingllms.prompts import PromptField, PromptTemplate
+
+StateT = TypeVar("StateT")
 
 TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "tool-planner": (("tool_0",), ("planner_0",)),
@@ -32,14 +34,29 @@ def seat_of(agent: str) -> int:
     return int(agent.rpartition("_")[2])
 
 
-def constant_fields(
-    meanings: Mapping[str, str], shown: Mapping[str, object]
-) -> dict[str, PromptField[Any]]:
-    """Placeholders that say the same in every prompt of an environment."""
+TURN: PromptField[Any] = PromptField(
+    "the present turn, from 1", lambda state, agent, turn: turn + 1
+)
+"""The placeholder `turn`."""
 
-    def constant(value: str) -> Callable[[Any, str, int], str]:
+
+def of_seat(meaning: str, show: Callable[[StateT, int], object]) -> PromptField[StateT]:
+    """A placeholder that shows the state to the reader of a seat; see `seat_of`."""
+    return PromptField(meaning, lambda state, agent, turn: show(state, seat_of(agent)))
+
+
+def constant_fields(
+    meanings: Mapping[str, str], values: Iterable[object]
+) -> dict[str, PromptField[Any]]:
+    """Placeholders with one value in every prompt of an environment.
+
+    Args:
+        meanings: Name -> meaning.
+        values: Their values, in the same order.
+    """
+
+    def constant(value: object) -> Callable[[Any, str, int], object]:
         return lambda state, agent, turn: value
 
-    return {
-        name: PromptField(meaning, constant(str(shown[name]))) for name, meaning in meanings.items()
-    }
+    pairs = zip(meanings.items(), values, strict=True)
+    return {name: PromptField(meaning, constant(value)) for (name, meaning), value in pairs}

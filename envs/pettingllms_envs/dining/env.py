@@ -19,6 +19,7 @@ from pettingllms.prompts import (
     PromptFields,
     PromptTemplate,
     meanings,
+    of_state,
     templates_in,
 )
 from pettingllms.types import ParseError, Transition, to_jsonable
@@ -47,7 +48,7 @@ from pettingllms_envs.dining.rules import (
 )
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, fault_text, shaped
-from pettingllms_envs.team_table import asks_for_mark, constant_fields, seat_of
+from pettingllms_envs.team_table import TURN, asks_for_mark, constant_fields, of_seat, seat_of
 
 LETTERS = {"l": LEFT, "r": RIGHT, "d": RELEASE, "w": WAIT}
 """Terse answers: left, right, down, wait."""
@@ -264,45 +265,36 @@ def _need(state: DiningState, seat: int) -> str:
 def placeholders(sight: int) -> dict[str, PromptField[DiningState]]:
     """The placeholders of philosophers who see so many places to each side."""
 
-    def seen(state: DiningState, agent: str) -> list[int]:
-        return within(seat_of(agent), sight, len(state.said))
+    def seen(state: DiningState, seat: int) -> list[int]:
+        return within(seat, sight, len(state.said))
 
     return {
-        "table": PromptField(
+        "table": of_seat(
             "a line per philosopher in sight, and the free forks among theirs",
-            lambda state, agent, turn: table_text(
-                state.table, state.eaten, state.said, seen(state, agent)
-            ),
+            lambda state, seat: table_text(state.table, state.eaten, state.said, seen(state, seat)),
         ),
-        "table_compact": PromptField(
+        "table_compact": of_seat(
             "meals eaten, fork held and last sign said of each philosopher in sight, reader first",
-            lambda state, agent, turn: table_compact(
-                state.table, state.eaten, state.said, seen(state, agent)
+            lambda state, seat: table_compact(
+                state.table, state.eaten, state.said, seen(state, seat)
             ),
         ),
-        "need": PromptField(
-            "the meals that the reader has still to eat",
-            lambda state, agent, turn: _need(state, seat_of(agent)),
+        "need": of_seat("the meals that the reader has still to eat", _need),
+        "need_compact": of_seat(
+            "the same as a digit", lambda state, seat: state.table.hunger[seat]
         ),
-        "need_compact": PromptField(
-            "the same as a digit", lambda state, agent, turn: state.table.hunger[seat_of(agent)]
-        ),
-        "seat": PromptField("the reader's number", lambda state, agent, turn: seat_of(agent)),
-        "left": PromptField(
-            "the number of the reader's left fork", lambda state, agent, turn: seat_of(agent)
-        ),
-        "right": PromptField(
+        "seat": of_seat("the reader's number", lambda state, seat: seat),
+        "left": of_seat("the number of the reader's left fork", lambda state, seat: seat),
+        "right": of_seat(
             "the number of the reader's right fork",
-            lambda state, agent, turn: (seat_of(agent) + 1) % len(state.said),
+            lambda state, seat: (seat + 1) % len(state.said),
         ),
-        "last": PromptField(
+        "last": of_seat(
             "a line on what those in sight chose last turn; begins with a line break if not empty",
-            lambda state, agent, turn: choices_text(state.last, seen(state, agent)),
+            lambda state, seat: choices_text(state.last, seen(state, seat)),
         ),
-        "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
-        "turns_left": PromptField(
-            "turns left, with the present one", lambda state, agent, turn: state.turns_left
-        ),
+        "turn": TURN,
+        "turns_left": of_state("turns left, with the present one", lambda state: state.turns_left),
     }
 
 
@@ -547,9 +539,8 @@ class DiningEnv(TextEnv[DiningState]):
         # Prompts say what counts: an agent cannot mind a cost that it has never read.
         costs_text = _costs_text(self._costs, self._price, self.reward)
         limits = (philosophers, meals, max_turns, MAX_MESSAGE, listeners, costs_text)
-        shown = dict(zip(LIMITS, limits, strict=True))
         # Of the argument, and not of the state: what is out of sight is not in any placeholder.
-        self._placeholders = placeholders(self._request.sight) | constant_fields(LIMITS, shown)
+        self._placeholders = placeholders(self._request.sight) | constant_fields(LIMITS, limits)
         self.board = f"{philosophers} philosophers"
         given = () if levels is None else read_levels(levels, parse_levels, parse_level)
         self._levels = tuple(map(self._fitting, given))

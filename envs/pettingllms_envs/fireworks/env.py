@@ -17,6 +17,7 @@ from pettingllms.prompts import (
     PromptFields,
     PromptTemplate,
     meanings,
+    of_state,
 )
 from pettingllms.types import ParseError, Transition, to_jsonable
 from pettingllms_envs.fireworks.policies import Request, action_of, canonical_form, generate
@@ -39,7 +40,7 @@ from pettingllms_envs.fireworks.rules import (
     reachable,
 )
 from pettingllms_envs.reward import SUCCESS, costs, fault_text, shaped
-from pettingllms_envs.team_table import asks_for_mark, constant_fields, seat_of
+from pettingllms_envs.team_table import TURN, asks_for_mark, constant_fields, of_seat, seat_of
 
 NAMES = {"R": "red", "G": "green", "B": "blue", "W": "white", "Y": "yellow"}
 """Letter of a colour -> its name."""
@@ -220,40 +221,34 @@ Since your last turn: {events}.""",
 
 
 _FIELDS: dict[str, PromptField[FireworksState]] = {
-    "seat": PromptField("the reader's number", lambda state, agent, turn: seat_of(agent)),
-    "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
-    "stacks": PromptField(
-        "the highest card of each stack", lambda state, agent, turn: stacks_text(state)
+    "seat": of_seat("the reader's number", lambda state, seat: seat),
+    "turn": TURN,
+    "stacks": of_state("the highest card of each stack", stacks_text),
+    "stacks_compact": of_state(
+        "the heights of the stacks alone: 20", lambda state: "".join(map(str, state.stacks))
     ),
-    "stacks_compact": PromptField(
-        "the heights of the stacks alone: 20",
-        lambda state, agent, turn: "".join(map(str, state.stacks)),
+    "score": of_state("cards on the stacks", lambda state: state.score),
+    "hints_left": of_state("hints that are left", lambda state: state.hints),
+    "fuses_left": of_state("fuses that are left", lambda state: state.fuses),
+    "num_left": of_state("cards to draw", lambda state: state.num_left),
+    "discards": of_state("the cards put away", discards_text),
+    "hands": of_seat(
+        "a line per player: cards, and what their holder may know of them", hands_text
     ),
-    "score": PromptField("cards on the stacks", lambda state, agent, turn: state.score),
-    "hints_left": PromptField("hints that are left", lambda state, agent, turn: state.hints),
-    "fuses_left": PromptField("fuses that are left", lambda state, agent, turn: state.fuses),
-    "num_left": PromptField("cards to draw", lambda state, agent, turn: state.num_left),
-    "discards": PromptField("the cards put away", lambda state, agent, turn: discards_text(state)),
-    "hands": PromptField(
-        "a line per player: cards, and what their holder may know of them",
-        lambda state, agent, turn: hands_text(state, seat_of(agent)),
-    ),
-    "own_compact": PromptField(
+    "own_compact": of_seat(
         "what is certain of the reader's cards: R??1",
-        lambda state, agent, turn: "".join(map(known_compact, state.hands[seat_of(agent)])),
+        lambda state, seat: "".join(map(known_compact, state.hands[seat])),
     ),
-    "others_compact": PromptField(
+    "others_compact": of_seat(
         "cards of each other player (! fits, . is too high, x is useless), and what is certain to "
         "that player: R1!G2.R???",
-        lambda state, agent, turn: others_compact(state, seat_of(agent)),
+        others_compact,
     ),
-    "told_compact": PromptField(
+    "told_compact": of_seat(
         "the cards that the last hint to the reader pointed at, if that was since the last turn",
-        lambda state, agent, turn: told_compact(state, seat_of(agent)),
+        told_compact,
     ),
-    "events": PromptField(
-        "what was done since the last turn", lambda state, agent, turn: events_text(state)
-    ),
+    "events": of_state("what was done since the last turn", events_text),
 }
 _LIMITS = {
     "players": "number of players",
@@ -411,7 +406,8 @@ class FireworksEnv(TextEnv[FireworksState]):
         )
         shown = {**rules._asdict(), "colours": colours_text(rules)}
         shown |= {"max_turns": max_turns, "costs": costs_text}
-        self._placeholders = _FIELDS | constant_fields(_LIMITS, shown)
+        limits = constant_fields(_LIMITS, [shown[name] for name in _LIMITS])
+        self._placeholders = _FIELDS | limits
         self.board = " ".join(f"{name}={value}" for name, value in rules._asdict().items())
         self._is_marked = asks_for_mark(self.prompts["player"])
 

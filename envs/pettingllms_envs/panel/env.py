@@ -18,6 +18,7 @@ from pettingllms.prompts import (
     PromptFields,
     PromptTemplate,
     meanings,
+    of_state,
     resolve_prompts,
 )
 from pettingllms.types import ParseError, Transition, role_of
@@ -32,7 +33,7 @@ from pettingllms_envs.panel.rules import (
     with_statement,
 )
 from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
-from pettingllms_envs.team_table import asks_for_mark, seat_of
+from pettingllms_envs.team_table import asks_for_mark, constant_fields, of_seat, seat_of
 
 PASS, TERSE_PASS = "pass", "-"
 _GIVE = re.compile(
@@ -270,26 +271,15 @@ def _is_expert(agent: str) -> bool:
 
 
 _FIELDS: dict[str, PromptField[PanelState]] = {
-    "question": PromptField(
-        "the sum that is asked for", lambda state, agent, turn: " + ".join(state.level.needed)
+    "question": of_state("the sum that is asked for", lambda state: " + ".join(state.level.needed)),
+    "question_compact": of_state(
+        "the names of the quantities alone", lambda state: "".join(state.level.needed)
     ),
-    "question_compact": PromptField(
-        "the names of the quantities alone", lambda state, agent, turn: "".join(state.level.needed)
-    ),
-    "experts": PromptField(
-        "a line per expert: the names of what is known",
-        lambda state, agent, turn: experts_text(state),
-    ),
-    "experts_compact": PromptField(
-        "the same in one word: 0ab1cd", lambda state, agent, turn: experts_compact(state)
-    ),
-    "board": PromptField("what was said so far", lambda state, agent, turn: board_text(state)),
-    "board_compact": PromptField(
-        "the same in pairs: a7c2", lambda state, agent, turn: board_compact(state)
-    ),
-    "expert": PromptField(
-        "(expert) the reader's number", lambda state, agent, turn: seat_of(agent)
-    ),
+    "experts": of_state("a line per expert: the names of what is known", experts_text),
+    "experts_compact": of_state("the same in one word: 0ab1cd", experts_compact),
+    "board": of_state("what was said so far", board_text),
+    "board_compact": of_state("the same in pairs: a7c2", board_compact),
+    "expert": of_seat("(expert) the reader's number", lambda state, seat: seat),
     "own": PromptField(
         "(expert) what the reader knows; empty for the moderator",
         lambda state, agent, turn: own_text(state, seat_of(agent)) if _is_expert(agent) else "",
@@ -298,15 +288,14 @@ _FIELDS: dict[str, PromptField[PanelState]] = {
         "(expert) the same in pairs: a7b2",
         lambda state, agent, turn: own_compact(state, seat_of(agent)) if _is_expert(agent) else "",
     ),
-    "actions_left": PromptField(
-        "actions left, those of experts included", lambda state, agent, turn: state.actions_left
+    "actions_left": of_state(
+        "actions left, those of experts included", lambda state: state.actions_left
     ),
-    "request": PromptField(
-        "the quantity that the speaker is asked for",
-        lambda state, agent, turn: state.request or "nothing",
+    "request": of_state(
+        "the quantity that the speaker is asked for", lambda state: state.request or "nothing"
     ),
 }
-_COSTS = "costs"
+_LIMITS = {"costs": "a sentence on what bad answers cost"}
 
 
 def potential(state: PanelState) -> float:
@@ -418,10 +407,7 @@ class PanelEnv(TextEnv[PanelState]):
         last=6,
     )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = _prompts(_VALUES)
-    prompt_fields: ClassVar[Mapping[str, str]] = {
-        **meanings(_FIELDS),
-        _COSTS: "a sentence on what bad answers cost",
-    }
+    prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(_FIELDS), **_LIMITS}
     private_fields: ClassVar[tuple[str, ...]] = ("own", "own_compact")
 
     def __init__(
@@ -454,7 +440,8 @@ class PanelEnv(TextEnv[PanelState]):
         )
         self._costs = costs(self._num_actions, 1)
         fault = "a false statement, or asking an expert who cannot know"
-        self._costs_text = fault_text(self._costs, fault, "a right answer", self.reward)
+        costs_text = fault_text(self._costs, fault, "a right answer", self.reward)
+        self._placeholders = _FIELDS | constant_fields(_LIMITS, [costs_text])
         self.board = f"experts={experts} known={known} needed={needed}"
         self._marks = {r: "#### " * asks_for_mark(prompt) for r, prompt in self.prompts.items()}
 
@@ -465,7 +452,7 @@ class PanelEnv(TextEnv[PanelState]):
         return "moderator_0" if state.speaker < 0 else f"expert_{state.speaker}"
 
     def _fields(self, state: PanelState, agent: str, turn: int) -> Mapping[str, object]:
-        return {**PromptFields(_FIELDS, state, agent, turn), _COSTS: self._costs_text}
+        return PromptFields(self._placeholders, state, agent, turn)
 
     def _parse(
         self, state: PanelState, agent: str, text: str

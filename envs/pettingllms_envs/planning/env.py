@@ -24,6 +24,7 @@ from pettingllms.prompts import (
     PromptTemplate,
     history_text,
     meanings,
+    of_state,
     resolve_prompts,
     written,
 )
@@ -32,7 +33,13 @@ from pettingllms_envs.grid import MOVES
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import INSTRUCTIONS, read_program, run_program, show_program
 from pettingllms_envs.reward import LOST, MALFORMED, PROGRESS, SUCCESS, costs, costs_text, shaped
-from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, asks_for_mark
+from pettingllms_envs.team_table import (
+    MAX_MOVES_PER_TURN,
+    TEAMS,
+    TURN,
+    asks_for_mark,
+    constant_fields,
+)
 
 MoveT = TypeVar("MoveT")
 
@@ -402,42 +409,34 @@ def all_fields(
     """The placeholders that all games have, and a game's own, which replace them."""
     max_turns = cast("int", limits["max_turns"])
     common: dict[str, PromptField[PlanningState]] = {
-        "proposal": PromptField(
+        "proposal": of_state(
             "what the tool agent or the proposer proposes this turn, as a JSON list",
-            lambda state, agent, turn: game._write(state.proposal),
+            lambda state: game._write(state.proposal),
         ),
-        "proposal_compact": PromptField(
+        "proposal_compact": of_state(
             "the same, as short as can be",
-            lambda state, agent, turn: game._write_terse(state.level, state.proposal),
+            lambda state: game._write_terse(state.level, state.proposal),
         ),
-        "tool_call": PromptField(
+        "tool_call": of_state(
             "the tool agent's calls or program of this turn",
-            lambda state, agent, turn: state.tool_call or "none",
+            lambda state: state.tool_call or "none",
         ),
-        "tool_result": PromptField(
-            "what they gave", lambda state, agent, turn: state.tool_result or "none"
-        ),
-        "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
+        "tool_result": of_state("what they gave", lambda state: state.tool_result or "none"),
+        "turn": TURN,
         "turns_left": PromptField(
             "turns left, with the present one", lambda state, agent, turn: max_turns - turn
         ),
-        "history": PromptField(HISTORY, lambda state, agent, turn: history_text(state.unchanged)),
+        "history": of_state(HISTORY, lambda state: history_text(state.unchanged)),
     }
     if "moves_per_turn" in limits:
-        common["moves_used"] = PromptField(
-            "moves executed so far", lambda state, agent, turn: state.moves_used
-        )
-    constant = {name: _constant(name, value) for name, value in limits.items()}
+        common["moves_used"] = of_state("moves executed so far", lambda state: state.moves_used)
+    constant = constant_fields({name: _LIMITS[name] for name in limits}, limits.values())
     return {**common, **constant, **own}
 
 
 def field(meaning: str, shown: Callable[[Any, Any], object]) -> PromptField[PlanningState]:
     """A placeholder that shows something of level and position, the same to all who read it."""
     return PromptField(meaning, lambda state, agent, turn: shown(state.level, state.position))
-
-
-def _constant(name: str, value: object) -> PromptField[PlanningState]:
-    return PromptField(_LIMITS[name], lambda state, agent, turn: value)
 
 
 # ---- the shell

@@ -15,6 +15,7 @@ from pettingllms.prompts import (
     PromptFields,
     PromptTemplate,
     meanings,
+    of_state,
     templates_in,
 )
 from pettingllms.types import ParseError, Transition, role_of
@@ -46,7 +47,7 @@ from pettingllms_envs.relay.text import (
     terse,
 )
 from pettingllms_envs.reward import SUCCESS, costs, fault_text, shaped
-from pettingllms_envs.team_table import asks_for_mark, constant_fields
+from pettingllms_envs.team_table import TURN, asks_for_mark, constant_fields
 
 
 def _is_builder(agent: str) -> bool:
@@ -63,7 +64,7 @@ def _last_message(state: RelayState) -> str:
 
 
 _FIELDS: dict[str, PromptField[RelayState]] = {
-    "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
+    "turn": TURN,
     "legend": PromptField(
         "what the letters of the reader stand for",
         lambda state, agent, turn: legend_text(state.level, _letters(state, agent)),
@@ -88,9 +89,8 @@ _FIELDS: dict[str, PromptField[RelayState]] = {
         "the builder's board, in the reader's letters",
         lambda state, agent, turn: board_text(state.board, _letters(state, agent)),
     ),
-    "board_compact": PromptField(
-        "the numbers of its symbols, row by row: 0011",
-        lambda state, agent, turn: board_compact(state.board),
+    "board_compact": of_state(
+        "the numbers of its symbols, row by row: 0011", lambda state: board_compact(state.board)
     ),
     "num_wrong": PromptField(
         "(witness) cells that are not those of the target; empty for the builder",
@@ -98,13 +98,10 @@ _FIELDS: dict[str, PromptField[RelayState]] = {
             "" if _is_builder(agent) else num_wrong(state.board, state.level.target)
         ),
     ),
-    "messages": PromptField(
-        "a line for everything that was said",
-        lambda state, agent, turn: messages_text(state.messages),
+    "messages": of_state(
+        "a line for everything that was said", lambda state: messages_text(state.messages)
     ),
-    "last_message": PromptField(
-        "the witness's last message", lambda state, agent, turn: _last_message(state)
-    ),
+    "last_message": of_state("the witness's last message", _last_message),
 }
 _LIMITS = {
     "size": "rows of a board, and columns",
@@ -251,8 +248,7 @@ class RelayEnv(TextEnv[RelayState]):
         fault = "a message that is cut, or painting that changes nothing"
         costs_text = fault_text(self._costs, fault, "a reproduced board", self.reward)
         limits = (size, max_chars, max_turns, costs_text)
-        shown = dict(zip(_LIMITS, limits, strict=True))
-        self._placeholders = _FIELDS | constant_fields(_LIMITS, shown)
+        self._placeholders = _FIELDS | constant_fields(_LIMITS, limits)
         self.board = f"size={size} symbols={symbols} figures={figures} max_chars={max_chars}"
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> RelayState:

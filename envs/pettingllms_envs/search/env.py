@@ -20,6 +20,7 @@ from pettingllms.prompts import (
     PromptFields,
     PromptTemplate,
     meanings,
+    of_state,
     templates_in,
 )
 from pettingllms.seeding import split_of
@@ -39,7 +40,7 @@ from pettingllms_envs.search.tasks import (
     parse_tasks,
     words,
 )
-from pettingllms_envs.team_table import asks_for_mark
+from pettingllms_envs.team_table import TURN, asks_for_mark, constant_fields
 
 
 def query_of(task: SearchTask, found: Sequence[int], policy: str, rng: random.Random) -> str:
@@ -132,29 +133,27 @@ def _last_search(state: SearchState) -> str:
 
 
 _FIELDS: dict[str, PromptField[SearchState]] = {
-    "question": PromptField("the question", lambda state, agent, turn: state.task.question),
-    "found": PromptField(
+    "question": of_state("the question", lambda state: state.task.question),
+    "found": of_state(
         "the documents found so far, a line each",
-        lambda state, agent, turn: _shown(state.task.documents, state.found),
+        lambda state: _shown(state.task.documents, state.found),
     ),
-    "question_compact": PromptField(
-        "the question without spaces",
-        lambda state, agent, turn: state.task.question.replace(" ", ""),
+    "question_compact": of_state(
+        "the question without spaces", lambda state: state.task.question.replace(" ", "")
     ),
-    "found_compact": PromptField(
+    "found_compact": of_state(
         "the texts of these documents, divided by spaces",
-        lambda state, agent, turn: " ".join(state.task.documents[n].text for n in state.found),
+        lambda state: " ".join(state.task.documents[n].text for n in state.found),
     ),
-    "last_search": PromptField(
-        "a line on the last search; begins with a line break unless it is empty",
-        lambda state, agent, turn: _last_search(state),
+    "last_search": of_state(
+        "a line on the last search; begins with a line break unless it is empty", _last_search
     ),
-    "documents": PromptField(
-        "number of documents that are searched",
-        lambda state, agent, turn: len(state.task.documents),
+    "documents": of_state(
+        "number of documents that are searched", lambda state: len(state.task.documents)
     ),
-    "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
+    "turn": TURN,
 }
+
 NOTE = """\
 Everything has several names. The question has other words for relations than the documents: a \
 document about such a word says which word means the same.
@@ -332,8 +331,8 @@ class SearchEnv(TextEnv[SearchState]):
         self._costs = costs(max_turns, 1)
         fault = "a search that finds nothing new"
         costs_text = fault_text(self._costs, fault, "a right answer", self.reward)
-        limits = (NOTE * (style == "drawn"), str(results), str(max_turns), costs_text)
-        self._limits = dict(zip(_LIMITS, limits, strict=True))
+        limits = (NOTE * (style == "drawn"), results, max_turns, costs_text)
+        self._placeholders = _FIELDS | constant_fields(_LIMITS, limits)
         self.board = f"hops={hops} documents={documents} results={results} style={style}"
         self._levels = self._given(levels)
         searches = hops * (2 if style == "drawn" else 1)
@@ -363,7 +362,7 @@ class SearchEnv(TextEnv[SearchState]):
         return SearchState(task, self.max_turns)
 
     def _fields(self, state: SearchState, agent: str, turn: int) -> Mapping[str, object]:
-        return {**PromptFields(_FIELDS, state, agent, turn), **self._limits}
+        return PromptFields(self._placeholders, state, agent, turn)
 
     def _parse(self, state: SearchState, agent: str, text: str) -> str | ParseError:
         # Whatever a text says would be a query, so that it must be marked as one.

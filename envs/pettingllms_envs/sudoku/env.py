@@ -15,7 +15,7 @@ from pettingllms.arguments import check_choice, check_flag, plain
 from pettingllms.errors import InvalidArgument
 from pettingllms.hooks import Difficulty
 from pettingllms.parsing import ListReader
-from pettingllms.prompts import PromptField, history_text
+from pettingllms.prompts import PromptField, history_text, of_state
 from pettingllms.seeding import check_split
 from pettingllms_envs.planning.env import (
     GameArguments,
@@ -296,18 +296,14 @@ FIELDS: dict[str, PromptField[PlanningState]] = {
     "own_fills": field(
         "the team's fills in the grid", lambda puzzle, grid: own_fills(puzzle.clues, grid.cells)
     ),
-    "refused": PromptField(
-        "the fills refused last turn", lambda state, agent, turn: state.refused or "none"
-    ),
-    "proposal": PromptField(
+    "refused": of_state("the fills refused last turn", lambda state: state.refused or "none"),
+    "proposal": of_state(
         "the fills proposed this turn",
-        lambda state, agent, turn: bounded(fills_json(state.proposal), SHOWN_CHARS),
+        lambda state: bounded(fills_json(state.proposal), SHOWN_CHARS),
     ),
-    "proposal_compact": PromptField(
+    "proposal_compact": of_state(
         "the same as digits, if n has one: 123,412",
-        lambda state, agent, turn: bounded(
-            fills_terse(state.proposal, state.level.size), SHOWN_CHARS
-        ),
+        lambda state: bounded(fills_terse(state.proposal, state.level.size), SHOWN_CHARS),
     ),
     "rules": field(
         "a line for each rule that is drawn with the puzzle; empty without",
