@@ -27,14 +27,15 @@ FIRST = 4
 
 
 class Suite(NamedTuple):
-    """What is played. Another choice is another name, so that equal names are comparable."""
+    """The games, levels and boards of a benchmark; another choice has another name."""
 
     name: str
+    """Results of suites with equal names are comparable."""
     levels: Mapping[str, tuple[int, ...]]
     """Environment -> levels of difficulty, from easy to hard."""
     num_boards: int
     """Held-out boards on which a team is measured, and at most as many to try a level on; fewer
-    where a level has fewer that differ."""
+    where a level has fewer different ones."""
 
 
 _GAMES = {
@@ -61,17 +62,17 @@ class GameResult(NamedTuple):
     levels: tuple[int, ...]
     """Levels of the suite."""
     passed: tuple[int, ...] = ()
-    """The hardest level passed, and those before it."""
+    """The hardest level passed and all easier ones; empty if none was passed."""
     tried: Mapping[int, LevelRecord] = {}
-    """Level -> how the boards ended that looked for the hardest one."""
+    """Level -> its episodes in the search for the hardest level passed."""
     measured: VariantReport | None = None
-    """Figures at the hardest level passed, at the first one if none was; None: not played."""
+    """Figures at the level `measured_at`; None: not played."""
     skipped: str = ""
     """Why the team cannot play the game; empty if it can."""
 
     @property
     def measured_at(self) -> int:
-        """The level of the figures."""
+        """The hardest level passed; the first one if none was."""
         return self.passed[-1] if self.passed else self.levels[0]
 
     @property
@@ -147,8 +148,9 @@ class BenchResult(NamedTuple):
     about: Mapping[str, Any]
     """The fields `name`, `suite`, `policies`, `seed`, `versions` and so on."""
     games: Mapping[str, GameResult]
+    """Environment -> how the team did in it."""
     reports: Sequence[Report]
-    """All that was played, for the bill."""
+    """Reports of all evaluations, tries and measurements, for the bill."""
     num_boards: int
     """Boards of the suite."""
 
@@ -165,7 +167,7 @@ class BenchResult(NamedTuple):
         return sum((usage for roles in bills for usage in roles.values()), Usage())
 
     def to_json(self) -> dict[str, Any]:
-        """The result file."""
+        """The result file as JSON data."""
         found = {
             env_id: {
                 "num_levels": len(game.levels),
@@ -278,13 +280,17 @@ def _game_row(env_id: str, game: GameResult) -> list[str]:
 
 
 def checked_about(data: Any, source: object) -> dict[str, Any]:
-    """The fields of a bench folder's file, refuse what is none.
+    """The fields of a bench folder's file, checked.
 
     Raises:
         InvalidArgument: If the data is not that of a bench of a known suite.
     """
-    suites = {suite.name for suite in (FULL, QUICK)}
-    if not isinstance(data, dict) or data.get("format") != FORMAT or data["suite"] not in suites:
+    suites = [suite.name for suite in (FULL, QUICK)]
+    if (
+        not isinstance(data, dict)
+        or data.get("format") != FORMAT
+        or data.get("suite") not in suites
+    ):
         allowed = "a folder that `pettingllms bench` wrote, of " + " or ".join(sorted(suites))
         raise InvalidArgument("folder", str(source), allowed)
     return data

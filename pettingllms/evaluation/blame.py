@@ -119,15 +119,18 @@ async def judge(
 
 @dataclass
 class _Plan:
-    """What is played again, for what."""
+    """From which moments an episode is played on, and by whom."""
 
     moments: Sequence[ReplayPoint]
+    """The moments before every answer, and the one after the last."""
     team: Team
+    """The present policies."""
     other: Team | None
+    """The other policies; None: nobody is replaced."""
     settings: BlameSettings
     forks: dict[Any, tuple[ReplayPoint, Team, Team]] = field(init=False)
-    """Place -> moment, team, and who answers first. Places are: the number of a moment, (number,
-    "instead"), and coalitions."""
+    """Place -> moment, team, and the team that gives the first answer. Places are: the number of a
+    moment, (number, "instead"), and coalitions."""
 
     def __post_init__(self) -> None:
         self.players = players_of(self.moments[0].env.possible_agents)
@@ -171,7 +174,7 @@ def _known(moment: ReplayPoint) -> ReplayEnd | None:
 
 
 class _Means:
-    """The means of all places."""
+    """The mean success or return of the replays of every place."""
 
     def __init__(self, replayed: Replayed, plan: _Plan, measure: str) -> None:
         self._is_share = measure == SUCCESS
@@ -243,6 +246,7 @@ class Seat(NamedTuple):
 
     policy: Policy
     sampling: Sampling = Sampling()
+    """How its completions are drawn."""
 
 
 Team = Mapping[str, Seat]
@@ -255,47 +259,49 @@ class ReplayPoint(NamedTuple):
     env: TextEnv[Any]
     """Only forks of it are played."""
     chats: Chats
-    """What was said before."""
+    """Agent -> its chat so far, with `observation_mode="delta"`."""
     earned: float
-    """Rewards so far: their sum, mean over the agents."""
+    """Return of the team so far: the sum of rewards, mean over the agents."""
 
 
 class ReplayEnd(NamedTuple):
-    """The end of an episode."""
+    """The outcome of an episode."""
 
     success: bool
     team_return: float
-    """Rewards of the whole episode: their sum, mean over the agents."""
+    """Return of the whole episode: the sum of rewards, mean over the agents."""
 
 
 class Replay(NamedTuple):
-    """A moment that is to be played on."""
+    """An episode to be played on from a moment."""
 
     place: Hashable
-    """What it is for."""
+    """The mean that its outcome belongs to; see `_Plan.forks`."""
     moment: ReplayPoint
     team: Team
+    """Who gives all answers but the first."""
     opening: Team
     """Who gives the first answer."""
     seed: int
+    """Decides what policies draw."""
 
 
 @dataclass(kw_only=True)
 class Replayed:
-    """What has come of replays."""
+    """The outcomes of replays so far."""
 
     num_replays: int
-    """Those that are to be played."""
+    """Replays to be played in all."""
     ends: dict[Hashable, list[ReplayEnd]] = field(default_factory=dict[Hashable, list[ReplayEnd]])
-    """Place -> ends of its replays."""
+    """Place -> outcomes of its finished replays."""
     failures: Counter[str] = field(default_factory=Counter[str])
-    """Cause -> replays that came to no end; they are left out."""
+    """Cause -> number of replays that failed; no mean counts them."""
     usage: Usage = field(default_factory=Usage)
-    """What all answers cost, those of failed replays too."""
+    """What all answers cost, including those of failed replays."""
 
     @property
     def num_finished(self) -> int:
-        """Replays that are over, one way or the other."""
+        """Replays that are over, failed ones included."""
         return sum(map(len, self.ends.values())) + self.failures.total()
 
 
@@ -376,7 +382,7 @@ MEASURES = (SUCCESS, RETURN)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlameSettings:
-    """How much is played again, and what counts."""
+    """How much is played again, and by what an episode is judged."""
 
     num_replays: int = 32
     """M: replays of every state, answer of the other policy and coalition; at least 2."""
@@ -387,7 +393,7 @@ class BlameSettings:
     max_concurrency: int = 16
     """Concurrent replays, at least 1."""
     max_failures: int = 10
-    """Replays that may fail; they are left out."""
+    """Replays that may fail, at least 0; no mean counts them."""
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -395,39 +401,46 @@ class BlameSettings:
         Raises:
             InvalidArgument: If a value is out of its range.
         """
-        if isinstance(self.num_replays, bool) or self.num_replays < 2:
-            raise InvalidArgument("num_replays", self.num_replays, "an integer of at least 2")
+        num: object = self.num_replays
+        if isinstance(num, bool) or not isinstance(num, int) or num < 2:
+            raise InvalidArgument("num_replays", num, "an integer of at least 2")
         if self.measure not in MEASURES:
             raise InvalidArgument("measure", self.measure, "one of " + ", ".join(MEASURES))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedAnswer:
-    """One answer of an episode; 95 % intervals."""
+    """What one answer of an episode lost, with 95 % intervals.
+
+    The intervals of `drop` and `missed` hold for all answers together, the others each by itself.
+    """
 
     index: int
-    """Its place among the answers, from 0."""
+    """Number of the answer in the episode, from 0."""
     turn: int
+    """Number of its turn, from 0."""
     agent: str
+    """Who gave it."""
     before: Interval
     """V of the state in which it was given."""
     after: Interval
     """V of the state that it led to."""
     drop: Interval
-    """Before minus after; holds for all answers together."""
+    """`before` minus `after`."""
     instead: Interval | None
-    """What is expected if the other policy gives this answer; None without such a policy."""
+    """V if the other policy gives this answer; None without another policy."""
     missed: Interval | None
-    """Instead minus after; holds for all answers together."""
+    """`instead` minus `after`; None without another policy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoalitionValue:
-    """What is expected of the level when only some players keep their policies."""
+    """V of the first state when only some players keep their present policies."""
 
     kept: tuple[str, ...]
-    """Players that keep them; the other policy plays for all others."""
+    """The players that do; the other policy plays for all others."""
     value: Interval
+    """V with its own 95 % interval."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -435,15 +448,20 @@ class Blame:
     """Who lost an episode."""
 
     measure: str
+    """The unit of all intervals: `"success"`, or `"return"` of the team."""
     success: bool
     """Whether the recorded episode was solved."""
     answers: Sequence[JudgedAnswer]
+    """One for each answer, in order."""
     shares: Mapping[str, Interval]
-    """Player -> its share; holds for all players together. Empty without another policy."""
+    """Player -> its share; 95 % intervals that hold for all players together. Empty without another
+    policy, and with more than `MAX_PLAYERS` players."""
     coalitions: Sequence[CoalitionValue]
+    """All coalitions of players, the empty one first; empty where `shares` is."""
     num_replays: int
+    """Replays of every place, as in `BlameSettings`."""
     num_failed: int
-    """Replays that came to no end."""
+    """Replays that failed."""
     usage: Usage
     """What the answers in replays cost."""
 
@@ -480,33 +498,37 @@ class JudgedEpisode(NamedTuple):
     """An episode and who lost it."""
 
     name: str
+    """What reports call it, such as `level 3, sample 0`."""
     transcript: Transcript
+    """The recorded episode."""
     blame: Blame
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlayerBlame:
-    """What one role (or agent) lost over all episodes."""
+    """What one player (a role, or an agent of a team of one role) lost over all episodes."""
 
     num_top: int
-    """Episodes in which the largest drop is its answer's, and surely above 0."""
+    """Episodes whose largest drop is that of the player's answer, with an interval above 0."""
     drop: Interval
-    """Sum of the drops of its answers; mean over episodes, with its 95 % interval."""
+    """Sum of the drops of its answers in an episode: mean over episodes, 95 % interval."""
     share: Interval | None
-    """Its share; mean over episodes, with its 95 % interval. None without another policy."""
+    """Its share: mean over episodes, 95 % interval. None without another policy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlameReport:
-    """All that `pettingllms blame` has found."""
+    """The results of `pettingllms blame`."""
 
     env_id: str
+    """Id of the environment, or its source."""
     policies: Mapping[str, str]
-    """Role -> present policy."""
+    """Role -> name of its present policy."""
     instead: Mapping[str, str]
-    """Role -> the other policy; empty without one."""
+    """Role -> name of the other policy; empty without one."""
     settings: BlameSettings
     episodes: Sequence[JudgedEpisode]
+    """At least one."""
 
     def players(self) -> dict[str, PlayerBlame]:
         """Player -> what it lost over all episodes."""

@@ -55,23 +55,24 @@ class Cell(NamedTuple):
     """A team: a run's own, or with one player of another run."""
 
     player: str | None
-    """The player who comes from elsewhere; None where none does."""
+    """The player that comes from another run; None in a run's own team."""
     member: str
-    """Run that this player comes from."""
+    """Name of the run that this player comes from."""
     team: str
-    """Run of all others."""
+    """Name of the run of all other players."""
 
     @property
     def variant(self) -> str:
-        """Its name in the evaluation."""
+        """Name of the team as a variant of the evaluation."""
         return self.team if self.player is None else f"{self.team}, {self.player} of {self.member}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairFigures:
-    """Two runs."""
+    """How two runs play together; success in [0, 1], with 95 % intervals."""
 
     runs: tuple[str, str]
+    """Their names."""
     cross: Interval
     """Success of their mixed teams."""
     coordination: Interval
@@ -82,9 +83,10 @@ class PairFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrossPlay:
-    """How the members of runs play together."""
+    """How the members of runs play together; success in [0, 1], with 95 % intervals."""
 
     runs: Sequence[str]
+    """Their names, in the order of the tables."""
     cells: Mapping[Cell, Interval]
     """Team -> its success."""
     within: Interval
@@ -92,14 +94,15 @@ class CrossPlay:
     cross: Interval
     """Success of mixed teams."""
     coordination: Interval
-    """Within minus cross."""
+    """`within` minus `cross`."""
     competence: Mapping[str, Mapping[str, Interval]]
-    """Player -> run -> success of the teams that this run's player joins."""
+    """Player -> run -> success of the other runs' teams that this run's player joins."""
     pairs: Sequence[PairFigures]
+    """One for every two runs."""
 
     @property
     def conventions(self) -> list[tuple[str, str]]:
-        """Pairs of runs that surely follow different conventions."""
+        """Pairs of runs whose clash is above 0, with its whole interval."""
         return [pair.runs for pair in self.pairs if pair.clash.low > 0]
 
     def to_json(self) -> dict[str, Any]:

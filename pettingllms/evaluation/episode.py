@@ -38,8 +38,9 @@ class RoleResult:
     """What one role did in an episode."""
 
     num_actions: int = 0
+    """Actions of all its agents."""
     reward: float = 0.0
-    """Sum of the rewards of its actions."""
+    """Sum, over its actions, of the reward of the acting agent."""
     parse_errors: int = 0
     """Actions that could not be read."""
     cut: int = 0
@@ -49,7 +50,7 @@ class RoleResult:
     usage: Usage = field(default_factory=Usage)
     """What its answers cost."""
     models: list[str] = field(default_factory=list[str])
-    """Models that servers say have answered, each once."""
+    """Names that servers gave of the models that answered, each once."""
 
     def add(self, reward: float, is_error: bool, completion: Completion, usage: Usage) -> None:
         """Count one action."""
@@ -66,33 +67,37 @@ class EpisodeResult:
     """One finished episode."""
 
     variant: str
+    """Name of the assignment of policies that played."""
     level: int
+    """Number of the level, from 0."""
     sample: int
+    """Number of the play of this level, from 0."""
     level_seed: int
     """Seed the environment was reset with."""
     seed: int
-    """Seed of what policies drew."""
+    """Seed of everything that policies drew."""
     initial_state_hash: str
     """Hash of the initial state: equal levels have equal hashes."""
     success: bool
     end: str
     """Why it is over; see `End`."""
     num_turns: int
-    """Turns that were begun."""
+    """Turns, an incomplete last one included."""
     returns: Mapping[str, float]
     """Agent -> sum of its rewards."""
     roles: Mapping[str, RoleResult]
+    """Role -> what it did."""
     wall_s: float
     """Seconds from reset to the end, waits for servers included."""
     level_hash: str = ""
     """Equal for levels that are equal up to symmetry; empty when unknown."""
     steps: Sequence[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
-    """The steps of the transcript, each with its `finish_reason`, and with `reasoning` and `model`
-    (that has answered) where the server returns them; empty when read for a report."""
+    """The steps of the transcript, each with its `finish_reason`, and with `reasoning` and the
+    `model` that answered where the server returns them; empty when read for a report."""
 
     @property
     def content(self) -> str:
-        """What identifies the level, up to symmetry if that is known."""
+        """Identifies the level, up to symmetry if its `level_hash` is known."""
         return self.level_hash or self.initial_state_hash or f"level {self.level}"
 
     @property
@@ -319,16 +324,19 @@ class AnswerRecord:
     """One answer of a policy that counts requests, or a prompt that it could not answer."""
 
     variant: str
+    """As in `EpisodeResult`, like the next two."""
     level: int
     sample: int
     action: int
     """Number of the action within its episode, from 0."""
     agent: str
+    """The agent that was asked."""
     prompt: str
-    """Hash of what the agent read; see `prompt_hash`."""
+    """Hash of its prompt; see `prompt_hash`."""
     completion: Completion | None
     """None: the prompt could not be answered."""
     usage: Usage
+    """What the attempts to answer it cost."""
 
     @property
     def key(self) -> Key:
@@ -369,7 +377,12 @@ def _usage(data: Mapping[str, int]) -> Usage:
 
 
 class AnswerLog:
-    """Where an episode finds answers of an earlier attempt, and puts new ones."""
+    """Keeps the answers of an evaluation: finds those of an earlier attempt, and records new ones.
+
+    Args:
+        earlier: Answers of earlier attempts.
+        write: Called with every new answer that cost a request.
+    """
 
     def __init__(
         self, earlier: Iterable[AnswerRecord], write: Callable[[AnswerRecord], None]
@@ -402,24 +415,19 @@ class AnswerLog:
         finally:
             # Also when the answer could not be read: it was paid for.
             if usage.num_requests:
-                self._add(key, action, prompt, completion, usage)
-
-    def _add(
-        self, key: Key, action: int, prompt: Prompt, completion: Completion | None, usage: Usage
-    ) -> None:
-        variant, level, sample = key
-        self._write(
-            AnswerRecord(
-                variant=variant,
-                level=level,
-                sample=sample,
-                action=action,
-                agent=prompt.agent,
-                prompt=prompt_hash(prompt),
-                completion=completion,
-                usage=usage,
-            )
-        )
+                variant, level, sample = key
+                self._write(
+                    AnswerRecord(
+                        variant=variant,
+                        level=level,
+                        sample=sample,
+                        action=action,
+                        agent=prompt.agent,
+                        prompt=prompt_hash(prompt),
+                        completion=completion,
+                        usage=usage,
+                    )
+                )
 
 
 def prompt_hash(prompt: Prompt) -> str:

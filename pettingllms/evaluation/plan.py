@@ -36,9 +36,10 @@ _URL = re.compile(r"@https?://\S+$")
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationPlan:
-    """An evaluation. Everything in it decides the result, except addresses of servers and prices.
+    """What an evaluation plays.
 
-    Every variant plays the same levels with the same chance.
+    Every field decides the result, except addresses of servers and prices. All variants play the
+    same levels with the same chance.
     """
 
     env_id: Name
@@ -53,7 +54,7 @@ class EvaluationPlan:
     sampling: Mapping[str, Sampling] = field(default_factory=dict[str, Sampling])
     """Role -> how its completions are drawn; policies' own defaults where a role is left out."""
     seed: int = 0
-    """Decides levels and chance."""
+    """Root seed of levels and of everything that policies draw."""
     num_levels: int = 100
     """Levels, at least 1."""
     level_numbers: Sequence[int] | None = None
@@ -104,8 +105,9 @@ class EvaluationPlan:
         )
 
     def episodes(self) -> Iterator[EpisodeSpec]:
-        """Yield all episodes: level by level, so that an interrupted run has whole levels."""
+        """Yield all episodes, level by level."""
         # Where a run stops early, the levels that it has are whole, and variants pair up.
+
         for level in self.level_numbers or range(self.num_levels):
             for sample in range(self.num_samples):
                 for variant in self.variants:
@@ -300,10 +302,10 @@ PATIENCE = 500
 
 
 class EpisodeSpec(NamedTuple):
-    """One episode: level and chance are fixed by it."""
+    """One episode of a plan: who plays, on which level, with which chance."""
 
     variant: str
-    """Which assignment of policies plays."""
+    """Name of the assignment of policies that plays."""
     level: int
     """Number of the level, from 0."""
     sample: int

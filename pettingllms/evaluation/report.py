@@ -75,11 +75,12 @@ def number(value: float, sign: str = "") -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoleReport:
-    """How one role did."""
+    """How one role did in the finished episodes of a variant."""
 
     policy: str
-    """Who played it; empty when unknown."""
+    """Names of the policies that played it; empty when unknown."""
     num_actions: int
+    """Its actions in all episodes."""
     reward: Interval
     """Mean, over episodes, of the sum of the rewards of the role's own actions."""
     parse_errors: Interval
@@ -87,19 +88,19 @@ class RoleReport:
     cut: float
     """Share of its completions that ended at the limit of tokens."""
     hidden: float
-    """Share of them without a text, all of whose tokens went into hidden reasoning."""
+    """Share of its completions without a text, all of whose tokens went into hidden reasoning."""
     usage: Usage
     """What its answers in finished episodes cost."""
     cost_usd: float | None
-    """The same in US dollars; None without a price, or when a server did not report its tokens."""
+    """`usage` in US dollars; None without a price, or if a server did not report its tokens."""
     spent: Usage
-    """What was spent on it altogether: failed episodes and earlier attempts count, too."""
+    """What all its answers cost, including failed episodes and earlier attempts."""
     spent_usd: float | None
-    """The same in US dollars; None as for `cost_usd`."""
+    """`spent` in US dollars; None as for `cost_usd`."""
     has_price: bool
     """Whether the price of its policy is known."""
     models: Sequence[str]
-    """Models that servers say have answered."""
+    """Names that servers gave of the models that answered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,8 +114,9 @@ class VariantReport:
     num_levels: int
     """Levels with a finished episode."""
     num_distinct_levels: int
-    """Those that differ up to symmetry; every interval counts these as the independent draws."""
+    """Levels that differ up to symmetry: the independent draws of every interval."""
     num_success: int
+    """Solved episodes."""
     success: Interval
     """Share of solved episodes; plays of equal levels count as dependent."""
     pass_at_k: Mapping[int, Interval]
@@ -126,16 +128,18 @@ class VariantReport:
     returns: Mapping[str, Interval]
     """Agent -> return of an episode."""
     roles: Mapping[str, RoleReport]
+    """Role -> how it did."""
     manifest: str
     """Hash over the initial states, in order: equal for equal sets of levels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """All variants of an evaluation."""
+    """The figures of an evaluation."""
 
     plan: EvaluationPlan
     variants: Mapping[str, VariantReport]
+    """Variant -> its figures; variants without a finished episode are left out."""
     bill: Bill
     """Variant -> role -> what was spent, also on variants without a finished episode."""
     failures: Mapping[str, int] | None = None
@@ -472,11 +476,14 @@ def figures_json(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """One figure of both sides, and the second minus the first on the same levels."""
+    """One figure of the two sides of a comparison."""
 
     first: float
+    """Its mean on the first side."""
     second: float
+    """Its mean on the second side."""
     difference: Interval
+    """`second` minus `first`, with a 95 % interval."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -486,23 +493,26 @@ class Comparison:
     is_paired: bool
     """Whether they are compared level by level."""
     num_levels: int
-    """Levels that both played; only these count. 0 when they are not paired."""
+    """Levels that both played, the only ones that count; 0 when they are not paired."""
     num_only_first: int
     """Levels that only the first played."""
     num_only_second: int
     """Levels that only the second played."""
     success: Difference
+    """Share of solved plays."""
     first_success: Interval
-    """Share of solved plays on the common levels."""
+    """The first side's share, with its own 95 % interval."""
     second_success: Interval
+    """The second side's share, with its own 95 % interval."""
     num_better: int = 0
-    """Levels of which the second solved a greater share."""
+    """Levels of which the second side solved a greater share of plays than the first."""
     num_worse: int = 0
-    """Levels of which it solved a smaller share."""
+    """Levels of which the second side solved a smaller share."""
     p_value: float | None = None
-    """Two-sided sign test over these levels (McNemar's exact test for one play a level)."""
+    """Two-sided sign test of `num_better` against `num_worse` (McNemar's exact test for one play a
+    level); None when they are not paired."""
     figures: dict[str, Difference] = field(default_factory=dict[str, Difference])
-    """Turns, tokens, and `<role> reward` per episode."""
+    """Means per episode by name: `turns`, `completion tokens` and `<role> reward`."""
 
     def parts(self, first: str = "first", second: str = "second") -> list[Block]:
         """The comparison as a table, with the names of its sides, and what it rests on."""

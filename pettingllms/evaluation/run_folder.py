@@ -106,7 +106,7 @@ class RunFolder:
             trust: Whether it may name code and servers; see `pettingllms.trust`.
 
         Raises:
-            RunFolderError: If it is not one, or one of a later version.
+            RunFolderError: It is not the folder of an evaluation, or of another version.
         """
         folder = run_directory(path)
         file = folder / "run.json"
@@ -235,24 +235,24 @@ class EvaluationStopped(PettingLLMsError, RuntimeError):
 
 @dataclass
 class Progress:
-    """Progress of an evaluation."""
+    """Progress of an evaluation; a *run* is one call of `evaluate`."""
 
     num_episodes: int
     """Episodes of the plan."""
     num_finished: int = 0
-    """Those that are on disk, from earlier runs too."""
+    """Finished episodes, including those of earlier runs."""
     num_success: int = 0
-    """Finished ones that were solved."""
+    """Finished episodes that were solved."""
     num_answers: int = 0
-    """Answers of this run."""
+    """New answers of this run."""
     most_answers: int = 0
-    """Answers of an episode, at most."""
+    """The most answers that one episode can have."""
     num_tokens: int = 0
-    """Tokens spent so far, of prompts and completions, on failed episodes too."""
+    """Prompt and completion tokens spent so far, including failed episodes and earlier runs."""
     num_retries: int = 0
     """Requests of this run that had to be sent again."""
     failures: Counter[str] = field(default_factory=Counter[str])
-    """Cause -> episodes that this run could not finish; they are played again on resume."""
+    """Cause -> number of episodes that this run could not finish; resuming plays them again."""
 
     @property
     def is_complete(self) -> bool:

@@ -39,22 +39,24 @@ class Side:
     """One side of a comparison."""
 
     name: str
+    """The text that named it, `RUN[:VARIANT][@STEP]`."""
     policies: Mapping[str, str]
-    """Role -> who played it."""
+    """Role -> name of the policy that played it."""
     task: Mapping[str, Any]
-    """What was played, flat: environment, its arguments and options of reset."""
+    """What was played, by dotted keys: the environment, its arguments and options of `reset`."""
     settings: Mapping[str, Any]
-    """Everything else that was set, flat."""
+    """All other settings, by dotted keys."""
     results: Sequence[EpisodeResult] = ()
-    """Its episodes; a training run keeps none of its own evaluation."""
+    """Its episodes; empty for a training run, whose evaluations keep none."""
     success: Interval
-    """Share of solved plays."""
+    """Share of solved plays, with a 95 % interval."""
     num_levels: int
+    """Levels that it played."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedSides:
-    """Two sides, what differs between them, and how they compare."""
+    """Two sides of a comparison, and how they compare."""
 
     first: Side
     second: Side
@@ -234,9 +236,10 @@ def _task(env_id: str, kwargs: Mapping[str, Any], options: Mapping[str, Any]) ->
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTeam:
-    """A team of a training run or an evaluation."""
+    """A team of a training run or an evaluation, and what it plays."""
 
     env_id: Name
+    """Id of the environment, or its source."""
     env_kwargs: Mapping[str, Any]
     """Arguments of the environment on held-out levels."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -246,7 +249,7 @@ class RunTeam:
     sampling: Mapping[str, Sampling]
     """Role -> how its completions are drawn."""
     levels: Mapping[str, int]
-    """`seed` and number of `episodes` of the held-out levels, as far as they are known."""
+    """`seed` and number (`episodes`) of the held-out levels; either may be missing."""
 
     @classmethod
     def of_training(cls, run: TrainingRun, step: int | None = None) -> RunTeam:

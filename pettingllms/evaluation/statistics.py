@@ -17,11 +17,14 @@ CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """An estimate with the ends of its 95 % interval."""
+    """An estimate with its confidence interval, of 95 % unless a function is told otherwise."""
 
     value: float
+    """The estimate."""
     low: float
+    """Lower end; -inf where there is none."""
     high: float
+    """Upper end; inf where there is none."""
 
 
 def wilson_interval(

@@ -44,9 +44,9 @@ class TrainingRun:
     path: Path
     """Its directory, absolute."""
     config: Mapping[str, Any]
-    """Its configuration; default values are written out in it."""
+    """Its configuration, default values included."""
     is_trusted: bool = False
-    """Whether it may name code and servers; see `pettingllms.trust`."""
+    """Whether the configuration may name code and servers; see `pettingllms.trust`."""
 
     @classmethod
     def open(cls, path: str | Path, *, trust: bool = False) -> TrainingRun:
@@ -58,7 +58,7 @@ class TrainingRun:
             trust: Whether it may name code and servers; see `pettingllms.trust`.
 
         Raises:
-            RunFolderError: If it is none, or its configuration cannot be read.
+            RunFolderError: The path is not a training run, or its configuration cannot be read.
             MissingDependency: A recipe is named and the trainer is not installed.
         """
         if str(path).startswith(RECIPE):

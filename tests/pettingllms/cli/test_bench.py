@@ -65,6 +65,8 @@ def test_an_interrupted_benchmark_goes_on_where_it_was(call, small, tmp_path):
     episodes.write_bytes(first)
     (cut / "result.json").unlink()
     assert "a folder that `pettingllms bench` wrote" in call("bench", "--resume", "no").stderr
+    (tmp_path / "bench.json").write_text('{"format": "pettingllms-bench"}', "utf-8")
+    assert "a folder that `pettingllms bench` wrote" in call("bench", "--resume", ".").stderr
     assert call("bench", "--resume", cut).returncode == 0
     assert episodes.read_bytes().startswith(first)
     assert result(cut) == result(whole) | {"created": result(cut)["created"]}

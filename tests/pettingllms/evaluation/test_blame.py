@@ -155,8 +155,9 @@ def test_what_cannot_be_judged_is_refused(recorded):
     transcript.steps[0]["state_hash"] = "0" * 32
     with pytest.raises(ReplayDivergence):
         judged(transcript, present)
-    with pytest.raises(InvalidArgument, match="num_replays"):
-        BlameSettings(num_replays=1)
+    for num_replays in (1, 2.5):
+        with pytest.raises(InvalidArgument, match="num_replays"):
+            BlameSettings(num_replays=num_replays)
 
 
 def test_shapley_shares_of_a_game_by_hand():
