@@ -86,9 +86,7 @@ Examples:
 @click.option("--level", type=int, help="Judge the episode of this level, for an evaluation.")
 @click.option("--sample", type=int, default=0, show_default=True, help="Which play of --level.")
 @click.option("--variant", default=MAIN, show_default=True, help="Variant, for an evaluation.")
-@click.option(
-    "--environment", metavar="NAME", help="Which environment, if the training run has several."
-)
+@options.environment_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random choices.")
 @options.policy_settings_options
 @options.max_failures_option("Replays of an episode", BlameSettings().max_failures)
@@ -217,8 +215,9 @@ class Source(NamedTuple):
     """Where the episodes come from, and who played them."""
 
     team: RunTeam
+    """The team that played them, with its environment; without policies where nobody is known."""
     failed: Callable[[Mapping[str, Policy], RunTeam], AsyncIterator[Named]]
-    """Yields names and transcripts of episodes to judge; given name -> policy and the team."""
+    """Name -> policy, and the team that plays on -> names and transcripts of episodes to judge."""
 
 
 def open_source(source: str, values: Mapping[str, Any]) -> Source:
@@ -228,7 +227,8 @@ def open_source(source: str, values: Mapping[str, Any]) -> Source:
         UsageError: If options do not fit the source.
         RunFolderError: If a folder is not a run, or is damaged.
         TranscriptError: If a file is not a transcript.
-        UnknownEnvironment: If it is none of them.
+        UnknownEnvironment: If the text names neither a recording nor an environment.
+
     """
     path = run_directory(source)
     # A Python file names an environment; everything else that exists is a recording.

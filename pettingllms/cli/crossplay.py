@@ -39,9 +39,7 @@ Examples:
 @options.number("-n", "--episodes", default=100, help="Held-out levels that every team plays.")
 @options.number("-k", "--samples", default=1, help="Plays of every level by every team.")
 @options.seed_option
-@click.option(
-    "--environment", metavar="NAME", help="Which environment, if the training runs have several."
-)
+@options.environment_option
 @options.policy_settings_options
 @options.max_failures_option("Episodes", 10)
 @options.path(

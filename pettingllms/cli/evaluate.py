@@ -38,8 +38,6 @@ from pettingllms.registry import make
 from pettingllms.sources import RUN, is_source
 from pettingllms.tables import as_markdown
 
-# Parameter -> option of what a resumed run takes from its folder.
-
 _EXAMPLES = """\b
 Examples:
   pettingllms eval plan_path_v0 -p oracle -n 200
@@ -56,11 +54,7 @@ Examples:
 @options.env_option
 @options.reset_option
 @options.sampling_option
-@click.option(
-    "--environment",
-    metavar="NAME",
-    help="Which environment, if the run or recipe has several.",
-)
+@options.environment_option
 @options.number("--step", least=0, help="Checkpoint of a training run.  [default: the newest]")
 @options.number("-n", "--episodes", default=100, help="Held-out levels.")
 @options.number(

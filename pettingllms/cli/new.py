@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import distribution
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,19 +54,23 @@ _VERSION = f"pettingllms=={pettingllms.__version__}"
 
 
 class HubPackage(NamedTuple):
-    """What is packaged."""
+    """An environment to be packaged for a hub."""
 
     env_id: str
     hub: str
+    """One of `HUBS`."""
     arguments: Mapping[str, Any]
+    """Arguments of `pettingllms.make`."""
     requirement: str
     """How pettingllms is installed, as pip reads it."""
     levels: int
+    """Number of levels, at least 1."""
     first_seed: int
+    """Seed of the first level; the others follow it by one."""
 
     @property
     def name(self) -> str:
-        """The name of the package, as Python spells it: of the id and the arguments.
+        """The name of the package as a Python identifier, made of the id and the arguments.
 
         Packages of one environment can be installed and published side by side.
         """
@@ -188,7 +191,6 @@ def _fields(package: HubPackage, env: TextEnv[Any]) -> dict[str, str]:
     summary = inspect.cleandoc(type(env).__doc__ or package.env_id).splitlines()[0]
     return {
         "id": package.env_id,
-        "id_repr": json.dumps(package.env_id),
         "id_json": json.dumps(package.env_id),
         "name": package.name,
         "dashed": package.name.replace("_", "-"),
@@ -242,15 +244,13 @@ SUFFIX = ".tmpl"
 
 
 def write_tree(name: str, target: Path, filled: Callable[[str], str]) -> Iterator[Path]:
-    """Write the files of a tree of templates; yield their paths."""
-    yield from _written(files("pettingllms.cli") / name, target, filled)
-
-
-def _written(source: Traversable, target: Path, filled: Callable[[str], str]) -> Iterator[Path]:
-    for entry in sorted(source.iterdir(), key=lambda entry: entry.name):
+    """Write the files of a tree of templates of this package; yield their paths."""
+    tree = files("pettingllms.cli") / name
+    for entry in sorted(tree.iterdir(), key=lambda entry: entry.name):
         path = target / filled(entry.name.removesuffix(SUFFIX))
         if entry.is_dir():
-            yield from _written(entry, path, filled)
+            yield from write_tree(f"{name}/{entry.name}", path, filled)
+
         elif entry.name.endswith(SUFFIX):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(filled(entry.read_text(encoding="utf-8")), encoding="utf-8")

@@ -75,7 +75,7 @@ def number(
 
 
 class RunPath(click.Path):
-    """A run: its folder, or `run:FOLDER`; a recording where that is a file."""
+    """The type of an argument that is a run (`FOLDER`, `run:FOLDER`) or a recording (a file)."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path of a value."""
@@ -89,14 +89,13 @@ def path(*names: str, metavar: str = "FOLDER", help: str) -> Callable[[Command],
 
 def parent(what: str) -> Callable[[Command], Command]:
     """The option `--in`: the folder in which a new folder is made."""
-    kind, help = click.Path(file_okay=False, path_type=Path), f"Where {what} is made."
     return click.option(
         "--in",
         "parent",
-        type=kind,
+        type=click.Path(file_okay=False, path_type=Path),
         default=Path(),
         metavar="FOLDER",
-        help=f"{help}  [default: here]",
+        help=f"Where {what} is made.  [default: here]",
     )
 
 
@@ -153,6 +152,9 @@ trust_option = flag(
     "--trust",
     help="Import and run the code that the named files and folders name, and send requests to the "
     "servers in them. Only for files that you trust.",
+)
+environment_option = click.option(
+    "--environment", metavar="NAME", help="Which environment, if a training run has several."
 )
 seed_option = click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of levels and random choices."
@@ -253,7 +255,7 @@ def read_pairs(values: Iterable[str], what: str) -> dict[str, Any]:
 
 
 class _Asked(Mapping[str, Any]):
-    """Options that note which of them an environment asks for."""
+    """Options of `reset`; keeps as `names` those that an environment asks for."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values, self.names = values, set[str]()

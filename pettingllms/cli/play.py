@@ -20,8 +20,8 @@ from pettingllms.cli import options
 from pettingllms.cli.app import stdout
 from pettingllms.env import TextEnv, role_of, roles_of
 from pettingllms.errors import InvalidArgument, suggestion
-from pettingllms.evaluation.episode import has_ended, one_answer, prompt_of
-from pettingllms.policies import Completion, Policy, Sampling, Usage, acted, load_policy
+from pettingllms.evaluation.episode import Chats, has_ended, one_answer, prompt_of, remember
+from pettingllms.policies import Policy, Prompt, Sampling, acted, load_policy
 from pettingllms.registry import make
 from pettingllms.seeding import derive_seed
 from pettingllms.tables import visible
@@ -123,8 +123,9 @@ class _Game:
         self._runner = runner
         self._console = console
         self._told_rules: set[str] = set()
+        self._chats: Chats = {}
         self._earlier: list[Any] = []
-        """(snapshot, number of recorded steps) before each action of the person."""
+        """(snapshot, number of recorded steps, chats) before each action of the person."""
 
     def play(self) -> None:
         env = self._env
@@ -143,15 +144,16 @@ class _Game:
 
     def _policy_acts(self, role: str) -> None:
         sampling = self._sampling.get(role) or Sampling()
-        answer = self._answer(self._policies[role], sampling, "play", self._env.agent_selection)
-        self._step(acted(*answer), self._assignment[role], show_text=True)
+        prompt = self._prompt("play", self._env.agent_selection)
+        completion, usage = self._runner.run(one_answer(self._policies[role], prompt, sampling))
+        self._step(acted(completion, usage), self._assignment[role], show_text=True)
+        remember(self._chats, prompt, completion.text)
 
-    def _answer(self, policy: Policy, sampling: Sampling, *what: str) -> tuple[Completion, Usage]:
-        env = self._env
-        assert env.episode_seed is not None
+    def _prompt(self, *what: str) -> Prompt:
+        assert self._env.episode_seed is not None
         # Of the episode's seed: the same level played twice meets the same team-mates.
-        seed = derive_seed(env.episode_seed, *what, env.turn)
-        return self._runner.run(one_answer(policy, prompt_of(env, {}, seed), sampling))
+        seed = derive_seed(self._env.episode_seed, *what, self._env.turn)
+        return prompt_of(self._env, self._chats, seed)
 
     def _person_acts(self) -> bool:
         """Ask the person for an action; False when they leave."""
@@ -168,7 +170,7 @@ class _Game:
                     steps = len(self._recorder.transcript.steps)
                     # A snapshot, not a replay: team-mates need not be asked for the same answers
                     # again.
-                    self._earlier.append((env.snapshot(), steps))
+                    self._earlier.append((env.snapshot(), steps, dict(self._chats)))
                     self._step(text, "you", show_text=False)
                     return True
                 case "undo":
@@ -183,7 +185,7 @@ class _Game:
         if not self._earlier:
             self._console.print("nothing to take back", style="yellow")
             return False
-        snapshot, steps = self._earlier.pop()
+        snapshot, steps, self._chats = self._earlier.pop()
         self._env.restore(snapshot)
         assert self._recorder.transcript is not None
         # What was taken back was never said: the recording would not replay with it.
@@ -197,7 +199,9 @@ class _Game:
             self._console.print("this environment has no scripted policy", style="yellow")
             return
         policy = env.scripted_policies[0]
-        hint, _ = self._answer(load_policy(f"scripted:{policy}"), Sampling(), "hint")
+        asked = one_answer(load_policy(f"scripted:{policy}"), self._prompt("hint"), Sampling())
+        hint, _ = self._runner.run(asked)
+
         self._console.print(visible(f"{policy} would say:", "yellow"), visible(hint.text))
 
     def _show_prompt(self, agent: str, *, whole: bool) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pettingllms.evaluation.blame import Replayed
 
 Write = Callable[[Report, Counter[str]], None]
-"""What becomes of the figures, and of cause -> episodes that could not be finished."""
+"""Takes the report, and cause -> number of episodes that could not be finished."""
 
 
 def played(
@@ -40,10 +40,14 @@ def played(
     command: str = "",
     write: Write = lambda report, failures: None,
 ) -> Report:
-    """Play what a folder's plan has left, with a bar; the figures of all of it.
+    """Play the unfinished episodes of a folder's plan, with a progress bar; report all episodes.
 
     Args:
-        command: What continues after an interruption; empty: `eval --resume` of the folder.
+        folder: The folder.
+        settings: How policies reach their models.
+        max_failures: Failed episodes after which the evaluation stops, at least 0.
+        command: The command that continues it; empty: `eval --resume` with the folder.
+        write: Called with the report, also of an evaluation that is not played to its end.
 
     Raises:
         RunFolderError: Another process writes into the folder.
@@ -176,7 +180,7 @@ def replay_bar(name: str) -> Generator[Callable[[Replayed], None]]:
 
 
 class _Clock:
-    """Estimates the time that is left; what earlier attempts played says nothing about it."""
+    """Estimates the time left from the episodes of this attempt, and says when to print a line."""
 
     def __init__(self) -> None:
         self._start = self._last = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -191,10 +192,8 @@ def _serve(runs: list[Path], port: int, replays: int, *, is_opened: bool) -> int
     server = LiveServer(runs, port=port, max_replays=replays)
     stdout().print(visible(f"{server.url} (Ctrl+C ends it)"), soft_wrap=True)
     code = _open(server.url) if is_opened else 0
-    try:
+    with suppress(KeyboardInterrupt):
         server.serve()
-    except KeyboardInterrupt:
-        return code
     return code
 
 

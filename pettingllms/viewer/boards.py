@@ -38,6 +38,10 @@ class Boards:
     Programs that models wrote are not run again: only environments whose text of a state shows a
     board are played, of their episodes those in which no followed completion has a fenced block,
     and of siblings those that have none.
+
+    Args:
+        run: The run.
+        max_episodes: Maximum number of episodes to play again, at least 0.
     """
 
     def __init__(self, run: OpenedRun, max_episodes: int) -> None:

@@ -22,9 +22,10 @@ Decision = dict[str, Any]
 
 
 class Setting(NamedTuple):
-    """In what an episode is played."""
+    """The environment of an episode."""
 
     env_id: FoundName
+    """Its id, or its source."""
     kwargs: Mapping[str, Any]
     """Arguments of `pettingllms.make`."""
     options: Mapping[str, Any]
@@ -38,7 +39,7 @@ class ShownEpisode:
     key: tuple[str | int, ...]
     """What identifies it within its run, in the order of the run's labels."""
     setting: Setting | None = None
-    """In what it was played, where that is not the run's."""
+    """Its environment, if that is not the one of its run."""
     seed: int
     """Seed the environment was reset with."""
     state_hash: str
@@ -49,26 +50,19 @@ class ShownEpisode:
     cause: str | None = None
     """Why the rollout failed; None when it did not."""
     num_turns: int
+    """Turns, an incomplete last one included."""
     returns: Mapping[str, Any]
-    """Agent -> sum of its rewards."""
+    """Agent -> sum of its rewards; a string where it is not finite."""
     decisions: list[Decision] = field(default_factory=list[Decision])
-    """In play order."""
+    """Its decisions in the order of play, each with its candidates."""
     figures: Mapping[str, float] = field(default_factory=dict[str, float])
-    """All further numbers that were recorded, by name."""
+    """Name -> value of all other recorded numbers."""
     final_board: str | None = None
-    """The environment's text of the last state; None when it was not played again."""
+    """The last state as the environment renders it; None when it was not played again."""
 
     def actions(self) -> list[tuple[str, dict[str, Any]]]:
         """Agent and candidate of every action on the followed path."""
         return [(d["agent"], chosen) for d in self.decisions if (chosen := followed(d))]
-
-    def role_rewards(self) -> dict[str, float | None]:
-        """Role -> sum of the rewards of its own followed actions; None if not a number."""
-        return self._per_role("reward")
-
-    def role_errors(self) -> dict[str, float | None]:
-        """Role -> number of its followed actions that could not be read."""
-        return self._per_role("parse_error")
 
     def to_json(self) -> dict[str, Any]:
         """What the page needs to show the episode."""
@@ -82,7 +76,13 @@ class ShownEpisode:
             "final_board": self.final_board,
         }
 
-    def _per_role(self, key: str) -> dict[str, float | None]:
+    def per_role(self, key: str) -> dict[str, float | None]:
+        """Role -> total of its followed actions.
+
+        Args:
+            key: `reward`: the sum of their rewards, None if one is not a number; `parse_error`: the
+                number of actions that could not be read.
+        """
         totals: dict[str, float | None] = {}
         for agent, candidate in self.actions():
             role = role_of(agent)
@@ -346,7 +346,11 @@ _DIGITS = 6
 
 
 class EpisodeIndex:
-    """Columns over episodes."""
+    """The episodes of a page as columns, by which it lists, filters and sorts them.
+
+    Args:
+        labels: Names of the parts of an episode's key.
+    """
 
     def __init__(self, labels: tuple[str, ...]) -> None:
         self._labels = labels
@@ -371,8 +375,8 @@ class EpisodeIndex:
         self._endings.append(episode.ending)
         self._num_turns.append(episode.num_turns)
         _append(self._returns, episode.returns, position)
-        _append(self._rewards, episode.role_rewards(), position)
-        _append(self._errors, episode.role_errors(), position)
+        _append(self._rewards, episode.per_role("reward"), position)
+        _append(self._errors, episode.per_role("parse_error"), position)
 
     def to_json(self) -> dict[str, Any]:
         """The columns; those of agents and roles have null where an episode has none."""

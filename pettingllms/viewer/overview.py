@@ -18,7 +18,12 @@ _NO_DIFFERENCE = ("output_dir", "logging.")
 
 
 class Overview:
-    """Runs side by side."""
+    """Several runs on one page.
+
+    Args:
+        runs: The runs.
+        links: The addresses of their own pages, in the same order.
+    """
 
     def __init__(self, runs: Sequence[OpenedRun], links: Sequence[str]) -> None:
         self._runs, self._links = runs, links

@@ -57,11 +57,14 @@ SCRIPTS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViewSummary:
-    """What was written."""
+    """A page that was written."""
 
     path: Path
     num_episodes: int
+    """Episodes on the page; 0 of a page that compares runs."""
     num_bytes: int
+    """Size of the file."""
+
     notices: tuple[str, ...]
     """What the page cannot show, and why; the page says the same."""
 

@@ -34,7 +34,7 @@ def open_run(path: Path) -> OpenedRun:
     """Open a run for viewing.
 
     Raises:
-        ViewerError: It is none of them, or is damaged beyond single lines.
+        ViewerError: The path is not a run, or more of it than single lines is damaged.
     """
     if path.is_dir():
         # Before config.toml: an evaluation may lie in the folder of the run that it is of.
@@ -301,29 +301,31 @@ class OpenedRun:
     kind: str
     """`training`, `evaluation`, `blame` or `transcripts`."""
     path: Path
+    """Its folder, or the file of a transcript."""
     env_id: str
-    """Id of its environment, for display; transcripts may be of several."""
+    """Id of its environment, for display; of several, all of them."""
     setting: Setting
-    """In what its episodes are played, unless they say otherwise."""
+    """The environment of its episodes, unless they have their own."""
     labels: tuple[str, ...]
-    """What the parts of an episode's key are."""
+    """Names of the parts of an episode's key."""
     facts: list[tuple[str, str]]
-    """Name and value of what is worth knowing about the run."""
+    """(name, value) of the facts at the top of the page."""
     config: str = ""
-    """The configuration as it was written."""
+    """The text of its configuration, or of its plan."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Its values by dotted keys."""
+    """The values of `config` by dotted keys."""
     curves: dict[str, Any] = field(default_factory=dict[str, Any])
     """`metrics`: name -> steps and values; `axes`: `tokens` and `time` (s) -> steps and sums;
     `evaluations`: variant -> steps, success, interval."""
     figures: Mapping[str, Any] | None = None
-    """Variant -> figures with intervals, of a finished evaluation."""
+    """Variant -> figures with intervals, of an evaluation with a report."""
     episodes: Callable[[], Iterator[ShownEpisode]]
     """Reads the episodes; afterwards `notices` names lines that could not be read."""
     blame: Mapping[str, Any] | None = None
-    """Who lost its episodes, as `pettingllms blame` found."""
+    """The results of `pettingllms blame`; None: not its folder."""
     crossplay: Mapping[str, Any] | None = None
-    """How members of different runs play together, as `pettingllms crossplay` found."""
+    """The results of `pettingllms crossplay`; None: not its folder."""
+
     notices: list[str] = field(default_factory=list[str])
     """What is missing on the page and why."""
 

@@ -43,7 +43,7 @@ class RunSummary:
         self._levels.add(position, group, episode)
 
     def to_json(self) -> dict[str, Any]:
-        """What the page shows; for each part see its module."""
+        """The parts of the summary as JSON data, as the page's scripts read them."""
         columns = self._grouping.columns(list(self._groups))
         plays = self._levels.best(self._grouping.pairs(list(columns.values())))
         names = {group: name for name, group in columns.items()}
@@ -58,7 +58,7 @@ class RunSummary:
 
 
 class _Training:
-    """A training run: held-out episodes of every step are a group, those trained on another."""
+    """Groups of a training run: the held-out episodes of each train step, and all trained on."""
 
     def __init__(self, run: OpenedRun) -> None:
         self._evaluations = run.curves["evaluations"]
@@ -92,7 +92,7 @@ class _Training:
 
 
 class _Played:
-    """An evaluation, whose variants are groups, or recorded episodes, which are one."""
+    """Groups of an evaluation, which are its variants; recorded episodes are one group."""
 
     def __init__(self, run: OpenedRun) -> None:
         self._is_evaluation = run.kind == "evaluation"
@@ -115,7 +115,7 @@ class _Played:
 
 
 Columns = Mapping[str, Any]
-"""Figures of a variant over the steps at which it was evaluated; see `curves.variant_columns`."""
+"""Figures of a variant over the steps at which it was evaluated; see `runs.variant_columns`."""
 
 # Begins the names of variants in which policies play as they were before a warm start.
 UNTOUCHED = "untouched:"
@@ -209,15 +209,22 @@ _TOKEN_LIMIT = "truncated at the token limit"
 
 
 class _Failure(NamedTuple):
+    """A kind of failure, a row of the table."""
+
     of: str
     """`episodes`, or the role whose answers are counted."""
     cause: str
+    """What went wrong, in words."""
 
 
 class _Seen(NamedTuple):
+    """A failure in an episode."""
+
     failure: _Failure
     decision: int
+    """Index of the decision; the last one where the episode itself failed."""
     candidate: int | None
+    """Index of the candidate; None where the episode itself failed."""
 
 
 class FailureCounts:
@@ -305,7 +312,7 @@ def _alike(cause: str) -> str:
 
 
 Worth = tuple[float, ...]
-"""How instructive a decision is, compared with others of its kind: more is more."""
+"""How instructive a decision is: of two of one kind the greater one is more so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -313,19 +320,21 @@ class Instructive:
     """A decision to look at, and why."""
 
     title: str
+    """What kind of decision it is, as a heading."""
     text: str
+    """What happened, in a sentence."""
     decision: int
-    """Its position in the episode."""
+    """Index of the decision in the episode."""
     candidate: int
-    """The candidate that is shown first."""
+    """Index of the candidate that is shown first."""
     other: int | None = None
-    """The candidate that it is compared with."""
+    """Index of the candidate that it is compared with; None: none."""
     answers: Sequence[tuple[int, int]]
-    """Position of decision and candidate of the answers that tell it."""
+    """(index of a decision, index of a candidate) of the answers that show what happened."""
 
 
 class Ranked(NamedTuple):
-    """A decision and how much it shows."""
+    """A decision with its rank among those of its kind."""
 
     worth: Worth
     shown: Instructive
@@ -472,11 +481,12 @@ def _signed(value: float) -> str:
 
 
 class LevelPlay(NamedTuple):
-    """An episode of a level."""
+    """A group's episode on a level."""
 
     group: Hashable
+    """As in `RunSummary`: a variant, a train step, or the training set."""
     episode: int
-    """Its position on the page."""
+    """Index of the episode on the page."""
     success: bool
     num_turns: int
 

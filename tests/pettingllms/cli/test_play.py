@@ -74,3 +74,13 @@ def test_a_dead_team_mate_is_told(call, chat_server):
     done = call("play", *ENV, "-p", f"tool={chat_server.policy}", stdin=SOLUTION + "\n")
     assert done.returncode == 1
     assert "refused the key" in done.stderr
+
+
+def test_with_delta_prompts_a_model_reads_its_chat_without_what_was_taken_back(call, chat_server):
+    asked = []
+    chat_server.reply = lambda body: asked.append(body["messages"]) or f"#### path({len(asked)}, 1)"
+    wishes = ('#### ["U"]', "/undo", '#### ["D"]', "/quit")
+    delta = ("-e", "observation_mode=delta", "-p", f"tool={chat_server.policy}")
+    call("play", *ENV, *delta, stdin="\n".join(wishes) + "\n")
+    said = [[one["content"] for one in chat if one["role"] == "assistant"] for chat in asked]
+    assert said == [[], ["#### path(1, 1)"], ["#### path(1, 1)"]]
