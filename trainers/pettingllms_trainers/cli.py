@@ -26,7 +26,6 @@ from pettingllms_trainers.config.loading import (
     read_recipe,
     recipe_names,
     recipe_path,
-    team_of,
 )
 from pettingllms_trainers.errors import (
     BudgetSpent,
@@ -99,7 +98,8 @@ def copy_recipe(name: str, path: Path) -> Path:
 
 def _described(name: str) -> str:
     known, rest = read_recipe(name)
-    lines = [f"\n  {name}", f"{known.task}; team: {', '.join(team_of(rest))}"]
+    team = dict.fromkeys(role.rpartition(".")[2] for role in rest.get("roles", {}))
+    lines = [f"\n  {name}", f"{known.task}; team: {', '.join(team)}"]
     if known.planned:
         lines.append(f"planned for {counted(known.planned.gpus, 'GPU')} of 80 GB, never run")
         lines.append(f"start: {known.planned.start}")
@@ -216,8 +216,6 @@ def _train(
 ) -> int:
     # Not options of click: keys of a run file are the flags, and files decide which exist.
     paths, flags = _split(arguments)
-    if not paths:
-        return _usage(flags)
     if paths[0].startswith(WORKFLOW_PREFIX):
         return commands.propose(paths[0], task)
     if not dry_run and {gpus, gpu_memory} != {None}:
@@ -242,8 +240,6 @@ def _train(
 @_files_and_flags
 def _launch(gpus: int | None, servers: bool, trust: bool, arguments: Sequence[str]) -> int:
     paths, flags = _split(arguments)
-    if not paths:
-        return _usage(flags)
     return launch(paths, flags, num_gpus=gpus, has_servers=servers, trust=trust)
 
 
@@ -265,8 +261,6 @@ def _plan(
     arguments: Sequence[str],
 ) -> int:
     paths, flags = _split(arguments)
-    if not paths:
-        return _usage(flags)
     # Imported here: torch and transformers take seconds.
     from pettingllms_trainers.fleet.view import show_fleet
 
@@ -285,8 +279,6 @@ def _plan(
 @_files_and_flags
 def _warm_start(trust: bool, arguments: Sequence[str]) -> int:
     paths, flags = _split(arguments)
-    if not paths:
-        return _usage(flags)
     return commands.warm_start(load_config(paths, flags, trust=trust))
 
 
@@ -357,12 +349,10 @@ def _recipe(name: str, path: Path | None) -> int:
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The run files, which come first, and the flags."""
+    """The run files, which come first, and the flags; without any file the usage, and the end."""
     flags = list(itertools.dropwhile(lambda argument: not argument.startswith("-"), arguments))
-    return list(arguments[: len(arguments) - len(flags)]), flags
-
-
-def _usage(flags: Sequence[str]) -> int:
+    if paths := list(arguments[: len(arguments) - len(flags)]):
+        return paths, flags
     is_wanted = bool({"-h", "--help"} & set(flags))
     if flags and not is_wanted:
         raise ConfigError(
@@ -370,7 +360,7 @@ def _usage(flags: Sequence[str]) -> int:
             "flags after it (pettingllms-train --help)"
         )
     sys.stdout.write(Path(__file__).with_name("usage.txt").read_text(encoding="utf-8"))
-    return 0 if is_wanted else 2
+    raise click.exceptions.Exit(0 if is_wanted else 2)
 
 
 def _fail(error: Exception, code: int) -> int:

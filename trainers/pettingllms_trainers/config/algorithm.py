@@ -19,47 +19,51 @@ from pettingllms_trainers.types import Decision, RolloutTree, ValueExample
 
 
 class StepContext(NamedTuple):
-    """When an algorithm is asked something."""
+    """The train step in which an algorithm is asked."""
 
     step: int = 0
-    """Train step, from 0."""
+    """Number of the train step, from 0."""
     memory: Mapping[str, Any] = {}
-    """What `Algorithm.remember` returned after the last train step; empty at first."""
+    """What `Algorithm.remember` returned after the last train step, at first `Algorithm.begin`."""
 
 
 class Member(NamedTuple):
     """One value that is compared, and the candidates that get its advantage."""
 
     value: float
+    """What is compared, such as a reward or a return; finite."""
     candidates: tuple[tuple[int, int], ...]
     """(decision, candidate) indices into the D decisions of a train step and their candidates."""
     weight: float = 1.0
-    """Multiplies its advantage; those of a candidate add up over the groups that it is in."""
+    """Factor of the advantage; a candidate of several groups gets the weighted sum."""
 
 
 class Strategy(Protocol):
-    """Plays the episodes of a level."""
+    """Decides what is played in the episodes of a level.
+
+    One object plays all levels of an environment in a train step, concurrently.
+    """
 
     @property
     def num_together(self) -> int:
-        """Episodes that know of each other: all of a level, or 1."""
+        """Players of one call of `play`: all episodes of a level, or 1."""
         ...
 
     async def play(self, players: Sequence[Any]) -> None:
         """Play episodes of one level to their ends.
 
         Args:
-            players: `num_together` of them, of `rollout.player.Player`, not begun. What an episode
-                does is within its `attempt`, so that its failure is not a failure of the others.
+            players: [num_together] of `rollout.player.Player`, not begun. All that an episode does
+                is within its `attempt`, so that a failure of one does not end the others.
         """
         ...
 
 
 class Algorithm(Section):
-    """How episodes are sampled, who is compared with whom, by what, and how.
+    """How episodes are sampled, and which candidates are compared by what.
 
-    A subclass has parameters, which are fields with defaults, and these two hooks: `strategy` acts
-    during rollouts, `groups` after them. All else has a default here.
+    A subclass has parameters, which are fields with defaults. It implements the abstract members:
+    `strategy` acts during rollouts, `groups` and `advantages` after them. All else has a default.
     """
 
     name: str
@@ -88,7 +92,9 @@ class Algorithm(Section):
     def groups(
         self, played: Sequence[tuple[RolloutTree, Decision]], context: StepContext
     ) -> Iterable[tuple[Hashable, Member]]:
-        """What is compared, by group; a candidate is in any number of groups.
+        """Yield the members of groups, each with the key of its group.
+
+        A candidate may be in any number of groups, and at most once in each.
 
         Args:
             played: [D] decisions of a train step with their trees, in play order. Trees of equal
@@ -100,7 +106,7 @@ class Algorithm(Section):
         """The advantages of the members of a group whose values differ, in their order."""
 
     def at(self, context: StepContext) -> Algorithm:
-        """What counts in a train step: this one, unless it chooses among others."""
+        """The algorithm of a train step: this one, unless it chooses among others."""
         return self
 
     @property
@@ -109,23 +115,25 @@ class Algorithm(Section):
         return False
 
     def begin(self, environments: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
-        """What to know in the first train step; see `remember`.
+        """The memory of the first train step; see `remember`.
 
         Args:
-            environments: Those that have scripted policies, if the run has no rewards but theirs.
+            environments: Name to training environment, in which scripted policies may play; none
+                if the run has rewards besides the environment's.
+            seed: Of the run.
         """
         return {}
 
     def remember(self, trees: Sequence[RolloutTree], context: StepContext) -> Mapping[str, Any]:
-        """What to know in the next train step: plain JSON data, kept in checkpoints."""
+        """The memory of the next train step: plain JSON data, kept in checkpoints."""
         return context.memory
 
     def metrics(self, memory: Mapping[str, Any]) -> dict[str, float]:
-        """What `remember` found, as metrics that METRICS.md describes."""
+        """Figures of the memory, logged as ``algorithm/<name>`` and described in METRICS.md."""
         return {}
 
     def says(self, memory: Mapping[str, Any]) -> str:
-        """What is done from now on, in a sentence, if memory decides it."""
+        """What the memory decides, in a sentence for people; empty: nothing."""
         return ""
 
     @property
@@ -164,15 +172,14 @@ class Algorithm(Section):
     def value_examples(
         self, trees: Sequence[RolloutTree], context: StepContext
     ) -> dict[str, list[ValueExample]]:
-        """What V is to learn from the rollouts of a train step, by policy."""
+        """Policy to what its V learns from the rollouts of a train step."""
         return {}
 
 
 class ValueConfig(Section):
-    """V, the return that is expected from a decision on.
+    """V, the expected return from a decision on, predicted from the decision's prompt.
 
-    It is read at the end of the decision's prompt by the policy that is to act. No gradient of V
-    reaches a policy, so there is no coefficient to balance.
+    No gradient of V reaches a policy, so there is no coefficient to balance.
     """
 
     model: Literal["head", "own"] = "head"

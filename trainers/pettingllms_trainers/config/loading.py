@@ -35,11 +35,11 @@ class Recorded(Section):
     """What training with a recipe gave, over several seeds on two CPU cores."""
 
     seeds: int = Field(ge=1)
-    """Runs."""
+    """Number of runs, each with a seed of its own."""
     minutes: float = Field(gt=0)
-    """Time of the fastest run; others shared the machine."""
+    """Wall time of the fastest run; others shared the machine."""
     cpu_minutes: float = Field(gt=0)
-    """Processor time, all threads together: that of the median run."""
+    """Processor time of the median run, all threads together."""
     before: tuple[_Share, _Share]
     """Held-out success of greedy play after the warm start, lowest and highest run."""
     after: tuple[_Share, _Share]
@@ -47,7 +47,7 @@ class Recorded(Section):
 
 
 class Planned(Section):
-    """What a recipe is made for that has never run."""
+    """The machine for which a recipe is made that has never run."""
 
     gpus: int = Field(ge=1)
     """GPUs of 80 GB, for which the dry run says that it fits."""
@@ -61,11 +61,11 @@ class Recipe(Section):
     task: str = Field(min_length=1)
     """What is learnt, or what a part of a run file is for."""
     needs: str = ""
-    """What must be there before; empty: nothing."""
+    """What must be there before it is started; empty: nothing."""
     recorded: Recorded | None = None
-    """What came of it; None: no run is recorded."""
+    """Results of runs with it; None: no run is recorded."""
     planned: Planned | None = None
-    """For recipes that need more than two cores; None: it does not."""
+    """The machine that it needs; None: two cores."""
 
 
 def recipe_names() -> list[str]:
@@ -112,11 +112,6 @@ def recipe_of(table: Any, source: str) -> Recipe:
         raise ConfigError(f"{source}: {problems}. The table may be left out") from None
 
 
-def team_of(table: Mapping[str, Any]) -> list[str]:
-    """The roles of a run file; of several environments each role once."""
-    return list(dict.fromkeys(role.rpartition(".")[2] for role in table.get("roles", {})))
-
-
 EVERY_POLICY = "every_policy"
 EVERY_ROLE = "every_role"
 
@@ -127,9 +122,9 @@ class Layer(NamedTuple):
     source: str
     """What messages call it."""
     table: dict[str, Any]
-    """Its content."""
+    """Its keys with their values, without [recipe]."""
     file: str = ""
-    """What finds the run file again from anywhere; empty: it is none."""
+    """``recipe:NAME``, or the absolute path of the run file; empty: it is not a file."""
 
 
 def layer_of(table: Mapping[str, Any], source: str, file: str = "") -> Layer:
@@ -250,13 +245,11 @@ def _spread(table: dict[str, Any], layers: Sequence[Layer]) -> None:
     own = table.setdefault("policies", {})
     if isinstance(own, dict):
         table["policies"] = {
-            name: _merged(common, values) if _has_weights(values) else values
+            name: _merged(common, values)
+            if isinstance(values, dict) and "fixed" not in values
+            else values
             for name, values in ({name: {} for name in used} | own).items()
         }
-
-
-def _has_weights(policy: Any) -> bool:
-    return isinstance(policy, dict) and "fixed" not in policy
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -396,9 +389,9 @@ def _path(name: str, known: Any) -> list[str]:
 def _value(flag: str, values: Sequence[str], kind: Any) -> Any:
     if len(values) == 1 and values[0] in _words(kind):
         return values[0]
-    if _is_list(kind):
+    if (items := _items(kind)) is not None:
         # A list as TOML has it, or words: `--stop END` needs no quotes.
-        is_text = _items(kind) is str and not "".join(values).startswith("[")
+        is_text = items is str and not "".join(values).startswith("[")
         found = [value if is_text else _toml(value) for value in values]
         return found[0] if len(found) == 1 and isinstance(found[0], list | dict) else found
     if not values and kind in (bool, None):
@@ -421,17 +414,14 @@ def _kinds(kind: Any) -> list[Any]:
 
 
 def _words(kind: Any) -> list[Any]:
-    """The texts that a type allows."""
+    """The strings that a type allows."""
     return [word for part in _kinds(kind) if get_origin(part) is Literal for word in get_args(part)]
 
 
-def _is_list(kind: Any) -> bool:
-    return any(get_origin(part) is tuple for part in _kinds(kind))
-
-
 def _items(kind: Any) -> Any:
-    (found, *_) = [get_args(part) for part in _kinds(kind) if get_origin(part) is tuple]
-    return getattr(found[0], "__origin__", found[0])
+    """The type of the entries of a list; None for what is not a list."""
+    lists = [get_args(part) for part in _kinds(kind) if get_origin(part) is tuple]
+    return getattr(lists[0][0], "__origin__", lists[0][0]) if lists else None
 
 
 def _toml(text: str) -> Any:
@@ -471,18 +461,12 @@ def _sections(section: Section, path: str) -> Iterator[tuple[str, str, list[tupl
             ]
         else:
             text = " ".join((field.description or "").split())
-            rows.append((f"--{path}{name}".replace("_", "-"), f"{text} [{_shown(value)}]"))
+            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+            rows.append((f"--{path}{name}".replace("_", "-"), f"{text} [{shown}]"))
     doc = " ".join((section.__doc__ or "").split()).rstrip(".")
     yield path.rstrip("."), doc, rows
     for place, value in inner:
         yield from _sections(value, f"{place}.")
-
-
-def _shown(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-_COMMAND_LINE = "the command line"
 
 
 RunFiles = str | Path | Sequence[str | Path]
@@ -519,7 +503,7 @@ def load_config(
         raise SystemExit(0)
     if flags:
         table = flag_table(flags, merge_layers(layers))
-        layers.append(layer_of(table, _COMMAND_LINE))
+        layers.append(layer_of(table, "the command line"))
     return validate(layers)
 
 

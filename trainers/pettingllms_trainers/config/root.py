@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -51,10 +53,6 @@ from pettingllms_trainers.config.sections import (
     WarmStartConfig,
     base_groups,
     base_of_adapter,
-    check_kind,
-    check_name,
-    check_names,
-    check_reward,
     entry_of,
     env_list,
     flat_roles,
@@ -77,8 +75,8 @@ _WARM_START_RATES: Mapping[Kind, float] = {"full": 1e-5, "adapter": 2e-4, "tiny"
 _COMPLETION_TOKENS = {"tiny": 64, "plain": 512, "thinking": 4096}
 # A pretrained model keeps megabytes per token for the backward pass, a tiny one kilobytes.
 _MICROBATCH_TOKENS = {"tiny": 16384, "pretrained": 4096}
-# Completions shorter than this end while a model still thinks.
-_THINKING_TOKENS = 1024
+THINKING_TOKENS = 1024
+"""Completions shorter than this end while a model still thinks."""
 
 
 def _table_or_list(value: Any, dump: Callable[[Any], list[Any]]) -> Any:
@@ -291,7 +289,7 @@ def settled(config: Config) -> dict[str, Any]:
         if policy.chat_template_kwargs is None:
             roles = config.roles_of(name)
             room = min(limits.get(role) or rollout.max_completion_tokens for role in roles)
-            cannot_think = policy.model != TINY and room < _THINKING_TOKENS
+            cannot_think = policy.model != TINY and room < THINKING_TOKENS
             kwargs = {"enable_thinking": False} if cannot_think else {}
             policies[name] = policy.model_copy(update={"chat_template_kwargs": kwargs})
     if start.num_steps:
@@ -375,13 +373,53 @@ def config_hash(config: Config) -> str:
 
 
 def _check_env(config: Config) -> None:
-    check_names(config.env)
+    if len(config.env) < 2:
+        for key in ("name", "weight"):
+            if (value := getattr(config.env[0], key)) != EnvConfig.model_fields[key].default:
+                raise ValueError(
+                    f"env.{key} = {value!r} would change nothing: it is of a run of several "
+                    "environments. Leave it out"
+                )
+        return
+    for label, count in Counter(env.label for env in config.env).items():
+        if count > 1:
+            raise ValueError(
+                f"{count} environments have the name {label!r}: give each one its own, such as "
+                f'name = "{label}_2"'
+            )
+        if not re.fullmatch(r"\w+", label):
+            raise ValueError(
+                f"an environment has the name {label!r}; allowed are letters, digits and _, since "
+                f"it is part of roles and metrics. Give it another: name = "
+                f'"{re.sub(r"[^0-9A-Za-z]+", "_", label)}"'
+            )
 
 
 def _check_policies(config: Config) -> None:
+    fields = PolicyConfig.model_fields
     for name, policy in config.policies.items():
-        check_name(name)
-        check_kind(name, policy)
+        _check_name(name)
+        if bool(policy.model) == bool(policy.fixed):
+            raise ValueError(
+                f"policies.{name} has model = {policy.model!r} and fixed = {policy.fixed!r}; name "
+                "one of them: a model has weights, a fixed policy (oracle, openai:MODEL@URL) has "
+                "none"
+            )
+        given = {key for key in fields if getattr(policy, key) != fields[key].default}
+        used = {"fixed"} | ({"chat_template_kwargs", "requests"} if ":" in policy.fixed else set())
+        if policy.fixed and (unused := sorted(given - used)):
+            raise ValueError(
+                f"policies.{name} has fixed = {policy.fixed!r}, which has no weights; remove "
+                f"{', '.join(unused)}"
+            )
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise ValueError(
+            f"a policy has the name {name!r}; allowed are letters, digits, _, - and ., and that it "
+            "begins with none of the last two: its files and metrics are called after it"
+        )
 
 
 def _check_roles(config: Config) -> None:
@@ -406,8 +444,20 @@ def _check_unused(config: Config) -> None:
 
 def _check_rewards(config: Config) -> None:
     for name, reward in config.rewards.items():
-        check_name(name)
-        check_reward(name, reward)
+        _check_name(name)
+        sources = [key for key in ("judge", "function", "model") if getattr(reward, key)]
+        if len(sources) != 1:
+            raise ValueError(
+                f"rewards.{name} has {', '.join(sources) or 'no source'}; give it one: judge, the "
+                "name of a fixed policy, function, or model"
+            )
+        asked = [key for key in ("question", "rubric") if getattr(reward, key)]
+        if len(asked) != bool(reward.judge):
+            wanted = "one of question and rubric" if reward.judge else "neither"
+            raise ValueError(
+                f"rewards.{name} has {sources[0]} and {' and '.join(asked) or 'no question'}; with "
+                f"{sources[0]} it needs {wanted}"
+            )
         judge = config.policies.get(reward.judge)
         if reward.judge and (judge is None or not reads_prompts(judge)):
             raise ValueError(

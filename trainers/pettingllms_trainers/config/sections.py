@@ -10,7 +10,6 @@ import math
 import os
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -55,13 +54,13 @@ class CountsWith(NamedTuple):
     """What a run file must say for a key to change anything; it is refused where it does not."""
 
     condition: str
-    """Keys of the same section, or of others with these, joined by " or ", which are not zero, or
-    have the value after " = "."""
+    """Alternatives joined by " or ": a key that must be set, or `KEY = VALUE`. A key without a dot
+    is of the same section."""
 
 
 COSMETIC, PROLONGING = "cosmetic", "prolonging"
-"""Marks of keys that may differ in a resumed run: they change no result by more than rounding, or
-none of what is done."""
+"""Marks of keys that may differ in a resumed run: cosmetic ones change no result by more than
+rounding, prolonging ones no train step that is done."""
 
 
 class Key(NamedTuple):
@@ -70,9 +69,12 @@ class Key(NamedTuple):
     path: str
     """Its dotted name."""
     value: Any
+    """Its value there."""
     is_default: bool
+    """Whether that is its default."""
     marks: tuple[tuple[Section, str, Any], ...]
-    """What it is marked with, or a table that it is in; each with the section and its path."""
+    """Marks of the key and of the tables around it: section with the mark, the section's path
+    (empty, or with a dot at the end), mark."""
 
 
 def keys_of(section: Section, path: str = "", marks: tuple[Any, ...] = ()) -> Iterator[Key]:
@@ -144,7 +146,7 @@ def flat_roles(table: Any) -> Any:
 
 
 PREFIX = "fetched:"
-"""What the model of a policy begins with when it is one of these."""
+"""Begins the `model` of a policy that has a packaged model."""
 
 
 class PackagedModel(NamedTuple):
@@ -198,7 +200,6 @@ def resolved_model(model: str) -> str:
     return str(model_directory(name))
 
 
-_NAME = re.compile(r"\w+")
 _VERSION = re.compile(r"_v\d+$")
 
 
@@ -280,30 +281,6 @@ def env_list(value: Any) -> Any:
     return [value] if isinstance(value, Mapping | EnvConfig) else value
 
 
-def check_names(environments: Sequence[EnvConfig]) -> None:
-    """Raise `ValueError` unless several environments have different names that can be keys."""
-    if len(environments) < 2:
-        for key in ("name", "weight"):
-            if (value := getattr(environments[0], key)) != EnvConfig.model_fields[key].default:
-                raise ValueError(
-                    f"env.{key} = {value!r} would change nothing: it is of a run of several "
-                    "environments. Leave it out"
-                )
-        return
-    for label, count in Counter(env.label for env in environments).items():
-        if count > 1:
-            raise ValueError(
-                f"{count} environments have the name {label!r}: give each one its own, such as "
-                f'name = "{label}_2"'
-            )
-        if not _NAME.fullmatch(label):
-            raise ValueError(
-                f"an environment has the name {label!r}; allowed are letters, digits and _, since "
-                f"it is part of roles and metrics. Give it another: name = "
-                f'"{re.sub(r"[^0-9A-Za-z]+", "_", label)}"'
-            )
-
-
 def env_places(tables: Sequence[Any]) -> dict[str, int]:
     """Name -> position of the tables [[env]] that have a name."""
     found: dict[str, int] = {}
@@ -321,7 +298,6 @@ TINY = "tiny"
 """The model name that asks for a small model of random weights."""
 
 _ADAPTER_FILE = "adapter_config.json"
-_POLICY_NAME = re.compile(r"\w[\w.-]*")
 
 
 def base_of_adapter(model: str | Path) -> str | None:
@@ -448,33 +424,6 @@ TINY_KEYS = [name for name, key in PolicyConfig.model_fields.items() if _OF_TINY
 """What a policy may say of a tiny model only."""
 
 
-def check_name(name: str) -> None:
-    """Raise `ValueError` unless a policy's name can be part of a path and of a metric's name."""
-    if not _POLICY_NAME.fullmatch(name):
-        raise ValueError(
-            f"a policy has the name {name!r}; allowed are letters, digits, _, - and ., and that it "
-            "begins with none of the last two: its files and metrics are called after it"
-        )
-
-
-def check_kind(name: str, policy: PolicyConfig) -> None:
-    """Raise `ValueError` unless a policy has a model or is fixed, and only keys that it uses."""
-    if bool(policy.model) == bool(policy.fixed):
-        raise ValueError(
-            f"policies.{name} has model = {policy.model!r} and fixed = {policy.fixed!r}; name "
-            "one of them: a model has weights, a fixed policy (oracle, openai:MODEL@URL) has none"
-        )
-    if policy.fixed:
-        fields = PolicyConfig.model_fields
-        given = {key for key in fields if getattr(policy, key) != fields[key].default}
-        used = {"fixed"} | ({"chat_template_kwargs", "requests"} if ":" in policy.fixed else set())
-        if unused := sorted(given - used):
-            raise ValueError(
-                f"policies.{name} has fixed = {policy.fixed!r}, which has no weights; remove "
-                f"{', '.join(unused)}"
-            )
-
-
 def reads_prompts(policy: PolicyConfig) -> bool:
     """Whether a policy is fixed and reads prompts, not the environment's state."""
     return policy.fixed == "noise" or (
@@ -499,19 +448,19 @@ def base_groups(policies: Mapping[str, PolicyConfig]) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class EngineKind:
-    """What engines of one kind can do; code asks for this, not for the name of a kind."""
+    """Capabilities of a kind of engine; code asks for these, not for the name of a kind."""
 
     module: str = ""
-    """Module whose `build_engine` starts one (see `EngineBuilder`). It then has a copy of the
-    weights. Empty: the model that learns generates."""
+    """Module whose `build_engine` starts an engine with a copy of the weights (`EngineBuilder`).
+    Empty: the model that learns generates."""
     is_local: bool = True
-    """Whether it computes on the devices of the run; otherwise it has addresses."""
+    """Whether engines compute on the devices of the run; otherwise policies have `endpoints`."""
     takes_requests: bool = False
-    """Whether it takes requests while it computes."""
+    """Whether an engine takes requests while it computes."""
     reserves_memory: bool = False
-    """Whether it takes a fixed share of a GPU's memory, which it can give back while it sleeps."""
+    """Whether an engine reserves a share of a GPU's memory, which it gives back in its sleep."""
     shards: bool = False
-    """Whether it can spread its weights over several GPUs."""
+    """Whether an engine can spread its weights over several GPUs."""
 
 
 Kind = Literal["transformers", "vllm", "vllm_server"]
@@ -634,7 +583,7 @@ _StopText = Annotated[str, Field(min_length=1)]
 
 
 class RoleSamplingConfig(Section):
-    """What is sampled otherwise for one role; keys that are left out are those of [rollout]."""
+    """Sampling of one role; a key that is left out is that of [rollout]."""
 
     temperature: float | None = Field(default=None, gt=0)
     """Sampling temperature of the role in training."""
@@ -798,26 +747,7 @@ class RewardConfig(Section):
 
     def weight_of(self, role: str) -> float:
         """The factor of the score in a role's reward, as the run names it."""
-        if not self.weights:
-            return 1.0
-        return self.weights.get(role, self.weights.get(role.partition(".")[2], 0.0))
-
-
-def check_reward(name: str, reward: RewardConfig) -> None:
-    """Raise `ValueError` unless a reward has one source, and only what that uses."""
-    sources = [key for key in ("judge", "function", "model") if getattr(reward, key)]
-    if len(sources) != 1:
-        raise ValueError(
-            f"rewards.{name} has {', '.join(sources) or 'no source'}; give it one: judge, the name "
-            "of a fixed policy, function, or model"
-        )
-    asked = [key for key in ("question", "rubric") if getattr(reward, key)]
-    if len(asked) != (sources == ["judge"]):
-        wanted = "one of question and rubric" if sources == ["judge"] else "neither"
-        raise ValueError(
-            f"rewards.{name} has {sources[0]} and {' and '.join(asked) or 'no question'}; with "
-            f"{sources[0]} it needs {wanted}"
-        )
+        return (entry_of(self.weights, role) or 0.0) if self.weights else 1.0
 
 
 _Decay = Annotated[float, Field(ge=0, lt=1)]

@@ -17,9 +17,11 @@ class _Kind(NamedTuple):
     """Keys of a run file that name one kind of thing."""
 
     what: str
+    """What is named, in words."""
     would: str
+    """What acting upon the name does, to end a sentence with "would"."""
     places: tuple[tuple[str, ...], ...]
-    """Paths of the keys; * is any name, or any entry of a list."""
+    """Paths of the keys; * stands for any name, and any entry of a list."""
     is_harmless: Callable[[str], bool] = lambda name: False
     """Whether a name needs no trust."""
 
