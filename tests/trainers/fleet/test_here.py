@@ -12,9 +12,11 @@ from run_toys import decision, tree
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.fleet import workload
-from pettingllms_trainers.fleet.here import measured_here
+from pettingllms_trainers.fleet.here import Watch, measured_here
+from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.runs.measuring import measured
+from pettingllms_trainers.types import TrainingCompletion, TrainingGroup, UpdateStats
 
 
 @given(st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=5, max_size=5), min_size=1))
@@ -59,6 +61,27 @@ def test_steps_in_which_parts_were_learnt_once_more_are_not_played():
         len(tree.decisions) for tree in counted
     ]
     assert here.step_s == [step["time/step_s"] for step in found.steps[1:3]]
+
+
+@pytest.mark.parametrize(("packing", "num_tokens"), [("true", 22), ("false", 31)])
+def test_a_prompt_is_read_as_often_as_the_update_reads_it(packing, num_tokens):
+    """Once where it is packed, else once for each of its completions, however many others have."""
+    updater = mock.Mock()
+    updater.update_together.return_value = [UpdateStats(num_groups=2, num_optimizer_steps=1)]
+    policy = ModelPolicy(
+        name="p", encode=None, encode_answer=None, batcher=Batcher(mock.Mock()), updater=updater
+    )
+    flags = [f"--optimizer.packing={packing}", "--engine.attention=expanded"]
+    watch = Watch(load_config("recipe:plan_path", flags[: 1 + (packing == "false")]), 9)
+    pool = watch.watched(PolicyPool(policies={"p": policy}, roles={}))
+    answer = TrainingCompletion((7,) * 4, (0.0,) * 4, 1.0)
+    groups = [
+        TrainingGroup(role="", prompt_ids=(1,) * length, completions=(answer,) * num)
+        for length, num in ((1, 1), (9, 2))
+    ]
+    pool.policies["p"].updater.update_together([(None, groups)])
+    (learnt,) = watch.learnt["p"]
+    assert (learnt.num_tokens, learnt.num_answer_tokens) == (num_tokens, 12)
 
 
 def test_engines_that_write_at_the_same_time_cannot_be_told_apart():

@@ -35,16 +35,18 @@ from pettingllms_trainers.types import (
 _NUM_PROBED = 2
 """Train steps in which parts of the batches are computed once more, after those that count."""
 _PART = 4
-"""Every fourth of a batch is such a part."""
+"""Such a part is every fourth request or group of a batch."""
 
 
 class Here(NamedTuple):
     """What was measured on this machine."""
 
     speeds: Speeds
+    """Fitted speeds of engines and updates."""
     workload: Workload
+    """The episodes of the measured train steps."""
     step_s: Sequence[float]
-    """Each measured train step."""
+    """Wall time of each of them."""
 
 
 class Learnt(NamedTuple):
@@ -53,9 +55,11 @@ class Learnt(NamedTuple):
     num_steps: int
     """Optimizer steps."""
     num_tokens: int
-    """Of prompts and answers, as for `LearningSpeed.update_s`."""
+    """Tokens of prompts and answers, as for `LearningSpeed.update_s`."""
     num_answer_tokens: int
+    """Tokens of answers alone."""
     seconds: float
+    """Wall time."""
 
 
 def measured_here(
@@ -135,6 +139,7 @@ class Watch:
     """Times what the policies of a run compute.
 
     Args:
+        config: The run that is measured.
         num_unprobed: Train steps after which parts of batches are computed once more.
     """
 
@@ -168,7 +173,7 @@ class Watch:
 
 
 class _WatchedEngine:
-    """An engine (`Generate`) that is asked one thing after another, whose calls are timed."""
+    """An engine (`Generate`) that gets one batch after another, whose calls are timed."""
 
     is_concurrent = False
 
@@ -238,8 +243,10 @@ class _WatchedUpdate:
         if stats.num_optimizer_steps:
             optimizer = self._watch.config.optimizer
             written = sum(len(one.token_ids) for group in groups for one in group.completions)
-            copies = 1 if optimizer.packing else len(groups[0].completions)
-            read = copies * sum(len(group.prompt_ids) for group in groups) + written
+            read = written + sum(
+                len(group.prompt_ids) * (1 if optimizer.packing else len(group.completions))
+                for group in groups
+            )
             numbers = optimizer.num_epochs * read, optimizer.num_epochs * written
             self._learnt.append(Learnt(stats.num_optimizer_steps, *numbers, seconds))
         return stats

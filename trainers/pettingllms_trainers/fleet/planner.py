@@ -49,21 +49,26 @@ Trial = Callable[[Fleet], StepTimes | None]
 
 
 class Found(NamedTuple):
-    """What was tried with a number of GPUs."""
+    """The fleets that were tried with a number of GPUs."""
 
     num_gpus: int
+    """GPUs of each fleet."""
     steps: tuple[StepTimes, ...]
-    """Fastest first."""
+    """A train step on each fleet that has enough memory, fastest first."""
 
 
 def fastest(config: Config, num_gpus: int, trial: Trial, larger: Fleet | None = None) -> Found:
     """Try fleets of a size: shared GPUs, and splits over (generate, learn) x base model.
 
-    Splits in eighths are tried all. Around the best one smaller parts are moved, down to a 32nd, as
+    All splits in eighths are tried. Around the fastest, smaller parts are moved, down to a 32nd, as
     long as that is faster.
 
     Args:
-        larger: The best one of twice the size: its halves are where more than 8 GPUs begin.
+        config: The run.
+        num_gpus: GPUs of each fleet.
+        trial: Simulates a train step on a fleet.
+        larger: The fastest fleet of twice the size: with more than 8 GPUs its halves are tried
+            first.
     """
     tried: dict[Fleet, StepTimes | None] = {}
 
@@ -92,12 +97,6 @@ def fastest(config: Config, num_gpus: int, trial: Trial, larger: Fleet | None = 
 def sizes(num_gpus: int) -> list[int]:
     """The numbers of GPUs that are looked at: all, and halves down to an eighth."""
     return [num_gpus >> k for k in range(_NUM_SIZES) if num_gpus >> k]
-
-
-def check_size(num_gpus: int) -> None:
-    """Raise `ConfigError` unless there is a GPU."""
-    if num_gpus < 1:
-        raise ConfigError(f"--gpus is {num_gpus}; at least 1 is needed")
 
 
 def _fleets(config: Config, num_gpus: int, unit: int) -> Iterator[Fleet]:
@@ -162,27 +161,28 @@ _NUM_MEASURED = 4
 
 
 class FleetPlan(NamedTuple):
-    """What is planned."""
+    """How long a run takes on which fleets."""
 
     workload: str
-    """Where it comes from."""
+    """Where the simulated episodes come from, for people."""
     models: tuple[str, ...]
-    """Base models: the policies of each."""
+    """Names of the policies of each base model."""
     gpu: str
     """A key of `GPUS`, or `HERE`."""
     usd_per_hour: float
-    """Of one GPU."""
+    """Price of one GPU."""
     num_steps: int
+    """Train steps of the run."""
     found: tuple[Found, ...]
-    """By the number of GPUs, the largest last."""
+    """Fleets by the number of GPUs, the largest last."""
     range_s: tuple[float, float]
-    """A train step on the fastest fleet, with the best and the worst reached shares of the data
-    sheet."""
+    """Shortest and longest seconds of a train step on the fastest fleet: at the best and the worst
+    `Efficiency`, or as measured here."""
     algorithms: Mapping[str, StepTimes]
-    """Algorithms with their default parameters on the fastest fleet."""
+    """Name of an algorithm to a train step with its default parameters on the fastest fleet."""
 
     def usd(self, num_gpus: int, step: StepTimes) -> float:
-        """What the run's train steps cost."""
+        """US dollars that the train steps of the run cost if each takes as long as this one."""
         return num_gpus * self.usd_per_hour * step.step_s * self.num_steps / 3600
 
 
@@ -205,7 +205,8 @@ def plan_fleet(
     Raises:
         ConfigError: No fleet of this size can hold the models, or bad input.
     """
-    check_size(num_gpus)
+    if num_gpus < 1:
+        raise ConfigError(f"--gpus is {num_gpus}; at least 1 is needed")
     if gpu not in (*GPUS, HERE):
         raise ConfigError(f"--gpu is {gpu!r}; known are {', '.join((*GPUS, HERE))}")
     on_gpu = gpu != HERE or computes_on_gpu(config, 1)
@@ -287,7 +288,7 @@ def bottleneck(step: StepTimes) -> str:
 
 
 class _Planner:
-    """Simulates fleets of a run; rollouts on equal engines are played once."""
+    """Simulates fleets of a run; rollouts on equal engines are simulated once."""
 
     def __init__(
         self,

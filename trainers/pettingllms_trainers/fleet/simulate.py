@@ -21,6 +21,7 @@ from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.config.sections import base_groups
 from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
 from pettingllms_trainers.fleet.workload import Workload, longest_answer
+from pettingllms_trainers.learning.groups import sampled_tokens
 from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks, StopRequest
@@ -108,7 +109,10 @@ class Server:
     """One GPU, or several as one, with an engine for each of some models.
 
     All sequences advance by one token in an iteration. Models on one server take turns, so that an
-    iteration is as long as those of all models that have something to write.
+    iteration takes the sum over the models that have something to write.
+
+    Args:
+        speeds: Model to the speed of its engine.
     """
 
     def __init__(self, speeds: Mapping[str, EngineSpeed]) -> None:
@@ -118,18 +122,18 @@ class Server:
         self._cached = dict.fromkeys(speeds, 0.0)
         self._waiting: deque[tuple[str, int, int, asyncio.Future[None]]] = deque()
         self._ends: list[tuple[float, int, str, int, asyncio.Future[None]]] = []
-        """Heap of what is written: iteration at which it ends, number, model, tokens, who waits."""
+        """Heap of running sequences: iteration of the end, number, model, tokens, future."""
         self._numbers = itertools.count()
         self._iterations = 0.0
         self._since_s = self._loop.time()
         """Until when `_iterations` is right; in the future while prompts are read."""
         self._timer: asyncio.TimerHandle | None = None
         self.num_asked = dict.fromkeys(speeds, 0)
-        """Sequences of each model that are written or wait."""
+        """Sequences of each model that are being written or wait."""
         self.client_s = 0.0
-        """What the process that plays has computed to ask."""
+        """Seconds that the process that plays has computed to send requests."""
         self.busy_s = dict.fromkeys(speeds, 0.0)
-        """Time in which each model had something to write."""
+        """Seconds in which each model had something to read or write."""
 
     async def write(
         self, model: str, num_prompt_tokens: int, lengths: Sequence[int], *, is_read: bool = False
@@ -235,7 +239,15 @@ class Server:
 
 
 class SimulatedEngine:
-    """An engine (`Generate`) that takes the time of its servers."""
+    """An engine (`Generate`) that takes the time of its servers.
+
+    Args:
+        model: Name of the base model on the servers.
+        servers: Replicas; a request goes to the one with the fewest sequences.
+        speed: Of the engine.
+        draw: Gives the lengths of answers.
+        is_concurrent: See `Generate.is_concurrent`.
+    """
 
     limits = _LIMITS
 
@@ -275,9 +287,12 @@ class SimulatedEngine:
 
 
 class _Position(NamedTuple):
+    """A state of a simulated episode."""
+
     episode: int
-    """Of the workload."""
+    """Number of the episode in the workload."""
     step: int
+    """Decisions before it."""
 
 
 def encoded(messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
@@ -293,8 +308,9 @@ class SimulatedEpisodes:
     that compare episodes or branches have something to choose by.
 
     Args:
-        workers: Environments step while one of these is free; a step of one is not divided. None:
-            the process that plays steps them, and does nothing else meanwhile.
+        workload: Episodes, and the seconds of environments.
+        workers: Free environment workers, each of which steps one environment at a time. None: the
+            process that plays steps them, and does nothing else meanwhile.
     """
 
     def __init__(self, workload: Workload, workers: asyncio.Semaphore | None) -> None:
@@ -303,12 +319,13 @@ class SimulatedEpisodes:
         self._num_branches: dict[int, int] = {}
         self._begun: dict[int, float] = {}
         self._ids = itertools.count()
-        self._first = _starts(workload)
+        # The number of each episode's first step, counted through all episodes.
+        self._first = list(itertools.accumulate(map(len, workload.episodes), initial=0))
         self._rng = random.Random(0)
         self.worked_s = 0.0
-        """Time that workers were busy, added up."""
+        """Seconds in which environments were stepped, added up over workers."""
         self.player_s = 0.0
-        """What the process that plays has computed itself."""
+        """Seconds that the process that plays has computed."""
         self.spans: list[tuple[float, float]] = []
         """Beginning and end of every episode that was started, in simulated seconds."""
 
@@ -377,13 +394,9 @@ class SimulatedEpisodes:
             terminated=False,
             truncated=is_over,
             success=False,
-            rewards=dict.fromkeys(self._agents, 0.0),
+            rewards=dict.fromkeys(itertools.chain(*self._workload.stages), 0.0),
             co_acting=() if is_over else self._co_acting(position),
         )
-
-    @property
-    def _agents(self) -> list[str]:
-        return [agent for stage in self._workload.stages for agent in stage]
 
     def _messages(self, position: _Position) -> tuple[dict[str, str], ...]:
         place = self._first[position.episode] + position.step
@@ -406,18 +419,13 @@ class SimulatedEpisodes:
         return tuple(found)
 
 
-def _starts(workload: Workload) -> list[int]:
-    """The number of each episode's first step, counted through all episodes."""
-    return list(itertools.accumulate(map(len, workload.episodes), initial=0))
-
-
 class Fleet(NamedTuple):
-    """Which GPUs do what."""
+    """How the GPUs of a run are divided between generating and learning."""
 
     generate: tuple[int, ...]
-    """Engines for each base model (`base_groups`), each on GPUs of its own."""
+    """Engines of each base model (in the order of `base_groups`), each on GPUs of its own."""
     learn: tuple[int, ...]
-    """GPUs that do nothing but learn, for each of them; none: those that generate learn, too."""
+    """GPUs of each base model that only learn; empty: the GPUs that generate learn, too."""
     num_shared: int = 0
     """Processes on a GPU each (or several, with shards), which generate and then learn with all
     policies; without Ray each plays a share of the levels. 0: every base model has its own GPUs."""
@@ -433,14 +441,14 @@ def learning_gpus(config: Config, fleet: Fleet) -> dict[str, int]:
 
 
 class _NoValue:
-    """What rollouts ask of an updater: V, which costs little beside what is written."""
+    """An updater whose V is 0 and takes no time: it costs little beside generation."""
 
     def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
         return [0.0] * len(prompts)
 
 
 class _Rank(Ranks):
-    """One of several simulated processes, which keeps what it has played to itself."""
+    """One of several simulated processes, which exchange nothing."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -448,16 +456,18 @@ class _Rank(Ranks):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A process that plays: levels as in a run, on simulated engines and episodes."""
+    """A process that plays levels as in a run, on simulated engines and episodes."""
 
     servers: Mapping[str, Sequence[Server]]
-    """Base model to its engines."""
+    """Base model to the servers of its engines."""
     episodes: SimulatedEpisodes
+    """What it plays."""
     sampler: Sampler
+    """Samples its share of the levels."""
 
     @classmethod
     def of(cls, scene: Scene, rank: int, size: int) -> Place:
-        """The place of one of several processes, each of which plays a share of the levels."""
+        """One of `size` processes, each of which plays a share of the levels."""
         config, env = scene.config, scene.environment
         servers = _servers(scene)
         uses_ray = config.ray.enabled and config.ray.num_env_workers
@@ -521,24 +531,27 @@ def _pool(scene: Scene, servers: Mapping[str, Sequence[Server]], ranks: Ranks) -
     return PolicyPool(policies=policies, roles=environment.roles, ranks=ranks)
 
 
-class Flown(NamedTuple):
-    """Train steps in the middle of a run."""
+class PlayedSteps(NamedTuple):
+    """The rollouts of successive train steps in the middle of a run."""
 
     begin_s: float
+    """Simulated seconds at which the first of them could begin."""
     end_s: float
+    """Simulated seconds at which the last of them was complete."""
     trees: list[list[RolloutTree]]
     """By train step, without episodes that were given up."""
 
 
-class Flights:
+class SimulatedRollouts:
     """Plays as `TrainingRollouts` does: the same gate, the same order, the same stragglers.
 
-    Updates take no time here. So a train step takes as long as engines need for its part of what is
-    in flight: longer updates leave them more time.
+    Updates take no time here. So a train step takes as long as the engines need for its share of
+    the rollouts in flight: longer updates leave them more time.
 
     Args:
+        sampler: Plays the rollouts of a train step.
         most: `rollout.max_staleness`, at least 1.
-        must_drain: Whether engines finish what they write before they get new weights.
+        must_drain: Whether engines finish their requests before they get new weights.
 
     Source:
         A closed system whose customers think for no time: its throughput, and that of the policies,
@@ -552,10 +565,10 @@ class Flights:
         self._in_flight: list[InFlightRollouts] = []
         self._tasks: list[asyncio.Task[Sample]] = []
 
-    async def fly(self, num_steps: int) -> Flown:
-        """Take some train steps after the first ones, in which what is in flight grows."""
+    async def play(self, num_steps: int) -> PlayedSteps:
+        """Play the rollouts of train steps, once as many as allowed are in flight."""
         loop, begin_s, trees = asyncio.get_running_loop(), 0.0, list[list[RolloutTree]]()
-        # The first steps fill what is in flight, and are not measured.
+        # Until as many train steps as allowed are in flight, nothing is measured.
         for step in range(self._most + num_steps):
             if step == self._most:
                 begin_s = loop.time()
@@ -574,7 +587,7 @@ class Flights:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        return Flown(begin_s, end_s, trees[self._most :])
+        return PlayedSteps(begin_s, end_s, trees[self._most :])
 
     def _begin(self, step: int, version: int) -> None:
         pending = self._sampler.pending(step, version)
@@ -587,92 +600,98 @@ class Flights:
             self._in_flight[0].cut_short()
 
 
-class _Learnt(NamedTuple):
-    """What the updates of each base model learn from, all its policies together."""
+def _learnt(
+    config: Config, workload: Workload, trees: Sequence[RolloutTree]
+) -> tuple[dict[str, float], dict[str, float], dict[str, int]]:
+    """What the updates learn from: decisions with a signal, by base model.
 
-    tokens: dict[str, float]
-    """That are read; packed, a prompt once for all its candidates, padded once for each."""
-    answers: dict[str, float]
-    """Those of them that were written."""
-    steps: dict[str, int]
-    """Optimizer steps."""
-
-    @classmethod
-    def of(cls, config: Config, workload: Workload, trees: Sequence[RolloutTree]) -> _Learnt:
-        """What decisions with a signal give."""
-        optimizer = config.optimizer
-        base = {name: group[0] for group in base_groups(config.models) for name in group}
-        tokens: defaultdict[str, float] = defaultdict(float)
-        answers: defaultdict[str, float] = defaultdict(float)
-        groups: defaultdict[str, float] = defaultdict(float)
-        completions: defaultdict[str, float] = defaultdict(float)
-        for decision in (decision for tree in trees for decision in tree.decisions):
-            num, policy = len(decision.candidates), decision.policy
-            used = workload.share_used(decision.key.agent, num)
-            written = sum(len(one.completion.token_ids) for one in decision.candidates)
-            read = (1 if optimizer.packing else num) * len(decision.prompt_ids) + written
-            tokens[base[policy]] += optimizer.num_epochs * used * read
-            answers[base[policy]] += optimizer.num_epochs * used * written
-            groups[policy] += used
-            completions[policy] += used * num
-        steps: Counter[str] = Counter()
-        for name, num in completions.items():
-            num_steps = optimizer.num_minibatches(round(num), round(groups[name]))
-            steps[base[name]] += optimizer.num_epochs * num_steps
-        return cls(tokens, answers, steps)
+    Returns:
+        Tokens of prompts and answers (packed, a prompt once for all its candidates), those of
+        answers alone, and optimizer steps; summed over epochs and the policies of the base model.
+    """
+    optimizer = config.optimizer
+    base = {name: group[0] for group in base_groups(config.models) for name in group}
+    tokens: defaultdict[str, float] = defaultdict(float)
+    answers: defaultdict[str, float] = defaultdict(float)
+    groups: defaultdict[str, float] = defaultdict(float)
+    completions: defaultdict[str, float] = defaultdict(float)
+    for decision in (decision for tree in trees for decision in tree.decisions):
+        num, policy = len(decision.candidates), decision.policy
+        used = workload.share_used(decision.key.agent, num)
+        written = sum(len(one.completion.token_ids) for one in decision.candidates)
+        read = (1 if optimizer.packing else num) * len(decision.prompt_ids) + written
+        tokens[base[policy]] += optimizer.num_epochs * used * read
+        answers[base[policy]] += optimizer.num_epochs * used * written
+        groups[policy] += used
+        completions[policy] += used * num
+    steps: Counter[str] = Counter()
+    for name, num in completions.items():
+        num_steps = optimizer.num_minibatches(round(num), round(groups[name]))
+        steps[base[name]] += optimizer.num_epochs * num_steps
+    return tokens, answers, steps
 
 
 _NUM_ROUNDS = 2
-"""So many times what is in flight is averaged over."""
+"""Train steps that are averaged over, in multiples of those in flight."""
 _TAIL = 0.1
-"""The tail of rollouts begins when so few of the episodes are left."""
+"""The tail of rollouts begins when at most this share of the episodes is left."""
 
 
 class Speeds(NamedTuple):
-    """What each base model takes."""
+    """Speeds of engines and updates, by the first policy of each base model."""
 
     engines: Mapping[str, EngineSpeed]
-    """By the first policy of the base model, as in all that follows."""
+    """Base model to the speed of one engine."""
     learning: Mapping[str, LearningSpeed]
+    """Base model to the speed of its updates."""
 
 
 class Rollouts(NamedTuple):
-    """Rollouts of a train step; with `rollout.max_staleness` above 1 of several in flight."""
+    """The simulated rollouts of a train step, a mean if several are in flight.
+
+    Base models are named by their first policy.
+    """
 
     seconds: float
-    """Until they are complete; in flight, between those of two train steps."""
+    """Time until they are complete; with several in flight, between two of these moments."""
     busy: Mapping[str, float]
-    """Base model to the share of this time in which its engines had something to write."""
+    """Base model to the share of the time in which its engines had something to write."""
     tail: float
-    """Share of the time in which at most a tenth of the episodes was left; 0 where others fly."""
+    """Share of the time in which at most a tenth of the episodes was left; 0 with several steps in
+    flight."""
     level_s: tuple[float, float]
-    """Median and 95th percentile of an episode, from its beginning to its end."""
+    """Median and 95th percentile of the seconds that an episode takes."""
     num_tokens: Mapping[str, int]
-    """Base model to what is read and written once for the update, by all its policies."""
+    """Base model to the tokens of prompts and answers that its updates read."""
     num_answer_tokens: Mapping[str, int]
-    """Base model to what of that is written."""
+    """Base model to those of answers alone."""
     num_optimizer_steps: Mapping[str, int]
     """Base model to the optimizer steps of all its policies."""
     num_completion_tokens: int
+    """Sampled tokens, without those of continuations."""
     env_busy: float
-    """Share of the time in which environments' workers were busy, all of them together."""
+    """Share of the time in which environments were stepped, a mean over workers."""
     stale: float = 0.0
     """Share of the episodes that are given up as stragglers."""
     player_s: float = 0.0
-    """What the process that plays computes itself, as far as it is known: see `step_on`."""
+    """Seconds that the process that plays computes, as far as they are known: see `step_on`."""
     age: float = 0.0
-    """Updates between the first token of an answer and the update that learns from it, a mean."""
+    """Mean age of a token in updates, when it is learnt from."""
 
 
 class StepTimes(NamedTuple):
-    """A train step on a fleet."""
+    """The seconds of a train step on a fleet."""
 
     fleet: Fleet
+    """Where it is taken."""
     rollouts: Rollouts
+    """Its rollouts."""
     update_s: Mapping[str, float]
-    """Base model to its update; updates of dedicated GPUs overlap."""
+    """Base model to the seconds of its updates; those on dedicated GPUs overlap."""
     sync_s: float
+    """Seconds in which new weights go to the engines."""
     step_s: float
+    """Seconds of the whole step."""
     is_ahead: bool
     """Whether rollouts and updates overlap, one train step apart."""
 
@@ -682,12 +701,15 @@ class Scene:
     """A run on a fleet."""
 
     config: Config
+    """The run."""
     environment: RunEnvironment
+    """Its environment, whose levels are not played."""
     workload: Workload
-    """What stands for the environment."""
+    """The episodes that are played instead."""
     fleet: Fleet
+    """Its GPUs."""
     engines: Mapping[str, EngineSpeed]
-    """What engines take, by base model."""
+    """Base model to the speed of one engine."""
 
     @property
     def num_players(self) -> int:
@@ -701,9 +723,10 @@ class Scene:
             places = [Place.of(self, 0, 1)]
             places[0].sampler.num_levels_used = config.rollout.num_levels  # of train step 0
             # Several steps in flight: rollouts go on while policies learn on GPUs of their own.
-            flights = Flights(places[0].sampler, most, must_drain=not config.swaps_within_answers)
-            flown = await flights.fly(_NUM_ROUNDS * most)
-            steps = enumerate(flown.trees, most + 1)
+            must_drain = not config.swaps_within_answers
+            rollouts = SimulatedRollouts(places[0].sampler, most, must_drain=must_drain)
+            played = await rollouts.play(_NUM_ROUNDS * most)
+            steps = enumerate(played.trees, most + 1)
             age = fmean(age_metrics(trees, step)["rollout/mean_age"] for step, trees in steps)
         else:
             rollout = config.rollout.model_copy(update={"max_staleness": 0})
@@ -711,39 +734,39 @@ class Scene:
             places = [Place.of(alone, rank, size) for rank in range(size)]
             found = await asyncio.gather(*(place.play() for place in places))
             end_s = asyncio.get_running_loop().time()
-            flown = Flown(0.0, end_s, [[*itertools.chain(*found)]])
+            played = PlayedSteps(0.0, end_s, [[*itertools.chain(*found)]])
             age = (1 + most) / 2 if most else 0.0  # as many steps are played at once
-        return self._seen(places, flown)._replace(age=age)
+        return self._summary(places, played)._replace(age=age)
 
-    def _seen(self, places: Sequence[Place], flown: Flown) -> Rollouts:
-        """What was seen: of a train step what the steps have on average."""
-        config, num, end_s = self.config, len(flown.trees), flown.end_s
-        trees = list(itertools.chain(*flown.trees))
+    def _summary(self, places: Sequence[Place], played: PlayedSteps) -> Rollouts:
+        """The figures of a train step: means over those that were played."""
+        config, num, end_s = self.config, len(played.trees), played.end_s
+        trees = list(itertools.chain(*played.trees))
         episodes = [place.episodes for place in places]
         # In flight, episodes that are still open at the end have no length yet.
         spans = [span for one in episodes for span in one.spans if num == 1 or span[1] < end_s]
         per_level = config.algorithm.at(StepContext()).episodes_per_level
         servers = [place.servers for place in places]
-        learnt = _Learnt.of(config, self.workload, trees)
+        tokens, answers, optimizer_steps = (
+            {name: round(x / num) for name, x in table.items()}
+            for table in _learnt(config, self.workload, trees)
+        )
+        decisions = [decision for tree in trees for decision in tree.decisions]
         asking_s = sum(one.client_s for one in _all(servers))
+        worked_s = sum(one.worked_s for one in episodes)
+        lengths = sorted(end - begin for begin, end in spans)
         return Rollouts(
-            (end_s - flown.begin_s) / num,
-            _busy(servers, end_s),
-            _tail([end for _, end in spans], end_s) if num == 1 else 0.0,
-            _percentiles([end - begin for begin, end in spans]),
-            {name: round(x / num) for name, x in learnt.tokens.items()},
-            {name: round(x / num) for name, x in learnt.answers.items()},
-            {name: round(x / num) for name, x in learnt.steps.items()},
-            sum(
-                len(one.completion.token_ids)
-                for tree in trees
-                for decision in tree.decisions
-                for one in decision.candidates
-            )
-            // num,
-            sum(one.worked_s for one in episodes) / (end_s * config.num_env_workers(len(places))),
-            1 - len(trees) / (num * config.rollout.num_levels * per_level),
-            (sum(one.player_s for one in episodes) + asking_s) / num,
+            seconds=(end_s - played.begin_s) / num,
+            busy=_busy(servers, end_s),
+            tail=_tail([end for _, end in spans], end_s) if num == 1 else 0.0,
+            level_s=(lengths[len(lengths) // 2], lengths[int(0.95 * (len(lengths) - 1))]),
+            num_tokens=tokens,
+            num_answer_tokens=answers,
+            num_optimizer_steps=optimizer_steps,
+            num_completion_tokens=sampled_tokens(decisions).total() // num,
+            env_busy=worked_s / (end_s * config.num_env_workers(len(places))),
+            stale=1 - len(trees) / (num * config.rollout.num_levels * per_level),
+            player_s=(sum(one.player_s for one in episodes) + asking_s) / num,
         )
 
 
@@ -760,7 +783,7 @@ def rollouts_on(
 
 
 def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) -> StepTimes:
-    """A train step: rollouts, updates and the way of new weights to the engines."""
+    """The seconds of a train step: rollouts, updates and the push of new weights."""
     gpus = learning_gpus(config, fleet)
     update_s = {
         name: speeds.learning[name].update_s(
@@ -796,8 +819,3 @@ def _busy(servers: Sequence[Mapping[str, Sequence[Server]]], seconds: float) -> 
 def _tail(ends: Sequence[float], seconds: float) -> float:
     ordered = sorted(ends)
     return 1 - ordered[-1 - int(_TAIL * len(ordered))] / seconds
-
-
-def _percentiles(values: Sequence[float]) -> tuple[float, float]:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2], ordered[int(0.95 * (len(ordered) - 1))]

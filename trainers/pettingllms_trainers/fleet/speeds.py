@@ -24,16 +24,16 @@ _TERA, _GIGA = 1e12, 1e9
 
 
 class Gpu(NamedTuple):
-    """What the data sheet says."""
+    """Figures of a GPU's data sheet, and its price."""
 
     flops: float
     """Operations per second in bfloat16, without sparsity."""
     bytes_per_s: float
-    """Of its memory."""
+    """Bandwidth of its memory."""
     num_bytes: float
-    """Of its memory."""
+    """Size of its memory."""
     usd_per_hour: float
-    """A price of clouds in 2026; `--usd-per-hour` says another."""
+    """Price of an hour in clouds in 2026; `--usd-per-hour` sets another."""
 
 
 GPUS = {
@@ -46,14 +46,16 @@ GPUS = {
 
 
 class Efficiency(NamedTuple):
-    """Shares of the data sheet that are reached, and what no data sheet has."""
+    """Shares of the data sheet that are reached, and two figures that no data sheet has."""
 
     bandwidth: float
+    """Share of the memory's bandwidth, in (0, 1]."""
     products: float
+    """Share of the operations per second, in (0, 1]."""
     iteration_s: float
-    """What an iteration of an engine takes besides the GPU's work."""
+    """Seconds of an engine's iteration besides the GPU's work."""
     link_bytes_per_s: float
-    """At which new weights go to the engines."""
+    """Rate at which new weights go to the engines."""
 
 
 SLOW = Efficiency(0.5, 0.35, 4e-3, 10 * _GIGA)
@@ -67,26 +69,30 @@ _PASSES_BYTES = 11
 
 
 class EngineSpeed(NamedTuple):
-    """What an engine takes, in seconds.
+    """The speed of an engine, in seconds.
 
     An iteration writes one token of each of b sequences. It takes
     `iteration_s + max(weights_s, b * token_s) + cache_s * (tokens in the KV cache)`.
     """
 
     call_s: float = 0.0
-    """A request, or a call with several where the engine takes no request while it computes."""
+    """Latency of a call: a request, or several where the engine takes none while it computes."""
     request_s: float = 0.0
-    """A request, while which nothing is written."""
+    """Time of a request in which no sequence advances."""
     prompt_s: float = 0.0
-    """A token of a prompt that is read, likewise."""
+    """Time to read a prompt token, in which no sequence advances."""
     iteration_s: float = 0.0
+    """Constant part of an iteration."""
     weights_s: float = 0.0
+    """Time to read the weights once."""
     token_s: float = 0.0
+    """Time to compute one token of a sequence."""
     cache_s: float = 0.0
+    """Time to read one token of the KV cache."""
     max_tokens: float = float("inf")
     """Tokens that the KV cache holds."""
     client_s: float = 0.0
-    """What the process that asks computes for a request: an update beside it has to wait."""
+    """CPU time of the process that asks, for a request: an update beside it has to wait."""
 
     def iteration(self, num: float, num_cached: float) -> float:
         """The seconds of an iteration over some sequences, at least one."""
@@ -97,16 +103,16 @@ class EngineSpeed(NamedTuple):
 
 
 class LearningSpeed(NamedTuple):
-    """What an update takes, in seconds."""
+    """The speed of updates, in seconds."""
 
     optimizer_step_s: float = 0.0
-    """An optimizer step, whatever is learnt in it."""
+    """Constant part of an optimizer step."""
     token_s: float = 0.0
-    """A token that is read, on one GPU."""
+    """Time of a token of prompts and answers, on one GPU."""
     answer_s: float = 0.0
-    """What one of an answer takes besides: its logits and its part of the loss."""
+    """Further time of a token of an answer: its logits and its part of the loss."""
     sync_s: float = 0.0
-    """The way of new weights to the engines."""
+    """Time in which new weights go to the engines."""
 
     def update_s(self, num_steps: float, num_tokens: float, num_answer_tokens: float) -> float:
         """The seconds of an update.
@@ -123,14 +129,17 @@ class EngineCall(NamedTuple):
     """A measured call of an engine."""
 
     num_requests: int
+    """Requests in the call."""
     num_prompt_tokens: int
+    """Tokens of their prompts, equal ones once."""
     lengths: tuple[int, ...]
-    """Tokens of each completion."""
+    """[C] tokens of each completion."""
     prompt_lengths: tuple[int, ...]
-    """Tokens of the prompt of each completion."""
+    """[C] tokens of the prompt of each completion."""
     seconds: float
+    """Wall time."""
     client_s: float = 0.0
-    """CPU seconds of the process that asked."""
+    """CPU time of the process that asked."""
 
 
 def engine_of(shape: ModelShape, gpu: Gpu, num_shards: int, reached: Efficiency) -> EngineSpeed:

@@ -38,29 +38,32 @@ class Step(NamedTuple):
     """A decision of an episode."""
 
     agent: str
+    """Who takes it."""
     turn: int
+    """Turn of the environment, from 0."""
     num_prompt_tokens: int
+    """Length of its prompt."""
     lengths: tuple[int, ...]
-    """Tokens of answers that were given here; one is drawn for each candidate. None are known:
-    drawn from `sampled_length`."""
+    """Tokens of answers that were given here, of which one is drawn for each candidate; empty:
+    unknown, so that `Workload.length` assumes a distribution."""
 
 
 class Workload(NamedTuple):
-    """What is played."""
+    """Episodes as sequences of decisions, and the seconds that environments take."""
 
     episodes: tuple[tuple[Step, ...], ...]
-    """Levels are drawn from these."""
+    """Episodes that stand for the levels, in turn."""
     stages: tuple[tuple[str, ...], ...]
-    """Agents, those that act simultaneously together."""
+    """Agents of each stage, who act simultaneously."""
     branch_s: float
-    """What the environment takes for one answer."""
+    """Seconds in which the environment carries out one answer."""
     used: Mapping[str, Sequence[float]]
-    """Agent to the share of its decisions that is learnt from with 1, 2, ... candidates, the last
-    for any more: the others have no signal."""
+    """Agent to the share of its decisions with a signal if they have 1, 2, ... candidates; the last
+    one holds for any larger number."""
     source: str
     """Where it comes from, for people."""
     decision_s: float = 0.0
-    """What the process that plays takes for a decision besides, where it is known apart."""
+    """Further seconds of the process that plays for each decision; 0 where they are not known."""
 
     def length(self, step: Step, longest: int, rng: random.Random) -> int:
         """Draw the tokens of an answer, from 1 to a limit."""

@@ -33,12 +33,12 @@ _GIB = 1 << 30
 
 
 class Devices(NamedTuple):
-    """What a run computes on."""
+    """The devices that a run is planned for."""
 
     found: str
-    """What this machine has, for people."""
+    """The processors of this machine, for people."""
     num_gpus: int
-    """Processes with a GPU each; 0 when the run computes on the CPU."""
+    """GPUs; 0 when the run computes on the CPU."""
     num_bytes: int
     """Memory of one GPU, or of the machine without one."""
     num_wanted: float
@@ -46,7 +46,7 @@ class Devices(NamedTuple):
 
     @property
     def wanted(self) -> str:
-        """What the plan is for, for people."""
+        """The planned devices, for people."""
         size = f"{self.num_bytes / _GIB:.0f} GiB"
         if not self.num_gpus:
             return f"the CPU, {size}"
@@ -57,25 +57,30 @@ class StepPlan(NamedTuple):
     """Upper limits of one train step."""
 
     num_levels: int
-    """Those of all refills included."""
+    """Levels, those of all refills included."""
     num_turns: int
+    """Turn limit of an episode."""
     agents: tuple[str, ...]
+    """Who acts in every turn."""
     num_decisions: int
     """Decisions of all levels: turns times agents, every episode at its turn limit."""
     num_samples: int
-    """Completions."""
+    """Completions of policies with a model."""
     num_prompt_tokens: int
+    """Tokens of their prompts, one prompt for each decision."""
     num_completion_tokens: int
+    """Tokens of the completions."""
     num_groups: Mapping[str, int]
-    """Decisions of the roles of each policy with a model."""
+    """Policy with a model to the decisions of its roles."""
     num_optimizer_steps: Mapping[str, int]
-    """Optimizer steps of each policy that is trained."""
+    """Trained policy to its optimizer steps."""
 
 
 class Plan(NamedTuple):
     """What a run will need and do."""
 
     devices: Devices
+    """What it is planned for."""
     shapes: dict[str, ModelShape]
     """Policy to the sizes of its model; fixed policies have none."""
     prompts: dict[str, RolePrompt]
@@ -83,7 +88,9 @@ class Plan(NamedTuple):
     lengths: dict[str, Lengths]
     """Policy to its longest sequences."""
     step: StepPlan
+    """Upper limits of a train step."""
     memory: MemoryPlan
+    """Estimate of the memory."""
     answers: dict[str, int | None]
     """Role to the tokens of its longest answer in episodes of a scripted policy."""
     num_evaluations: int
@@ -157,7 +164,7 @@ def _devices(config: Config, num_gpus: int | None, gpu_gib: float | None) -> Dev
     ray = config.ray
     wanted = ray.enabled * ray.workers_per_policy * ray.gpus_per_worker
     wanted *= len(base_groups(config.models))
-    launched = count if _is_spread(config) and count else num_launched()
+    launched = count if config.engine.num_shards > 1 and count else num_launched()
     # Ray takes what the machine has; other runs have a process for each GPU that was started.
     number = num_gpus or (count or math.ceil(wanted) if wanted else launched)
     is_on_gpu = computes_on_gpu(config, number)  # raises where the device cannot be one
@@ -167,16 +174,12 @@ def _devices(config: Config, num_gpus: int | None, gpu_gib: float | None) -> Dev
     return Devices(found, number, size, wanted)
 
 
-def _is_spread(config: Config) -> bool:
-    return config.engine.num_shards > 1
-
-
 def _num_ranks(config: Config, devices: Devices) -> int:
     """How many processes share an update: Ray's workers of a policy, or all launched."""
     if config.ray.enabled:
         return config.ray.workers_per_policy
     # One process: the other GPUs are its engines'.
-    return 1 if _is_spread(config) else max(devices.num_gpus, 1)
+    return 1 if config.engine.num_shards > 1 else max(devices.num_gpus, 1)
 
 
 def _plan_step(

@@ -40,35 +40,40 @@ _NF4_BYTES = 0.5 + _FLOAT / 64
 
 
 class PolicyMemory(NamedTuple):
-    """What one policy has on one GPU, in bytes; `cpu` is on the host."""
+    """Memory of one policy on one GPU, in bytes; `cpu` is on the host."""
 
     weights: int
+    """Its weights, or its share of them; a base that is shared counts with its first policy."""
     gradients: int = 0
+    """Gradients, one set for each role that is compared."""
     optimizer: int = 0
-    """With ZeRO-3 the shard of the gradients, too, which stays."""
+    """State of the optimizer; with ZeRO-3 also the gradients, whose buffer stays."""
     reference: int = 0
+    """Weights of the reference of a KL penalty."""
     activations: int = 0
-    """What a micro-batch needs, its logits and lower-precision copies of weights included."""
+    """Activations of a micro-batch, with its logits and lower-precision copies of weights."""
     cpu: int = 0
+    """Offloaded weights and optimizer state, and models that only give weights to engines."""
 
     @property
     def kept(self) -> int:
-        """What is there at all times."""
+        """Bytes that are held at all times."""
         return self.weights + self.optimizer + self.reference
 
     @property
     def passing(self) -> int:
-        """What is there during its update only."""
+        """Bytes that are held during its update only."""
         return self.gradients + self.activations
 
 
 class Phase(NamedTuple):
-    """Who holds what at once, in bytes, on the fullest GPU that a trainer computes on."""
+    """Memory that is held at once on the fullest GPU that a trainer computes on, in bytes."""
 
     trainer: int
+    """Weights, optimizer state and activations of the policies, and the process itself."""
     engines: Mapping[str, int]
-    """Those of the run's own processes, by their first policy. One that is spread over several GPUs
-    has as much on each of the others."""
+    """First policy of a base model to the memory of its engine. An engine that is spread over
+    several GPUs has as much on each of them."""
 
     @property
     def total(self) -> int:
@@ -77,12 +82,14 @@ class Phase(NamedTuple):
 
 
 class MemoryPlan(NamedTuple):
-    """Estimate for one GPU, in bytes, with what the machine needs beside it."""
+    """Estimated memory of one GPU and of its machine, in bytes."""
 
     policies: Mapping[str, PolicyMemory]
+    """Policy with a model to its memory."""
     engine_weights: int
     """Copies of weights in all engines on the GPU."""
     kv_cache: int
+    """KV caches of all engines on the GPU, or of the model that generates itself."""
     generating: Phase
     """While completions are written."""
     updating: Phase
@@ -90,9 +97,9 @@ class MemoryPlan(NamedTuple):
     handing_over: Phase
     """While new weights go to the last engine: the others are awake already."""
     cpu: int
-    """Needed on the host by all processes of one machine, the loading of a model included."""
+    """Memory of the host for all processes of one machine, the loading of a model included."""
     files: int
-    """What weights take on their way to other processes: in shared memory, else on the disk."""
+    """Files in which weights go to other processes: in shared memory, else on the disk."""
 
     @property
     def peak(self) -> int:
@@ -274,6 +281,8 @@ def _busiest_gpu(
 
 
 class _EngineMemory(NamedTuple):
+    """Memory of an engine on one GPU, in bytes."""
+
     weights: int
     cache: int
     total: int

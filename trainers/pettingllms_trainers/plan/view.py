@@ -19,8 +19,13 @@ from pettingllms.errors import counted
 from pettingllms.tables import TextTable, terminal_table
 from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 from pettingllms_trainers.backends.hf.shapes import chat_of, tokenizer_of
-from pettingllms_trainers.config import Config, EnvConfig, PolicyConfig
-from pettingllms_trainers.config.root import learning_rates, start_advice, warm_start_rates
+from pettingllms_trainers.config import Config, PolicyConfig
+from pettingllms_trainers.config.root import (
+    THINKING_TOKENS,
+    learning_rates,
+    start_advice,
+    warm_start_rates,
+)
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import USABLE, Devices, Plan, make_plan
 from pettingllms_trainers.ranks import Ranks, joined_ranks
@@ -30,9 +35,6 @@ from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.measuring import measured
 from pettingllms_trainers.runs.prompts import check_models, prompt_problems
 from pettingllms_trainers.runs.trackers import check_trackers
-
-_THINKING_TOKENS = 1024
-"""Completions shorter than this end while a model still thinks."""
 
 
 def gib(num_bytes: float) -> str:
@@ -72,11 +74,11 @@ def answer_warnings(config: Config, answers: Mapping[str, int | None]) -> Iterat
                 f"answers of {role} will be truncated: those of a scripted policy have up to "
                 f"{longest} tokens, and {key}. Raise it, or that of rollout.per_role.{role}"
             )
-        elif limit < _THINKING_TOKENS and _thinks(config.models[name]):
+        elif limit < THINKING_TOKENS and _thinks(config.models[name]):
             yield (
                 f"{role} will think, and {key} leaves little room for it: set "
                 f"policies.{name}.chat_template_kwargs = {{ enable_thinking = false }}, or allow "
-                f"{_THINKING_TOKENS} tokens or more"
+                f"{THINKING_TOKENS} tokens or more"
             )
 
 
@@ -215,7 +217,10 @@ def _tables(config: Config, plan: Plan) -> Iterator[Table]:
     for label, env in zip(config.env_names, config.env, strict=True):
         if env.curriculum:
             title = f"Curriculum{f' of {label}' if label else ''}, over [env.kwargs]"
-            rows = _curriculum(env)
+            rows = [
+                (number, ", ".join(f"{name} = {value!r}" for name, value in stage.kwargs.items()))
+                for number, stage in enumerate(env.curriculum, 1)
+            ]
             yield _table(title, "stage, env.curriculum.kwargs", rows)
 
 
@@ -325,11 +330,6 @@ def _phases(config: Config) -> Iterator[Row]:
         yield number, steps, policies or "all" + (" of the roles" if roles else ""), roles or "all"
 
 
-def _curriculum(env: EnvConfig) -> Iterator[Row]:
-    for number, stage in enumerate(env.curriculum, 1):
-        yield number, ", ".join(f"{name} = {value!r}" for name, value in stage.kwargs.items())
-
-
 def _table(title: str, headings: str | Sequence[str], rows: Iterable[Row]) -> Table:
     names = headings.split(", ") if isinstance(headings, str) else headings
     is_memory, numbers = title.startswith("Memory"), {"parameters", "trained", "number"}
@@ -382,8 +382,7 @@ def show_plan(
             return 2
         if measures:
             found = measured(config, environments, ranks)
-            step_s = found.steps[0]["time/step_s"]
-            text = _time_text(config, plan, step_s, found.evaluation_s)
+            text = _time_text(config, plan, found.steps[0]["time/step_s"], found.evaluation_s)
             console.print(text, soft_wrap=True)
     return 0
 
