@@ -6,12 +6,17 @@ from pettingllms.ends import End
 from pettingllms.errors import InvalidArgument, PettingLLMsError, install_command
 
 
+def reason_of(error: BaseException) -> str:
+    """The first line of what an error says; its type if it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 class TrainerError(PettingLLMsError):
     """Base of all errors of the trainer."""
 
 
 class ConfigError(TrainerError, ValueError):
-    """A run file or a command-line flag is wrong."""
+    """A run file or a command-line flag is wrong, or what it asks for is not available."""
 
 
 class MissingPackage(ConfigError):
@@ -19,7 +24,9 @@ class MissingPackage(ConfigError):
 
     Args:
         key: What needs it, as in a run file.
+        package: Its name on the package index.
         extra: The extra of pettingllms-trainers that brings it.
+        why: What importing it raised.
     """
 
     def __init__(self, key: str, package: str, extra: str, why: object = "not installed") -> None:
@@ -34,11 +41,11 @@ class OutputDirError(TrainerError, ValueError):
 
 
 class CheckpointError(TrainerError, ValueError):
-    """A checkpoint is damaged or belongs to another run."""
+    """A checkpoint is missing, damaged, or of another run."""
 
 
 class GroupError(TrainerError, ValueError):
-    """Candidates of different prompts, or the same ones twice, were put into one group."""
+    """Decisions cannot be compared: keys clash, or a choice or a finite advantage is missing."""
 
 
 class RolloutError(TrainerError, RuntimeError):
@@ -49,13 +56,15 @@ class ContextExceeded(TrainerError, InvalidArgument):
     """A prompt and the longest answer to it are longer than the context of the model."""
 
     end = End.CONTEXT
+    """How an episode ends in which this prompt would come next."""
 
 
 class EpisodeFailure(TrainerError, RuntimeError):
     """An episode cannot go on; others can.
 
     Args:
-        kind: What it has in common with messages that differ in details; none: the message itself.
+        end: How the episode ends.
+        kind: Names the failure without its details: each kind is logged once. Empty: the message.
     """
 
     def __init__(self, message: str, end: End = End.ENVIRONMENT, kind: str = "") -> None:
@@ -64,7 +73,7 @@ class EpisodeFailure(TrainerError, RuntimeError):
 
 
 class BudgetSpent(TrainerError, RuntimeError):
-    """Judges have taken the money or the time that they may; the run can be resumed with more."""
+    """Scoring answers has used up its money or its time; the run can be resumed with more."""
 
 
 class WorkerLost(TrainerError, RuntimeError):
@@ -72,13 +81,13 @@ class WorkerLost(TrainerError, RuntimeError):
 
 
 class GenerationError(TrainerError, RuntimeError):
-    """The model gives no usable distribution over tokens: its logits are NaN or infinite."""
+    """An engine cannot generate: logits are not finite, it failed, or it cannot take weights."""
 
 
 class UpdateError(TrainerError, RuntimeError):
-    """The loss or its gradient is NaN or infinite, or memory does not suffice.
+    """An optimizer step failed: loss or gradient not finite, too little memory, another engine.
 
-    The weights were left as they are.
+    The weights are those of the last optimizer step that succeeded.
     """
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from pettingllms_trainers.errors import RankError
+from pettingllms_trainers.errors import RankError, reason_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -137,10 +137,10 @@ class TorchRanks(Ranks):
             yield
         except RuntimeError as error:
             # The rest is a stack of the library, which says nothing about the one that ended.
-            reason = str(error).strip().splitlines()[0]
             raise RankError(
-                f"rank {self.rank} of {self.size} has lost the others ({reason}). One of them has "
-                "ended: what it wrote to the terminal says why. Resume from the newest checkpoint"
+                f"rank {self.rank} of {self.size} has lost the others ({reason_of(error)}). One of "
+                "them has ended: what it wrote to the terminal says why. Resume from the newest "
+                "checkpoint"
             ) from error
 
 
@@ -237,8 +237,9 @@ def _connect(is_masked: bool) -> TorchRanks:
     # After the mask: torch, too, may count the GPUs only once.
     import torch
 
-    has_gpus = torch.cuda.is_available()
-    if not has_gpus and torch.version.cuda and _DRIVER.exists() and _has_mask():
+    has_mask = bool(os.environ.get("CUDA_VISIBLE_DEVICES", "").strip())
+    has_driver = torch.version.cuda and _DRIVER.exists()
+    if has_driver and has_mask and not torch.cuda.is_available():
         raise _no_gpu(local_rank, "it sees none with that number")
     try:
         torch.distributed.init_process_group(_backend(), timeout=_TIMEOUT)
@@ -248,10 +249,6 @@ def _connect(is_masked: bool) -> TorchRanks:
             "or deepspeed, with the same settings on all machines"
         ) from error
     return TorchRanks(local_rank=local_rank)
-
-
-def _has_mask() -> bool:
-    return bool(os.environ.get("CUDA_VISIBLE_DEVICES", "").strip())
 
 
 _ANSWER = "stopping when the current step is done; a second signal stops at once"

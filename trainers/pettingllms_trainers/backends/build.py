@@ -25,7 +25,7 @@ from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.root import learning_rates
 from pettingllms_trainers.config.sections import TINY, base_groups, base_of_adapter
-from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.errors import ConfigError, reason_of
 from pettingllms_trainers.files import whole_directory
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
@@ -51,15 +51,11 @@ def build_policies(config: Config, ranks: Ranks | None = None) -> dict[str, Tran
     device = _device(config, ranks)
     policies: dict[str, TransformersPolicy] = {}
     for names in base_groups(config.models):
-        is_copied = all(_only_gives_weights(config, config.policies[name]) for name in names)
+        # Frozen ones whose engine has a copy neither generate nor learn here.
+        is_copied = all(config.policies[name].frozen for name in names) and config.engine.has_copy
         place = torch.device("cpu") if is_copied else device
         policies |= _build_group(config, names, place, ranks)
     return {name: policies[name] for name in config.models}
-
-
-def _only_gives_weights(config: Config, policy: PolicyConfig) -> bool:
-    """Whether a model neither generates nor learns: an engine has a copy of it."""
-    return policy.frozen and config.engine.has_copy
 
 
 def _build_group(
@@ -75,9 +71,8 @@ def _build_group(
     except PettingLLMsError:
         raise
     except (OSError, ValueError) as error:  # ValueError: it has code of its own
-        reason = str(error).strip().splitlines()[0]
         raise ConfigError(
-            f"[policies.{name}] model = {first.model!r} cannot be loaded: {reason}"
+            f"[policies.{name}] model = {first.model!r} cannot be loaded: {reason_of(error)}"
         ) from error
     return {
         name: TransformersPolicy(
@@ -216,8 +211,9 @@ def _device(config: Config, ranks: Ranks) -> torch.device:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device = {config.device!r} cannot be used: {reason}") from error
+        raise ConfigError(
+            f"device = {config.device!r} cannot be used: {reason_of(error)}"
+        ) from error
     return device
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pettingllms.errors import counted
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.errors import ConfigError, reason_of
 from pettingllms_trainers.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def named_device(config: Config, num_ranks: int) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device = {name!r} cannot be used: {reason}") from error
+        raise ConfigError(f"device = {name!r} cannot be used: {reason_of(error)}") from error
     # With Ray every worker sees its own GPU only.
     if (
         num_ranks > 1

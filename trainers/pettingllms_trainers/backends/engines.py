@@ -204,23 +204,20 @@ def _num_adapter_bytes(policies: Mapping[str, TransformersPolicy]) -> int:
     return 4 * sum(sizes.values())
 
 
-def folder_for_files(
-    config: Config, num_bytes: int, memory: Path = MEMORY_FILES
-) -> str | Path | None:
+def folder_for_files(config: Config, num_bytes: int) -> str | Path | None:
     """Where files for engines are written: to memory, if it can hold them.
 
     Args:
         config: Its `engine.vllm_server.sync_dir` counts before all else.
         num_bytes: Size of one version; two are there at a time.
-        memory: The file system in memory.
 
     Returns:
         The folder; None for that of temporary files.
     """
     if config.engine.vllm_server.sync_dir:
         return config.engine.vllm_server.sync_dir
-    has_room = memory.is_dir() and shutil.disk_usage(memory).free >= 2 * num_bytes
-    return memory if has_room else None
+    has_memory = MEMORY_FILES.is_dir() and shutil.disk_usage(MEMORY_FILES).free >= 2 * num_bytes
+    return MEMORY_FILES if has_memory else None
 
 
 class CopiedModel(TransformersEngine):

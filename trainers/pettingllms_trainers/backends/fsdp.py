@@ -122,6 +122,8 @@ def _swap(held: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
 
 
 class _FsdpOptimizer(ShardedOptimizer):
+    """AdamW whose moments are sharded as FSDP shards the weights."""
+
     def backward(self, loss: Tensor, *, is_last: bool) -> None:
         # FSDP takes the mean over ranks; the weights of tokens are made for the sum.
         (loss * self._ranks.size).backward()

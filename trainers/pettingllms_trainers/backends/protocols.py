@@ -19,7 +19,7 @@ class TakesWeights(Generate, Protocol):
 
     @property
     def needs_weights(self) -> bool:
-        """Whether it, or a part of it, lacks the weights that were loaded last."""
+        """Whether the engine, or a replica of it, lacks the weights that were loaded last."""
         ...
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -36,12 +36,12 @@ class TakesWeights(Generate, Protocol):
         ...
 
     def release(self) -> None:
-        """Give memory back until the next `load_weights`, where that is wanted."""
+        """Give memory back until the next `load_weights`, if the configuration says so."""
         ...
 
 
 class EngineWithWeights(TakesWeights, Protocol):
-    """An engine that has a copy of the weights, and room for adapters, which requests name."""
+    """An engine that has a copy of the weights, and room for LoRA adapters, which requests name."""
 
     def load_adapter(self, name: str, directory: Path) -> None:
         """Load a LoRA adapter, or replace it.
@@ -65,11 +65,11 @@ class EngineSpec(NamedTuple):
     loaded: LoadedModel
     """The model that learns; its weights come later, by `load_weights`."""
     endpoints: Sequence[str]
-    """Where it listens, of a kind that is not local."""
+    """Addresses of its servers, for a kind that is not local; else empty."""
     ranks: Ranks
     """The processes that train together."""
     has_own_process: bool
-    """Whether it computes outside this process, of a kind that is local."""
+    """Whether an engine of a local kind computes in a process of its own."""
     max_adapters: int
     """LoRA adapters that can be loaded; 0: none."""
     max_adapter_rank: int

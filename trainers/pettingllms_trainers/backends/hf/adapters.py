@@ -30,6 +30,7 @@ from transformers import (
 from pettingllms.errors import FOREIGN, InvalidArgument
 from pettingllms_trainers.backends.hf.quantised import full_weight, quantise
 from pettingllms_trainers.config.sections import LoraConfig, base_of_adapter
+from pettingllms_trainers.errors import reason_of
 
 _PLAIN = {
     "auto_mapping", "base_model_name_or_path", "exclude_modules", "inference_mode",
@@ -123,8 +124,7 @@ def _ask_hub(source: str | Path) -> None:
     try:
         HfApi().model_info(str(source), timeout=_HUB_TIMEOUT_S)
     except FOREIGN as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise OSError(f"it is not on this machine, and the hub says: {reason}") from error
+        raise OSError(f"it is not on this machine, and the hub says: {reason_of(error)}") from error
 
 
 def load_model(
@@ -171,12 +171,14 @@ Rows are tokens, or sequences of equally many tokens.
 
 
 class _Product(NamedTuple):
-    """The part of some tokens in what an adapter adds to a layer."""
+    """The tokens of a pass to which one adapter of a layer applies."""
 
     tokens: slice
+    """Rows of the flat input."""
     index: int
-    """Of the adapter among those of the pass."""
+    """Number of the adapter among those of the pass."""
     scaling: float
+    """alpha / rank of the adapter."""
 
 
 class _AddAdapters(torch.autograd.Function):
@@ -410,13 +412,13 @@ class Adapter:
     """One adapter on its base, or the base itself."""
 
     base: AdapterBase
-    """May have adapters of other policies too."""
+    """The base model, which may have adapters of other policies too."""
     name: str | None
-    """Its name in the model; None for the base itself."""
+    """Name of the adapter in the model; None for the base itself."""
     rank: int
-    """0 for the base itself."""
+    """Rank of the adapter; 0 for the base itself."""
     tokenizer: PreTrainedTokenizerBase
-    """That of the adapter's directory, else that of the base."""
+    """The tokenizer in the adapter's directory, else that of the base."""
 
     def active(self) -> contextlib.AbstractContextManager[None]:
         """The context in which all that the model computes is with this adapter."""

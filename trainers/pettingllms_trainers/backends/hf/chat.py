@@ -34,7 +34,7 @@ Messages = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Chat:
-    """Texts to token ids. What a message says never becomes a control token; see `PlainText`."""
+    """Encodes chats and answers. Contents never become control tokens; see `PlainText`."""
 
     tokenizer: PreTrainedTokenizerBase
     """The tokenizer, with the chat template."""

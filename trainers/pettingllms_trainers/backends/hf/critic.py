@@ -24,7 +24,12 @@ _NUM_HEADS = 4
 
 
 class HeadOfPolicy(nn.Module):
-    """Hidden states at the ends of prompts to V: normalised, one hidden layer; 0 at first."""
+    """V of the hidden state at the end of a prompt: a norm and one hidden layer; 0 at first.
+
+    Args:
+        hidden_size: D.
+        width: W.
+    """
 
     def __init__(self, hidden_size: int, width: int) -> None:
         super().__init__()
@@ -39,7 +44,12 @@ class HeadOfPolicy(nn.Module):
 
 
 class OwnModel(nn.Module):
-    """Token ids of prompts to V by a causal-free transformer, read at the mean of its outputs."""
+    """V of a prompt's token ids: a bidirectional transformer with mean pooling; 0 at first.
+
+    Args:
+        vocab_size: Number of token ids.
+        width: W.
+    """
 
     def __init__(self, vocab_size: int, width: int) -> None:
         super().__init__()

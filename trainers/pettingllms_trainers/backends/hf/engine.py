@@ -55,14 +55,14 @@ _BLOCK = 64
 
 
 class SampledTokens(NamedTuple):
-    """One token for each row."""
+    """One sampled token for each row."""
 
     token_ids: Tensor
-    """``[N]``."""
+    """``[N]`` token ids."""
     logprobs: Tensor
-    """``[N]`` in the distribution that was sampled from."""
+    """``[N]`` log-probabilities in the distribution that was sampled from."""
     entropies: Tensor
-    """``[N]`` of that distribution, in nats."""
+    """``[N]`` entropies of that distribution, in nats."""
 
 
 def uniforms(request: GenerateRequest) -> Tensor:
@@ -187,7 +187,7 @@ def _first_above(sums: Tensor, target: Tensor) -> Tensor:
 
 
 class Decoder(Protocol):
-    """A model with the state of N completions that are being written."""
+    """A model with the KV cache of N completions that are being written."""
 
     device: torch.device
     """Where it computes."""
@@ -332,10 +332,15 @@ class _Row:
     """One completion that is being written."""
 
     request: int
+    """Index of its request in the call."""
     candidate: int
+    """Number among the completions of the request, from 0."""
     max_tokens: int
+    """Limit of its length."""
     stop: tuple[str, ...]
+    """Texts that end it."""
     matcher: Any | None
+    """``xgrammar.GrammarMatcher`` of its form; None: it is free."""
     token_ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     entropies: list[float] = field(default_factory=list[float])
@@ -570,7 +575,7 @@ class TransformersEngine:
     """A causal LM of `transformers`, as engine; see `Generate`.
 
     Args:
-        loaded: The model; its attention shares prompts if that is wanted, see `use_layouts`.
+        loaded: The model, prepared by `use_layouts` if candidates share prompts.
         config: Batch size, precision.
         shares_prompts: Whether candidates attend one copy of their prompt.
         grammars: Enforces forms of answers; None: no request wants one.

@@ -23,7 +23,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import PreTrainedModel
 
 from pettingllms_trainers.backends.hf.attention import UnsupportedModel
-from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.errors import ConfigError, reason_of
 
 PackedAttention = Literal["auto", "flex", "padded"]
 """See `OptimizerConfig.packed_attention`."""
@@ -229,8 +229,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask) -> Tenso
         with dynamo.config.patch(recompile_limit=_MAX_KERNELS):
             return _compiled()(query, key, value, **options)
     except (dynamo.exc.TorchDynamoException, NotImplementedError) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UnsupportedModel(
-            f"FlexAttention cannot be compiled for it ({reason}); set optimizer.packed_attention = "
-            '"padded"'
+            f"FlexAttention cannot be compiled for it ({reason_of(error)}); set "
+            'optimizer.packed_attention = "padded"'
         ) from error

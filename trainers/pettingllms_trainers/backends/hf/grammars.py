@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.errors import MissingPackage, UpdateError
+from pettingllms_trainers.errors import MissingPackage, UpdateError, reason_of
 from pettingllms_trainers.learning.batch import Targets
 
 
@@ -66,7 +66,7 @@ class Grammars:
         except (RuntimeError, ValueError) as error:
             raise InvalidArgument(
                 "grammar", grammar[:200],
-                f"a form that xgrammar can enforce ({str(error).strip().splitlines()[0]})",
+                f"a form that xgrammar can enforce ({reason_of(error)})",
                 "change the schema, or set engine.guided_decoding = false: then answers are free, "
                 "and one that does not fit ends the episode",
             ) from error  # fmt: skip

@@ -53,12 +53,16 @@ class PrefillLayout:
 
 @dataclass(slots=True)
 class _LayerCache:
+    """Keys and values of one layer."""
+
     prompt_keys: Tensor
-    """[B, J, P, D]."""
+    """``[B, J, P, D]``, padded."""
     prompt_values: Tensor
+    """``[B, J, P, D]``, padded."""
     keys: Tensor
-    """[N, J, capacity, D]: slot s holds what the row wrote in step s of the batch."""
+    """``[N, J, capacity, D]``: slot s has the token that the row wrote in step s of the batch."""
     values: Tensor
+    """``[N, J, capacity, D]``: the same slots."""
 
 
 class DecodeLayout:

@@ -40,13 +40,14 @@ from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 
 class _Pass(NamedTuple):
-    """One way of a micro-batch through the model."""
+    """A forward pass of a micro-batch."""
 
     batch: MicroBatch
+    """Its input and targets."""
     is_own: bool
-    """Whether its result counts."""
+    """Whether its result counts; else it only keeps the rank in step with the others."""
     role: str = ""
-    """Whose samples it holds, where roles are kept apart."""
+    """Role of its samples, where roles are kept apart; else empty."""
 
 
 def arithmetic(model: PreTrainedModel, precision: str) -> contextlib.AbstractContextManager[Any]:
@@ -203,10 +204,10 @@ class Learner:
 
 
 class Together:
-    """Learners on one base, whose groups share passes; one learner alone is a case of it.
+    """Learners on one base, whose groups share passes; one learner alone is a special case.
 
-    A micro-batch has rows of several adapters. Each learner has its own loss of its own groups, so
-    its weights get exactly the gradients that they would get alone.
+    A micro-batch has rows of several adapters. Each learner has a loss of its own groups, so that
+    its weights get the gradients that they would get alone.
 
     Args:
         learners: At least one; several have adapters of one base, and equal settings of packing,

@@ -26,6 +26,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.shapes import source_problem
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.sections import base_of_adapter, resolved_model
+from pettingllms_trainers.errors import reason_of
 from pettingllms_trainers.policies.pool import Batcher
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
@@ -79,8 +80,7 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
         name = ".".join(map(str, detail["loc"]))
         raise InvalidArgument(f"hf option {name}", detail["input"], detail["msg"]) from error
     except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise core.PolicyUnavailable(f"hf:{source} cannot be loaded: {reason}") from error
+        raise core.PolicyUnavailable(f"hf:{source} cannot be loaded: {reason_of(error)}") from error
     if unread := unread_argument(model.chat.tokenizer, kwargs):
         raise InvalidArgument(f"hf option {_KWARGS}", unread, "what the chat template reads")
     policy = LocalPolicy(model)

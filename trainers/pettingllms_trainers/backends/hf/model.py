@@ -181,17 +181,13 @@ def _tf32() -> Generator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _unchanged(hidden: Tensor) -> Tensor:
-    return hidden
-
-
 @contextlib.contextmanager
 def bare_output(model: PreTrainedModel) -> Generator[Any]:
     """Make the model return hidden states ``[..., D]`` in place of logits; gives the head."""
     head: Any = model.get_output_embeddings()
     own = head.__dict__.get("forward")
     compute = head.forward
-    head.forward = _unchanged
+    head.forward = lambda hidden: hidden
     try:
         yield compute
     finally:

@@ -134,13 +134,13 @@ class Optimizer:
 
 
 class ShardedOptimizer(Optimizer, ABC):
-    """AdamW of which every process holds a part; every rank saves some weights, in full.
+    """AdamW of which every process holds a part.
 
-    So the number of ranks that continue may be another.
+    Every rank saves some weights, in full, so that another number of ranks can resume.
     """
 
     library = "shards"
-    """Without which a state cannot have been written, for a message."""
+    """What shards, for the message about a checkpoint that was written without it."""
 
     @abstractmethod
     def _full(self, parameter: nn.Parameter) -> dict[str, Tensor]:
@@ -175,17 +175,21 @@ class ShardedOptimizer(Optimizer, ABC):
 
 
 class RoleGradients:
-    """Takes each role's gradient away when its micro-batches are done; adds them up at the end.
+    """Keeps the gradients of roles apart until all are there, and then adds them up.
 
-    Until then there is one copy of the gradient for each role in place of one for all: with R roles
-    R - 1 more than without, each as large as the trained weights in their own precision.
+    With R roles it holds R - 1 gradients more than an update without it, each as large as the
+    trained weights in their own precision.
+
+    Args:
+        parameters: The trained weights.
+        ranks: The processes that train them together.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
         self._parameters, self._ranks = list(parameters), ranks
         self._found: dict[str, list[Tensor | None]] = {}
         self.products: Products = {}
-        """See `Products`; there after `finish`."""
+        """Inner products of the gradients; empty before `finish`."""
 
     def take(self, role: str) -> None:
         """Take what has been added to the gradient since the last call: that of a role."""

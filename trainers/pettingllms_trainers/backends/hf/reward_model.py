@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from pettingllms_trainers.config.sections import base_of_adapter
-from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.errors import ConfigError, reason_of
 from pettingllms_trainers.rollout.judging import Assessment, Exchange
 
 _BATCH = 16
@@ -38,8 +38,9 @@ class RewardModel:
             model = AutoModelForSequenceClassification.from_pretrained(source)
             tokenizer = AutoTokenizer.from_pretrained(source)
         except (OSError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ConfigError(f"the reward model {source!r} cannot be loaded: {reason}") from error
+            raise ConfigError(
+                f"the reward model {source!r} cannot be loaded: {reason_of(error)}"
+            ) from error
         if model.config.num_labels != 1:
             raise ConfigError(
                 f"the reward model {source!r} has {model.config.num_labels} labels; allowed: a "

@@ -31,6 +31,7 @@ from pettingllms_trainers.backends.hf.engine import (
 from pettingllms_trainers.backends.hf.flex import PackedAttention, uses_flex
 from pettingllms_trainers.backends.hf.learner import arithmetic, target_logits
 from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.errors import reason_of
 from pettingllms_trainers.learning.batch import micro_batches, weighted_groups
 from pettingllms_trainers.types import (
     GenerateRequest,
@@ -130,7 +131,7 @@ def _check(loaded: LoadedModel, precision: str, is_flex: bool, sharded: Any) -> 
                 f"rounding explains {limit:.2g}"
             )
         except _ANY as error:
-            reason = str(error).splitlines()[0]
+            reason = reason_of(error)
     # An ordinary model again, for the plain way.
     model.set_attn_implementation(own_attention)
     return reason
@@ -155,7 +156,7 @@ def _checked_alone(
     except PettingLLMsError as error:
         problem = str(error)
     except _ANY as error:
-        problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        problem = f"{type(error).__name__}: {reason_of(error)}"
     else:
         wrong = [
             f"{way} ones are {gap:.2g} nats off" for way, gap in found.items() if not gap <= limit

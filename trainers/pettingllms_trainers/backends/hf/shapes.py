@@ -27,7 +27,7 @@ from pettingllms_trainers.backends.hf.model import MAX_LOGITS
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_policy, build_tokenizer
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.sections import PACKAGED, TINY, base_of_adapter, model_directory
-from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.errors import ConfigError, reason_of
 from pettingllms_trainers.types import Lengths
 
 
@@ -135,7 +135,7 @@ _PUBLISHED: dict[str, tuple[int, int, int, int, int, bool]] = {
 
 
 class ModelShape(NamedTuple):
-    """What memory depends on."""
+    """The sizes of a model that its memory depends on."""
 
     num_parameters: int
     """All weights, tied ones once."""
@@ -144,8 +144,11 @@ class ModelShape(NamedTuple):
     num_matrix_parameters: int
     """Weights of linear layers, the output head included."""
     hidden_size: int
+    """Width of the hidden states."""
     intermediate_size: int
+    """Width of the feed-forward layers."""
     num_layers: int
+    """Decoder layers."""
     num_heads: int
     """Query heads."""
     query_size: int
@@ -155,10 +158,11 @@ class ModelShape(NamedTuple):
     has_head_norms: bool
     """Whether queries and keys are normalised."""
     vocab_size: int
+    """Number of token ids."""
     context_length: int
     """Longest prompt and completion together, in tokens."""
     source: str
-    """Where the sizes come from."""
+    """Where the sizes come from, for people."""
 
     @property
     def cache_size(self) -> int:
@@ -179,11 +183,10 @@ def shape_of(name: str, policy: PolicyConfig) -> ModelShape:
     try:
         return _shape(source, *_adapter_of(policy))
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise ConfigError(
             f"[policies.{name}] model = {policy.model!r}: its config.json cannot be read "
-            f"({reason}). Name a directory with it, or download the model first; without a network "
-            f"only these are known: {', '.join(_PUBLISHED)}"
+            f"({reason_of(error)}). Name a directory with it, or download the model first; without "
+            f"a network only these are known: {', '.join(_PUBLISHED)}"
         ) from error
 
 
@@ -321,16 +324,16 @@ _KEPT: dict[str, _SavedBytes] = {
 
 
 class MicroBatchSize(NamedTuple):
-    """A micro-batch at its maximum."""
+    """The size of the largest micro-batch."""
 
     num_tokens: int
-    """N."""
+    """N: input tokens."""
     num_targets: int
-    """M; logits of other tokens are not computed."""
+    """M: target tokens, whose logits alone are computed."""
     num_prompts: int
-    """B."""
+    """B: prompts; with padding one for each completion."""
     num_completions: int
-    """C."""
+    """C: completions."""
 
     @classmethod
     def of(

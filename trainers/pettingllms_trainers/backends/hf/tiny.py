@@ -10,7 +10,7 @@ import re
 import string
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tokenizers
 import torch
@@ -19,9 +19,6 @@ from tokenizers import decoders, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import (
     GenerationConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForCausalLM,
@@ -91,13 +88,11 @@ def build_tiny(
     hidden_size: int = 64,
     num_layers: int = 3,
     num_heads: int = 4,
-    intermediate_size: int | None = None,
     max_length: int = 1024,
     init_std: float = 0.02,
-    architecture: Literal["qwen3", "llama"] = "qwen3",
     seed: int = 0,
 ) -> Path:
-    """Build a small causal LM with random weights and its tokenizer, and save both.
+    """Build a small Qwen3 with random weights and its tokenizer, and save both.
 
     Args:
         directory: Where to write; loaded with ``AutoModelForCausalLM`` and ``AutoTokenizer``.
@@ -105,10 +100,8 @@ def build_tiny(
         hidden_size: Width; a multiple of twice the number of heads.
         num_layers: Layers.
         num_heads: Attention heads.
-        intermediate_size: Width of the feed-forward layers; None for three times the width.
         max_length: Longest prompt and completion together, in tokens.
         init_std: Standard deviation of the random weights.
-        architecture: Family of the model.
         seed: Decides the weights.
 
     Returns:
@@ -126,7 +119,7 @@ def build_tiny(
     sizes: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "hidden_size": hidden_size,
-        "intermediate_size": intermediate_size or 3 * hidden_size,
+        "intermediate_size": 3 * hidden_size,
         "num_hidden_layers": num_layers,
         "num_attention_heads": num_heads,
         "num_key_value_heads": num_heads,
@@ -138,7 +131,10 @@ def build_tiny(
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
     }
-    model = _random_model(architecture, sizes, seed)
+    # The global generator is left alone.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(Qwen3Config(**sizes))
     model.generation_config = GenerationConfig(
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
@@ -166,12 +162,3 @@ def build_policy(directory: str | Path, policy: PolicyConfig, seed: int = 0) -> 
         init_std=policy.init_std,
         seed=seed,
     )
-
-
-def _random_model(architecture: str, sizes: dict[str, Any], seed: int) -> PreTrainedModel:
-    """A model with weights decided by the seed; the global generator is left alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        if architecture == "qwen3":
-            return Qwen3ForCausalLM(Qwen3Config(**sizes))
-        return LlamaForCausalLM(LlamaConfig(**sizes))

@@ -26,7 +26,7 @@ from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.optimizer import RoleGradients
 from pettingllms_trainers.backends.hf.weights import ModelWeights, read_shares, write_share
 from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
-from pettingllms_trainers.errors import UpdateError
+from pettingllms_trainers.errors import UpdateError, reason_of
 from pettingllms_trainers.learning.batch import (
     Targets,
     WeightedGroup,
@@ -81,14 +81,14 @@ class TrainingSettings:
     seed: int
     """Decides the order of the groups."""
     max_logprob_gap: float = math.inf
-    """Mean distance of the trainer's log-probabilities from the engine's that is an error, in
-    nats."""
+    """Mean distance of the engine's log-probabilities from the trainer's above which the update is
+    refused, in nats."""
     compares_roles: bool = False
     """Whether the gradients of roles are compared; see `RoleGradients`."""
     value: ValueConfig | None = None
     """How V is learnt; None without one."""
     memory_advice: tuple[str, ...] = ()
-    """What helps when memory does not suffice, besides settings of the optimizer."""
+    """Advice for an error of memory, besides settings of the optimizer."""
 
 
 def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
@@ -108,24 +108,29 @@ def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
 
 
 class _OptimizerStep(NamedTuple):
-    """What an optimizer step of an update has left for its statistics."""
+    """What the statistics of an update need of one optimizer step."""
 
     diagnostics: StepDiagnostics
-    """Of this rank's share of the mini-batch, from before the step."""
+    """Diagnostics of this rank's share of the mini-batch, before the step."""
     grad_norm: float
-    """Before clipping."""
+    """Norm of the gradient before clipping."""
     products: Products | None
-    """Of the gradients of the roles; None where they are not compared."""
+    """Inner products of the gradients of roles; None where roles are not compared."""
 
 
 class AdaptiveKLController:
-    """Holds updates near a reference, by coefficients of the loss that follow measurements."""
+    """Keeps the reference of the KL penalty, and adapts the coefficients of the loss.
+
+    Args:
+        weights: The policy's weights, from which the reference is taken.
+        config: Initial coefficients and their targets.
+    """
 
     def __init__(self, weights: ModelWeights, config: LossConfig) -> None:
         self._weights, self._config = weights, config
         self._coefficients = LossCoefficients.of(config)
         self.reference: Mapping[str, Tensor] | None = None
-        """Weights that updates are held near to; None without a KL penalty."""
+        """Weights of the reference policy; None without a KL penalty."""
 
     @property
     def loss(self) -> LossConfig:
@@ -178,15 +183,16 @@ _BEFORE, _STEP, _AFTER = range(3)
 
 
 class _Wanted(NamedTuple):
-    """What an update wants computed, beside what others of its base want."""
+    """A computation of an update, which is joined with those of others on its base."""
 
     part: int
-    """Of the update."""
+    """Part of the update: `_BEFORE`, `_STEP` or `_AFTER`."""
     compute: Callable[..., list[Any]]
-    """A method of `Together`."""
+    """Method of `Together`."""
     learner: Learner
+    """Whose weights it is about."""
     arguments: tuple[Any, ...]
-    """Those of this learner."""
+    """Its arguments of the method, of each of which there is one for every learner."""
 
 
 _ResultT = TypeVar("_ResultT")
@@ -241,7 +247,15 @@ _NUM_PROBED = 4
 
 
 class Updater:
-    """Trains a policy on the groups of each train step; see `Update`."""
+    """Trains a policy on the groups of each train step; see `Update`.
+
+    Args:
+        loaded: The model.
+        learner: Its trained weights, with their optimizer.
+        settings: How it learns.
+        save_pretrained: See `Update.save_pretrained`.
+        ranks: The processes that train it together; None for this one alone.
+    """
 
     def __init__(
         self,
@@ -548,7 +562,7 @@ class Updater:
             if not optimizer.gradient_checkpointing:
                 advice.insert(1, "set optimizer.gradient_checkpointing = true (now false)")
             raise UpdateError(
-                f"update: memory does not suffice ({str(error).splitlines()[0]}). The weights are "
+                f"update: memory does not suffice ({reason_of(error)}). The weights are "
                 f"those of the last optimizer step. What helps: {'; '.join(advice)}. Then continue "
                 "with --resume; only another deepspeed.stage or fsdp.enabled needs a new run"
             ) from error

@@ -18,7 +18,7 @@ from pettingllms_trainers.ranks import Ranks
 
 
 class Replicated:
-    """Every process holds every weight in full; what shards them offers the same."""
+    """Every process holds every weight in full; placements that shard them are subclasses."""
 
     is_sharded = False
     """Whether no process holds full weights, so that the model itself cannot generate."""
@@ -79,7 +79,7 @@ class ModelWeights:
         if trained is None:
             trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.trained = trained
-        """Name to weight, which is empty here where the weights are sharded."""
+        """Name to weight, whose tensor may be empty here where weights are sharded."""
         self._shapes = {name: self._placement.shape(p) for name, p in self.trained.items()}
 
     def named(self) -> Iterator[tuple[str, Tensor]]:
@@ -185,15 +185,6 @@ def cpu_copy(value: Any, seen: dict[int, Tensor] | None = None) -> Any:
 _MAIN = "state.pt"
 
 
-def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state and make it durable."""
-    with path.open("wb") as file:
-        torch.save(dict(state), file)
-        # A checkpoint counts as written when its directory is renamed: its bytes must be there.
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def read_state(path: Path) -> dict[str, Any]:
     """A state, its tensors on the CPU.
 
@@ -211,8 +202,19 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def write_share(directory: Path, rank: int, state: Mapping[str, Any]) -> None:
-    """Write what one rank saves of a state: entries, or parts of those that are tables."""
-    write_state(directory / (_MAIN if rank == 0 else f"state-{rank}.pt"), state)
+    """Write what one rank saves of a state, and make it durable.
+
+    Args:
+        directory: Of the state; it exists.
+        rank: Names the file.
+        state: Entries, or the rank's parts of entries that are tables.
+    """
+    path = directory / (_MAIN if rank == 0 else f"state-{rank}.pt")
+    with path.open("wb") as file:
+        torch.save(dict(state), file)
+        # A checkpoint counts as written when its directory is renamed: its bytes must be there.
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_shares(directory: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from pettingllms.errors import PettingLLMsError, counted
 from pettingllms_trainers.backends.device import kept_generators
 from pettingllms_trainers.config import RayConfig
-from pettingllms_trainers.errors import ConfigError, MissingPackage, WorkerLost
+from pettingllms_trainers.errors import ConfigError, MissingPackage, WorkerLost, reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,10 @@ def joined_cluster(config: RayConfig) -> Generator[Any]:
     Raises:
         ConfigError: Ray is not installed, or there is no such cluster.
     """
-    ray = _imported()
+    try:
+        ray: Any = import_module("ray")
+    except ImportError as error:
+        raise MissingPackage("ray.enabled = true, on all machines,", "ray", "ray", error) from error
     if ray.is_initialized():
         yield ray
         return
@@ -60,12 +63,11 @@ def joined_cluster(config: RayConfig) -> Generator[Any]:
         with kept_generators():
             ray.init(**options, log_to_driver=False, configure_logging=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise ConfigError(
-            f"ray.address = {config.address!r}: the cluster cannot be joined ({reason}). Start it "
-            "with `ray start --head` on one machine and `ray start --address=HOST:6379` on the "
-            "others, with the same versions of Python and Ray, RAY_AUTH_MODE and token; or set "
-            'ray.address = ""'
+            f"ray.address = {config.address!r}: the cluster cannot be joined ({reason_of(error)}). "
+            "Start it with `ray start --head` on one machine and `ray start --address=HOST:6379` "
+            "on the others, with the same versions of Python and Ray, RAY_AUTH_MODE and token; or "
+            'set ray.address = ""'
         ) from error
     try:
         yield ray
@@ -80,13 +82,6 @@ def _check_reachable(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if colon:
         socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
-
-
-def _imported() -> Any:
-    try:
-        return import_module("ray")
-    except ImportError as error:
-        raise MissingPackage("ray.enabled = true, on all machines,", "ray", "ray", error) from error
 
 
 @contextlib.contextmanager

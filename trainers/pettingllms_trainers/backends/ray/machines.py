@@ -51,17 +51,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """A worker for as long as its process lives."""
+    """An environment worker, for as long as its process lives."""
 
     index: int
+    """Its number, which a replacement keeps."""
     actor: Any
+    """Handle of the `EnvWorker`."""
     num_episodes: int = 0
+    """Episodes that are played there."""
 
 
 class _RemoteEpisode(NamedTuple):
     """Where an episode is played."""
 
     home: _Worker
+    """The worker."""
     number: int
     """Id of the episode there; workers give none twice, so that a late `close` does no harm."""
 
@@ -119,7 +123,13 @@ class EnvWorkers:
 
 
 class RayEpisodes:
-    """Environments of one kind in worker processes; see `Episodes`."""
+    """Environments of one kind in worker processes; see `Episodes`.
+
+    Args:
+        kind: Names the environment and its arguments in every worker.
+        env: The same environment here, from which snapshots are restored; it is not changed.
+        workers: Where episodes are played.
+    """
 
     def __init__(self, kind: str, env: TextEnv[Any], workers: EnvWorkers) -> None:
         self._kind, self._env, self._workers = kind, env, workers

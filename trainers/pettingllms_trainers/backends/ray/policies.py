@@ -44,10 +44,17 @@ _ItemT = TypeVar("_ItemT")
 
 
 class RemotePolicy:
-    """One policy; see `PolicyWorker`.
+    """One policy in worker processes, as engine, updater and sync; see `PolicyWorker`.
 
     Requests are split over its workers. All else is done by all workers together: each has a copy
     of the policy or its share of it.
+
+    Args:
+        ray: The connected module.
+        name: Name of the policy.
+        workers: Actors of `PolicyWorker`, at least one.
+        limits: What a request is checked against.
+        generates_beside_updates: Whether `generate` has a thread of its own in the workers.
     """
 
     is_concurrent = False
@@ -192,7 +199,7 @@ def _merged(parts: Sequence[Sequence[_ItemT]], total: int) -> list[_ItemT]:
 
 
 class PolicyInfo(NamedTuple):
-    """What the main process must know of a policy to ask for it; see `ModelPolicy`.
+    """What the main process needs of a worker's policy: fields of its `ModelPolicy`, and two flags.
 
     Sent from worker to main process, so all of it can be pickled.
     """

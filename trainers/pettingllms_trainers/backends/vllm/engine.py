@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pettingllms_trainers.backends.hf.chat import answer_texts
@@ -22,27 +20,38 @@ LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 class VLLMInput(NamedTuple):
-    """One request, in vLLM's words."""
+    """One request, as vLLM takes it."""
 
     prompt_ids: tuple[int, ...]
+    """Token ids of the prompt."""
     parameters: dict[str, Any]
     """Arguments of ``vllm.SamplingParams``."""
     adapter: str | None
-    """Name of a LoRA adapter that was loaded."""
+    """Name of a LoRA adapter that was loaded; None: the model itself."""
 
 
 class RawCompletion(NamedTuple):
-    """What vLLM gives of a completion."""
+    """One completion, as vLLM gives it."""
 
     token_ids: Sequence[int]
+    """[T] sampled token ids."""
     logprobs: Sequence[float]
+    """[T] log-probability of each."""
     finish_reason: str | None
+    """``stop``, ``length``, or another reason for which vLLM gave the request up."""
     swaps: tuple[int, ...] = ()
-    """Where newer weights took over; see `TokenCompletion`."""
+    """See `TokenCompletion.swaps`."""
 
 
 class VLLMEngine(ABC):
-    """A model in vLLM, as engine with a copy of the weights (`EngineWithWeights`)."""
+    """A model in vLLM; subclasses are engines with a copy of the weights (`EngineWithWeights`).
+
+    Args:
+        tokenizer: The tokenizer.
+        stop_ids: Token ids that end a completion.
+        limits: What the model can answer.
+        is_concurrent: See `Generate.is_concurrent`.
+    """
 
     def __init__(
         self,
@@ -82,20 +91,7 @@ class VLLMEngine(ABC):
 
     @abstractmethod
     async def _complete(self, inputs: Sequence[VLLMInput]) -> list[list[RawCompletion]]:
-        """What vLLM answers each request; nothing where it has given one up."""
-
-    @property
-    @abstractmethod
-    def needs_weights(self) -> bool: ...
-
-    @abstractmethod
-    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None: ...
-
-    @abstractmethod
-    def load_adapter(self, name: str, directory: Path) -> None: ...
-
-    @abstractmethod
-    def release(self) -> None: ...
+        """The completions that vLLM gives for each request; none where it has given one up."""
 
 
 def swaps_of(spans: Sequence[tuple[str, int]], names: Sequence[str]) -> tuple[int, ...]:

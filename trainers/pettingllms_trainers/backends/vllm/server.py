@@ -228,7 +228,9 @@ class _Replica:
                 for route, body in calls:
                     response = await client.post(f"{self.url}{route}", json=body)
                     is_missing = route == may_be_missing and response.status_code == 404
-                    if not (response.is_success or is_missing) or _is_denied(response):
+                    # Only the body says that the prefix cache could not be reset.
+                    is_denied = response.content.replace(b" ", b"") == b'{"success":false}'
+                    if not (response.is_success or is_missing) or is_denied:
                         self.loss = f"{route}: {_explained(response)}"
                         raise _ReplicaLost(f"{self.url}{self.loss}")
             return response
@@ -238,11 +240,6 @@ class _Replica:
         except http.TransportError as error:
             self.loss = f"{type(error).__name__}: {error}"
             raise _ReplicaLost(f"{self.url}: {self.loss}") from error
-
-
-def _is_denied(response: http.Response) -> bool:
-    """Whether the prefix cache could not be reset, which only the body says."""
-    return response.is_success and response.content.replace(b" ", b"") == b'{"success":false}'
 
 
 def _explained(response: http.Response) -> str:
