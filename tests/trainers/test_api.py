@@ -77,6 +77,8 @@ def test_its_policies_are_evaluated_in_a_cell(trained):
     assert run.evaluate(num_levels=2, policies=scripted).variants["main"].num_success == 2
     role = next(iter(run.config.roles))
     assert run.policy(role).name.startswith(f"hf:{run.directory}/policies/")
+    with pytest.raises(InvalidArgument, match="num_levels"):
+        run.evaluate(num_levels=0)
     with pytest.raises(RunFolderError, match="it has: "):
         run.policy("nobody")
     with pytest.raises(InvalidArgument, match="train step with a checkpoint"):

@@ -41,6 +41,7 @@ def run(small_run_file, tmp_path, capsys):
     [
         (["--env.kwargs.size", "1"], "4 to 64"),
         (["--evaluation.scripted", "gredy"], 'did you mean "greedy"'),
+        (["--env.evaluation.scripted", "gredy"], " env.evaluation.scripted names the scripted"),
         (["--policies.p.hidden-size", "18"], "hidden_size"),
     ],
 )

@@ -223,7 +223,7 @@ class Run:
             env_kwargs=part.held_out_kwargs(),
             sampling=part.sampling(assignment),
             seed=numbers.get("seed", 0),
-            num_levels=num_levels or numbers.get("episodes", 100),
+            num_levels=numbers.get("episodes", 100) if num_levels is None else num_levels,
             num_samples=num_samples,
         )
         folder = RunFolder.create(

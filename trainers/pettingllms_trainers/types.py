@@ -49,21 +49,23 @@ class GenerateRequest:
     sampling: SamplingSettings
     """How to draw them."""
     seed: int
-    """Decides the draws together with the weights; other requests of a call do not matter."""
+    """Decides the draws, together with the weights; what else is in the call does not matter."""
     grammar: str = ""
-    """Form that the engine enforces, see `Constraints.grammar`; empty: any."""
+    """Form that the engine enforces on the completions (`Constraints.grammar`); empty: none."""
     tools: str = ""
     """Tools that may be called, a JSON array; empty: none."""
     adapter: str | None = None
-    """Adapter that writes, on an engine that serves several; empty: the bare base. None: the engine
-    serves one policy."""
+    """LoRA adapter that generates, of an engine with several; empty: the bare base model. None: the
+    engine has one policy."""
 
 
 class Lengths(NamedTuple):
     """Longest sequences of a policy, in tokens."""
 
     prompt: int
+    """Longest prompt."""
     completion: int
+    """Longest completion; prompt and completion together fit the context."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,28 +85,28 @@ class TokenCompletion:
     """What the policy wrote: exactly the tokens that were drawn."""
 
     token_ids: tuple[int, ...]
-    """Sampled token ids, with the end token if one was sampled; none of a fixed policy's text."""
+    """[T] sampled token ids, with the end token if one was sampled; empty for a fixed policy."""
     logprobs: tuple[float, ...]
-    """Log-probability of each sampled token in the distribution it was drawn from."""
+    """[T] log-probability of each token in the distribution it was drawn from, in nats."""
     text: str
     """Decoded ``token_ids`` without special tokens, cut before a stop text."""
     finish_reason: FinishReason
     """``stop``: an end token or stop text was sampled; ``length``: the limit was reached."""
     entropies: tuple[float, ...] = ()
-    """Entropy of the distribution that each token was drawn from, in nats; none of an engine that
-    does not return whole distributions, such as vLLM."""
+    """[T] entropy of the distribution that each token was drawn from, in nats; empty for an engine
+    that does not return whole distributions, such as vLLM."""
     swaps: tuple[int, ...] = ()
-    """Positions of tokens from which on weights have written that were one update newer."""
+    """Positions of tokens, in order, before which the engine took weights one update newer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """One macro action of an agent and what it earned in its own fork of the environment."""
+    """One answer of an agent and what it earned in its own fork of the environment."""
 
     completion: TokenCompletion
-    """What was sampled."""
+    """The answer, as it was sampled."""
     reward: float
-    """``alpha * team + local``: what is compared inside the group."""
+    """``alpha * team + local`` of the acting agent, scaled and judged as the run wants it."""
     team: float
     """Team part of the reward."""
     local: float
@@ -114,27 +116,27 @@ class Candidate:
     success: bool = False
     """Whether the task is solved after this action."""
     value: float = 0.0
-    """What is expected to follow, discounted, in rewards of the acting agents: by V or by
-    continuations; 0 with credits that look at rewards alone."""
+    """Discounted return expected after it, by V or continuations, in rewards of whoever acts; 0
+    with algorithms that compare rewards alone."""
     env_reward: float | None = None
     """Reward as the environment gave it, where `reward` is scaled or judged; None: the same."""
     judged: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Scores beside the environment's reward, by name; see `rollout.judging.ExtraReward`."""
+    """Name of a reward of the run file to its score; see `rollout.judging.ExtraReward`."""
     end: End | None = None
     """Why the episode is over after this action; None while it is not."""
     cause: str | None = None
-    """Why the environment could not carry the text out; None when it could."""
+    """What the environment raised on the text; None when it raised nothing."""
     advantage: float | None = None
-    """Group-relative advantage; None before advantages are computed."""
+    """Its advantage; None before advantages are computed."""
 
 
 class DecisionKey(NamedTuple):
-    """Identity of a comparison group: candidates are compared with equal keys only."""
+    """Identity of a decision within a train step."""
 
     episode: int
     """Episode id, unique within a training step."""
     position: int
-    """Position of the decision in the episode's play order, from 0."""
+    """Number of the decision in play order, from 0, without those of a prefix."""
     agent: str
     """Agent name, ``<role>_<n>``."""
     turn: int
@@ -152,7 +154,7 @@ class Decision:
     policy: str
     """Name of the policy that was sampled."""
     prompt_ids: tuple[int, ...]
-    """Prompt tokens that all candidates share; none of a fixed policy."""
+    """Prompt tokens that all candidates share; empty for a fixed policy."""
     observation: str
     """The prompt as text."""
     candidates: tuple[Candidate, ...]
@@ -160,16 +162,16 @@ class Decision:
     temperature: float = 1.0
     """Sampling temperature of the candidates."""
     grammar: str = ""
-    """Form that the engine has enforced; empty: none."""
+    """Form that the engine enforced on the candidates; empty: none."""
     chosen: int | None = None
-    """Index of the candidate that was followed; None when the episode ended there."""
+    """Index of the candidate with which the episode went on; None: not chosen yet."""
     state_key: str = ""
-    """Hash of what counts of the environment's state before it; see `TextEnv.state_key`."""
+    """`TextEnv.state_key` before the decision: equal in states that play on alike."""
     within_stage: bool = False
-    """Others who act simultaneously were still to act."""
+    """Whether agents who act simultaneously with this one were still to act."""
     version: int | None = None
-    """Train steps that the weights had taken which drew the tokens of the candidates, all of them;
-    None outside training and for a fixed policy."""
+    """Train steps that the weights had taken when the candidates were asked for; None outside
+    training and for a fixed policy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,15 +179,15 @@ class TreeOutcome:
     """State of the episode where the chosen path ends."""
 
     success: bool
-    """The task was solved."""
+    """Whether the task was solved."""
     terminated: bool
-    """The environment reached a terminal state."""
+    """Whether the environment reached a terminal state."""
     truncated: bool
-    """A limit ended the episode, or an answer that made the environment fail."""
+    """Whether a limit ended the episode, or an answer that made the environment fail."""
     returns: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Undiscounted sum of rewards on the chosen path, by agent."""
+    """Agent to the undiscounted sum of its rewards on the chosen path."""
     num_turns: int = 0
-    """Turns that were begun."""
+    """Turns that have begun."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,20 +207,20 @@ class RolloutTree:
     end: End = End.ANSWERED
     """Why the episode is over."""
     cause: str | None = None
-    """What the infrastructure failed with; None when it did not."""
+    """Error of the infrastructure that ended the rollout; None when there was none."""
     env: str = ""
-    """Name of the environment in a run of several."""
+    """Name of the environment in a run of several; empty in a run of one."""
     stage: int = 0
-    """Stage of its curriculum that the level is of, from 0; 0 without one."""
+    """Stage of the curriculum from which the level is, from 0; 0 without a curriculum."""
     num_continuation_tokens: int = 0
-    """Tokens that were sampled for continuations, beside those of the candidates."""
+    """Tokens sampled for continuations, which `decisions` does not hold."""
     prefix: tuple[Decision, ...] = ()
-    """Where an episode continued from another's state: the decisions that led there. They belong
-    to other trees of the level."""
+    """Decisions before the state of another episode from which this one continued; they belong to
+    another tree of the level. Empty for an episode from the start."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether the infrastructure has, so that nobody may be credited with what was played."""
+        """Whether the infrastructure failed: then nothing of the rollout may be learnt from."""
         return self.end.kind == "infrastructure"
 
 
@@ -226,9 +228,9 @@ class TrainingCompletion(NamedTuple):
     """One completion as the update sees it."""
 
     token_ids: tuple[int, ...]
-    """Sampled token ids, never re-tokenised text."""
+    """[T] sampled token ids, never re-tokenised text."""
     logprobs: tuple[float, ...]
-    """Log-probabilities at sampling time, one per token."""
+    """[T] log-probabilities at sampling time, in nats."""
     advantage: float
     """Advantage of every token of the completion."""
 
@@ -246,11 +248,11 @@ class TrainingGroup:
     temperature: float = 1.0
     """Sampling temperature: ratios are taken in the distribution that was sampled."""
     grammar: str = ""
-    """Form that the engine has enforced, for the same reason; empty: none."""
+    """Form that the engine enforced, whose tokens alone make up that distribution; empty: none."""
 
 
 Scores = tuple[tuple[float, ...], ...]
-"""Log-probabilities of a group's tokens: completion, token."""
+"""Log-probabilities of a group's sampled tokens, in nats: completion, token."""
 
 
 class ValueExample(NamedTuple):
@@ -259,18 +261,18 @@ class ValueExample(NamedTuple):
     prompt_ids: tuple[int, ...]
     """Prompt tokens of the decision."""
     target: float
-    """See `value_examples`."""
+    """Return to predict, in units of reward; `value_examples` defines it."""
 
 
 class ValueFit(NamedTuple):
-    """What one fit of V did."""
+    """Statistics of one fit of V."""
 
     num_examples: int
-    """Decisions of the train step."""
+    """Examples from decisions of the train step, without those of earlier steps."""
     target: float
-    """Mean target."""
+    """Mean of their targets, in units of reward."""
     r2: float
-    """Share of the targets' variance that V predicted before it had seen them; at most 1."""
+    """Share of their variance that V explained before it was fitted to them; at most 1."""
     loss: float
     """Mean squared error in the last pass over the examples."""
 
@@ -279,7 +281,7 @@ class Shown(NamedTuple):
     """How a metric appears in the progress view."""
 
     heading: str
-    """Its column; the role, policy or variant that it is about comes before it."""
+    """Label of its row; the view puts the role, policy or environment before it."""
     style: str
     """Format of the value, such as ``.2f``."""
 
@@ -290,28 +292,28 @@ class Measured(NamedTuple):
     over: Literal["steps", "tokens", "maximum", "minimum", "first_step_maximum"]
     """Mean over optimizer steps or over tokens, or an extreme over tokens (of the first step)."""
     of: Callable[[Any], Any]
-    """`LossTerms` to a tensor ``[]`` (over steps) or ``[M]``."""
+    """`LossTerms` to a tensor: ``[]`` over steps, else ``[M]`` over the target tokens."""
 
 
 class RoleGradient(NamedTuple):
-    """How the samples of one role pull at a policy in an update."""
+    """The gradient of one role's samples in an update of a shared policy."""
 
     role: str
-    """The role."""
+    """`ROLE`, or `ENV.ROLE` in a run of several environments."""
     norm: float
-    """Mean norm of its part of the gradient over the optimizer steps with samples of it."""
+    """Its norm, a mean over the optimizer steps with samples of the role."""
     share: float
-    """Inner product of its part with the whole gradient over the squared norm of that: shares of
-    all roles add up to 1; one below 0 is of a role that the update harms, to first order."""
+    """Its inner product with the whole gradient, divided by the whole one's squared norm. Shares of
+    all roles add up to 1; below 0 the update harms the role, to first order."""
     cosines: Mapping[str, float]
-    """Other role to the mean cosine of both parts."""
+    """Other role to the mean cosine between the two gradients, in [-1, 1]."""
 
 
 @pydantic_dataclass(
     frozen=True, kw_only=True, slots=True, config=ConfigDict(use_attribute_docstrings=True)
 )
 class UpdateStats:
-    """What one call of `Update.update` did.
+    """Statistics of a policy's update in one train step.
 
     A field with `Measured` is a diagnostic of the loss: it is collected, logged as
     ``loss/<policy>/<field>`` and documented in METRICS.md from its declaration here alone.
@@ -349,27 +351,27 @@ class UpdateStats:
     the update, in nats; 0 where they are not recomputed; of the first groups where there is one
     optimizer step, which has those of its own forward pass."""
     engine_gap_max: float = 0.0
-    """Largest such distance."""
+    """Maximum of the same distance."""
     clip_fraction: Annotated[float, Measured("tokens", lambda terms: terms.is_clipped)] = 0.0
     """Share of tokens whose gradient was removed by the clip."""
     clip_low_fraction: Annotated[
         float, Measured("tokens", lambda terms: terms.is_clipped & (terms.advantages < 0))
     ] = 0.0
-    """Those among them that were to become less probable."""
+    """Share of tokens with a negative advantage whose gradient was removed by the clip."""
     clip_high_fraction: Annotated[
         float, Measured("tokens", lambda terms: terms.is_clipped & (terms.advantages > 0))
     ] = 0.0
-    """Those among them that were to become more probable."""
+    """Share of tokens with a positive advantage whose gradient was removed by the clip."""
     masked_fraction: Annotated[float, Measured("tokens", lambda terms: terms.is_masked)] = 0.0
     """Share of tokens whose gradient was removed by loss.importance_mode = "mask"."""
     flat_fraction: Annotated[float, Measured("tokens", lambda terms: terms.advantages == 0)] = 0.0
     """Share of tokens whose advantage is 0."""
     importance_mean: Annotated[float, Measured("tokens", lambda terms: terms.importance)] = 1.0
-    """Mean weight for what the engine and not the trainer has drawn; 1 without such weights."""
+    """Mean importance weight of tokens, trainer over engine (loss.importance_cap); 1 without."""
     importance_min: Annotated[float, Measured("minimum", lambda terms: terms.importance)] = 1.0
-    """Smallest such weight."""
+    """Smallest importance weight of a token."""
     importance_max: Annotated[float, Measured("maximum", lambda terms: terms.importance)] = 1.0
-    """Largest such weight."""
+    """Largest importance weight of a token."""
     kl: Annotated[float, Measured("tokens", lambda terms: terms.kl)] = 0.0
     """Mean estimated KL divergence of the new policy from the reference; 0 without a reference."""
     kl_coefficient: float = 0.0
@@ -379,16 +381,17 @@ class UpdateStats:
     approx_kl: Annotated[
         float, Measured("tokens", lambda terms: terms.log_ratio.expm1() - terms.log_ratio)
     ] = 0.0
-    """Mean k3 estimate of the KL divergence of the sampling from the new policy, in front of each
-    optimizer step: 0 where there is one. Of single tokens, also where the ratio is a sequence's."""
+    """Mean k3 estimate of the KL divergence of the sampling policy from the present one, before
+    each optimizer step: 0 where there is one. Of tokens, also where the ratio is a sequence's."""
     update_kl: float = 0.0
-    """The same from before to after the whole update, on a sample of its tokens."""
+    """Mean k3 estimate of the KL divergence of the policy before the update from the one after it,
+    in nats per token, on a sample of its tokens."""
     grad_norm: float = 0.0
     """Mean gradient norm before clipping."""
     learning_rate: float = 0.0
     """Learning rate of the last optimizer step."""
     role_gradients: tuple[RoleGradient, ...] = ()
-    """With optimizer.role_gradients, of a policy that plays several roles."""
+    """Gradients of its roles, with optimizer.role_gradients for a policy of several; else empty."""
 
 
 STATS_FIELDS: Mapping[str, FieldInfo] = {
@@ -417,17 +420,17 @@ class Imitation:
     batch_size: int
     """Demonstrations per step."""
     learning_rate: float
-    """Rate of the first step; it falls linearly to a tenth."""
+    """Learning rate of the first step; it falls linearly to a tenth."""
     seed: int
     """Decides the order of the demonstrations."""
 
 
 class ImitationStep(NamedTuple):
-    """What one supervised step did."""
+    """Statistics of one supervised step."""
 
     step: int
-    """From 0."""
+    """Number of the step, from 0."""
     loss: float
     """Mean negative log-likelihood per completion token before the step, in nats."""
     grad_norm: float
-    """Before clipping."""
+    """Norm of the gradient before clipping."""

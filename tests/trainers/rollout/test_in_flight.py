@@ -112,7 +112,7 @@ class World:
             {},
             step=step,
             num_levels_used=rollouts.sampler.num_levels_used,
-            flights=rollouts.pending,
+            pending=rollouts.pending,
             memory=rollouts.sampler.memory,
             records=rollouts.sampler.records,
             config_hash="abc",
@@ -123,7 +123,7 @@ class World:
     def resume(self, folder, step):
         found = load_checkpoint(folder, config_hash="abc")
         self.num_updates = self.pushed = step
-        self.rollouts.restore(found.num_levels_used, found.flights, found.memory, found.records)
+        self.rollouts.restore(found.num_levels_used, found.pending, found.memory, found.records)
 
     def learn(self, step, holds=""):
         """Take a train step; the update waits for rollouts, or rollouts for the update."""

@@ -11,7 +11,7 @@ from run_toys import candidate, decision, tree
 
 from pettingllms.curriculum import LevelRecord
 from pettingllms.ends import End
-from pettingllms_trainers.backends.hf.weights import read_state, write_state
+from pettingllms_trainers.backends.hf.weights import read_state, write_share
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.rollout.candidates import VersionedCompletions
 from pettingllms_trainers.rollout.sampler import PendingStep, Sample
@@ -26,16 +26,16 @@ class Weights:
         self.state = {"model": {"w": torch.full((3,), float(step))}, "names": ["a"]}
 
     def save_state(self, directory):
-        write_state(directory / "state.pt", self.state)
+        write_share(directory, 0, self.state)
 
 
-def save(directory, step, keep=2, flights=(), records=None):
+def save(directory, step, keep=2, pending=(), records=None):
     return save_checkpoint(
         directory,
         {"p": Weights(step), "a/b c": Weights(step)},
         step=step,
         num_levels_used=4 * step,
-        flights=flights,
+        pending=pending,
         records=records,
         config_hash="abc",
         keep=keep,
@@ -79,9 +79,9 @@ def test_rollouts_in_flight_come_back_exactly(tmp_path):
         answers={"0 1": VersionedCompletions([answer], 2), "": VersionedCompletions([], None)},
         values={"0 1": 1 / 3},
     )
-    flights = [flight, replace(flight, sample=Sample(trees, 1, 2, 0.5, 1 / 3, memory={"n": 1}))]
-    save(tmp_path, 3, flights=flights)
-    assert list(load_checkpoint(tmp_path, config_hash="abc").flights) == flights
+    pending = [flight, replace(flight, sample=Sample(trees, 1, 2, 0.5, 1 / 3, memory={"n": 1}))]
+    save(tmp_path, 3, pending=pending)
+    assert list(load_checkpoint(tmp_path, config_hash="abc").pending) == pending
 
 
 def test_no_checkpoint_yet(tmp_path):
@@ -135,7 +135,7 @@ def test_another_configuration_or_format_is_refused(tmp_path, monkeypatch):
 @given(st.data())
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_flipped_bit_of_any_file_is_refused(tmp_path, data):
-    folder = save(tmp_path, 5, flights=[PendingStep(step=5, version=4, memory={}, records={})])
+    folder = save(tmp_path, 5, pending=[PendingStep(step=5, version=4, memory={}, records={})])
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = data.draw(st.sampled_from(files))
     whole = path.read_bytes()

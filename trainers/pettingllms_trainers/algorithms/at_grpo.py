@@ -44,7 +44,7 @@ class AtGrpo(Branching):
         )
 
     def credit(self, context: StepContext) -> Credit:
-        """What finds out what follows a candidate beyond its reward: here nothing does."""
+        """What estimates the return after a candidate: nothing here, rewards alone count."""
         return by_reward
 
     @property
@@ -57,26 +57,34 @@ class AtGrpo(Branching):
 
 
 class Values(NamedTuple):
-    """What follows each of some candidates."""
+    """Expected returns after the K candidates of a decision."""
 
     values: tuple[float, ...]
-    """Discounted; 0 where the episode is over."""
+    """[K] discounted return after each candidate, without its own reward; 0 where it ends the
+    episode."""
     num_tokens: int = 0
-    """Tokens that were sampled to find out."""
+    """Tokens that were sampled for the estimate."""
 
 
 class Credit(Protocol):
-    """Finds what follows candidates, in rewards of those who act.
+    """Estimates the return after candidates, in rewards of whoever acts.
 
     A candidate is compared, and a branch chosen, by ``reward + value``. Credits differ in the value
-    alone, so that each of them goes with every choice of the branch and of the decisions that
-    branch.
+    alone, so that every credit goes with every way to choose the branch, and the decisions that
+    have several candidates.
     """
 
     async def __call__(
         self, candidates: Candidates, episode: int, num_branches: int, seed: int
     ) -> Values:
-        """What follows each of the last branches of an episode."""
+        """Estimate the return after each of the last branches of an episode.
+
+        Args:
+            candidates: Samples continuations, and has the policies with their V.
+            episode: Id of the episode, which is left as it is.
+            num_branches: K.
+            seed: Of all that is drawn.
+        """
         ...
 
 
@@ -114,7 +122,7 @@ class Tree:
         while player.is_playing:
             position = len(player.decisions)
             sampled, branches = await player.branch(self._num)
-            # What is compared with nothing needs no value.
+            # A single candidate is compared with nothing and needs no value.
             credit = self._credit if len(branches) > 1 else by_reward
             values, num_tokens = await credit(
                 player.candidates,

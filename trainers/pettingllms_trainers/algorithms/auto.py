@@ -26,7 +26,9 @@ _SURE = 4.0
 """Standard errors above 0. Asked after every train step for as long as a run takes, so that rewards
 that mean nothing pass in less than one run of a hundred."""
 _LOOK = 50
-"""Levels of the pilot between two looks at what it has found."""
+"""Levels of the pilot between two tests of its evidence."""
+_NUM_EPISODES = 4
+"""Episodes of a level in the pilot."""
 _BEST_SHARES = (0.0, 0.25, 0.5)
 """How much of a level's play is the best policy's: hard levels are hardly ever solved at random,
 and the best alone solves nearly all."""
@@ -56,18 +58,15 @@ class Auto(Algorithm):
     """Levels of the pilot, at most; it ends as soon as its test is passed. 0: no pilot."""
 
     def at(self, context: StepContext) -> Algorithm:
-        is_shown = _is_shown(context.memory)
-        return self._by_step if is_shown else self._by_success
-
-    @property
-    def _by_step(self) -> Algorithm:
-        return AtGrpo(num_candidates=self.num_candidates)
+        if _is_shown(context.memory):
+            return AtGrpo(num_candidates=self.num_candidates)
+        return self._by_success
 
     @property
     def _by_success(self) -> Algorithm:
         return Reinforce(num_candidates=self.num_candidates, credit="success")
 
-    # What is planned for before it is known: both sample as many answers to a group.
+    # What memory and time are planned for: both algorithms sample K answers to a group.
 
     @property
     def episodes_per_level(self) -> int:
@@ -112,7 +111,7 @@ class Auto(Algorithm):
                 levels[tree.env, tree.env_seed].append(tree)
         found = {env: Evidence(*context.memory.get(env, ())) for env, _ in levels}
         for (env, _), level in levels.items():
-            found[env] = found[env].with_level(map(_earned, level))
+            found[env] = found[env].with_level(map(_followed, level))
         return {**context.memory, **{env: list(evidence) for env, evidence in found.items()}}
 
     def metrics(self, memory: Mapping[str, Any]) -> dict[str, float]:
@@ -135,17 +134,18 @@ def _is_shown(memory: Mapping[str, Any]) -> bool:
 
 
 class EpisodeRewards(NamedTuple):
-    """What the test sees of an episode."""
+    """An episode as the test of `Evidence` reads it."""
 
     rewards: Sequence[float]
-    """[T] of the agent that took each of its decisions."""
+    """[T] reward of each decision, that of the agent who took it."""
     is_solved: bool
+    """Whether the task was solved in the end."""
 
 
 class Evidence(NamedTuple):
-    """Do those that lead on the way win in the end? Sums over levels.
+    """Are episodes that lead on their way solved more often? Sums over levels.
 
-    Only within a level, so that easy ones, which pay more and are solved more often, say nothing.
+    Episodes are compared within a level only: easy levels pay more and are solved more often.
 
     Source:
         Mantel's extension of the test of Mantel and Haenszel (Journal of the American Statistical
@@ -155,10 +155,10 @@ class Evidence(NamedTuple):
     total: float = 0.0
     """Sum of the products of lead and success, each centred within its level."""
     variance: float = 0.0
-    """Of that sum, if it were drawn at random which of a level's episodes are solved."""
+    """Variance of `total` if it were drawn at random which of a level's episodes are solved."""
 
     def with_level(self, episodes: Iterable[EpisodeRewards]) -> Evidence:
-        """The evidence with that of a level."""
+        """The sums with those of one more level, whose episodes these are."""
         known = [one for one in leads([*episodes]) if one is not None]
         if not has_signal([lead for lead, _ in known]):
             return self
@@ -169,22 +169,25 @@ class Evidence(NamedTuple):
 
     @property
     def z(self) -> float | None:
-        """The sum in units of its standard error; None where leads or ends never differed."""
+        """`total` in standard errors; None where leads or outcomes never differed."""
         return self.total / math.sqrt(self.variance) if self.variance > 0 else None
 
     @property
     def is_shown(self) -> bool:
-        """Whether those that lead are surely solved more often."""
+        """Whether episodes that lead are solved more often, by `_SURE` standard errors."""
         return self.z is not None and self.z > _SURE
 
 
 def leads(episodes: Sequence[EpisodeRewards]) -> list[tuple[float, bool] | None]:
-    """By how much each episode of a level was ahead on its way, and whether it was solved.
+    """The mean lead of each episode of a level on its way, and whether it was solved.
 
-    One number per episode: what it had earned by one decision hangs on what it had by the last, and
-    decisions would count as if each were an episode of its own. The last one is left out: what it
-    earns says how the episode has ended. Those that are over are not compared with any more, or
-    whoever is paid for each step would lead by failing.
+    The lead at a decision is the sum of rewards so far, minus the mean of all episodes that are
+    still playing: compared with finished ones, whoever is paid for each step would lead by failing.
+    There is one number per episode, since sums at successive decisions are not independent. The
+    last decision is left out: its reward says how the episode has ended.
+
+    Returns:
+        By episode; None for one that ended at its first decision.
     """
     ahead: list[list[float]] = [[] for _ in episodes]
     totals = [[*accumulate(one.rewards[:-1])] for one in episodes]
@@ -208,17 +211,19 @@ def _product(xs: Sequence[float], ys: Sequence[float]) -> float:
     return math.fsum(x * y for x, y in zip(xs, ys, strict=True))
 
 
-def _earned(tree: RolloutTree) -> EpisodeRewards:
+def _followed(tree: RolloutTree) -> EpisodeRewards:
     followed = (one.candidates[one.chosen or 0] for one in tree.decisions)
     is_solved = tree.outcome is not None and tree.outcome.success
     return EpisodeRewards([candidate.reward for candidate in followed], is_solved)
 
 
-def pilot(env: TextEnv[Any], num_levels: int, seed: int, num_episodes: int = 4) -> Evidence:
+def pilot(env: TextEnv[Any], num_levels: int, seed: int) -> Evidence:
     """Test on scripted play whether rewards of steps lead to success.
 
     Args:
-        num_levels: Levels at most. It ends when it has shown something, or nothing was paid.
+        env: What is played, in forks.
+        num_levels: Levels at most; fewer if the test is passed, or nothing was paid.
+        seed: Chooses levels and chance.
 
     Raises:
         EpisodeFailure: The environment has failed.
@@ -236,7 +241,7 @@ def pilot(env: TextEnv[Any], num_levels: int, seed: int, num_episodes: int = 4) 
             play_scripted_episode(
                 env, RolloutSpec(level, env_seed, derive_seed(seed, level, episode)), policies
             )
-            for episode in range(num_episodes)
+            for episode in range(_NUM_EPISODES)
         )
         evidence = evidence.with_level(
             EpisodeRewards([one.reward for one in episode.decisions], episode.success)

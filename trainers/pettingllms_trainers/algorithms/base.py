@@ -24,7 +24,7 @@ Groups = Iterable[tuple[Hashable, Member]]
 
 
 class GroupRelative(Algorithm):
-    """Advantages are values minus what their group has, divided by how far it is spread."""
+    """Advantages are values minus a baseline of their group, divided by a deviation."""
 
     num_candidates: int = Field(default=4, ge=2)
     """K: candidates per decision of a tree, or episodes per level."""
@@ -48,7 +48,7 @@ class GroupRelative(Algorithm):
 
 
 class Branching(GroupRelative):
-    """The K candidates of a decision, which answer one prompt, are compared with each other."""
+    """Episodes whose decisions have K candidates, compared by default within their decision."""
 
     branching_roles: tuple[str, ...] = ()
     """Roles whose decisions get K candidates; the others get one. Empty: all roles."""
@@ -84,7 +84,7 @@ class Branching(GroupRelative):
 
     def _values(self, tree: RolloutTree, decision: Decision) -> Iterable[float]:
         if len(decision.candidates) == 1 and not self.is_by_step:
-            return ()  # nobody asked what follows it, so that it compares with none
+            return ()  # it has no value, so that it compares with none
         return [candidate.reward + candidate.value for candidate in decision.candidates]
 
 
@@ -104,7 +104,7 @@ class WholeEpisodes(GroupRelative):
 
 
 class Alone:
-    """Plays an episode from its start to its end; see `Strategy`."""
+    """Plays an episode on its own, one answer per decision; see `Strategy`."""
 
     num_together = 1
 

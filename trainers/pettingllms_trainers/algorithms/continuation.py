@@ -46,11 +46,12 @@ class Continuation(AtGrpo):
 class ByContinuation:
     """The mean discounted return of M continuations of every candidate; a `Credit`.
 
-    Continuations of all candidates and of concurrent episodes are sampled together. They are
-    counted as sampled tokens, and nothing else of them is retained or trained on.
+    Continuations of all candidates and of concurrent episodes are sampled together. Their tokens
+    are counted; nothing else of them is retained or trained on.
 
     Args:
-        gamma: Discount per decision.
+        num_continuations: M, at least 1.
+        gamma: Discount per decision, in (0, 1].
     """
 
     def __init__(self, num_continuations: int, gamma: float) -> None:
@@ -69,17 +70,17 @@ class ByContinuation:
         return Values(tuple(values), sum(num_tokens for _, num_tokens in ends))
 
     def of_path(self, rewards: Sequence[float]) -> float:
-        """The discounted return of what was played: a continuation like any other.
+        """The discounted return after a decision of a finished episode: one continuation of it.
 
         Args:
-            rewards: Those of the agents that acted afterwards, in order, to the end.
+            rewards: Of each later decision, in order, that of the agent who took it.
         """
         return sum(reward * self._gamma ** (n + 1) for n, reward in enumerate(rewards))
 
     async def _play(
         self, candidates: Candidates, episode: int, index: int, seed: int
     ) -> tuple[float, int]:
-        """Play one branch to its end; return what it earned and how many tokens that took."""
+        """Play one branch to its end; return its discounted return and the sampled tokens."""
         # Not a `Player`: no tree comes of it, agents of a stage are asked one after another, and
         # seeds are those of the continuation.
         total, discount, num_tokens = 0.0, self._gamma, 0

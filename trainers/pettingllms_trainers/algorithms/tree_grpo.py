@@ -17,7 +17,7 @@ from pettingllms_trainers.rollout.player import Player, scored
 from pettingllms_trainers.types import Decision
 
 _Copy = tuple[int, EpisodeState]
-"""An episode that stays in the state before a decision, and that state."""
+"""Id of an episode that stays in the state before a decision, and that state."""
 
 
 class TreeGrpo(Branching):
@@ -52,12 +52,13 @@ class TreeGrpo(Branching):
 class Branchings:
     """Plays an episode with one answer per decision, then lets some of them branch; see `Strategy`.
 
-    Decisions are chosen among those of the branching roles. Each gets K - 1 further candidates; the
-    answer that was played is the first of its candidates, and what followed it is known. The others
-    are played on to their ends.
+    Decisions that branch are chosen among those of the branching roles. Each gets K - 1 further
+    candidates, which are played on to the end of the episode. Its first candidate is the answer
+    that was played, valued by the rest of the episode.
 
     Args:
-        prefer: Which decisions branch: those of which this is highest; None: any, at random.
+        algorithm: K, the number of decisions that branch, continuations and discount.
+        prefer: The decisions with the highest values of this branch; None: random ones.
     """
 
     num_together = 1

@@ -63,12 +63,12 @@ class Value(AtGrpo):
 class ByValue:
     """``gamma * V(s')``, where s' is the prompt of the agent that acts next; a `Credit`.
 
-    V is that of the policy which is to act next: policies of their own have a V of their own, and
-    all of them predict the same return, that of the team. Prompts of concurrent episodes are
-    evaluated together; nothing is generated.
+    V is that of the policy which acts next. Every policy has its own V, and all predict the same
+    return: the sum of rewards of whoever acts. Prompts of concurrent episodes are evaluated
+    together; nothing is generated.
 
     Args:
-        gamma: Discount per decision.
+        gamma: Discount per decision, in (0, 1].
     """
 
     def __init__(self, gamma: float) -> None:
@@ -98,7 +98,7 @@ class ByValue:
 def value_examples(
     trees: Sequence[RolloutTree], *, gamma: float, path_weight: float
 ) -> dict[str, list[ValueExample]]:
-    """Return examples for V of every policy, in play order.
+    """Policy to the examples that its V learns from, in play order.
 
     The target of a decision is ``(1 - w) * mean_k(r_k + value_k) + w * G``: over its K candidates,
     `value` already holding the discounted V of what follows, and with G the discounted sum of the

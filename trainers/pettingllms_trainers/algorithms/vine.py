@@ -39,12 +39,12 @@ class Vine(Reinforce):
 class StemAndForks:
     """Plays the first episode of a level, and the others from one of its decisions; see `Strategy`.
 
-    The decision is drawn among all that the first episode, the stem, had, each with the same
-    probability. The others have their own decisions from there on, with those before as their
-    prefix; their returns and outcomes are those of whole episodes.
+    The decision is drawn uniformly among those of the first episode, the stem. The other episodes
+    have the decisions before it as their prefix and take their own from there on; their returns and
+    outcomes are those of whole episodes.
 
     Args:
-        num_episodes: Of a level, with the stem.
+        num_episodes: Episodes of a level, the stem included.
     """
 
     def __init__(self, num_episodes: int) -> None:

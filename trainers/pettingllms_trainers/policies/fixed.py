@@ -24,9 +24,9 @@ class FixedPolicy:
     name: str
     """Name in the run file."""
     policy: core.Policy
-    """Who answers."""
+    """Gives the answers."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Arguments of the chat template of a model behind it."""
+    """Arguments of the chat template, sent with each request of a model; empty: none are sent."""
 
     async def answer(
         self,

@@ -87,14 +87,18 @@ _Prompt = tuple[int, ...]
 
 
 class JoinedValues:
-    """Joins prompts of concurrent coroutines into one evaluation; equal ones are evaluated once."""
+    """Joins prompts of concurrent coroutines into one evaluation; equal ones are evaluated once.
+
+    Args:
+        evaluate: V of distinct prompts, in their order.
+    """
 
     def __init__(self, evaluate: Callable[[Sequence[_Prompt]], list[float]]) -> None:
         self._evaluate = evaluate
         self._prompts: dict[_Prompt, None] = {}
         self._flight: asyncio.Task[dict[_Prompt, float]] | None = None
         self.seconds = 0.0
-        """Wall time of evaluations since it was last set to 0."""
+        """Seconds of evaluations since this was last set to 0."""
 
     async def of(self, prompt_ids: _Prompt) -> float:
         """V of one prompt; raises what the evaluation raises."""
@@ -117,6 +121,22 @@ class JoinedValues:
 _TURNS = 4
 
 
+async def all_have_asked(num_asked: Callable[[], int]) -> None:
+    """Wait until no coroutine that can run is about to ask; those that wait for threads may still.
+
+    Episodes that wait for each other come to their next request after different numbers of turns of
+    the event loop. Each turn may wake another one: only a few without a request mean silence.
+
+    Args:
+        num_asked: The number of requests so far.
+    """
+    num_known = -1
+    while num_asked() > num_known:
+        num_known = num_asked()
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+
+
 class Batcher:
     """Joins requests of concurrent coroutines into one engine call.
 
@@ -126,16 +146,18 @@ class Batcher:
     can get each in a call of its own: nobody then waits for the longest completion of others.
 
     Args:
-        overlaps: Whether coroutines run while the engine computes. What shares a call then
+        engine: Answers the requests.
+        overlaps: Whether coroutines run while the engine computes. Which requests share a call then
             depends on timing.
-        is_continuous: Whether requests are not joined; needs an engine that is concurrent.
+        is_continuous: Whether each request is a call of its own; needs an engine that is
+            concurrent.
     """
 
     def __init__(
         self, engine: Generate, *, overlaps: bool = False, is_continuous: bool = False
     ) -> None:
         self.engine = engine
-        """Answers."""
+        """Answers the requests."""
         self._overlaps, self._is_continuous = overlaps, is_continuous
         self._turn = asyncio.Lock()
         self._requests: list[GenerateRequest] = []
@@ -143,9 +165,9 @@ class Batcher:
         self._num_flights = 0
         self._busy_since_s = 0.0
         self.generate_s = 0.0
-        """Wall time in which the engine worked since it was last set to 0."""
+        """Seconds in which the engine worked since this was last set to 0."""
         self.num_completions = 0
-        """Completions that the engine has written."""
+        """Completions that the engine has given."""
 
     async def sample(self, request: GenerateRequest) -> list[TokenCompletion]:
         """The completions of one request; raises what the engine raises.
@@ -168,21 +190,10 @@ class Batcher:
     async def _fly(self) -> list[list[TokenCompletion]]:
         async with contextlib.nullcontext() if self.engine.is_concurrent else self._turn:
             if not self.engine.is_concurrent:
-                await self._all_have_asked()
+                # Whoever misses a flight once would fly apart for the whole episode.
+                await all_have_asked(lambda: len(self._requests))
             requests, self._requests, self._flight = self._requests, [], None
             return await self._answered(requests)
-
-    async def _all_have_asked(self) -> None:
-        """Wait until no coroutine that can run is about to ask.
-
-        Episodes that wait for each other come to their next request after different numbers of
-        turns of the event loop. Whoever misses a flight once would fly apart for the whole episode.
-        """
-        num_known = 0
-        while len(self._requests) > num_known:
-            num_known = len(self._requests)
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
 
     async def _answered(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         completions = await self._timed(requests)
@@ -217,31 +228,31 @@ _ResultT = TypeVar("_ResultT")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPolicy:
-    """One set of weights: how it reads, writes and learns."""
+    """A policy with weights: its tokenizer, engine and updater."""
 
     name: str
     """Name in the run file."""
     encode: Encode
-    """Its tokenizer's chat template."""
+    """Chat messages to prompt tokens."""
     encode_answer: EncodeAnswer
-    """The same tokenizer, for answers that are demonstrated."""
+    """The text of a demonstrated answer to tokens."""
     batcher: Batcher
-    """Its engine, behind the joining of requests; adapters of one base share it."""
+    """Joins the requests to its engine; adapters of one base share it."""
     updater: Update | None
-    """None for a frozen policy."""
+    """Trains its weights; None for a frozen policy."""
     sync: Sync | None = None
-    """None when the engine generates with the updater's own weights."""
+    """Moves its weights to the engine; None when the engine has no copy of them."""
     token_texts: TokenTexts | None = None
-    """The same tokenizer, for people who look at tokens; None: they see none."""
+    """Tokens to texts, for records of rollouts; None: they hold no tokens."""
     check_grammar: CheckGrammar | None = None
-    """None when its decoding is not guided."""
+    """Refuses forms that cannot be enforced; None when its decoding is not guided."""
     read_calls: ReadCalls | None = None
-    """None when its calls are written as those of environments are."""
+    """Rewrites calls of tools in the model's own format; None when it has none of its own."""
     adapter: str | None = None
-    """See `GenerateRequest.adapter`."""
+    """Its adapter on the engine; see `GenerateRequest.adapter`."""
 
     async def sample(self, request: GenerateRequest) -> list[TokenCompletion]:
-        """Its completions of one request; see `Batcher.sample`."""
+        """Its completions of one request, with calls rewritten; see `Batcher.sample`."""
         if self.adapter is not None:
             request = replace(request, adapter=self.adapter)
         completions = await self.batcher.sample(request)
@@ -250,7 +261,7 @@ class ModelPolicy:
         return [replace(one, text=self.read_calls(request, one)) for one in completions]
 
     def enforced(self, grammar: str) -> str:
-        """The form that its answers are given where one is wanted; empty: none.
+        """The form that is enforced on its answers where one is wanted; empty: none.
 
         Raises:
             InvalidArgument: It cannot be enforced.
@@ -352,7 +363,7 @@ class PolicyPool:
         self._each(lambda _, sync: sync.push(), self._syncs())
 
     def _syncs(self) -> dict[str, Sync]:
-        """Each of them once: an engine may serve several policies."""
+        """The different syncs, by the name of a policy: an engine may serve several policies."""
         # By the object: pushing twice would transfer the same weights twice.
         names = {p.sync: name for name, p in self.policies.items() if p.sync is not None}
         return {name: sync for sync, name in names.items()}

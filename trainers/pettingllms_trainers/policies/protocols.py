@@ -28,7 +28,7 @@ EncodeAnswer = Callable[[str], tuple[int, ...]]
 
 
 TokenTexts = Callable[[Sequence[int]], list[str]]
-"""Token ids to the text of each, for people; one that is part of a character has a mark."""
+"""Token ids to the text of each, for people; part of a character is a replacement character."""
 
 
 ReadCalls = Callable[[GenerateRequest, TokenCompletion], str]
@@ -44,9 +44,9 @@ class Generate(Protocol):
 
     @property
     def is_concurrent(self) -> bool:
-        """Whether calls of `generate` may overlap, because it waits for somebody else's work.
+        """Whether calls of `generate` may overlap: the engine computes elsewhere.
 
-        If not, it computes in the calling thread and is called again when it is done.
+        If not, it computes in the calling thread, one call after another.
         """
         ...
 
@@ -91,9 +91,9 @@ class Update(Protocol):
         ...
 
     def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
-        """Return V of prompts: the return that is expected from their decisions on.
+        """V of prompts: the expected return from their decisions on, in their order.
 
-        Computed by the trainer, whatever engine generates; with an algorithm that learns V only.
+        Computed by the trainer, whatever engine generates; only with an algorithm that learns V.
         """
         ...
 
@@ -111,7 +111,7 @@ class Update(Protocol):
         ...
 
     def save_state(self, directory: Path) -> None:
-        """Write all that an exact resume needs as files into a directory, which exists."""
+        """Write all that an exact resume needs as files into an existing directory."""
         ...
 
     def load_state(self, directory: Path) -> None:
@@ -132,10 +132,10 @@ class Update(Protocol):
 
 
 class Sync(Protocol):
-    """The way of an updater's weights to an engine that has a copy of them."""
+    """Moves an updater's weights to an engine that has a copy of them."""
 
     def release(self) -> None:
-        """Free what an update may need. Nothing is generated before the next `push`."""
+        """Free memory for an update; the engine cannot generate before the next `push`."""
         ...
 
     def push(self) -> None:

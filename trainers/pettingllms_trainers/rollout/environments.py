@@ -237,7 +237,9 @@ def _check_value(config: Config, env_id: str, env: TextEnv[Any]) -> None:
 
 def _check_scripted_policies(config: Config, env: RunEnvironment) -> None:
     known = env.training[0].scripted_policies
-    place = f"env.{env.name}.evaluation" if env.config.evaluation.scripted else "evaluation"
+    place = "evaluation"
+    if env.config.evaluation.scripted is not None:
+        place = f"env.{env.name}.evaluation" if env.name else "env.evaluation"
     _check_scripted(f"{place}.scripted", scripted_of(config, env.config), known, env)
     if not config.warm_start.num_steps or config.warm_start.data:
         return

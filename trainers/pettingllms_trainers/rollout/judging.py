@@ -31,7 +31,7 @@ from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
 
 
 class Exchange(NamedTuple):
-    """What is scored: an answer, and what it answers."""
+    """A prompt with an answer, which is scored."""
 
     messages: tuple[Mapping[str, str], ...]
     """The prompt, as chat messages."""
@@ -40,23 +40,23 @@ class Exchange(NamedTuple):
 
 
 class Assessment(NamedTuple):
-    """What a scorer says of an answer."""
+    """The verdict of a scorer on an answer."""
 
     score: float | None
     """The score, finite; None when there is none."""
     text: str = ""
-    """What a judge wrote; why there is no score."""
+    """What a judge wrote, or why there is no score."""
     dollars: float = 0.0
-    """What it cost."""
+    """What it cost, in US dollars."""
     end: End | None = None
-    """What of the infrastructure has failed, so that it says nothing; None: nothing has."""
+    """Failure of the infrastructure, in which case nothing is said of the answer; else None."""
 
 
 class Scorer(Protocol):
     """Scores answers; called concurrently."""
 
     async def score(self, exchange: Exchange, seed: int) -> Assessment:
-        """A verdict, also when there is no score; only programming errors are raised.
+        """The verdict on an answer; a failure is a verdict without a score, not an exception.
 
         Args:
             seed: In [0, 2**31); verdicts with different seeds are independent draws.
@@ -80,8 +80,9 @@ _LINE = "Think briefly, then reply on a last line with {}, and nothing else on i
 _OBJECT = 'Think briefly, then reply with a JSON object {{"thoughts": ..., "{}": {}}}.'
 _GRADE_OF = "N, where N is a number from 0 to 10"
 _NUM_TRIES = 2
-_COUNTED = ("reward", "key", "score", "dollars", "seconds")
 """How often a judge is asked whose verdict cannot be read."""
+_COUNTED = ("reward", "key", "score", "dollars", "seconds")
+"""Keys that a line of a `Ledger` needs."""
 _TEMPLATE_TOKENS = 100
 """What a chat template adds to a prompt at most."""
 _YES_OR_NO = re.compile(r"(?:(?:answer|verdict): *)?(yes|no)[.!]?", re.IGNORECASE)
@@ -95,6 +96,7 @@ class PolicyScorer:
     Args:
         policy: Who is asked; its own settings say how often a request is sent again.
         config: Question or rubric, and how verdicts are drawn.
+        extra: Further fields of its requests; see `Sampling.extra`.
     """
 
     def __init__(
@@ -185,20 +187,17 @@ def _score(grade: float) -> float | None:
     return grade / 10 if 0 <= grade <= 10 else None
 
 
+_NUMBER = {"type": "number", "minimum": 0, "maximum": 10}
+
+
 def _response_format(config: RewardConfig) -> dict[str, Any]:
-    schema = {"name": "verdict", "strict": True, "schema": _schema(config)}
-    return {"response_format": {"type": "json_schema", "json_schema": schema}}
-
-
-def _schema(config: RewardConfig) -> dict[str, Any]:
     """The JSON object that a judge is asked for; thoughts come first, or they would not be any."""
     name, kind = ("verdict", {"enum": ["yes", "no"]}) if config.question else ("grade", _NUMBER)
     properties = {"thoughts": {"type": "string"}, name: kind}
     closed = {"required": list(properties), "additionalProperties": False}
-    return {"type": "object", "properties": properties, **closed}
-
-
-_NUMBER = {"type": "number", "minimum": 0, "maximum": 10}
+    schema = {"type": "object", "properties": properties, **closed}
+    named = {"name": "verdict", "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
 def _read_object(config: RewardConfig, text: str) -> float | None:
@@ -206,7 +205,7 @@ def _read_object(config: RewardConfig, text: str) -> float | None:
         found = json.loads(text)
     except ValueError:
         return None
-    *_, name = _schema(config)["required"]
+    name = "verdict" if config.question else "grade"
     value = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
     if config.question:
         return {"yes": 1.0, "no": 0.0}.get(value) if isinstance(value, str) else None
@@ -220,7 +219,7 @@ AnswerFunction = Callable[[Sequence[Mapping[str, str]], str], float]
 
 
 class FunctionScorer:
-    """Calls a function in a thread; what it raises is a verdict without a score."""
+    """Scores answers by a function, in a thread; what it raises is a verdict without a score."""
 
     def __init__(self, function: AnswerFunction) -> None:
         self._function = function
@@ -243,26 +242,27 @@ def _lost(end: End) -> End | None:
 
 
 class Spent(NamedTuple):
-    """What the scores of a reward have taken so far, in earlier parts of the run too."""
+    """What the verdicts on a reward have taken, in earlier parts of a resumed run too."""
 
     num_verdicts: int = 0
-    """Verdicts that were asked for, those without a score too."""
+    """Verdicts, those without a score included."""
     dollars: float = 0.0
+    """Their cost in US dollars."""
     seconds: float = 0.0
-    """All verdicts together, also those that were asked for at the same time."""
+    """Sum of their wall times, also of verdicts that were asked for at the same time."""
 
 
 class Ledger:
-    """The verdicts on one reward, in a file of lines, and what they took.
+    """The verdicts on one reward, in a JSON-lines file, and what they took.
 
-    Verdicts are found again by content, those without a score too. In a resumed run the train steps
-    after the checkpoint are played again, with the same answers: they get the verdicts that they
-    had, so that the run goes on as if it had never stopped even where a judge would now say
-    something else.
+    Verdicts are found again by content, those without a score too, except where the infrastructure
+    failed. In a resumed run the train steps after the checkpoint are played again: equal answers
+    get the verdicts that they had, even where a judge would now say something else.
 
     Args:
         path: The file; None keeps nothing beyond this process.
-        config: What it is; its budget is checked here.
+        name: Name of the reward in the run file.
+        config: The reward, with its budget.
         num_shares: Processes that share the budget.
     """
 
@@ -273,7 +273,7 @@ class Ledger:
         self._num_shares = num_shares
         self._scores: dict[str, float | None] = {}
         self.spent = Spent()
-        """What was spent."""
+        """What all verdicts have taken so far."""
         self._reserved, self._num_asked = 0.0, 0
         self._freed = asyncio.Condition()
         for line in read_lines(path, *_COUNTED) if path else ():
@@ -281,7 +281,7 @@ class Ledger:
                 self._count(line)
 
     def find(self, key: str) -> Assessment | None:
-        """The verdict that was given before; None: there was none."""
+        """The score of an earlier verdict, as a verdict; None: there was none."""
         return Assessment(self._scores[key]) if key in self._scores else None
 
     def add(self, key: str, exchange: Exchange, verdict: Assessment, seconds: float) -> None:
@@ -378,14 +378,21 @@ class ExtraReward(NamedTuple):
     reward: float
     """Weighted sum of its scores."""
     scores: Mapping[str, float]
-    """Name of a reward to its score; with `AGAIN`, to a second one of the same answer."""
+    """Name of a reward to its score; with `AGAIN` at the end, to a second score of the answer."""
 
 
 _NOTHING = ExtraReward(0.0, {})
 
 
 class Reward:
-    """One reward of a run."""
+    """One reward of a run: scores answers, each content once.
+
+    Args:
+        name: Its name in the run file.
+        config: Its table of the run file.
+        scorer: Gives the verdicts.
+        ledger: Keeps them.
+    """
 
     def __init__(self, name: str, config: RewardConfig, scorer: Scorer, ledger: Ledger) -> None:
         self.name, self.config, self.ledger = name, config, ledger
@@ -486,16 +493,16 @@ class Rewards:
 
 
 class _ShapedBranch(NamedTuple):
-    """What comes to a branch of the episodes below."""
+    """What is added to the rewards of a branch."""
 
     agent: str
-    """Whose answer it is."""
+    """Who gave the answer."""
     extra: float
-    """What is added to that agent's reward."""
+    """Added to the reward of this agent."""
     cut: float
-    """What is added to everybody's."""
+    """Added to the rewards of all agents."""
     end: End | None
-    """Why the episode is over after it; None while it is not."""
+    """Why the episode is over after the branch; None while it is not."""
 
 
 Fits = Callable[[str, Sequence[Mapping[str, str]]], bool]
@@ -503,19 +510,22 @@ Fits = Callable[[str, Sequence[Mapping[str, str]]], bool]
 
 
 class ShapedEpisodes:
-    """Episodes of another place, with the rewards and the limits of training.
+    """Wraps `Episodes` with the rewards and the limits of training.
 
-    All rewards, and both parts of them, are multiplied by `env.reward_scale`. To that the acting
-    agent earns what its answer is judged to be worth: part of its own reward, not of the team's, as
-    a judge reads one answer.
+    All rewards, and their team and local parts, are multiplied by `env.reward_scale`. The scores of
+    an answer are added to the local part of the acting agent, as a judge reads one answer.
 
     After an answer that makes a next prompt too long for its model, the episode is over, as after
-    one that the environment could not carry out: both cost the team `rollout.cut_reward`. That is
-    known of all branches alike, not only of the one that is followed.
+    one that the environment could not carry out: both cost the team `rollout.cut_reward`. This
+    holds for all branches, not only for the one that is followed.
 
     Args:
-        scale: The factor, at least 0.
-        cut_reward: What everybody earns where an episode is cut off so.
+        episodes: The episodes that are wrapped.
+        rewards: Score the answers.
+        scale: Factor of the environment's rewards, at least 0.
+        env: Name of the environment in a run of several; else empty.
+        cut_reward: Added to all rewards where an episode is cut off.
+        fits: Whether a prompt fits the model of an agent.
     """
 
     def __init__(

@@ -369,9 +369,9 @@ async def play_share(
     """
     candidates = [Candidates(play.episodes, play.pool, play.settings, failures) for play in plays]
     levels = [
-        (play.strategy, own, specs)
+        (play.strategy, own, play.specs[first : first + play.strategy.num_together])
         for play, own in zip(plays, candidates, strict=True)
-        for specs in _of_levels(play.specs, play.strategy.num_together)
+        for first in range(0, len(play.specs), play.strategy.num_together)
     ]
     # A level is not divided: in some strategies its episodes wait for each other.
     return await together(keep(_play(*level)) for level in ranks.share(levels))
@@ -385,10 +385,6 @@ def joined(share: Share, failures: FailureLog, ranks: Ranks) -> list[RolloutTree
     # Checked at the end and over all ranks: all of them stop, or none does.
     failures.check(len(failed), len(trees), failed[0] if failed else "")
     return trees
-
-
-def _of_levels(specs: Sequence[RolloutSpec], num: int) -> list[Sequence[RolloutSpec]]:
-    return [specs[first : first + num] for first in range(0, len(specs), num)]
 
 
 _WAITS_S = (0.1, 1.0)

@@ -8,7 +8,7 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -24,7 +24,7 @@ from pettingllms_trainers.config.algorithm import Algorithm, StepContext
 from pettingllms_trainers.config.sections import entry_of, qualified
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.fixed import FixedPolicy
-from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.policies.pool import PolicyPool, all_have_asked
 from pettingllms_trainers.ranks import Ranks, StopRequest
 from pettingllms_trainers.rollout.candidates import (
     Answering,
@@ -42,9 +42,6 @@ from pettingllms_trainers.rollout.judging import Fits, Rewards, ShapedEpisodes
 from pettingllms_trainers.rollout.player import EpisodeBatch, Share, joined, play_share
 from pettingllms_trainers.types import RolloutTree, SamplingSettings
 
-_TURNS = 4
-"""Turns of the event loop without a request after which all that can ask have asked; as for
-`Batcher`."""
 _STRAGGLERS = 0.1
 """Of a train step's levels at most such a share is given up."""
 
@@ -58,51 +55,58 @@ class Sample(NamedTuple):
     trees: list[RolloutTree]
     """One per episode, without those that were given up."""
     num_refills: int
-    """Rounds of further levels among them."""
+    """Rounds of further levels, whose trees are included."""
     num_stale: int = 0
     """Episodes that were given up: by the next train step they would have been too old."""
     rollout_s: float = 0.0
-    """Wall time in which they were in flight and engines could generate."""
+    """Seconds in which they were in flight and engines could generate."""
     generate_s: float = 0.0
-    """Time in which engines generated in the last part of it, added up over policies."""
+    """Seconds in which engines generated in the last part of that time, added up over engines."""
     memory: Mapping[str, Any] = {}
-    """What the algorithm remembered when they began: by the same they are compared."""
+    """Memory of the algorithm when they began, with which they are compared, too."""
 
 
 @dataclass(kw_only=True, slots=True)
 class PendingStep:
     """Rollouts of one train step that have begun, as plain values: what a checkpoint keeps.
 
-    Episodes are functions of the answers in them. Played again with the answers that were given,
-    they are where they were, in the same environments.
+    Episodes are functions of the answers in them: played again with the recorded answers, they
+    come to the same states.
     """
 
     step: int
-    """From 0."""
+    """Number of the train step, from 0."""
     version: int
-    """Train steps that the policies had taken when they began."""
+    """Train steps that the policies had taken when the rollouts began."""
     memory: Mapping[str, Any]
-    """What the algorithm remembered when they began."""
+    """Memory of the algorithm when the rollouts began."""
     records: Records
-    """How the stages of curricula had been played then."""
+    """Records of the curricula when the rollouts began."""
     first_levels: list[int] = field(default_factory=list[int])
     """Level cursor at the beginning of each round of levels so far."""
     answers: dict[str, VersionedCompletions] = field(
         default_factory=dict[str, VersionedCompletions]
     )
-    """What was answered, until all is played."""
+    """Digest of a request to its answer, until all is played."""
     values: dict[str, float] = field(default_factory=dict[str, float])
-    """What V said, likewise."""
+    """Digest of a request for V to its answer, until all is played."""
     sample: Sample | None = None
-    """What was played, when it is over."""
+    """The rollouts; None while they are played."""
     rollout_s: float = 0.0
-    """See `Sample`."""
+    """Seconds so far; see `Sample.rollout_s`."""
     generate_s: float = 0.0
-    """See `Sample`."""
+    """Seconds in the last part of them; see `Sample.generate_s`."""
 
 
 class InFlightRollouts:
-    """A pending step while it is played: whom its episodes ask, and which levels are over."""
+    """A pending step while it is played: whom its episodes ask, and which levels are over.
+
+    Args:
+        pending: The rollouts.
+        answering: Asks the policies.
+        valuing: Asks for V.
+        callback: Called when a level is over.
+    """
 
     def __init__(
         self,
@@ -114,11 +118,11 @@ class InFlightRollouts:
         self.pending, self.answering, self.valuing = pending, answering, valuing
         self._callback = callback
         self.num_levels = self.num_complete = 0
-        """Levels of this process, and those of them that are over."""
+        """Levels that this process has begun, and how many of them are over."""
         self.is_cut_short = False
-        """Whether the others were given up."""
+        """Whether the levels that were not over were given up."""
         self.comes_next = asyncio.Event()
-        """Set when its train step comes next."""
+        """Set when the policies wait for these rollouts."""
         self._playing: set[asyncio.Task[list[RolloutTree]]] = set()
 
     async def play(self, level: Coroutine[Any, Any, list[RolloutTree]]) -> list[RolloutTree]:
@@ -148,18 +152,18 @@ class InFlightRollouts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingEnvironment:
-    """An environment as it is sampled from."""
+    """An environment of the run, as training levels are sampled from it."""
 
     name: str = ""
     """Its name among several; empty in a run of one."""
     config: EnvConfig
-    """Weight, scale of rewards, curriculum."""
+    """Its table of the run file."""
     roles: Mapping[str, str]
     """Role, as the environment has it, to the name of its policy."""
     episodes: Sequence[Episodes]
     """Where it is played, by stage of the curriculum."""
     rewards: Rewards = field(default_factory=Rewards)
-    """What answers earn beside its own rewards."""
+    """Rewards of answers besides the environment's."""
 
     def at(self, stage: int, cut_reward: float, fits: Fits) -> Episodes:
         """Where a stage of the curriculum is played."""
@@ -171,6 +175,10 @@ class Sampler:
     """Samples training rollouts.
 
     Args:
+        environments: What is played.
+        pool: The policies of all roles.
+        config: The run.
+        failures: Counts failed rollouts.
         stop: Asked before every round of further levels.
     """
 
@@ -186,15 +194,15 @@ class Sampler:
         self._environments, self._config = environments, config
         self._failures, self._stop = failures, stop
         self.num_levels_used = 0
-        """Level cursor: training levels that the run has used, also in flight; whoever gives
-        rollouts up moves it back."""
+        """Level cursor: training levels that the run has used, those in flight included. Whoever
+        drops a train step's rollouts moves it back."""
         self.memory: Mapping[str, Any] = {}
-        """What the algorithm remembers of the train steps that have been learnt; see
-        `Algorithm.remember`. Whoever learns replaces it."""
+        """Memory of the algorithm after the last update (`Algorithm.remember`), which the training
+        loop replaces."""
         self.records: Records = {
             env.name: [LevelRecord()] * len(env.episodes) for env in environments
         }
-        """How the stages of curricula have been played in these. Whoever learns replaces it."""
+        """Records of the curricula after the last update, which the training loop replaces."""
 
     def pending(self, step: int, version: int) -> PendingStep:
         """The rollouts of a train step, which begin with what is known now.
@@ -452,7 +460,8 @@ class TrainingRollouts:
         self._runner, self._gate, self._ranks = runner, WeightGate(), ranks or Ranks()
         self._most = config.rollout.max_staleness
         self.pending: list[PendingStep] = []
-        """What has begun and is not learnt yet, by train step; a checkpoint must keep it."""
+        """Rollouts that have begun and are not learnt from yet, by train step; checkpoints keep
+        them."""
         self._tasks: dict[int, asyncio.Task[Sample]] = {}
         self._in_flight: dict[int, InFlightRollouts] = {}
         self._is_due = False
@@ -632,16 +641,13 @@ class WeightGate:
 
     async def _value(self, pending: PendingStep, asked: Sequence[Any], ask: AskV) -> float:
         # Noted like answers: the next update changes V, and a resumed run must see this one.
-        async def valued(_: int) -> float:
-            return await ask()
-
-        return await self._once((pending.step, asked), pending.values, valued)
+        return await self._once((pending.step, asked), pending.values, lambda _: ask())
 
     async def _once(
         self,
         asked: tuple[int, Sequence[Any]],
         known: dict[str, ResultT],
-        ask: Callable[[int], Coroutine[Any, Any, ResultT]],
+        ask: Callable[[int], Awaitable[ResultT]],
     ) -> ResultT:
         """What is known, or ask with the present weights."""
         # The order of requests depends on timing, so that they are known by what they ask.
@@ -697,13 +703,8 @@ class WeightGate:
             await self.settled()
 
     async def settled(self) -> None:
-        """Wait until nobody is about to ask; what waits for threads may still do so later."""
-        num_known = -1
-        # Each turn may wake another coroutine: only a few turns without a request mean silence.
-        while self._num_asked > num_known:
-            num_known = self._num_asked
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
+        """Wait until no coroutine that can run is about to ask; see `all_have_asked`."""
+        await all_have_asked(lambda: self._num_asked)
 
 
 def has_only_stragglers(in_flight: Sequence[InFlightRollouts], most: int) -> bool:

@@ -26,7 +26,7 @@ _FORMAT = 12
 _MANIFEST = "checkpoint.json"
 # Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it.
 _SEAL = "checkpoint.sha256"
-_FLIGHTS = "rollouts.json"
+_PENDING_FILE = "rollouts.json"
 _NAME = re.compile(r"step-(\d{8})")
 
 
@@ -38,7 +38,7 @@ class Checkpoint:
     """Train steps that are done."""
     num_levels_used: int
     """Level cursor: training levels drawn so far."""
-    flights: Sequence[PendingStep]
+    pending: Sequence[PendingStep]
     """Rollouts of the next train steps that have begun, in order."""
     memory: Mapping[str, Any]
     """What the algorithm remembers; see `Algorithm.remember`."""
@@ -56,7 +56,7 @@ def save_checkpoint(
     *,
     step: int,
     num_levels_used: int,
-    flights: Sequence[PendingStep] = (),
+    pending: Sequence[PendingStep] = (),
     memory: Mapping[str, Any] | None = None,
     records: Records | None = None,
     unevaluated: Mapping[str, float] | None = None,
@@ -70,7 +70,7 @@ def save_checkpoint(
     one under a checkpoint's name.
 
     Args:
-        flights: Rollouts that have begun: the weights that wrote their answers are gone.
+        pending: Rollouts that have begun: the weights that wrote their answers are gone.
         memory: What the algorithm remembers; None: nothing.
         records: How the stages of curricula have been played; None: there are none.
         unevaluated: Metrics of the train step, whose evaluation is still to be played; None: it is
@@ -87,8 +87,9 @@ def save_checkpoint(
     if ranks.broadcast(final.exists()):
         return final
     folders = {name: f"policy-{index}" for index, name in enumerate(policies)}
-    if ranks.is_main:
-        _remove_leftovers(directory)
+    # What a crash has left: half a checkpoint of a step that may not come again.
+    for leftover in directory.glob(f"*{PARTIAL}*") if ranks.is_main else ():
+        shutil.rmtree(leftover)
     # One rank makes and renames the directory; all write their share of the policies in between.
     whole = whole_directory(final) if ranks.is_main else contextlib.nullcontext(partial_of(final))
     with whole as partial:
@@ -98,10 +99,12 @@ def save_checkpoint(
         for name, policy in policies.items():
             policy.save_state(partial / folders[name])
         ranks.barrier()
-        flights = _of_all(flights, ranks)
+        pending = _of_all(pending, ranks)
         if ranks.is_main:
-            if flights:
-                (partial / _FLIGHTS).write_text(_flights_text(flights), encoding="utf-8")
+            if pending:
+                # Not `dump_json`: that refuses half a surrogate pair, which a game may have shown.
+                text = json.dumps(_PENDING.dump_python(pending, mode="json"))
+                (partial / _PENDING_FILE).write_text(text, encoding="utf-8")
             manifest = {
                 "format": _FORMAT,
                 "config_hash": config_hash,
@@ -165,7 +168,7 @@ def load_checkpoint(
     return Checkpoint(
         step=manifest["step"],
         num_levels_used=manifest["num_levels_used"],
-        flights=_read_flights(path / _FLIGHTS) if _FLIGHTS in manifest["files"] else (),
+        pending=_read_pending(path / _PENDING_FILE) if _PENDING_FILE in manifest["files"] else (),
         memory=manifest["memory"],
         records=_RECORDS.validate_python(manifest["records"]),
         policies={name: path / folder for name, folder in manifest["policies"].items()},
@@ -173,37 +176,26 @@ def load_checkpoint(
     )
 
 
-_FLIGHT = TypeAdapter(list[PendingStep])
+_PENDING = TypeAdapter(list[PendingStep])
 _RECORDS = TypeAdapter(dict[str, list[LevelRecord]])
 
 
-def _of_all(flights: Sequence[PendingStep], ranks: Ranks) -> list[PendingStep]:
+def _of_all(pending: Sequence[PendingStep], ranks: Ranks) -> list[PendingStep]:
     """Add what the other ranks were answered: each asks for its own levels."""
-    found = list(flights)
-    for known in ranks.gather([[(flight.answers, flight.values) for flight in flights]]):
+    found = list(pending)
+    for known in ranks.gather([[(one.answers, one.values) for one in pending]]):
         found = [
-            replace(flight, answers=flight.answers | answers, values=flight.values | values)
-            for flight, (answers, values) in zip(found, known, strict=True)
+            replace(one, answers=one.answers | answers, values=one.values | values)
+            for one, (answers, values) in zip(found, known, strict=True)
         ]
     return found
 
 
-def _flights_text(flights: Sequence[PendingStep]) -> str:
-    # Not `dump_json`: that refuses half a surrogate pair, which an environment may have shown.
-    return json.dumps(_FLIGHT.dump_python(list(flights), mode="json"))
-
-
-def _read_flights(path: Path) -> list[PendingStep]:
+def _read_pending(path: Path) -> list[PendingStep]:
     try:
-        return _FLIGHT.validate_python(json.loads(path.read_text(encoding="utf-8")))
+        return _PENDING.validate_python(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise _damaged(path.parent, f"{path.name}: {error}") from error
-
-
-def _remove_leftovers(directory: Path) -> None:
-    """Remove what a crash has left: half a checkpoint of a step that may not come again."""
-    for leftover in directory.glob(f"*{PARTIAL}*"):
-        shutil.rmtree(leftover)
 
 
 def _contents(directory: Path) -> dict[str, dict[str, Any]]:

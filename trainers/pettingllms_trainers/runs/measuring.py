@@ -28,8 +28,9 @@ class MeasuredRun(NamedTuple):
     steps: list[dict[str, float]]
     """Metrics of each train step."""
     trees: list[list[RolloutTree]]
-    """Rollouts of each."""
+    """Rollouts of each train step."""
     evaluation_s: float
+    """Wall time of one held-out evaluation."""
 
 
 def measured(
@@ -58,9 +59,8 @@ def measured(
         StopRequest(ranks) as stop,
     ):
         files = RunDirectory(Path(directory))
-        trackers = Trackers(files.directory, config)  # not opened: it writes nothing
         pool = watch(machines.build_pool(fixed_policies))
-        recorder = _KeepingRecorder(files, config, ProgressView(), trackers)
+        recorder = _KeepingRecorder(files, config)
         trainer = build_trainer(
             config,
             environments,
@@ -77,20 +77,14 @@ def measured(
 
 
 class _KeepingRecorder(SilentRecorder):
-    """Keeps rollouts of train steps in memory."""
+    """Keeps rollouts of train steps in memory, and writes nothing."""
 
-    def __init__(
-        self, files: RunDirectory, config: Config, progress: ProgressView, trackers: Trackers
-    ) -> None:
-        super().__init__(files, config, progress, trackers)
+    def __init__(self, files: RunDirectory, config: Config) -> None:
+        # Trackers that are not opened write nothing.
+        super().__init__(files, config, ProgressView(), Trackers(files.directory, config))
         self.trees: list[list[RolloutTree]] = []
 
     def rollouts(
-        self,
-        step: int,
-        trees: Sequence[RolloutTree],
-        scored: ScoredDecisions,
-        pool: PolicyPool,
+        self, step: int, trees: Sequence[RolloutTree], scored: ScoredDecisions, pool: PolicyPool
     ) -> None:
-        """Keep the trees instead of writing them."""
         self.trees.append(list(trees))

@@ -43,11 +43,11 @@ from pettingllms_trainers.types import (
 
 SubjectT = TypeVar("SubjectT")
 Computed = Mapping[str, Callable[[SubjectT], float]]
-"""The last part of a metric's name to how it is computed from its subject."""
+"""Last part of a metric's name to the function that computes it from its subject."""
 
 
 class Metric(NamedTuple):
-    """What is known of a metric besides its name."""
+    """The meaning of a metric, and how it is shown."""
 
     doc: str
     """What it means."""
@@ -99,12 +99,16 @@ class _Rollouts(NamedTuple):
 
 
 class _Role(NamedTuple):
-    """A role in a train step."""
+    """The decisions of a role in a train step."""
 
     candidates: Sequence[Candidate]
+    """Candidates of all decisions, also of those that are not compared."""
     num_decisions: int
+    """Decisions that were collected for training; 0 for a fixed policy."""
     num_used: int
+    """Those of them that are trained on."""
     num_alike: int
+    """Decisions whose candidates have the same text."""
 
 
 _ROLLOUT: Computed[_Rollouts] = {
@@ -130,7 +134,9 @@ _CANDIDATES: Computed[_Role] = {
     "value": lambda s: _mean(c.value for c in s.candidates),
     "parse_errors": lambda s: _mean(c.parse_error is not None for c in s.candidates),
     "truncated": lambda s: _mean(c.completion.finish_reason == "length" for c in s.candidates),
-    "same_answer": lambda s: _commonest([c.completion.text for c in s.candidates]),
+    "same_answer": lambda s: (
+        max(Counter(c.completion.text for c in s.candidates).values()) / len(s.candidates)
+    ),
 }
 _COMPARED: Computed[_Role] = {
     "num_tokens": lambda s: _mean(len(c.completion.token_ids) for c in s.candidates),
@@ -196,10 +202,6 @@ def num_sampled_tokens(trees: Sequence[RolloutTree]) -> int:
 
 def _computed(prefix: str, table: Computed[SubjectT], subject: SubjectT) -> dict[str, float]:
     return {f"{prefix}/{name}": compute(subject) for name, compute in table.items()}
-
-
-def _commonest(texts: Sequence[str]) -> float:
-    return max(Counter(texts).values(), default=0) / max(len(texts), 1)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -418,21 +420,30 @@ _CUT = 0.1
 _OPPOSED = -0.5
 
 
+_Symptoms = Iterator[tuple[str, tuple[str, str, str]]]
+"""Key, and the policy (empty: all), what is wrong and its likely cause."""
+
+
 @dataclass(slots=True)
 class _Finding:
-    """Train steps in a row in which something was wrong with a policy or role."""
+    """Successive train steps in which one thing was wrong with a policy or role."""
 
     policy: str
+    """Name of the policy; empty: all."""
     what: str
+    """What is wrong, in words."""
     cause: str
+    """Its likely cause, and what may help."""
     first: int
+    """Train step in which it began."""
     last: int
+    """Train step in which it was last seen."""
     num_steps: int
-    """Those among them that updated the policy."""
+    """Train steps in which it was seen; those that did not update the policy do not count."""
     is_stalled: bool
     """Whether nothing is learnt; else one role learns at the cost of another, or from noise."""
     num_needed: int
-    """Train steps in a row from which it is reported."""
+    """`num_steps` from which it is reported."""
 
     def __str__(self) -> str:
         steps = f"train steps {self.first} to {self.last}"
@@ -500,8 +511,8 @@ class StallWatch:
     def _is_long(self, finding: _Finding) -> bool:
         return finding.num_steps >= finding.num_needed
 
-    def _wrong(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
-        """Yield key, policy, what is wrong and its likely cause."""
+    def _wrong(self, metrics: Mapping[str, float]) -> _Symptoms:
+        """Yield the policies that learn nothing, and the roles that always answer the same."""
         if metrics.get("rollout/success", 0.0) >= _SOLVED:
             return
         trained = [name for name in self._config.models if f"update/{name}/skipped" in metrics]
@@ -521,14 +532,14 @@ class StallWatch:
                 yield f"unlearnt {name}", (name, what, self._remedy(name, metrics))
             else:
                 for role in played:
-                    if metrics[f"role/{role}/same_answer"] >= _SAME:
-                        what = f"{_percent(metrics, role, 'same_answer')} of the answers of {role}"
+                    if (share := metrics[f"role/{role}/same_answer"]) >= _SAME:
+                        what = f"{_percent(share)} of the answers of {role}"
                         what += " are the same one, whatever the prompt"
                         entropy = metrics.get(f"loss/{name}/entropy")
                         shown = "" if entropy is None else f" (entropy {entropy:.2f} nats)"
                         yield f"same {role}", (name, what + shown, self._collapse())
 
-    def _moved(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    def _moved(self, metrics: Mapping[str, float]) -> _Symptoms:
         """Yield the policies that one update has taken far from those that sampled."""
         for name in self._config.models:
             kl = metrics.get(f"loss/{name}/update_kl", 0.0)
@@ -537,17 +548,15 @@ class StallWatch:
                 rate = learning_rates(self._config)[name]
                 yield f"moved {name}", (name, what, _ADVICE["too_far"].format(rate=rate))
 
-    def _cut_off(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    def _cut_off(self, metrics: Mapping[str, float]) -> _Symptoms:
         """Yield the ways in which many rollouts are cut off."""
         for end, cause in _ADVICE["cut_off"].items():
             share = metrics.get(f"rollout/end/{end}", 0.0)
             if share >= _CUT:
-                what = f"{share:.0%} of the rollouts are cut off ({end})".replace("%", " %")
+                what = f"{_percent(share)} of the rollouts are cut off ({end})"
                 yield f"cut {end}", ("", what, cause)
 
-    def _untaught(
-        self, metrics: Mapping[str, float], wrong: Mapping[str, object]
-    ) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    def _untaught(self, metrics: Mapping[str, float], wrong: Mapping[str, object]) -> _Symptoms:
         """Yield the roles whose candidates never differ, while others learn."""
         # Algorithms that compare whole episodes give every role the credit of the outcome.
         if not self._config.algorithm.is_by_step or metrics.get("rollout/success", 0.0) >= _SOLVED:
@@ -566,7 +575,7 @@ class StallWatch:
                 what = f"no decision of {role} has candidates whose rewards differ"
                 yield f"untaught {role}", (name or "", what, _ADVICE["untaught"])
 
-    def _blind(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    def _blind(self, metrics: Mapping[str, float]) -> _Symptoms:
         """Yield the policies whose V is worse than the mean of its targets."""
         for name in self._config.models:
             r2 = metrics.get(f"value/{name}/r2")
@@ -574,9 +583,7 @@ class StallWatch:
                 what = f"V of {name} predicts returns worse than their mean does (R2 {r2:.2f})"
                 yield f"value {name}", (name, what, _ADVICE["blind"])
 
-    def _captured(
-        self, policy: str, metrics: Mapping[str, float]
-    ) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    def _captured(self, policy: str, metrics: Mapping[str, float]) -> _Symptoms:
         """Yield what speaks for a policy that learns for one of its roles alone."""
         prefix = f"gradient/{policy}/"
         for key, value in metrics.items():
@@ -584,30 +591,24 @@ class StallWatch:
                 continue
             role, *other, kind = key.removeprefix(prefix).split("/")
             if kind == "share" and value >= _CAPTURED:
-                what = f"{value:.0%} of the gradient of {policy} is that of {role}".replace(
-                    "%", " %"
-                )
-                yield (
-                    f"roles {key}",
-                    (policy, what, f"{role} has captured the policy. {_ADVICE['apart']}"),
-                )
-            if kind == "cosine" and value <= _OPPOSED:
+                what = f"{_percent(value)} of the gradient of {policy} is that of {role}"
+                why = f"{role} has captured the policy"
+            elif kind == "cosine" and value <= _OPPOSED:
                 what = f"the gradients of {role} and {other[0]} in {policy} are opposed"
                 what += f" (cosine {value:.2f})"
-                yield (
-                    f"roles {key}",
-                    (policy, what, f"the roles want different answers. {_ADVICE['apart']}"),
-                )
+                why = "the roles want different answers"
+            else:
+                continue
+            yield f"roles {key}", (policy, what, f"{why}. {_ADVICE['apart']}")
 
     def _cause(self, role: str, metrics: Mapping[str, float]) -> str | None:
         """Why the answers of a role may all earn the same; None where they look sound."""
         limit = sampling_of(self._config.rollout, role).max_completion_tokens
-        if metrics[f"role/{role}/parse_errors"] >= _MOST:
-            unreadable = f"{_percent(metrics, role, 'parse_errors')} of the answers of {role}"
-            unreadable += " cannot be read"
-            if metrics[f"role/{role}/truncated"] >= _MOST:
+        if (unread := metrics[f"role/{role}/parse_errors"]) >= _MOST:
+            unreadable = f"{_percent(unread)} of the answers of {role} cannot be read"
+            if (truncated := metrics[f"role/{role}/truncated"]) >= _MOST:
                 return (
-                    f"{unreadable}, and {_percent(metrics, role, 'truncated')} are truncated at "
+                    f"{unreadable}, and {_percent(truncated)} are truncated at "
                     f"{limit} tokens. Raise rollout.max_completion_tokens; a model that thinks "
                     "first may do without (chat_template_kwargs = { enable_thinking = false })"
                 )
@@ -622,7 +623,7 @@ class StallWatch:
     def _remedy(self, policy: str, metrics: Mapping[str, float]) -> str:
         # The account of the tokens says where most of them went.
         where = max(_ADVICE["lost"], key=lambda name: metrics[f"tokens/{policy}/{name}"])
-        share = f"{metrics[f'tokens/{policy}/{where}']:.0%}".replace("%", " %")
+        share = _percent(metrics[f"tokens/{policy}/{where}"])
         limit = self._config.rollout.max_completion_tokens
         rate = learning_rates(self._config)[policy]
         return _ADVICE["lost"][where].format(share=share, limit=limit, rate=rate)
@@ -642,8 +643,8 @@ _ADVICE: Mapping[str, Any] = tomllib.loads(
 )
 
 
-def _percent(metrics: Mapping[str, float], role: str, name: str) -> str:
-    return f"{metrics[f'role/{role}/{name}']:.0%}".replace("%", " %")
+def _percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")
 
 
 if __name__ == "__main__":

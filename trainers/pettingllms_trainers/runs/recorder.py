@@ -47,16 +47,17 @@ _STEP_WIDTH = 8
 
 
 class Doing(NamedTuple):
-    """What is being done, in a few words, and how far it is."""
+    """A piece of work and its progress."""
 
     text: str
+    """What is being done, in a few words."""
     done: float = 0.0
-    """In whatever is counted; 0: nothing to count yet."""
+    """Part that is done, in any unit; 0: not known yet."""
     total: float = 0.0
-    """In the same, at most; 0: unknown."""
+    """The whole in the same unit, at most; 0: not known."""
 
     def after(self, seconds: float) -> str:
-        """The words for a reader after so many seconds, with the time that is left."""
+        """The text after so many seconds, with the estimated time that is left."""
         told = f"{self.text}, {seconds:.0f} s"
         if not self.done or not self.total:
             return told
@@ -71,7 +72,7 @@ class ProgressView:
     """Shows how a run progresses, used as a context; this one shows nothing."""
 
     quiet_s = float("inf")
-    """After this time without a word the view says what is being done."""
+    """Seconds without output after which the view says what is being done."""
 
     def __enter__(self) -> Self:
         """Start to show."""
@@ -98,7 +99,7 @@ class ProgressView:
 
 
 class PlainProgress(ProgressView):
-    """One line per train step, and one every half minute within a long one."""
+    """Prints a line per train step, and one every `quiet_s` within a long one."""
 
     quiet_s = 30.0
 
@@ -321,11 +322,13 @@ TreeSet = Literal["training", "held_out"]
 class TreeFile:
     """Writes `rollouts.jsonl`.
 
-    Kept are trees of the first and the last train step, of every `logging.rollouts_every`-th
+    It holds trees of the first and the last train step, of every `logging.rollouts_every`-th
     between them, and held-out episodes before and after training.
 
     Args:
-        note: Reports a tree that is left out.
+        files: The directory of the run.
+        config: What is recorded, and the maximum size.
+        note: Reports a tree that does not fit.
     """
 
     def __init__(self, files: RunDirectory, config: Config, note: Callable[[str], None]) -> None:
@@ -436,7 +439,7 @@ def num_mixed(tree: RolloutTree) -> int:
 
 
 class Recorder:
-    """Writes the lines of train steps and evaluations, and the results at the end."""
+    """Writes all that a run reports: to files, to trackers and to the progress view."""
 
     def __init__(
         self, files: RunDirectory, config: Config, progress: ProgressView, trackers: Trackers
@@ -546,7 +549,7 @@ class Recorder:
 
 
 class SilentRecorder(Recorder):
-    """That of a rank which is not the main one: writes nothing, and helps where all are needed."""
+    """The recorder of all ranks but the main one: writes nothing, and joins collective calls."""
 
     def _nothing(self, *arguments: Any, **named: Any) -> None:
         """Only the main rank writes."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from pettingllms.files import write_whole
 from pettingllms.types import flat_table
 from pettingllms_trainers.config import Config, LoggingConfig
-from pettingllms_trainers.errors import ConfigError, MissingPackage
+from pettingllms_trainers.errors import ConfigError, MissingPackage, reason_of
 
 # Parameters of one request to MLflow, at most.
 _PARAMETERS = 100
@@ -26,7 +26,7 @@ _PARAMETER_LENGTH = 500
 
 
 class Board(Protocol):
-    """Takes the metrics of a run; what it raises is a warning, and the run goes on without it."""
+    """Takes the metrics of a run; an error of it is a warning, and the run goes on without it."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of a step."""
@@ -73,12 +73,16 @@ class WeightsAndBiases(Board):
                 "or name the server in the environment variable WANDB_BASE_URL"
             )
         wandb = importlib.import_module("wandb")  # slow, and only when it is used
+        # The id of the run there, the same when it is resumed.
+        path = directory / "wandb_run_id.txt"
+        if not path.is_file():
+            write_whole(path, secrets.token_hex(8) + "\n")
         wanted = config.logging
         self._run: Any = wandb.init(
             project=wanted.wandb_project,
             entity=wanted.wandb_entity or None,
             name=wanted.wandb_name or directory.name,
-            id=_run_id(directory),
+            id=path.read_text(encoding="utf-8").strip(),
             resume="allow",
             dir=str(directory),
             mode=None if wanted.wandb_mode == "auto" else wanted.wandb_mode,
@@ -167,7 +171,7 @@ class Trackio(Board):
 
 
 class _Sent:
-    """Under which name a board knows a run, and the last step that was sent; kept in a file."""
+    """The id of a run on a board, and the last step that was sent; kept in a JSON file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -185,22 +189,18 @@ class _Sent:
         write_whole(self._path, json.dumps(content) + "\n")
 
 
-def _run_id(directory: Path) -> str:
-    """The run's name at Weights & Biases, the same when it is resumed."""
-    path = directory / "wandb_run_id.txt"
-    if not path.is_file():
-        write_whole(path, secrets.token_hex(8) + "\n")
-    return path.read_text(encoding="utf-8").strip()
-
-
 _LOG = logging.getLogger(__name__)
 
 
 class _Kind(NamedTuple):
+    """A tracker."""
+
     key: str
-    """Of `logging`: what asks for the tracker; also its package, up to an underscore."""
+    """Key of `logging` that asks for it; up to an underscore it is the name of its package."""
     name: str
+    """Its name, for people."""
     open: Opener
+    """Opens its board."""
     advice: str
     """What to do where it cannot be used."""
 
@@ -255,6 +255,8 @@ class Trackers:
     """The trackers of a run, closed at the end of this context.
 
     Args:
+        directory: The directory of the run.
+        config: Names the trackers.
         on_step: Called with the number and the metrics of each train step, from 1.
     """
 
@@ -308,12 +310,11 @@ def _only_warns(kind: _Kind, what: str) -> Generator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001  see above
-        reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
         _LOG.warning(
             "%s %s (%s: %s). metrics.jsonl has them; %s",
             kind.name,
             what,
             type(error).__name__,
-            reason,
+            reason_of(error).rstrip("."),
             kind.advice,
         )

@@ -159,7 +159,7 @@ class Trainer:
         for name, updater in self.pool.updaters().items():
             updater.load_state(checkpoint.policies[name])
         self.rollouts.restore(
-            checkpoint.num_levels_used, checkpoint.flights, checkpoint.memory, checkpoint.records
+            checkpoint.num_levels_used, checkpoint.pending, checkpoint.memory, checkpoint.records
         )
         self.pool.push_weights()
         self.recorder.note(f"continuing after train step {checkpoint.step}")
@@ -352,7 +352,7 @@ class Trainer:
             self.pool.updaters(),
             step=step,
             num_levels_used=self.rollouts.sampler.num_levels_used,
-            flights=self.rollouts.pending,
+            pending=self.rollouts.pending,
             memory=self.rollouts.sampler.memory,
             records=self.rollouts.sampler.records,
             unevaluated=unevaluated,
