@@ -202,13 +202,9 @@ class Adam:
         return self._rates * mean / (np.sqrt(self._square / (1 - 0.99**self._time)) + 1e-8)
 
 
-def _sgd(rates: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda gradient: rates * gradient
-
-
 OPTIMIZERS: Mapping[str, Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]] = {
     "adam": Adam,
-    "sgd": _sgd,
+    "sgd": lambda rates: lambda gradient: rates * gradient,
 }
 
 

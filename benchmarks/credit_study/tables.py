@@ -133,7 +133,7 @@ _PLAYS = {"single": "one agent", "shared": "team, one policy", "team": "team, a 
 def credit_tiny() -> str:
     """The rows of the tiny layer that are complete, and which are not."""
     found = results()
-    rows = complete_rows(found)
+    rows = [row for row in _EVERY if found.is_complete(row["name"])]
     budgets = {row["name"]: tokens_of(row) for row in rows}
     family = Family(
         {
@@ -173,11 +173,6 @@ def credit_tiny() -> str:
     note += f"differences are. {family.note()}"
     note += f"Not yet in it: {'; '.join(missing)}.\n" if missing else ""
     return markdown(head, lines) + note + caption(found.data)
-
-
-def complete_rows(found: Results) -> list[Mapping[str, Any]]:
-    """The rows of ways that have all their cells."""
-    return [row for row in _EVERY if found.is_complete(row["name"])]
 
 
 def tokens_of(row: Mapping[str, Any]) -> int:
@@ -240,10 +235,6 @@ def _columns() -> list[str]:
     return [one["name"] for one in TABLE["exact"]["columns"] if "ways" not in one]
 
 
-def _half(values: np.ndarray) -> float:
-    return float(mean_interval(values.tolist())[2] - values.mean())
-
-
 def _points(values: np.ndarray) -> str:
     _, low, high = mean_interval(values.tolist())
     return f"{values.mean():.0f} ({low:.0f} to {high:.0f})"
@@ -280,7 +271,8 @@ def _compared(optimizer: str, game: str) -> str:
         cell = found.ways(optimizer, game, column)[way]
         score = found.score(game, column, way, optimizer)
         end = 100 * np.mean([*cell["success"].values()][-1])
-        text = f"{score.mean():.0f} ±{_half(score):.0f}"
+        half = mean_interval(score.tolist()).high - score.mean()
+        text = f"{score.mean():.0f} ±{half:.0f}"
         is_best = score.mean() >= best[column] - _BEST
         return f"{f'**{text}**' if is_best else text}, {end:.0f}, {100 * cell['frozen']:.0f}"
 

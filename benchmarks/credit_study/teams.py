@@ -167,17 +167,13 @@ def abstract_said() -> str:
             continue
         before, after = (exchange["said"] for exchange in said)
         rows = [
-            [(a or b)["agent"], *(_quoted(one) for one in (b, a))]
+            [(a or b)["agent"], *(_code(one["answer"]) if one else "" for one in (b, a))]
             for b, a in zip_longest(before, after)
         ]
         question = before[0]["asked"].rpartition("\n\n")[2]
         head = ["agent", "after the warm start: failed", "after training: solved"]
         parts.append(f"{_TASKS[task]}: {_code(question)}\n\n{markdown(head, rows)}")
     return "\n".join(parts)
-
-
-def _quoted(one: Mapping[str, str] | None) -> str:
-    return _code(one["answer"]) if one else ""
 
 
 def _code(text: str) -> str:

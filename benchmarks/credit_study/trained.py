@@ -98,7 +98,10 @@ def command_of(files: Sequence[Path], flags: Mapping[str, Any], *kind: str) -> l
 
 def flag_lines(flags: Mapping[str, Any]) -> list[str]:
     """Keys of a run file as flags of the command line."""
-    return [f"--{key}={_text(value)}" for key, value in flags.items()]
+    return [
+        f"--{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in flags.items()
+    ]
 
 
 def played(
@@ -164,10 +167,6 @@ def _read(directory: Path, tokens: int) -> dict[str, Any]:
             if name.startswith("scripted:")
         },
     }
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 _LATER = ("algorithm", "rollout", "loss", "rewards", "logging")
@@ -322,7 +321,9 @@ def training_cell(
         begun = begin_with(shared, [path], flags)
         found = train(path, begun, folder / "run", task["tokens"], limit_s)
     if plays == "team":
-        found |= _swapped(folder / "run")
+        assignment = TrainingRun.open(folder / "run").assignment()
+        exchanged = {"swapped": swapped(assignment)}
+        found |= played(folder / "run", folder / "run" / "swapped", exchanged)
     if shows:
         found["said"] = _said(folder / "run")
     shutil.rmtree(folder)
@@ -358,11 +359,6 @@ def _said(directory: Path) -> list[dict[str, Any]]:
     before, *_, after = transcripts(directory)
     pairs = zip(before, after, strict=True)
     return next(([a, b] for a, b in pairs if b["success"] and not a["success"]), [])
-
-
-def _swapped(directory: Path) -> dict[str, float]:
-    assignment = TrainingRun.open(directory).assignment()
-    return played(directory, directory / "swapped", {"swapped": swapped(assignment)})
 
 
 def _apart(

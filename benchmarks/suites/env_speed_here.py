@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from env_speed_there import rate
+
 import pettingllms
 
 Units = Iterator[tuple[int, float]]
@@ -173,18 +175,6 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
     ),
     "sokoban_board_steps": steps("sokoban_v0", moves_of, **SOKOBAN, **shown("board")),
 }
-
-
-def rate(units: Units, seconds: float) -> float:
-    """Units per CPU second; the first three yields warm up."""
-    done, spent = 0, 0.0
-    # Caches, imports and first levels are not what a run spends its time on.
-    for num_units, took in itertools.islice(units, 3, None):
-        done += num_units
-        spent += took
-        if spent >= seconds:
-            break
-    return done / spent
 
 
 def main() -> None:

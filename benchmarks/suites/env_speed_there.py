@@ -251,6 +251,7 @@ WORKLOADS = {
 def rate(units, seconds):
     """Units per CPU second; the first three yields warm up."""
     done, spent = 0, 0.0
+    # Caches, imports and first levels are not what a run spends its time on.
     for num_units, took in itertools.islice(units, 3, None):
         done += num_units
         spent += took

@@ -16,7 +16,7 @@ import asyncio
 import random
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -32,7 +32,6 @@ from pettingllms_trainers.fleet.here import Here, measured_here
 from pettingllms_trainers.fleet.planner import bottleneck, plan_fleet
 from pettingllms_trainers.fleet.simulate import Fleet, Server, VirtualLoop, rollouts_on, step_on
 from pettingllms_trainers.fleet.speeds import EngineSpeed
-from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments
 from pettingllms_trainers.runs.measuring import measured
@@ -150,26 +149,11 @@ def machine(num_steps: int) -> list[dict[str, Any]]:
             fitted = measured_here(configs[FITTED], environments, num_steps=num_steps)
             for name, config in configs.items():
                 planned_s[name].append(planned(config, fitted, environments[0], HERE))
-                measured_s[name].append(
-                    median(step_seconds(taken(config, environments, num_steps)))
-                )
+                found = measured(config, environments, Ranks(), num_steps=1 + num_steps)
+                # Without the first train step, which has much to load.
+                measured_s[name].append(median(step["time/step_s"] for step in found.steps[1:]))
                 print(name, planned_s[name][-1], measured_s[name][-1], flush=True)
     return [{"setting": name, **compared(planned_s[name], measured_s[name])} for name in configs]
-
-
-def taken(
-    config: Config,
-    environments: Sequence[RunEnvironment],
-    num_steps: int,
-    watch: Callable[[PolicyPool], PolicyPool] = lambda pool: pool,
-) -> list[dict[str, float]]:
-    """The metrics of train steps, without those of the first, which has much to load."""
-    return measured(config, environments, Ranks(), num_steps=1 + num_steps, watch=watch).steps[1:]
-
-
-def step_seconds(steps: Sequence[Mapping[str, float]]) -> list[float]:
-    """What train steps took."""
-    return [step["time/step_s"] for step in steps]
 
 
 def compared(planned_s: Sequence[float], measured_s: Sequence[float]) -> dict[str, Any]:

@@ -104,7 +104,9 @@ def measured(env_id: str, number: int, num_draws: int, num_levels: int) -> dict[
     for name, policy in (("rule", RULES[env_id]), ("random", "random")):
         row[name] = share(env, lambda rng, policy=policy: scripted_actor(policy, rng), num_levels)
     if env.fixed_program:
-        row["program"] = program_share(env_id, num_levels, difficulty=number)
+        paper = {"team": "tool-planner", "split": "test"}
+        env = pettingllms.make(env_id, checks=False, difficulty=number, **paper)
+        row["program"] = share(env, lambda _: program_action, num_levels)
     return row
 
 
@@ -135,12 +137,6 @@ def share(env: Any, actor_of: Callable[[random.Random], Actor], num_levels: int)
         env.reset(seed=seed)
         num_solved += bool(play(env, actor_of(random.Random(seed)))[-1]["info"]["success"])
     return num_solved / num_levels
-
-
-def program_share(env_id: str, num_levels: int, **kwargs: Any) -> float:
-    """The share of levels that the fixed program solves, in the paper's team."""
-    env = pettingllms.make(env_id, checks=False, split="test", team="tool-planner", **kwargs)
-    return share(env, lambda _: program_action, num_levels)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ class Spent(NamedTuple):
     cpu_s: float
     """CPU seconds of the whole process: little changed by what else the machine does."""
     wall_s: float
+    """Wall-clock seconds."""
 
 
 def timed(work: Callable[[], ResultT]) -> tuple[Spent, ResultT]:
@@ -63,10 +64,12 @@ def parser_of(suite: str, doc: str | None) -> argparse.ArgumentParser:
 
 def frame(suite: str, seeds: Sequence[int]) -> dict[str, Any]:
     """What every result says about how it was made; call it when the run begins."""
+    # Folders of a machine are nobody's business.
+    flags = ["PATH" if "/" in word else word for word in sys.argv[1:]]
     return {
         "suite": suite,
         "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(["python", f"benchmarks/suites/{suite}.py", *_flags()]),
+        "command": " ".join(["python", f"benchmarks/suites/{suite}.py", *flags]),
         "git": {
             "commit": _git("rev-parse", "HEAD"),
             # What was measured is the packages; documents may be under work.
@@ -92,12 +95,6 @@ def write(result: dict[str, Any], output: Path) -> None:
     """Write a result that is complete."""
     result["load_average_after"] = round(os.getloadavg()[0], 2)
     output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-
-
-def _flags() -> list[str]:
-    """The arguments of this process; what lies on this machine only is named PATH."""
-    # Folders of a machine are nobody's business.
-    return ["PATH" if "/" in word else word for word in sys.argv[1:]]
 
 
 def _git(*words: str) -> str:
