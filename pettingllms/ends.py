@@ -27,7 +27,7 @@ class End(StrEnum):
     UNREADABLE = "unreadable"
     """The game ended with an answer that it could not read."""
     TOKENS = "tokens"
-    """The same, of an answer that had reached the limit of tokens."""
+    """The game ended with an answer that it could not read, at the limit of tokens."""
     TURNS = "turns"
     """The turns were used up."""
     CODE = "code"

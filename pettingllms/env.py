@@ -77,6 +77,7 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
     is refused."""
 
     max_turns: int
+    """Turns until truncation."""
     turn: int
     """Turns played so far."""
     episode_seed: int | None = None
@@ -93,7 +94,7 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
     _num_acted: int
     """Actions in the present turn."""
     _begun: Mapping[str, str] = NOTHING
-    """Agent to how a right answer of its in the first turn begins; see `solved_share`."""
+    """Agent -> how a right answer of that agent in the first turn begins; see `solved_share`."""
     _digests: tuple[StateT | None, dict[str, str]] = (None, {})
     """A state, and what is known of its `state_hash` and `state_key`; forks share it."""
 
@@ -221,7 +222,7 @@ _BEGUN = "\n\nA right answer begins as follows. Write all of it.\n{}"
 
 
 class ShellArguments(TypedDict, total=False):
-    """The arguments that every environment takes and hands on to `TextEnv`."""
+    """The arguments that every environment takes and hands on to `TextEnv`, which explains them."""
 
     alpha: float
     reward: str

@@ -90,7 +90,7 @@ class InvalidArgument(PettingLLMsError, ValueError):
 
 
 class UntrustedName(PettingLLMsError):
-    """A file names code or a server, and the user has not said that he trusts the file.
+    """A file names code or a server, and the user has not said that the file is trusted.
 
     Args:
         file: The file.

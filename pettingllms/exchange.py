@@ -29,8 +29,9 @@ class WholeClient(openai.DefaultAsyncHttpxClient):
     It follows no redirect: the prompt and the key are for the server that was named.
 
     Args:
-        max_bytes: Of the body of an answer.
-        max_requests: At a time; others wait, and their time-outs have not begun. None: any number.
+        max_bytes: Maximum length of the body of an answer.
+        max_requests: Maximum number of requests at a time; others wait, and their time-outs have
+            not begun. None: any number.
         **more: As for the `AsyncClient` of the library. The time-out of reading is the deadline of
             the whole answer, from the connection to its last byte.
     """

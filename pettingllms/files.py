@@ -77,7 +77,7 @@ def owned(folder: Path) -> Generator[None]:
             file.write(text)
         yield
     finally:
-        # Removed while it is held, so that nobody loses a lock that he has just taken. Only ours:
+        # Removed while it is held, so that nobody loses a lock that was just taken. Only ours:
         # the folder may have been deleted, and another run may have begun in its place.
         with suppress(OSError):
             if path.read_text(encoding="utf-8") == text:

@@ -122,6 +122,7 @@ class Part(NamedTuple):
     """The part of a text that can hold the answer."""
 
     text: str
+    """The text without what cannot belong to the answer."""
     is_marked: bool
     """Whether it follows a mark."""
     is_repeated: bool = False
@@ -496,15 +497,24 @@ class Block(NamedTuple):
     extra: str
     """What else follows the opening fence on its line; attributes excluded."""
     content: str
+    """The lines between the fences, without the indentation of the opening one."""
     is_closed: bool
+    """Whether a closing fence ends the block."""
 
 
 class _Opening(NamedTuple):
+    """A fence that opens a block."""
+
     num_ticks: int
+    """Length of the fence."""
     indent: int
+    """Characters before the fence on its line."""
     label: str
+    """See `Block.label`."""
     extra: str
+    """See `Block.extra`."""
     end: int
+    """Index in the text at which the content begins."""
 
 
 def code_blocks(text: str) -> list[Block]:

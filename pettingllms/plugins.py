@@ -40,6 +40,7 @@ class Plugin(NamedTuple):
     """One announcement that can be used."""
 
     name: str
+    """Name under which it is announced, such as `plan_path_v0`."""
     value: str
     """`module:attribute`."""
     package: str
@@ -60,8 +61,9 @@ class Plugins(NamedTuple):
     """What installed packages announce in one group, by name."""
 
     usable: dict[str, Plugin]
+    """Name -> the announcement."""
     refused: dict[str, str]
-    """Why it cannot be used, and what to do."""
+    """Name -> why the announcement cannot be used, and what to do."""
 
 
 def is_id(text: str) -> bool:

@@ -22,7 +22,9 @@ class TextTable(NamedTuple):
     head: Sequence[str]
     """Headings of the columns; all empty: a table without a head."""
     rows: Sequence[Sequence[str]]
+    """Texts of the cells, row by row; each row has as many as `head`."""
     title: str = ""
+    """What stands above the table; empty: nothing."""
     right: Sequence[int] = ()
     """Numbers of the columns that are aligned to the right, from 0."""
 

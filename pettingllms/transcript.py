@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from pettingllms.files import write_whole
 from pettingllms.prompts import PromptTemplate
 from pettingllms.registry import check_kwargs, make
 from pettingllms.trust import FoundName, Name
-from pettingllms.types import Action, TokenCounts, to_jsonable
+from pettingllms.types import Action, Snapshot, TokenCounts, to_jsonable
 from pettingllms.wrappers import ChecksWrapper
 
 FORMAT = "pettingllms-transcript"
@@ -44,6 +44,7 @@ class Transcript:
     kwargs: dict[str, Any]
     """Arguments of `make`, as JSON data."""
     seed: int
+    """Seed of `reset`."""
     options: dict[str, Any]
     """Options of `reset`, as JSON data."""
     state_hash: str
@@ -85,7 +86,8 @@ class Transcript:
             trust: Whether it may name code; see `pettingllms.trust`.
 
         Raises:
-            TranscriptError: If the file is missing, no transcript, truncated or of a later version.
+            TranscriptError: If the file is missing, no transcript, truncated, damaged, or of
+                another version.
         """
         try:
             lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -141,6 +143,17 @@ class Transcript:
             for key in _STEP_KEYS:
                 compare_replay(index, key, recorded[key], replayed[key])
             yield env
+
+
+def _copied(transcript: Transcript | None) -> Transcript | None:
+    return transcript and replace(transcript, steps=[*transcript.steps])
+
+
+class _Moment(Snapshot):
+    """A snapshot of an environment that is recorded."""
+
+    transcript: Transcript | None = None
+    """What was recorded until then."""
 
 
 class RecordTranscripts(ChecksWrapper[Any]):
@@ -226,12 +239,22 @@ class RecordTranscripts(ChecksWrapper[Any]):
         """An independent recorder in the same state, with the transcript so far."""
         self._require("fork")
         twin = RecordTranscripts(self.env.fork(), self.folder)
-        known = self.transcript
-        if known is not None:
-            twin.transcript = Transcript(
-                known.id, known.kwargs, known.seed, known.options, known.state_hash, [*known.steps]
-            )
+        twin.transcript = _copied(self.transcript)
         return twin
+
+    def snapshot(self) -> Snapshot:
+        """The whole dynamic state, and the transcript so far; see `TextEnv.snapshot`."""
+        moment = _Moment(*super().snapshot())
+        moment.transcript = _copied(self.transcript)
+        return moment
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to the moment of a snapshot, with the transcript that there was.
+
+        After a snapshot that was not taken of a recorder nothing is recorded until `reset`.
+        """
+        super().restore(snapshot)
+        self.transcript = _copied(snapshot.transcript) if isinstance(snapshot, _Moment) else None
 
     @staticmethod
     def _free_path(folder: Path, transcript: Transcript) -> Path:

@@ -23,10 +23,11 @@ class FoundName:
     """
 
     text: str
+    """The name itself."""
     file: str = field(compare=False)
     """Where it was read, for messages."""
     is_trusted: bool = field(default=False, compare=False)
-    """Whether the user has said that this file may name what it likes."""
+    """Whether the user has said that this file may name anything."""
 
     def __post_init__(self) -> None:
         """Refuse what is not a string: files hold anything."""

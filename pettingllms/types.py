@@ -29,7 +29,10 @@ class Snapshot(NamedTuple):
     """The whole dynamic state of an environment; see `TextEnv.snapshot`. Picklable."""
 
     owner: tuple[str, tuple[str, ...], int, str]
+    """What an environment must have in common with the one that the snapshot is of, to be restored
+    from it."""
     values: tuple[Any, ...]
+    """The state and what the shell keeps beside it, in an order of its own."""
 
 
 def to_jsonable(value: Any) -> Any:
@@ -151,13 +154,15 @@ class Transition(NamedTuple):
     Branches share them, so they hold nothing that can be changed: no lists, no dicts.
     """
     common: Mapping[str, Any] = NOTHING
-    """Such facts for the `infos` of every agent: what simultaneous actions have done together."""
+    """Further facts for the `infos` of every agent, with the same bounds as `info`: what
+    simultaneous actions have done together."""
 
 
 class ParseError(NamedTuple):
     """A model text that could not be read. It is an outcome with a reward, never an exception."""
 
     reason: str
+    """What is wrong with the text, as part of a sentence."""
 
 
 def is_agent(name: str) -> bool:
@@ -214,13 +219,13 @@ class TokenCounts(NamedTuple):
     """Tokens that an answer took, as its policy counts them."""
 
     prompt: int = 0
-    """Read; 0 by policies without a tokenizer, which read none."""
+    """Tokens of the prompt; 0 by policies without a tokenizer, which read none."""
     completion: int = 0
-    """Written, those of reasoning included."""
+    """Tokens of the answer, those of its reasoning included."""
     cached: int = 0
-    """Those of the prompt that a server had kept from earlier requests."""
+    """Tokens of the prompt that a server had kept from earlier requests."""
     reasoning: int = 0
-    """Those of the completion that were hidden reasoning."""
+    """Tokens of the answer that were hidden reasoning."""
 
 
 class Action(str):
@@ -246,7 +251,9 @@ class Action(str):
         return made
 
     finish_reason: str
+    """`"stop"`: the text ended by itself; `"length"`: at the limit of tokens."""
     tokens: TokenCounts
+    """What the text took; all 0 where that is unknown."""
 
 
 class TextSpace(Text):
@@ -307,12 +314,12 @@ class Constraints(NamedTuple):
     """Bounds of an answer, which policies keep to as far as they can."""
 
     stop: tuple[str, ...] = ()
-    """Texts that end it, besides those of the policy's own settings; it ends before them."""
+    """Texts that end the answer before them, besides those of the policy's own settings."""
     max_tokens: int | None = None
-    """Longest answer in tokens, where the policy's own settings do not end it sooner."""
+    """Longest answer in tokens; None, or where the policy's own limit is lower: that limit."""
     grammar: str = ""
-    """Form that it must have, as a structural tag of xgrammar in JSON, for engines that can enforce
-    one; empty: any."""
+    """Form that the answer must have, as a structural tag of xgrammar in JSON, for engines that can
+    enforce one; empty: any."""
 
 
 UNBOUND = Constraints()

@@ -30,13 +30,10 @@ UNREACHABLE = -1
 """The distance of a cell that cannot be reached."""
 
 
-def deltas(stride: int) -> dict[str, int]:
+@cache
+def deltas_of(stride: int) -> Mapping[str, int]:
     """Move -> change of the cell number."""
     return {"U": -stride, "D": stride, "L": -1, "R": 1}
-
-
-deltas_of = cache(deltas)
-"""The same as one table for each stride."""
 
 
 # ---- bit-boards
@@ -246,12 +243,13 @@ class Drawing(NamedTuple):
     """A board as text, and where in the text the symbol of each cell is."""
 
     text: str
+    """The board, possibly with numbers of rows and columns around it."""
     first: int
-    """Index of the symbol of row 0, column 0."""
+    """Index in the text of the symbol of row 0, column 0."""
     row: int
-    """From a symbol to the one below it."""
+    """Characters from a symbol to the one below it."""
     col: int
-    """From a symbol to the one on its right."""
+    """Characters from a symbol to the one on its right."""
 
     def with_symbol(self, row: int, col: int, symbol: str) -> str:
         """The text with another symbol in one cell."""
@@ -300,10 +298,13 @@ class Shape(NamedTuple):
     kind: str
     """`"rectangle"` or `"ellipse"`."""
     margin: int
+    """From the edges of the cell."""
     fill: Colour | None
+    """Colour of the inside; None: transparent."""
     outline: Colour | None = None
+    """Colour of the outline; None: without one."""
     width: int = 1
-    """Of the outline."""
+    """Width of the outline."""
 
 
 def board_picture(

@@ -187,9 +187,9 @@ class Terrain:
         # Guards beyond the last row, which negative numbers of cells read too.
         self.ground = cells + WALL * (cols + 2)
 
-    def can_enter(self, cell: int, move: str, opened: int, is_player: bool = True) -> bool:
-        """Whether a cell can be entered by a move."""
-        return self.ground[cell] in _passable(move, opened, is_player)
+    def can_enter(self, cell: int, move: str, opened: int) -> bool:
+        """Whether the player can enter a cell by a move."""
+        return self.ground[cell] in _passable(move, opened, True)
 
     def glide(
         self, cell: int, move: str, opened: int, blocked: int = 0, is_player: bool = True

@@ -15,7 +15,7 @@ class ScalarInfos(BaseWrapper[str, Any, Any]):
     """Reduces the infos of a team's AEC environment to numbers, the same for all agents and steps.
 
     Tianshou stores infos in arrays, and fails when their keys or shapes change from step to step,
-    as those of a game may. What is left is that of `scalar_info`.
+    as those of a game may. Infos become those of `scalar_info`.
     """
 
     def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict[str, Any]]:

@@ -76,8 +76,8 @@ class TextCodec:
         observation_length: Tokens of an observation, at least 1.
         actions: The texts an agent can say, or the maximum number of tokens of a free text.
         tokenizer: See `Tokenizer`; None: `CharacterTokenizer()`.
-        dtype: Of observations: `"int64"`, or `"float32"` for networks that do not convert integers,
-            such as RLlib's default ones.
+        dtype: Type of the numbers of an observation: `"int64"`, or `"float32"` for networks that
+            do not convert integers, such as RLlib's default ones.
 
     Raises:
         InvalidArgument: If a length is below 1, there is no text to say, or the dtype is another.

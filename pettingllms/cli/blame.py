@@ -228,7 +228,6 @@ def open_source(source: str, values: Mapping[str, Any]) -> Source:
         RunFolderError: If a folder is not a run, or is damaged.
         TranscriptError: If a file is not a transcript.
         UnknownEnvironment: If the text names neither a recording nor an environment.
-
     """
     path = run_directory(source)
     # A Python file names an environment; everything else that exists is a recording.

@@ -250,7 +250,6 @@ def write_tree(name: str, target: Path, filled: Callable[[str], str]) -> Iterato
         path = target / filled(entry.name.removesuffix(SUFFIX))
         if entry.is_dir():
             yield from write_tree(f"{name}/{entry.name}", path, filled)
-
         elif entry.name.endswith(SUFFIX):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(filled(entry.read_text(encoding="utf-8")), encoding="utf-8")

@@ -125,7 +125,7 @@ class _Game:
         self._told_rules: set[str] = set()
         self._chats: Chats = {}
         self._earlier: list[Any] = []
-        """(snapshot, number of recorded steps, chats) before each action of the person."""
+        """(snapshot of the recorder, chats) before each action of the person."""
 
     def play(self) -> None:
         env = self._env
@@ -157,7 +157,7 @@ class _Game:
 
     def _person_acts(self) -> bool:
         """Ask the person for an action; False when they leave."""
-        env, agent = self._env, self._env.agent_selection
+        agent = self._env.agent_selection
         self._show_prompt(agent, whole=agent not in self._told_rules)
         self._told_rules.add(agent)
         while True:
@@ -166,11 +166,9 @@ class _Game:
                 case "quit":
                     return False
                 case Say(text):
-                    assert self._recorder.transcript is not None
-                    steps = len(self._recorder.transcript.steps)
                     # A snapshot, not a replay: team-mates need not be asked for the same answers
                     # again.
-                    self._earlier.append((env.snapshot(), steps, dict(self._chats)))
+                    self._earlier.append((self._recorder.snapshot(), dict(self._chats)))
                     self._step(text, "you", show_text=False)
                     return True
                 case "undo":
@@ -185,11 +183,8 @@ class _Game:
         if not self._earlier:
             self._console.print("nothing to take back", style="yellow")
             return False
-        snapshot, steps, self._chats = self._earlier.pop()
-        self._env.restore(snapshot)
-        assert self._recorder.transcript is not None
-        # What was taken back was never said: the recording would not replay with it.
-        del self._recorder.transcript.steps[steps:]
+        snapshot, self._chats = self._earlier.pop()
+        self._recorder.restore(snapshot)
         self._console.print("taken back", style="yellow")
         return True
 
@@ -201,7 +196,6 @@ class _Game:
         policy = env.scripted_policies[0]
         asked = one_answer(load_policy(f"scripted:{policy}"), self._prompt("hint"), Sampling())
         hint, _ = self._runner.run(asked)
-
         self._console.print(visible(f"{policy} would say:", "yellow"), visible(hint.text))
 
     def _show_prompt(self, agent: str, *, whole: bool) -> None:

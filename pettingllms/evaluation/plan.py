@@ -107,7 +107,6 @@ class EvaluationPlan:
     def episodes(self) -> Iterator[EpisodeSpec]:
         """Yield all episodes, level by level."""
         # Where a run stops early, the levels that it has are whole, and variants pair up.
-
         for level in self.level_numbers or range(self.num_levels):
             for sample in range(self.num_samples):
                 for variant in self.variants:

@@ -16,7 +16,7 @@ from pettingllms.types import UNBOUND, Action, Constraints, TokenCounts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """How completions are drawn. What is None is left to the policy's own default."""
+    """How completions are drawn; for a field that is None the policy's own default holds."""
 
     temperature: float | None = None
     """Divides the logits, at least 0; 0 takes the most probable token."""
@@ -74,6 +74,7 @@ class Completion(NamedTuple):
     """What a policy wrote."""
 
     text: str
+    """The whole text, reasoning that stands in it included."""
     finish_reason: str
     """`"stop"`: it ended by itself; `"length"`: at the limit of tokens; servers have others."""
     reasoning: str = ""
@@ -91,13 +92,15 @@ class Usage:
     num_retries: int = 0
     """Requests that had to be sent again."""
     prompt_tokens: int = 0
+    """Tokens of the prompts."""
     completion_tokens: int = 0
+    """Tokens of the completions, those of reasoning included."""
     num_unknown: int = 0
     """Answered requests whose tokens the server did not report; they are not in the counts."""
     cached_tokens: int = 0
-    """Those of the prompts that a server says it had kept from earlier requests."""
+    """Tokens of the prompts that a server says it had kept from earlier requests."""
     reasoning_tokens: int = 0
-    """Those of the completions that a server says were hidden reasoning; billed as all others."""
+    """Tokens of the completions that a server says were hidden reasoning; billed as all others."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*map(operator.add, _counts(self), _counts(other)))
@@ -120,6 +123,7 @@ class Answer(NamedTuple):
     completions: tuple[Completion, ...]
     """[n] completions, in no particular order."""
     usage: Usage = Usage()
+    """What the completions cost together; all 0 for policies that cost nothing."""
 
 
 class Policy(Protocol):
@@ -202,7 +206,7 @@ class PolicyFailure(PettingLLMsError, RuntimeError):
     """
 
     usage = Usage()
-    """What was spent on it: answers that could not be read cost tokens, too."""
+    """What was spent on the prompt: answers that could not be read cost tokens, too."""
 
     def __init__(self, message: str, end: End = End.SERVER) -> None:
         super().__init__(message)

@@ -332,7 +332,9 @@ class TierReport:
     """Whether one tier works on this machine."""
 
     isolation: str
+    """Name of the tier, as `Sandbox` takes it."""
     is_available: bool
+    """Whether a canary ran in the tier and did not get out."""
     reason: str
     """Why it does not work; empty if it does."""
     facts: dict[str, Any]

@@ -93,14 +93,14 @@ def audit_arch() -> int:
 
 
 class Reach(NamedTuple):
-    """An allowed system call; empty where it names nothing but the program's own."""
+    """What an allowed system call reaches; empty where it names nothing but the program's own."""
 
     processes: tuple[int, ...] = ()
     """Arguments that name a process: the filter lets 0 and the program's own pid pass."""
     shared: str = ""
-    """What it reads or takes that is not the run's alone: of the user, or of the machine."""
+    """What the call reads or takes that is the user's or the machine's, and not the run's alone."""
     bound: str = ""
-    """What bounds that."""
+    """What bounds how much of `shared` a run can read or take."""
     per: str = ""
     """What the bound counts for, of which a run has as many as `COPIES` says; empty where nothing
     is taken, or the whole of it is refused."""
@@ -205,27 +205,34 @@ def _error(number: int) -> int:
 
 
 class _Test(NamedTuple):
-    """`(argument & mask) in values`, on the low or the high half of an argument."""
+    """`(argument & mask) in values`, on the low half of an argument."""
 
     argument: int
+    """Number of the argument, 0 to 5."""
     values: tuple[int, ...]
+    """Values of 32 bits; `SELF_PID` stands for the pid of the jailed process."""
     mask: int = 0xFFFFFFFF
-    high: bool = False
+    """Bits of the argument that count."""
 
 
 class _Rule(NamedTuple):
-    """What `passed` says if all tests hold, else `otherwise`."""
+    """What the filter returns for a call whose arguments decide."""
 
     tests: tuple[_Test, ...]
+    """What must hold of the arguments."""
     otherwise: int
+    """Return value of seccomp if a test does not hold."""
     passed: int = _ALLOW
+    """Return value of seccomp if all tests hold."""
 
 
 class FilterProgram(NamedTuple):
     """A BPF program and where the pid of the jailed process goes into it."""
 
     code: bytes
+    """Instructions of 8 bytes each, as `struct sock_filter` has them."""
     pid_offsets: tuple[int, ...]
+    """Offsets in bytes of the 32-bit numbers that the child replaces by its pid."""
 
 
 _Action = int | _Rule
@@ -378,7 +385,7 @@ class _Assembler:
                 self.put(_AND, test.mask)
             # seccomp_data: number at 0, architecture at 4, arguments from 16 on, 8 bytes each, low
             # half first on little-endian machines.
-            next_test = self.put(_LOAD, 16 + 8 * test.argument + (4 if test.high else 0))
+            next_test = self.put(_LOAD, 16 + 8 * test.argument)
         return next_test
 
     def tree(self, intervals: list[tuple[int, _Action]]) -> int:

@@ -168,7 +168,7 @@ def _maps_jail_uids(text: str) -> bool:
 
 
 def jail_uid(seed: int) -> int | None:
-    """The user that root becomes in the jail; None for an ordinary user, who stays who he is."""
+    """The user that root becomes in the jail; None for an ordinary user, who stays the same."""
     return _FIRST_JAIL_UID + seed % _NUM_JAIL_UIDS if os.geteuid() == 0 else None
 
 

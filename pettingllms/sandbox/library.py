@@ -38,10 +38,14 @@ _PYC_HEADER = struct.Struct("<4sIII")
 
 
 class _File(NamedTuple):
+    """A module that programs can import."""
+
     name: str
     """Full name of the module."""
     path: str
+    """Where its source is on this machine."""
     is_package: bool
+    """Whether the module is a package, whose source is its `__init__.py`."""
 
 
 def packages_of(flavour: str) -> list[tuple[str, str]]:

@@ -95,12 +95,17 @@ class ExecutionResult:
     """
 
     status: Status
+    """How the run ended."""
     stdout: str
+    """What the program wrote to its standard output."""
     stderr: str
+    """What the program wrote to its standard error; for `SANDBOX_ERROR`, why the sandbox failed."""
     exit_code: int
     """Exit code of the program, or minus the number of the signal that ended it."""
     wall_s: float
+    """Seconds on the clock from the start of the program to its end."""
     cpu_s: float
+    """Processor time of all threads together, in seconds."""
     max_rss_bytes: int
     """Peak resident memory, with the interpreter's own."""
     truncated: bool
@@ -127,7 +132,7 @@ class ExecutionResult:
         parts = [f"status: {self.status}"]
         for name, text in (("stdout", self.stdout), ("stderr", self.stderr)):
             if text.strip():
-                parts.append(f"{name}:\n{_shorten(text.rstrip(), max_chars)}")
+                parts.append(f"{name}:\n{without_middle(text.rstrip(), max_chars)}")
         return "\n".join(parts)
 
 
@@ -136,6 +141,7 @@ class CallResult:
     """What one call of a function did."""
 
     execution: ExecutionResult
+    """The run in which the function was called."""
     value: Any = None
     """The returned value as JSON gives it back (a tuple is a list), if `has_value`; see
     `whole_number`.
@@ -174,12 +180,12 @@ def sandbox_failure(reason: str) -> ExecutionResult:
     return ExecutionResult(Status.SANDBOX_ERROR, "", reason, -1, 0.0, 0.0, 0, truncated=False)
 
 
-def _shorten(text: str, max_chars: int) -> str:
-    if len(text) <= max_chars:
+def without_middle(text: str, limit: int) -> str:
+    """A text with at most `limit` of its characters; a line says how many are left out between."""
+    if len(text) <= limit:
         return text
-    mark = f"\n... {len(text) - max_chars} characters left out ...\n"
-    head = max_chars // 2
-    return text[:head] + mark + text[len(text) - (max_chars - head) :]
+    head, rest = limit // 2, len(text) - limit
+    return f"{text[:head]}\n... {rest} characters left out ...\n{text[head + rest :]}"
 
 
 _ENOUGH_CPU = 0.9
@@ -190,9 +196,11 @@ class ChildReport(NamedTuple):
     """What the fork server says about the end of one child."""
 
     number: int
+    """Number of the run, as `Worker.send` gave it."""
     wait_status: int
     """As wait(2) gives it; -1 if the child could not be made."""
     wall_s: float
+    """As in `ExecutionResult`, as are the next two."""
     cpu_s: float
     max_rss_bytes: int
     stage: int

@@ -39,7 +39,7 @@ class SandboxRun:
         self.is_alone = False
         """Whether it is repeated with nothing else running."""
         self.runnable_s = 0.0
-        """Of `ChildReport`."""
+        """As in `ChildReport`; known from the notice that the run is late."""
 
     def release(self) -> None:
         """Close the run's files."""

@@ -29,9 +29,13 @@ class ExecutionRequest(NamedTuple):
     """One program and its input."""
 
     code: bytes
+    """Source of the program."""
     stdin: bytes
+    """What the program reads; where a function is called, JSON of its name and arguments."""
     limits: Limits
+    """What the run may use."""
     calls_function: bool = False
+    """Whether a function of the program is called, instead of the program run."""
     caller: int = 0
     """Who asks (`pettingllms.callers`)."""
 
@@ -40,7 +44,8 @@ class RunFiles:
     """The memory files through which one run is fed and heard."""
 
     def __init__(self, request: ExecutionRequest) -> None:
-        self._open: list[int] = []
+        self.descriptors: list[int] = []
+        """What the child gets, in the order of the protocol."""
         try:
             self.program = self._sealed(request.code)
             self.program_bytes = len(request.code)
@@ -54,7 +59,7 @@ class RunFiles:
 
     def _new(self) -> int:
         descriptor = os.memfd_create("run", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        self._open.append(descriptor)
+        self.descriptors.append(descriptor)
         return descriptor
 
     def _sealed(self, data: bytes) -> int:
@@ -65,11 +70,6 @@ class RunFiles:
         os.lseek(descriptor, 0, os.SEEK_SET)
         seal(descriptor)
         return descriptor
-
-    @property
-    def descriptors(self) -> list[int]:
-        """What the child gets, in the order of the protocol."""
-        return list(self._open)
 
     def read(self, descriptor: int, most: int) -> bytes:
         """Up to `most` bytes from the beginning of one of the files."""
@@ -84,14 +84,15 @@ class RunFiles:
 
     def close(self) -> None:
         """Release the files; the kernel frees them with the child's end."""
-        while self._open:
-            os.close(self._open.pop())
+        while self.descriptors:
+            os.close(self.descriptors.pop())
 
 
 class Late(NamedTuple):
     """The notice that a run has used up its time on the clock."""
 
     number: int
+    """Number of the run, as `Worker.send` gave it."""
     process: int
     """A pidfd. Whoever receives it ends the process and closes it; else the server does."""
 

@@ -38,7 +38,6 @@ class ScriptedResult(NamedTuple):
     """Name of the policy; see `ladder_actors`."""
     success: float
     """Share of solved episodes, in [0, 1]."""
-
     returns: Mapping[str, float]
     """Agent -> mean return of an episode."""
 

@@ -141,7 +141,6 @@ def _outcomes(env: AnyEnv, seed: int, actor: Actor) -> list[dict[str, Any]]:
     outcomes: list[dict[str, Any]] = []
     for agent in steps_of(env):
         env.step(actor(env, agent))
-
         outcomes.append({"agent": agent, "rewards": dict(env.rewards), "info": env.infos[agent]})
     return [*outcomes, {"final": env.state_hash()}]
 

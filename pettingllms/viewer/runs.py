@@ -325,7 +325,6 @@ class OpenedRun:
     """The results of `pettingllms blame`; None: not its folder."""
     crossplay: Mapping[str, Any] | None = None
     """The results of `pettingllms crossplay`; None: not its folder."""
-
     notices: list[str] = field(default_factory=list[str])
     """What is missing on the page and why."""
 

@@ -27,7 +27,8 @@ SAMPLED: dict[str, Any] = {
     "top_k": int,
     "top_p": _Share,
 }
-"""Keys that decide how is sampled: the run decides that for every role. Not whatever they say."""
+"""Keys about sampling. The run decides for every role how is sampled, so that a body may have these
+keys, with values in their ranges, to no effect."""
 _EFFORTS = ("reasoning_effort", "verbosity", "text.verbosity", "output_config.effort")
 IGNORED = (*SAMPLED, "reasoning", "thinking", *_EFFORTS)
 SHARED: dict[str, Any] = {
@@ -49,9 +50,9 @@ class Bodies:
     """The bodies that can be answered.
 
     Args:
-        params: The type that the client has for them.
-        keys: What is read, or changes nothing, and what of it can be: a narrower type than the
-            client's, or `Any`. Any other key is refused by its name.
+        params: The type that the client has for bodies.
+        keys: Key that is read, or changes nothing -> the values that are accepted: a narrower type
+            than the client's, or `Any` for the client's. Any other key is refused by its name.
     """
 
     def __init__(self, params: Any, keys: Mapping[str, Any]) -> None:

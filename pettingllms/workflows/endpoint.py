@@ -60,7 +60,7 @@ class Answerer(Protocol):
     """Somebody who answers the requests of one run of a workflow, at once or later."""
 
     kept: dict[str, Any]
-    """Ids of responses to the chats up to them."""
+    """Id of a response -> the chat up to it."""
 
     @property
     def models(self) -> Mapping[str, str]:
@@ -97,11 +97,10 @@ class Endpoint:
     """A server on the loopback interface; each run of a workflow has a path of its own.
 
     Args:
-        request_s: Within which a request must come whole, after its first byte, or after the
-            connection; answers may take any time. In seconds.
-        beat_s: After which a client that still waits gets a sign of life, and then again, in
-            seconds; shorter than clients wait.
-        max_connections: Those beyond it are refused with status 503.
+        request_s: Longest time in seconds from the first byte of a request, or from the
+            connection, to its last byte; answers may take any time.
+        beat_s: Seconds between signs of life for a client that waits; shorter than clients wait.
+        max_connections: Maximum number of connections; further ones are refused with status 503.
     """
 
     def __init__(
@@ -376,6 +375,8 @@ def _bounded(request_s: float) -> type[H11Protocol]:
     """
 
     class Bounded(H11Protocol):
+        """A connection that is closed unless a request comes whole in time."""
+
         _timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]

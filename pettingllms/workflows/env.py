@@ -41,7 +41,7 @@ class WorkflowState:
     """All that decides what follows: the task, the chance, and every request with its answer."""
 
     task: str
-    """As a JSON text."""
+    """The task as a JSON text."""
     seed: int
     """See `Client.seed`."""
     calls: tuple[RecordedCall, ...]
@@ -70,11 +70,11 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         workflow: A `Workflow`, or ``package.module:name`` or ``file.py:name`` of one, or of a
             function that returns one.
         split: Which tasks: ``"train"``, ``"validation"`` or ``"test"``.
-        max_turns: Instead of the workflow's.
+        max_turns: Turns until truncation; None: `max_turns` of the workflow.
         alpha: Weight of the team reward.
         reward: ``"shaped"``, or ``"outcome"``: 1 for the team when the task is solved, else 0.
-        arguments: Of the function that returns the workflow.
-        program: What makes a workflow of a function that knows nothing of it; see `load_program`.
+        arguments: Arguments of the function that returns the workflow.
+        program: What makes a workflow of a function that is none; see `load_program`.
         render_mode: ``"ansi"``, ``"human"`` or None.
 
     Raises:

@@ -83,15 +83,16 @@ class Watcher(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class Scope:
-    """What is a run's own."""
+    """What a run has of its own in this process."""
 
     base_url: str
     """Address of the endpoint, for this run."""
     api_key: str
+    """Key of the endpoint."""
     seed: int
-    """Of all that its code draws."""
+    """Seed of everything that code of the run draws."""
     clock_s: float
-    """What its clocks show, in seconds since 1970."""
+    """What the clocks of the run show, in seconds since 1970."""
     environ: Mapping[str, str]
     """Variables of the environment, besides those of the process."""
     addresses: tuple[str, ...] = ()
@@ -103,16 +104,20 @@ class Scope:
     awaited: set[str] = field(default_factory=set[str])
     """Places of requests that a coroutine waits for."""
     threads: set[str] = field(default_factory=set[str])
-    """Places of threads that it has begun, and that have not ended."""
+    """Places of threads that the run has begun, and that have not ended."""
     siblings: dict[Any, Any] = field(default_factory=dict[Any, Any])
     """Event loop and client of httpx -> the client that asks there in its place."""
     watcher: Watcher | None = None
+    """Whoever wants to know what becomes of requests; None: nobody."""
     is_over: bool = False
-    """Whether the run has ended. What still runs keeps what it has, but its clock, and is refused:
-    it must not ask, read, print or draw as the process."""
+    """Whether the run has ended. Code that still runs keeps all but the clock, and what it asks is
+    refused: it must not ask, read, print or draw as the process."""
     counts: Counter[str] = field(default_factory=Counter[str])
+    """Place, or kind and place -> how many requests, tasks or threads were begun there."""
     _generators: dict[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any])
+    """Name of a kind of generator, place -> the generator there."""
     _ends: list[Callable[[], Any]] = field(default_factory=list[Callable[[], Any]])
+    """What is called when the run ends."""
 
     def run(self, function: Callable[[], ResultT]) -> ResultT:
         """Call a function as code of this run."""
@@ -174,7 +179,9 @@ class _Here(NamedTuple):
     """Whose code runs, and where in it."""
 
     scope: Scope
+    """The run that the code belongs to."""
     place: str
+    """Numbers divided by dots, from `0`: the task or thread of the run."""
 
     def child(self) -> _Here:
         """The place of the next task or thread that is begun here."""

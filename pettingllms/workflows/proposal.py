@@ -21,13 +21,14 @@ _MAX_SYSTEM = 80
 
 
 class SeenAgent(NamedTuple):
-    """Somebody who has asked."""
+    """An agent of a framework that has sent requests."""
 
     role: str
-    """A name for it."""
+    """A name for the agent, as a role of a workflow."""
     told_by: dict[str, Any]
-    """What tells its requests; see `Workflow.roles`."""
+    """What tells requests of this agent from others; see `Workflow.roles`."""
     sender: Sender
+    """What the first of its requests told."""
 
 
 def seen_agents(source: str, task: Any) -> list[SeenAgent]:

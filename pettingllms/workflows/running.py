@@ -43,27 +43,32 @@ class RecordedCall(NamedTuple):
     """A request and what it was answered with."""
 
     request: ChatRequest
+    """What was asked."""
     text: Action
+    """What the agent answered."""
 
 
 class Reached(NamedTuple):
     """Where a run of a workflow is after its latest answer."""
 
     request: ChatRequest | None
-    """What it asks now; None when it has ended."""
+    """What the run asks now; None when it has ended."""
     score: Score | None
-    """What its outcome is worth; None when it has not ended."""
+    """What the outcome of the run is worth; None when it has not ended."""
     team: float
-    """What the latest answer earned the team by reports of the workflow."""
+    """What the latest answer earned the team, by reports of the workflow."""
     local: float
-    """What it earned its agent."""
+    """What the latest answer earned its agent, by reports of the workflow."""
     parse_error: str | None
-    """Why it could not be read, as reported."""
+    """Why the latest answer could not be read, as the workflow reported it; else None."""
 
 
 class _Waiting(NamedTuple):
+    """A request that has no answer yet."""
+
     request: ChatRequest
     answer: Future[Answered]
+    """The promise that the endpoint waits for."""
 
 
 class WorkflowRun:
@@ -74,7 +79,7 @@ class WorkflowRun:
 
     Args:
         workflow: What is run.
-        task: As a JSON text.
+        task: The task as a JSON text.
         seed: See `Client.seed`.
         calls: Requests that must come, and their answers.
     """

@@ -40,8 +40,9 @@ class ToolCall(NamedTuple):
     """A function that an agent calls."""
 
     name: str
+    """Name of the function."""
     arguments: str
-    """A JSON object."""
+    """Arguments by name, as the text of a JSON object."""
 
 
 class Reply(NamedTuple):
@@ -50,6 +51,7 @@ class Reply(NamedTuple):
     content: str | None
     """What is said besides the calls; None for nothing."""
     calls: tuple[ToolCall, ...] = ()
+    """The functions that are called, in order."""
 
 
 def described(functions: Sequence[Mapping[str, Any]]) -> str:

@@ -49,9 +49,10 @@ class ChatMessage(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """What a request tells of who asks. Its role is found by it."""
+    """What a request tells of who asks; the role is found by these."""
 
     model: str
+    """The model that the request names."""
     system: str = ""
     """The system prompt."""
     agent: str = ""
@@ -70,9 +71,9 @@ class ChatRequest(NamedTuple):
     constraints: Constraints = UNBOUND
     """What ends the answer."""
     form: Form = FREE
-    """What it must look like."""
+    """What the answer must look like."""
     place: str = ""
-    """Where in its run it was sent, as `isolation` counts; empty if unknown."""
+    """Where in its run the request was sent, as `isolation` counts; empty if unknown."""
 
     def is_like(self, other: ChatRequest) -> bool:
         """Whether another one asks the same, wherever it was sent."""
@@ -102,7 +103,7 @@ class WireAnswer(NamedTuple):
     action: Action
     """The text as the agent wrote it, and what it took."""
     model: str
-    """As the request named it."""
+    """The model that the request named."""
     number: int
     """Number of the request within its run. Ids count instead of being drawn, so that a run that is
     repeated gets the same ones."""

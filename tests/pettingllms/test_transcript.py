@@ -1,4 +1,5 @@
 import json
+import pickle
 
 import pytest
 
@@ -95,3 +96,16 @@ def test_objects_that_json_cannot_hold_are_refused_when_recording(guess_id, gues
 def test_only_made_environments_can_be_recorded(guess_env):
     with pytest.raises(OrderError, match=r"pettingllms\.make"):
         RecordTranscripts(guess_env())
+
+
+def test_a_recorder_that_goes_back_forgets_what_followed(guess_id):
+    env = recorded(guess_id)
+    moment = pickle.loads(pickle.dumps(env.snapshot()))
+    for text in ("1", "2"):
+        env.step(text)
+        env.restore(moment)
+    env.step("3")
+    assert [step["action"] for step in env.transcript.steps[4:]] == ["3"]
+    assert env.transcript.replay().state_hash() == env.unwrapped.state_hash()
+    env.restore(env.unwrapped.snapshot())
+    assert env.transcript is None

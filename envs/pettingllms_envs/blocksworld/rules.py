@@ -135,7 +135,9 @@ class Level(NamedTuple):
     """Stacks to begin with and stacks to build."""
 
     start: Stacks
+    """Stacks to begin with."""
     goal: Stacks
+    """Stacks to build."""
     shortest: int
     """Length of a shortest plan, in moves."""
     weights: Weights | None = None
@@ -349,7 +351,7 @@ MAX_SEARCHED = 10_000
 
 
 class Request(NamedTuple):
-    """The properties of the levels to generate."""
+    """Properties of the levels to generate; see the arguments of `BlocksworldEnv`."""
 
     blocks: int
     min_moves: int
@@ -364,12 +366,11 @@ class Request(NamedTuple):
             InvalidArgument: If a value is out of its range or of the wrong kind.
             UnreachableRequest: If the values contradict one another.
         """
-        plain = Request(
-            check_whole("blocks", self.blocks, MIN_BLOCKS, MAX_BLOCKS),
-            check_whole("min_moves", self.min_moves, 1),
-            check_whole("max_moves", self.max_moves, 1),
-            self.split,
-            check_flag("weights", self.weights),
+        plain = self._replace(
+            blocks=check_whole("blocks", self.blocks, MIN_BLOCKS, MAX_BLOCKS),
+            min_moves=check_whole("min_moves", self.min_moves, 1),
+            max_moves=check_whole("max_moves", self.max_moves, 1),
+            weights=check_flag("weights", self.weights),
         )
         check_split(self.split)
         # A plan that puts every block on the table and then builds the goal needs no more.

@@ -326,16 +326,12 @@ class CodeEnv(TextEnv[CodeState]):
             remark = f"the tester gave {action.reason}"
             after = state._replace(remarks=(*state.remarks, remark))
             worth = Worth(0, 0, 0, 0, "nobody", state.test_value)
-            done = Transition(
-                after, 0.0, self._cost(), info={"problem": problem.id, **worth.facts()}
-            )
-            return self._close(done._replace(info={**done.info, "agreed": False}))
+            info = {"problem": problem.id, **worth.facts(), "agreed": False}
+            return self._close(Transition(after, 0.0, self._cost(), info=info))
         worth = worth_of_tests(self._judge, problem, action, state.passing)
         after = state._replace(tests=action, test_value=worth.value)
-        local = worth.value - state.test_value
-        return self._compare(
-            Transition(after, 0.0, local, info={"problem": problem.id, **worth.facts()}), action
-        )
+        local, info = worth.value - state.test_value, {"problem": problem.id, **worth.facts()}
+        return self._compare(Transition(after, 0.0, local, info=info), action)
 
     def _compare(self, done: Transition, tests: tuple[CodeTest, ...]) -> Transition:
         """Run the program of this turn on tests, and end the turn."""

@@ -71,10 +71,11 @@ class Execution(NamedTuple):
     """What one program did on one input."""
 
     status: Status
+    """How the run ended; see `pettingllms.sandbox.Status`."""
     output: str
     """What was printed; for a function, the JSON of what was returned."""
     error: str = ""
-    """The last line of the error output."""
+    """The last line of the error output, cut at 300 characters; empty if there is none."""
     is_starved: bool = False
     """Whether the machine gave it too little processor time, even when it was repeated alone."""
 
@@ -264,7 +265,7 @@ class Judge:
         self._memory = Memory(MAX_BYTES)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _judge, (self._sandbox, self._exact)
+        return functools.partial(Judge, exact=self._exact), (self._sandbox,)
 
     def run(
         self, problem: CodeProblem, program: str, inputs: Sequence[str]
@@ -517,10 +518,6 @@ class Judge:
         return found
 
 
-def _judge(sandbox: Sandbox, exact: bool) -> Judge:
-    return Judge(sandbox, exact=exact)
-
-
 def _agreed(runs: Sequence[Execution]) -> str | None:
     # Compared by tokens, as judged by default; a majority must agree, so that one lucky program
     # cannot decide alone what is right.
@@ -533,23 +530,17 @@ def _agreed(runs: Sequence[Execution]) -> str | None:
     return next(run.output for run in runs if " ".join(run.output.split()) == output)
 
 
-_default: Judge | None = None
-_default_lock = threading.Lock()
-
-
+@functools.cache
 def default_judge() -> Judge:
     """The judge that all environments of this process share."""
-    global _default
-    with _default_lock:
-        if _default is None:
-            _default = Judge()
-        return _default
+    return Judge()
 
 
 class Worth(NamedTuple):
     """A judgement on the tests of one turn."""
 
     num_given: int
+    """Tests of the turn."""
     num_right: int
     """Tests that agree with the solution and neither repeat nor pad an example."""
     num_bad: int

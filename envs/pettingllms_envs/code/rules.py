@@ -14,7 +14,9 @@ class Mismatch(NamedTuple):
     """A test on which program and tester did not agree."""
 
     turn: int
+    """Number of the turn, from 0."""
     input: str
+    """Input of the test."""
     expected: str
     """What the tester expected."""
     actual: str
@@ -25,7 +27,9 @@ class CodeState(NamedTuple):
     """Everything that an episode depends on; the problem itself is looked up by its id."""
 
     problem_id: str
+    """Id of the problem."""
     turn: int = 0
+    """Number of the present turn, from 0."""
     program: str | None = None
     """The standing program: the latest that could be read."""
     num_passed: int = 0
@@ -37,7 +41,8 @@ class CodeState(NamedTuple):
     test_value: float = 0.0
     """Worth of the latest tests that could be read, from 0 to 1."""
     mismatches: tuple[Mismatch, ...] = ()
-    """As many as the history holds, the latest last."""
+    """Tests on which program and tester did not agree, the latest last, as many as the history
+    holds."""
     remarks: tuple[str, ...] = ()
     """What could not be read in the turn before."""
     passing: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from pettingllms import parsing
 from pettingllms.errors import UnreachableRequest
 from pettingllms.parsing import after_thinking, code_blocks
 from pettingllms.prompts import PromptTemplate
+from pettingllms.sandbox.outcome import without_middle
 from pettingllms.types import ParseError
 from pettingllms_envs.code.comparison import json_or_none
 from pettingllms_envs.code.judge import Judge
@@ -105,13 +106,7 @@ def _test_pairs(text: str) -> list[CodeTest] | ParseError:
 
 def shown(text: str, limit: int = SHOWN_TEXT_CHARS) -> str:
     """A text fit for a prompt: its middle is left out where it is too long."""
-    text = text.rstrip()
-    if len(text) <= limit:
-        return text
-    return (
-        f"{text[: limit // 2]}\n... {len(text) - limit} characters left out ...\n"
-        + text[-(limit // 2) :]
-    )
+    return without_middle(text.rstrip(), limit)
 
 
 def fields(

@@ -19,6 +19,8 @@ class UnreadableTest(ValueError):
 
 
 class _Invocation(NamedTuple):
+    """A call of the tested function, with literal arguments."""
+
     function: str
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]

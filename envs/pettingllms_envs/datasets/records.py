@@ -13,7 +13,9 @@ class CodeTest(NamedTuple):
     """
 
     input: str
+    """What the program reads or the function is given."""
     output: str
+    """What the program must print or the function return."""
 
 
 class CodeProblem(NamedTuple):

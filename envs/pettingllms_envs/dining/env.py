@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments
 from pettingllms.errors import InvalidArgument, LevelFormatError, counted
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
 from pettingllms.prompts import (
     PromptField,
-    PromptFields,
     PromptTemplate,
     meanings,
     of_state,
@@ -48,7 +47,7 @@ from pettingllms_envs.dining.rules import (
 )
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, fault_text, shaped
-from pettingllms_envs.team_table import TURN, asks_for_mark, constant_fields, of_seat, seat_of
+from pettingllms_envs.team_table import TURN, TableEnv, constant_fields, of_seat, seat_of
 
 LETTERS = {"l": LEFT, "r": RIGHT, "d": RELEASE, "w": WAIT}
 """Terse answers: left, right, down, wait."""
@@ -73,16 +72,18 @@ class Move(NamedTuple):
     """What a philosopher does in a turn."""
 
     choice: str
+    """One of `CHOICES`."""
     message: str = ""
     """What is said; empty if nothing."""
 
 
 class Utterance(NamedTuple):
-    """The latest that a philosopher has said."""
+    """The latest message of a philosopher."""
 
     turn: int
     """Number of the turn, from 1; 0 if nothing was said."""
     text: str = ""
+    """What was said, in `MAX_MESSAGE` characters at most; empty if nothing."""
 
 
 def read_move(text: str) -> Move | ParseError:
@@ -241,14 +242,18 @@ class DiningState(NamedTuple):
     """The state of an episode."""
 
     level: Level
+    """What the episode has begun with."""
     table: Table
+    """The table at the start of the turn, whatever the first philosophers have chosen."""
     turns_left: int
+    """Turns of the episode that are left, the present one included."""
     said: tuple[Utterance, ...]
     """The latest message of each philosopher."""
     choices: Choices = ()
-    """What the first philosophers have chosen in this turn."""
+    """What the philosophers who have acted in this turn have chosen, in the order of their
+    seats."""
     last: Choices = ()
-    """What all chose in the turn before."""
+    """What all chose in the turn before; empty in the first one."""
 
     @property
     def eaten(self) -> tuple[int, ...]:
@@ -390,7 +395,7 @@ def _far(philosophers: int) -> dict[str, int]:
 
 
 @page(philosophers=4, split="test")
-class DiningEnv(TextEnv[DiningState]):
+class DiningEnv(TableEnv[DiningState]):
     """Share forks with neighbours who choose at the same time, so that everybody eats.
 
     ## Task
@@ -452,19 +457,22 @@ class DiningEnv(TextEnv[DiningState]):
     ## Info keys
 
     - `choice`: what the philosopher chose; `wait` for an unreadable text.
-    - `message`: what the philosopher said; empty if nothing. All others are about the table after
-      the turn, and all philosophers have them as soon as the last one has chosen:
+    - `message`: what the philosopher said; empty if nothing.
     - `meals_left`: meals still to eat, of all.
     - `distance`: turns of a shortest schedule from here; -1 in a deadlock.
     - `shortest`: turns of a shortest schedule of the level.
     - `deadlock`: whether everybody holds one fork.
+
+    From `meals_left` on they are about the table after the turn, and all philosophers have them as
+    soon as the last one has chosen.
 
     ## Arguments
 
     - `philosophers`: number of philosophers, 2 to 12.
     - `meals`: maximum number of meals of one philosopher, 1 to 4.
     - `min_turns`: minimum number of turns of a shortest schedule.
-    - `max_turns`: turns of an episode; levels leave at least `philosophers` // 2 / `sight`.
+    - `max_turns`: turns of an episode; a shortest schedule leaves at least
+      `philosophers` // 2 / `sight` of them, rounded up, to talk in.
     - `sight`: philosophers to each side whom one sees and hears, 1 to 6.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to rotation and reflection of the table.
@@ -544,7 +552,6 @@ class DiningEnv(TextEnv[DiningState]):
         self.board = f"{philosophers} philosophers"
         given = () if levels is None else read_levels(levels, parse_levels, parse_level)
         self._levels = tuple(map(self._fitting, given))
-        self._is_terse = not asks_for_mark(self.prompts["philosopher"])
 
     def _fitting(self, level: Level) -> Level:
         request, hunger, needed = self._request, level.start.hunger, level.shortest
@@ -571,9 +578,6 @@ class DiningEnv(TextEnv[DiningState]):
         return DiningState(
             level, level.start, self.max_turns, (Utterance(0),) * len(level.start.forks)
         )
-
-    def _fields(self, state: DiningState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(self._placeholders, state, agent, turn)
 
     def _parse(self, state: DiningState, agent: str, text: str) -> Move | ParseError:
         return read_move(text)
@@ -637,6 +641,6 @@ class DiningEnv(TextEnv[DiningState]):
             move = Move(*talk(state.table, turn, state.eaten, seat, heard))
         else:
             move = Move(choice_of(state.table, turn, seat, policy, rng))
-        if self._is_terse:
-            return terse(move)
-        return f"#### {move.choice}" + f" say {move.message}" * bool(move.message)
+        if self._is_marked(agent):
+            return f"#### {move.choice}" + f" say {move.message}" * bool(move.message)
+        return terse(move)

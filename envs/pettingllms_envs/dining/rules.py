@@ -49,7 +49,7 @@ class Table(NamedTuple):
     """Who holds which fork, and who is still hungry."""
 
     forks: tuple[int, ...]
-    """Fork -> the philosopher who holds it, `FREE` if it is on the table."""
+    """Fork -> number of the philosopher who holds it, `FREE` if it is on the table."""
     hunger: tuple[int, ...]
     """Philosopher -> meals still to eat."""
 
@@ -276,13 +276,13 @@ class Level(NamedTuple):
     """A table to begin with."""
 
     start: Table
-    """Its `hunger` is what everybody needs."""
+    """The table at the start; its `hunger` is what everybody needs."""
     shortest: int
     """Turns of a shortest schedule."""
 
 
 class Request(NamedTuple):
-    """The properties of the tables to generate."""
+    """Properties of the tables to generate; see the arguments of `DiningEnv` of the same names."""
 
     philosophers: int
     meals: int
@@ -306,13 +306,11 @@ class Request(NamedTuple):
             InvalidArgument: If a value is out of its range or of the wrong kind.
             UnreachableRequest: If the values contradict one another.
         """
-        plain = Request(
-            check_whole("philosophers", self.philosophers, MIN_SEATS, MAX_SEATS),
-            check_whole("meals", self.meals, 1, MAX_MEALS),
-            check_whole("min_turns", self.min_turns, 1),
-            self.max_turns,
-            check_whole("sight", self.sight, 1, MAX_SIGHT),
-            self.split,
+        plain = self._replace(
+            philosophers=check_whole("philosophers", self.philosophers, MIN_SEATS, MAX_SEATS),
+            meals=check_whole("meals", self.meals, 1, MAX_MEALS),
+            min_turns=check_whole("min_turns", self.min_turns, 1),
+            sight=check_whole("sight", self.sight, 1, MAX_SIGHT),
         )
         check_split(self.split)
         if plain.min_turns > plain.max_turns - plain.to_talk:

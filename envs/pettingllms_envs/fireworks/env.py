@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
 from pettingllms.prompts import (
     PromptField,
-    PromptFields,
     PromptTemplate,
     meanings,
     of_state,
@@ -40,7 +39,7 @@ from pettingllms_envs.fireworks.rules import (
     reachable,
 )
 from pettingllms_envs.reward import SUCCESS, costs, fault_text, shaped
-from pettingllms_envs.team_table import TURN, asks_for_mark, constant_fields, of_seat, seat_of
+from pettingllms_envs.team_table import TURN, TableEnv, constant_fields, of_seat, seat_of
 
 NAMES = {"R": "red", "G": "green", "B": "blue", "W": "white", "Y": "yellow"}
 """Letter of a colour -> its name."""
@@ -273,7 +272,7 @@ def potential(state: FireworksState) -> float:
 
 
 @page(players=3, split="test")
-class FireworksEnv(TextEnv[FireworksState]):
+class FireworksEnv(TableEnv[FireworksState]):
     """Build stacks of cards; your own hand is hidden.
 
     ## Task
@@ -409,18 +408,16 @@ class FireworksEnv(TextEnv[FireworksState]):
         limits = constant_fields(_LIMITS, [shown[name] for name in _LIMITS])
         self._placeholders = _FIELDS | limits
         self.board = " ".join(f"{name}={value}" for name, value in rules._asdict().items())
-        self._is_marked = asks_for_mark(self.prompts["player"])
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> FireworksState:
         return generate(rng, self._request)
 
     def _fields(self, state: FireworksState, agent: str, turn: int) -> Mapping[str, object]:
         # Prompts are made of what the reader sees: no placeholder can tell of the hidden hand.
-        view = hidden_from(state, seat_of(agent))
-        return PromptFields(self._placeholders, view, agent, turn)
+        return super()._fields(hidden_from(state, seat_of(agent)), agent, turn)
 
     def _parse(self, state: FireworksState, agent: str, text: str) -> Action | ParseError:
-        return read_action(text, state.rules, self._is_marked)
+        return read_action(text, state.rules, self._is_marked(agent))
 
     def _act(self, state: FireworksState, agent: str, action: Action | ParseError) -> Transition:
         if isinstance(action, ParseError):
@@ -476,4 +473,4 @@ class FireworksEnv(TextEnv[FireworksState]):
 
     def _scripted(self, state: FireworksState, agent: str, policy: str, rng: random.Random) -> str:
         action = action_of(state, policy, rng)
-        return f"#### {action_text(action)}" if self._is_marked else terse(action)
+        return f"#### {action_text(action)}" if self._is_marked(agent) else terse(action)

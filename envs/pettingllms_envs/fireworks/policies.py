@@ -188,7 +188,7 @@ ATTEMPTS = 500
 
 
 class Request(NamedTuple):
-    """The properties of the deals to generate."""
+    """Properties of the deals to generate; see the arguments of `FireworksEnv`."""
 
     rules: Rules
     max_actions: int
@@ -225,7 +225,7 @@ class Request(NamedTuple):
                 f"target={rules.target} is more than the {rules.colours * rules.ranks} of "
                 f"colours={rules.colours} times ranks={rules.ranks}"
             )
-        return Request(rules, self.max_actions, self.split)
+        return self._replace(rules=rules)
 
 
 def generate(rng: random.Random, request: Request) -> FireworksState:

@@ -17,6 +17,7 @@ class Card(NamedTuple):
     """A card; the hidden one is `HIDDEN`."""
 
     colour: int
+    """Number of the colour, from 0: its place in `COLOURS`."""
     rank: int
     """From 1."""
 
@@ -28,6 +29,7 @@ class Held(NamedTuple):
     """A card in a hand, with what its holder was told about it."""
 
     card: Card
+    """The card itself, or `HIDDEN` in what its holder sees."""
     colours: tuple[int, ...]
     """Colours that the hints leave."""
     ranks: tuple[int, ...]
@@ -40,11 +42,17 @@ class Rules(NamedTuple):
     """What is on the table at the start, and what wins."""
 
     players: int
+    """Number of players."""
     colours: int
+    """Number of colours."""
     ranks: int
+    """Highest rank."""
     hand: int
+    """Cards of a hand."""
     hints: int
+    """Hints at the start, which are the most there can be."""
     fuses: int
+    """Misplaced cards that lose the game."""
     target: int
     """Sum of the heights of the stacks that wins."""
 
@@ -67,6 +75,7 @@ class Discard(NamedTuple):
     """Put a card of one's own away, and regain a hint."""
 
     slot: int
+    """Place in the hand, from 0, the oldest card."""
     verb: str = "discard"
 
 
@@ -74,8 +83,11 @@ class Hint(NamedTuple):
     """Show a player all own cards of a colour, or all of a rank."""
 
     player: int
+    """The player who is told."""
     colour: int | None
+    """Number of the colour; None: a rank is told."""
     rank: int | None = None
+    """The rank, from 1; None: a colour is told."""
 
 
 Action = Play | Discard | Hint
@@ -85,6 +97,7 @@ class Event(NamedTuple):
     """What a player has done."""
 
     player: int
+    """Who has acted."""
     action: Action | None
     """None: the turn was lost."""
     card: Card = HIDDEN
@@ -99,6 +112,7 @@ class FireworksState(NamedTuple):
     """The state of an episode; `hidden_from` returns what a player sees of it."""
 
     rules: Rules
+    """What is on the table at the start, and what wins."""
     deck: tuple[Card, ...]
     """All cards in the order in which they are dealt and drawn."""
     hands: tuple[tuple[Held, ...], ...]
@@ -106,16 +120,19 @@ class FireworksState(NamedTuple):
     stacks: tuple[int, ...]
     """Colour -> height of its stack."""
     hints: int
+    """Hints that are left."""
     fuses: int
+    """Fuses that have not burnt."""
     num_drawn: int
+    """Cards of the deck that were dealt or drawn."""
     player: int = 0
     """Whose turn it is."""
     discards: tuple[Card, ...] = ()
-    """Sorted."""
+    """The cards put away, sorted."""
     events: tuple[Event, ...] = ()
-    """What was done in the last turns, those since the present player's."""
+    """What was done since the present player's last turn."""
     last_turns: int | None = None
-    """Turns that are left, once the last card is drawn."""
+    """Turns that are left, all players' together; None until the last card is drawn."""
     witness: int = 0
     """Actions in which the team `conventions`, who see what players see, wins the deal."""
     team_score: int = 0

@@ -9,6 +9,7 @@ import functools
 import random
 import tomllib
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import import_module, resources
@@ -29,14 +30,22 @@ from pettingllms.parsing import boxed_answer, lines_of, one_line
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox
 from pettingllms.seeding import check_split, split_of
-from pettingllms.types import ParseError, role_of, to_jsonable
+from pettingllms.types import ParseError, Transition, role_of, to_jsonable
 from pettingllms_envs import datasets
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.datasets.loading import ProblemTable, check_source, problems_of
 from pettingllms_envs.math.families import FAMILIES
 from pettingllms_envs.math.family import MAX_DIFFICULTY, MIN_DIFFICULTY, Family
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS, last_printed
-from pettingllms_envs.math.rules import Attempt, Equivalent, MathState
+from pettingllms_envs.math.rules import (
+    Attempt,
+    Equivalent,
+    MathState,
+    handed_in,
+    next_turn,
+    value_of,
+    with_attempt,
+)
 from pettingllms_envs.math.text import (
     FIELDS,
     WORKED,
@@ -65,11 +74,14 @@ _MAX_TASKS = 500
 
 
 class Tasks(NamedTuple):
-    """The questions of one task in one split, and their verdicts."""
+    """The questions of one task of reasoning-gym in one split, and their verdicts."""
 
     name: str
+    """Name of the task, without `PREFIX`."""
     split: str | None
+    """Split that questions are drawn from; None: all."""
     difficulty: tuple[int, int]
+    """Minimum and maximum difficulty, each from 1 to 5."""
 
     def draw(self, rng: random.Random, options: Mapping[str, Any]) -> MathProblem:
         """A question by chance. Tasks have no options of `reset`.
@@ -273,21 +285,20 @@ def played(verifier: Verifier, problem: MathProblem) -> tuple[MathProblem, str]:
         (problem.answer, "its own answer is not accepted as right"),
         (boxed, "its own solution ends with another answer"),
     ):
-        verdict = verifier.judge(
-            problem.answer,
-            said or problem.answer,
-            unit=problem.unit,
-            tolerance=problem.tolerance,
-            form=problem.form,
-        )
+        verdict = _verdict(verifier, problem, said or problem.answer)
         # What the verifier could not decide says nothing about the row.
         if verdict.outcome not in (Outcome.CORRECT, Outcome.VERIFIER_FAILED):
             return problem, reason
     return problem, ""
 
 
+def _verdict(verifier: Verifier, problem: MathProblem, answer: str) -> Verdict:
+    unit, tolerance, form = problem.unit, problem.tolerance, problem.form
+    return verifier.judge(problem.answer, answer, unit=unit, tolerance=tolerance, form=form)
+
+
 class AnswerArguments(ShellArguments, total=False):
-    """The arguments that both environments take and hand on to `AnswerEnv`."""
+    """Arguments of `AnswerEnv` that `MathEnv` and `MathEnsembleEnv` take and hand on to it."""
 
     source: str | Path | Sequence[MathProblem]
     split: str | None
@@ -303,9 +314,11 @@ class AnswerEnv(TextEnv[MathState]):
     """Base of the environments in which agents answer a mathematical question.
 
     Args:
-        stages: As in `TextEnv`.
+        stages: As in `TextEnv`; the standing answer of the last agent is handed in.
         templates: Role -> prompt for questions that are not tasks.
         max_turns: Turns of an episode.
+        is_paid_twice: Whether the last agent earns its rises as local rewards, too, and not only
+            for the team.
         source: Where the problems come from; see `problem_source`.
         split: Split of the source.
         schema: Schema of a file or hub data set.
@@ -348,6 +361,7 @@ class AnswerEnv(TextEnv[MathState]):
         stages: Sequence[Sequence[str]],
         templates: Mapping[str, PromptTemplate],
         max_turns: int,
+        is_paid_twice: bool,
         source: str | Path | Sequence[MathProblem] = "builtin",
         split: str | None = "train",
         schema: str | None = None,
@@ -365,6 +379,8 @@ class AnswerEnv(TextEnv[MathState]):
         shown = task_prompts(templates) if is_task(source) else templates
         prompts = resolve_prompts(shown, prompts, self.prompt_fields)
         super().__init__(stages=stages, max_turns=max_turns, prompts=prompts, **shell)
+        self._counting_agent = stages[-1][-1]
+        self._is_paid_twice = is_paid_twice
         bounds = checked_range(difficulty_range)
         self._tasks = tasks_of(source, split, bounds)
         # Tasks have scorers of their own: they need no verifier, and not its library.
@@ -406,6 +422,27 @@ class AnswerEnv(TextEnv[MathState]):
     def _ansi(self, state: MathState) -> str:
         return board(state)
 
+    def _act(self, state: MathState, agent: str, action: Solution | ParseError) -> Transition:
+        attempt, info = self._attempt(state, agent, action)
+        after = with_attempt(state, attempt)
+        rise = value_of(after, agent) - value_of(state, agent)
+        local = NO_ANSWER_COST / self.max_turns if attempt.answer is None else 0.0
+        if agent != self._counting_agent:
+            return Transition(after, 0.0, rise + local, info=info)
+        local += rise * self._is_paid_twice
+        is_settled, facts = self._closing(state, after)
+        info |= facts | {"final_answer": None}
+        if not is_settled and state.turn + 1 < self.max_turns:
+            return Transition(next_turn(after, self._history), rise, local, info=info)
+        after = handed_in(after, agent)
+        info["final_answer"] = after.final_answer
+        success = value_of(after, agent) == 1
+        return Transition(after, rise, local, terminated=True, success=success, info=info)
+
+    @abstractmethod
+    def _closing(self, before: MathState, after: MathState) -> tuple[bool, dict[str, Any]]:
+        """Whether a turn settles the answer before the turns are over, and facts for `infos`."""
+
     def _attempt(
         self, state: MathState, agent: str, action: Solution | ParseError
     ) -> tuple[Attempt, dict[str, Any]]:
@@ -421,20 +458,12 @@ class AnswerEnv(TextEnv[MathState]):
         if answer is None:
             return Attempt(agent, None, work, report, ""), info
         # Judged at once, for the local reward; no prompt ever shows it.
-        verdict = self._verdict(state.problem, answer)
+        if self._tasks is not None:
+            verdict = self._tasks.judge(state.problem, answer)
+        else:
+            verdict = _verdict(self._verifier, state.problem, answer)
         info |= {"answer": answer, "verdict": str(verdict.outcome)}
         return Attempt(agent, answer, work, report, str(verdict.outcome)), info
-
-    def _verdict(self, problem: MathProblem, answer: str) -> Verdict:
-        if self._tasks is not None:
-            return self._tasks.judge(problem, answer)
-        return self._verifier.judge(
-            problem.answer,
-            answer,
-            unit=problem.unit,
-            tolerance=problem.tolerance,
-            form=problem.form,
-        )
 
     def _run(self, program: str) -> tuple[str | None, str]:
         """The answer that a program prints, or None, and how it ended."""
@@ -464,9 +493,6 @@ class AnswerEnv(TextEnv[MathState]):
         """Whether a prompt does not ask for the markup that an answer is in."""
         template = self.prompts[role_of(agent)]
         return not any(word in template.system + template.user for word in ("python", "\\boxed"))
-
-    def _cost(self, attempt: Attempt) -> float:
-        return NO_ANSWER_COST / self.max_turns if attempt.answer is None else 0.0
 
     def _equivalent(self, state: MathState) -> Equivalent:
         """The comparison of the answers of a turn, with a budget of failures.

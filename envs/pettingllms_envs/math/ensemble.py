@@ -10,19 +10,10 @@ from pettingllms.arguments import check_whole
 from pettingllms.errors import InvalidArgument
 from pettingllms.pages import page
 from pettingllms.prompts import PromptTemplate
-from pettingllms.types import ParseError, Transition, role_of
+from pettingllms.types import role_of
 from pettingllms_envs.math.base import AnswerArguments, AnswerEnv
-from pettingllms_envs.math.rules import (
-    MathState,
-    handed_in,
-    majority,
-    next_turn,
-    standing_of,
-    value_of,
-    with_attempt,
-)
+from pettingllms_envs.math.rules import MathState, all_agree, majority, standing_of
 from pettingllms_envs.math.text import (
-    Solution,
     ensemble_prompts,
     formula_of,
     write_answer,
@@ -152,35 +143,20 @@ class MathEnsembleEnv(AnswerEnv):
         super().__init__(
             stages=(tuple(candidates), (JUDGE,)),
             max_turns=max_turns,
+            # Candidates are paid for their own answers alone; what the judge makes of them is its
+            # merit.
+            is_paid_twice=False,
             templates=templates,
             **answers,
         )
 
-    def _act(self, state: MathState, agent: str, action: Solution | ParseError) -> Transition:
-        attempt, info = self._attempt(state, agent, action)
-        after = with_attempt(state, attempt)
-        rise = value_of(after, agent) - value_of(state, agent)
-        cost = self._cost(attempt)
-        # Candidates are paid for their own answers alone; what the judge makes of them is its
-        # merit.
-        if agent != JUDGE:
-            return Transition(after, 0.0, rise + cost, info=info)
-        info |= self._baselines(state) | {"final_answer": None}
-        if not self._is_settled(state, after):
-            return Transition(next_turn(after, self._history), rise, cost, info=info)
-        after = handed_in(after, JUDGE)
-        info["final_answer"] = after.final_answer
-        success = value_of(after, JUDGE) == 1
-        return Transition(after, rise, cost, terminated=True, success=success, info=info)
-
-    def _is_settled(self, before: MathState, after: MathState) -> bool:
-        if before.turn + 1 == self.max_turns:
-            return True
-        earlier, now = standing_of(before, JUDGE), after.current[-1].answer
+    def _closing(self, before: MathState, after: MathState) -> tuple[bool, dict[str, Any]]:
+        earlier = standing_of(before, JUDGE)
         # A judge without a readable answer has settled nothing, and is asked again.
-        if earlier is None or earlier.answer is None or now is None:
-            return False
-        return self._equivalent(after)(earlier.answer, now)
+        attempts = () if earlier is None else (earlier, after.current[-1])
+        is_last = before.turn + 1 == self.max_turns  # and no comparison is needed
+        repeats = not is_last and attempts and all_agree(attempts, self._equivalent(after))
+        return bool(repeats), self._baselines(before)
 
     def _baselines(self, state: MathState) -> dict[str, Any]:
         right = {a.answer: a.is_correct for a in state.current if a.answer is not None}

@@ -9,19 +9,10 @@ from typing import Any, ClassVar, Unpack
 from pettingllms.arguments import check_choice
 from pettingllms.pages import page
 from pettingllms.prompts import PromptTemplate
-from pettingllms.types import ParseError, Transition, role_of
+from pettingllms.types import role_of
 from pettingllms_envs.math.base import AnswerArguments, AnswerEnv
-from pettingllms_envs.math.rules import (
-    MathState,
-    all_agree,
-    handed_in,
-    next_turn,
-    standing_of,
-    value_of,
-    with_attempt,
-)
+from pettingllms_envs.math.rules import MathState, all_agree, standing_of
 from pettingllms_envs.math.text import (
-    Solution,
     by_chance,
     formula_of,
     numbers_of,
@@ -160,41 +151,24 @@ class MathEnv(AnswerEnv):
         check_choice("team", team, TEAMS)
         stages = TEAMS[team]
         agents = tuple(agent for stage in stages for agent in stage)
-        self._counting_agent = agents[-1]
         self._is_alone = len(agents) == 1
         roles = map(role_of, agents)
         templates = team_prompts(self._is_alone, sees_tool=len(stages) > 1)
         super().__init__(
             stages=stages,
             max_turns=max_turns,
+            is_paid_twice=True,
             templates={role: templates[role] for role in roles},
             **answers,
         )
 
-    def _act(self, state: MathState, agent: str, action: Solution | ParseError) -> Transition:
-        attempt, info = self._attempt(state, agent, action)
-        after = with_attempt(state, attempt)
-        rise = value_of(after, agent) - value_of(state, agent)
-        local = rise + self._cost(attempt)
-        if agent != self._counting_agent:
-            return Transition(after, 0.0, local, info=info)
-        agreed = self._agreed(state, after)
-        info |= {"agreed": agreed, "final_answer": None}
-        if not agreed and state.turn + 1 < self.max_turns:
-            return Transition(next_turn(after, self._history), rise, local, info=info)
-        after = handed_in(after, agent)
-        info["final_answer"] = after.final_answer
-        success = value_of(after, agent) == 1
-        return Transition(after, rise, local, terminated=True, success=success, info=info)
-
-    def _agreed(self, before: MathState, after: MathState) -> bool:
+    def _closing(self, before: MathState, after: MathState) -> tuple[bool, dict[str, Any]]:
         attempts = after.current
-        if self._is_alone:
-            earlier = standing_of(before, self._counting_agent)
-            if earlier is None:
-                return False
+        earlier = standing_of(before, self._counting_agent) if self._is_alone else None
+        if earlier is not None:
             attempts = (earlier, *attempts)
-        return all_agree(attempts, self._equivalent(after))
+        agreed = len(attempts) > 1 and all_agree(attempts, self._equivalent(after))
+        return agreed, {"agreed": agreed}
 
     def _scripted(self, state: MathState, agent: str, policy: str, rng: random.Random) -> str:
         answer = state.problem.answer

@@ -260,10 +260,12 @@ _BEFORE = re.compile(r"(?<=[\d}])(?=\\[,;:! tmr%]|[~\sA-Za-z^%])")
 
 
 class Unit(NamedTuple):
-    """A unit of measure, with its power: `cm^2` is `("centimetre", 2)`."""
+    """A unit of measure, with its power."""
 
     name: str
+    """Its full English name, such as `centimetre` or `percent`."""
     power: int
+    """Exponent of the unit, from 1."""
 
 
 def unit_named(text: str) -> Unit | None:

@@ -19,6 +19,7 @@ class Attempt(NamedTuple):
     """What one agent came up with in one turn."""
 
     agent: str
+    """Name of the agent."""
     answer: str | None
     """The final answer as written; None where there was none to read."""
     work: str
@@ -38,7 +39,9 @@ class MathState(NamedTuple):
     """Everything that an episode depends on."""
 
     problem: MathProblem
+    """The question and its reference answer; the same in all states of an episode."""
     turn: int = 0
+    """Number of the present turn, from 0."""
     current: tuple[Attempt, ...] = ()
     """Attempts of the running turn, in the order of action."""
     past: tuple[tuple[Attempt, ...], ...] = ()

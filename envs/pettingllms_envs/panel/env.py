@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments
 from pettingllms.errors import UnreachableRequest
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
 from pettingllms.prompts import (
     PromptField,
-    PromptFields,
     PromptTemplate,
     meanings,
     of_state,
@@ -33,7 +32,7 @@ from pettingllms_envs.panel.rules import (
     with_statement,
 )
 from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
-from pettingllms_envs.team_table import asks_for_mark, constant_fields, of_seat, seat_of
+from pettingllms_envs.team_table import TableEnv, constant_fields, of_seat, seat_of
 
 PASS, TERSE_PASS = "pass", "-"
 _GIVE = re.compile(
@@ -59,6 +58,7 @@ class GiveFloor(NamedTuple):
     """The moderator lets an expert speak."""
 
     expert: int
+    """Number of the expert, from 0."""
     name: str
     """The quantity that is asked for."""
 
@@ -67,6 +67,7 @@ class FinalAnswer(NamedTuple):
     """The moderator's answer."""
 
     value: int
+    """The sum, 0 to 999."""
 
 
 def read_moderator(
@@ -308,7 +309,7 @@ def _worth(num_missing: int, num_wanted: int) -> float:
 
 
 @page(experts=3, needed=2, split="test")
-class PanelEnv(TextEnv[PanelState]):
+class PanelEnv(TableEnv[PanelState]):
     """Find a sum whose parts different experts know: a moderator chooses who speaks.
 
     ## Task
@@ -443,7 +444,6 @@ class PanelEnv(TextEnv[PanelState]):
         costs_text = fault_text(self._costs, fault, "a right answer", self.reward)
         self._placeholders = _FIELDS | constant_fields(_LIMITS, [costs_text])
         self.board = f"experts={experts} known={known} needed={needed}"
-        self._marks = {r: "#### " * asks_for_mark(prompt) for r, prompt in self.prompts.items()}
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PanelState:
         return PanelState(generate(rng, self._request), self._num_actions)
@@ -451,13 +451,10 @@ class PanelEnv(TextEnv[PanelState]):
     def _next_agent(self, state: PanelState) -> str:
         return "moderator_0" if state.speaker < 0 else f"expert_{state.speaker}"
 
-    def _fields(self, state: PanelState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(self._placeholders, state, agent, turn)
-
     def _parse(
         self, state: PanelState, agent: str, text: str
     ) -> GiveFloor | FinalAnswer | Statement | ParseError:
-        is_marked = bool(self._marks[role_of(agent)])
+        is_marked = self._is_marked(agent)
         if _is_expert(agent):
             return read_expert(text, state.request, is_marked, bool(state.level.links))
         return read_moderator(text, len(state.level.values), is_marked)
@@ -516,8 +513,7 @@ class PanelEnv(TextEnv[PanelState]):
     def _scripted(self, state: PanelState, agent: str, policy: str, rng: random.Random) -> str:
         expert = seat_of(agent) if _is_expert(agent) else None
         said = say(state, expert, policy, rng)
-        mark = self._marks[role_of(agent)]
-        if mark:
-            return mark + said
+        if self._is_marked(agent):
+            return f"#### {said}"
         said = said.replace(" ", "").replace(PASS, TERSE_PASS)
         return said if expert is None or state.level.links else said.replace("=", "")

@@ -25,12 +25,13 @@ class Statement(NamedTuple):
     """What is said of a quantity: its value, or how it follows from another; a pass names none."""
 
     name: str
+    """The quantity; empty for a pass."""
     value: int
-    """The value, or what is added to the other one."""
+    """The value of the quantity, or the number that is added to the other one."""
     other: str = ""
-    """The quantity that it follows from; empty: none."""
+    """The quantity from which `name` follows; empty: none."""
     sign: int = 1
-    """Whether the other one is added or, -1, taken away."""
+    """1 if the other quantity is added, -1 if it is taken away."""
 
 
 class Level(NamedTuple):
@@ -114,6 +115,7 @@ class PanelState(NamedTuple):
     """The state of an episode."""
 
     level: Level
+    """The question and who knows what; the same in all states of an episode."""
     actions_left: int
     """Actions of the episode that are left, those of experts included."""
     speaker: int = -1
@@ -162,7 +164,7 @@ def with_statement(state: PanelState, said: Statement) -> PanelState:
 
 
 class Request(NamedTuple):
-    """The properties of the levels to generate."""
+    """Properties of the levels to generate; see the arguments of `PanelEnv` of the same names."""
 
     experts: int
     known: int
@@ -182,12 +184,11 @@ class Request(NamedTuple):
             InvalidArgument: If a value is out of its range or of the wrong kind.
             UnreachableRequest: If more is needed than is known.
         """
-        plain = Request(
-            check_whole("experts", self.experts, MIN_EXPERTS, MAX_EXPERTS),
-            check_whole("known", self.known, 1, MAX_KNOWN),
-            check_whole("needed", self.needed, 1, MAX_NEEDED),
-            self.split,
-            check_whole("links", self.links, 0, MAX_LINKS),
+        plain = self._replace(
+            experts=check_whole("experts", self.experts, MIN_EXPERTS, MAX_EXPERTS),
+            known=check_whole("known", self.known, 1, MAX_KNOWN),
+            needed=check_whole("needed", self.needed, 1, MAX_NEEDED),
+            links=check_whole("links", self.links, 0, MAX_LINKS),
         )
         check_split(self.split)
         if plain.wanted > plain.experts * plain.known:

@@ -234,8 +234,11 @@ class HelperCall(NamedTuple):
     """A call of a helper function for one cell."""
 
     name: str
+    """`path`, `distance` or `neighbours`."""
     row: int
+    """Row of the cell, as the agent wrote it: it may be off the board."""
     col: int
+    """Column of the cell, as the agent wrote it."""
 
     def __str__(self) -> str:
         return f"{self.name}({self.row}, {self.col})"
@@ -614,7 +617,7 @@ class PlanPathEnv(PlanningEnv):
         if agent == "tool_0" and self.tool == "call":
             target = target_cell(level, position, policy, limit, rng)
             row, col = divmod(target, level.stride)
-            return f"{row},{col}" if self._is_terse["tool"] else f"#### path({row}, {col})"
+            return f"#### path({row}, {col})" if self._is_marked(agent) else f"{row},{col}"
         searches = policy == "oracle" and not self._tool_decides and not level.rules
         if agent == "tool_0" and searches:
             return f"```python\n{SEARCH_PROGRAM}```"  # it solves every level, not this one alone

@@ -43,7 +43,9 @@ class Level(NamedTuple):
     """A board with a start and a goal. Cells are numbered as `pettingllms_envs.grid` says."""
 
     rows: int
+    """Number of rows."""
     cols: int
+    """Number of columns."""
     cells: str
     """`rows` rows of `cols` symbols (`#` wall, `.` free), joined with line breaks."""
     start: int
@@ -146,7 +148,7 @@ class Maze:
 
 
 class RuledMaze(Maze):
-    """The same for a level with rules of its own."""
+    """A maze with rules of its own: steps on it depend on the keys that were found."""
 
     __slots__ = ("_area", "_left", "_terrain")
 
@@ -304,14 +306,13 @@ class Request(NamedTuple):
             InvalidArgument: If a value is out of its range or of the wrong kind.
             UnreachableRequest: If the values contradict one another.
         """
-        plain = Request(
-            check_whole("rows", self.rows, MIN_SIZE, MAX_SIZE),
-            check_whole("cols", self.cols, MIN_SIZE, MAX_SIZE),
-            check_number("obstacle_ratio", self.obstacle_ratio, 0, 0.9),
-            check_whole("min_moves", self.min_moves, 1),
-            check_whole("max_moves", self.max_moves, 1),
-            self.split,
-            check_whole("rules", self.rules, 0, MAX_RULES),
+        plain = self._replace(
+            rows=check_whole("rows", self.rows, MIN_SIZE, MAX_SIZE),
+            cols=check_whole("cols", self.cols, MIN_SIZE, MAX_SIZE),
+            obstacle_ratio=check_number("obstacle_ratio", self.obstacle_ratio, 0, 0.9),
+            min_moves=check_whole("min_moves", self.min_moves, 1),
+            max_moves=check_whole("max_moves", self.max_moves, 1),
+            rules=check_whole("rules", self.rules, 0, MAX_RULES),
         )
         check_split(self.split)
         longest = self.rows * self.cols - 1

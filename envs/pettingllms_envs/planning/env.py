@@ -12,7 +12,7 @@ from textwrap import fill
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 from pettingllms.arguments import check_choice, check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.pages import EnvT, sections_of
 from pettingllms.pages import page as page_of
@@ -20,7 +20,6 @@ from pettingllms.parsing import Item, ListReader, one_line
 from pettingllms.prompts import (
     HISTORY,
     PromptField,
-    PromptFields,
     PromptTemplate,
     history_text,
     meanings,
@@ -33,13 +32,7 @@ from pettingllms_envs.grid import MOVES
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import INSTRUCTIONS, read_program, run_program, show_program
 from pettingllms_envs.reward import LOST, MALFORMED, PROGRESS, SUCCESS, costs, costs_text, shaped
-from pettingllms_envs.team_table import (
-    MAX_MOVES_PER_TURN,
-    TEAMS,
-    TURN,
-    asks_for_mark,
-    constant_fields,
-)
+from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TURN, TableEnv, constant_fields
 
 MoveT = TypeVar("MoveT")
 
@@ -48,6 +41,7 @@ class PlanningState(NamedTuple):
     """The state of an episode."""
 
     level: Any
+    """The level: an immutable value of the game."""
     position: Any
     """What moves change: an immutable value of the game."""
     moves_used: int = 0
@@ -57,7 +51,7 @@ class PlanningState(NamedTuple):
     tool_call: str = ""
     """The tool agent's calls or program of this turn, as the planner reads it."""
     tool_result: str = ""
-    """What came back."""
+    """What the program printed or the call returned, as the planner reads it."""
     proposal: Any = ()
     """The moves proposed this turn, as `Trial.kept`."""
     refused: str = ""
@@ -72,8 +66,9 @@ class Trial(NamedTuple):
     position: Any
     """The position afterwards."""
     potential: float
-    """Its potential, in [-`PROGRESS`, `PROGRESS`]."""
+    """The potential of that position, in [-`PROGRESS`, `PROGRESS`]."""
     is_solved: bool
+    """Whether that position solves the level."""
     kept: Any
     """The part of the answer that counts, as `PlanningEnv._write` takes it: what is proposed."""
     executed: Any = ()
@@ -96,9 +91,9 @@ class ToolWork(NamedTuple):
     answer: Any
     """The moves that it found, as `PlanningEnv._reader` reads them; or a `ParseError`."""
     call: str = ""
-    """What it asked for or wrote, bounded."""
+    """What the tool agent called or wrote, bounded."""
     result: str = ""
-    """What came back, bounded."""
+    """What the program printed or the calls returned, bounded."""
     lack: str = ""
     """Why there are no moves, for the next prompt of a tool agent that works alone."""
     is_useful: bool | None = None
@@ -304,10 +299,11 @@ class Words(NamedTuple):
     user: str
     """The turn and the position, with placeholders."""
     example: str
-    """A list of moves, as JSON."""
+    """A list of moves, as JSON, that prompts show as an example."""
     program: str
     """What a program reads and what it prints."""
     calls: CallWords | None = None
+    """What prompts say about helper functions; None: the game has none."""
     update: str = ""
     """What replaces `user` from the second turn on in delta mode; empty: `user`."""
     moves: str = "moves"
@@ -315,10 +311,11 @@ class Words(NamedTuple):
     done: str = "executed"
     """What is done with the moves that the planner decides on."""
     illegal: str = "illegal move"
-    """What `Costs.illegal` is the cost of."""
+    """What the page of the game calls a move that costs `Costs.illegal`."""
     answer_note: str = ""
     """What else the prompt says about the answer of planner and proposer."""
     duties: Mapping[str, str] = DUTIES
+    """Role, or role and kind of tool -> what the prompt says first."""
     counts_moves: bool = True
     """Whether a turn has a limit of moves, so that prompts may speak of it."""
 
@@ -446,14 +443,16 @@ class GameArguments(ShellArguments, total=False):
     """The arguments that every game takes and hands on to `PlanningEnv`."""
 
     team: str
+    """One of `TEAMS`."""
     max_turns: int
+    """Turns of an episode, from 1."""
 
 
 _PROPOSED = ToolWork(None)
 """The work of a proposer, which uses no tool."""
 
 
-class PlanningEnv(TextEnv[PlanningState]):
+class PlanningEnv(TableEnv[PlanningState]):
     """The shell of games with proposals; see `pettingllms_envs.planning` for what a game gives.
 
     A subclass defines the hooks below, mostly pure functions of its modules, and sets
@@ -616,7 +615,6 @@ class PlanningEnv(TextEnv[PlanningState]):
         self._stop_when_lost = stop_when_lost
         self._costs = costs(max_turns, moves_per_turn)
         self._placeholders = all_fields(type(self), fields, limits)
-        self._is_terse = {role: not asks_for_mark(text) for role, text in self.prompts.items()}
 
     # Levels -------------------------------------------------------------------------------------
 
@@ -670,9 +668,6 @@ class PlanningEnv(TextEnv[PlanningState]):
 
     # Texts --------------------------------------------------------------------------------------
 
-    def _fields(self, state: PlanningState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(self._placeholders, state, agent, turn)
-
     def _parse(self, state: PlanningState, agent: str, text: str) -> Any:
         if agent != "tool_0":
             return self._reader(state.level).read(text)
@@ -681,13 +676,12 @@ class PlanningEnv(TextEnv[PlanningState]):
         return self._read_call(state.level, text)
 
     def _scripted(self, state: PlanningState, agent: str, policy: str, rng: random.Random) -> str:
-        role = role_of(agent)
         moves = self._plan(state.level, state.position, policy, self.moves_per_turn, rng)
-        if role == "tool" and self.tool == "python":
+        if agent == "tool_0" and self.tool == "python":
             return f"```python\nprint({self._write(moves)!r})\n```"
-        if self._is_terse[role]:
-            return self._write_terse(state.level, moves) or self._write(moves)
-        return f"#### {self._write(moves)}"
+        if self._is_marked(agent):
+            return f"#### {self._write(moves)}"
+        return self._write_terse(state.level, moves) or self._write(moves)
 
     # Turns --------------------------------------------------------------------------------------
 

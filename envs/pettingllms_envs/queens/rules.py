@@ -34,6 +34,7 @@ class Level(NamedTuple):
     """A board to repair."""
 
     start: Columns
+    """Row -> column of its piece, at the start."""
     fixed: tuple[bool, ...]
     """Whether the piece of a row must stay where it is."""
     shortest: int
@@ -50,7 +51,9 @@ class Move(NamedTuple):
     """The piece of a row goes to a column."""
 
     row: int
+    """Row of the piece, from 0."""
     col: int
+    """Column to which it goes, from 0."""
 
 
 Reach: TypeAlias = frozenset[tuple[int, int]]
@@ -213,7 +216,7 @@ LEAPS = ((1, 2), (1, 3), (2, 3), (1, 4), (2, 5))
 
 
 class Request(NamedTuple):
-    """The properties of the levels to generate."""
+    """Properties of the levels to generate; see the arguments of `QueensEnv`."""
 
     size: int
     fixed: int
@@ -230,13 +233,12 @@ class Request(NamedTuple):
             UnreachableRequest: If the values contradict one another.
         """
         size = check_whole("size", self.size, MIN_SIZE, MAX_SIZE)
-        plain = Request(
-            size,
-            check_whole("fixed", self.fixed, 1, size - 1),
-            check_whole("min_moves", self.min_moves, 1),
-            check_whole("max_moves", self.max_moves, 1),
-            self.split,
-            check_whole("pieces", self.pieces, 0, min(size, len(KINDS))),
+        plain = self._replace(
+            size=size,
+            fixed=check_whole("fixed", self.fixed, 1, size - 1),
+            min_moves=check_whole("min_moves", self.min_moves, 1),
+            max_moves=check_whole("max_moves", self.max_moves, 1),
+            pieces=check_whole("pieces", self.pieces, 0, min(size, len(KINDS))),
         )
         check_split(self.split)
         if plain.min_moves > min(plain.max_moves, size - plain.fixed):

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.prompts import (
     PromptField,
-    PromptFields,
     PromptTemplate,
     meanings,
     of_state,
@@ -47,7 +46,7 @@ from pettingllms_envs.relay.text import (
     terse,
 )
 from pettingllms_envs.reward import SUCCESS, costs, fault_text, shaped
-from pettingllms_envs.team_table import TURN, asks_for_mark, constant_fields
+from pettingllms_envs.team_table import TURN, TableEnv, constant_fields
 
 
 def _is_builder(agent: str) -> bool:
@@ -118,7 +117,7 @@ def potential(state: RelayState) -> float:
 
 
 @page(size=8, split="test")
-class RelayEnv(TextEnv[RelayState]):
+class RelayEnv(TableEnv[RelayState]):
     """Reproduce a board that only a team-mate sees.
 
     ## Task
@@ -238,8 +237,7 @@ class RelayEnv(TextEnv[RelayState]):
             max_turns=max_turns,
             **shell,
         )
-        self._is_marked = {r: asks_for_mark(prompt) for r, prompt in self.prompts.items()}
-        is_terse = not self._is_marked["witness"]
+        is_terse = not self._is_marked("witness_0")
         request = Request(size, symbols, figures, max_chars, max_turns, is_terse, split)
         self._request = request.checked()
         self._message_bits = message_bits(max_chars, max_turns)
@@ -254,11 +252,8 @@ class RelayEnv(TextEnv[RelayState]):
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> RelayState:
         return RelayState(generate(rng, self._request), blank(self._request.size))
 
-    def _fields(self, state: RelayState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(self._placeholders, state, agent, turn)
-
     def _parse(self, state: RelayState, agent: str, text: str) -> str | Build | ParseError:
-        is_marked = self._is_marked[role_of(agent)]
+        is_marked = self._is_marked(agent)
         if _is_builder(agent):
             return read_build(text, state.level, is_marked)
         return read_message(text, is_marked)
@@ -313,7 +308,7 @@ class RelayEnv(TextEnv[RelayState]):
         return canonical_form(state.level.target).hex()
 
     def _scripted(self, state: RelayState, agent: str, policy: str, rng: random.Random) -> str:
-        is_marked = self._is_marked[role_of(agent)]
+        is_marked = self._is_marked(agent)
         if not _is_builder(agent):
             said = message_of(state, policy, rng, self._request.max_chars, not is_marked)
             return f"#### {said}" if is_marked else said

@@ -18,16 +18,22 @@ class Fill(NamedTuple):
     """A rectangle of one symbol; rows and columns from 0, both ends included."""
 
     symbol: int
+    """Number of the symbol, from 1; 0 empties the cells."""
     top: int
+    """First row."""
     left: int
+    """First column."""
     bottom: int
+    """Last row."""
     right: int
+    """Last column."""
 
 
 class Level(NamedTuple):
     """What is to be built, and how each agent names it."""
 
     target: Board
+    """The board to be built."""
     fills: tuple[Fill, ...]
     """Rectangles that make the target when they are painted in this order."""
     palette: tuple[tuple[str, str], ...]
@@ -35,7 +41,7 @@ class Level(NamedTuple):
     witness_letters: str
     """The letters of the symbols 1, 2, ... on boards that the witness reads."""
     builder_letters: str
-    """The same for the builder; no letter is in both."""
+    """The letters of the symbols on boards that the builder reads; none is the witness's."""
     turns_needed: int
     """Turns in which the oracle solves the level: its certificate."""
 
@@ -44,16 +50,20 @@ class Said(NamedTuple):
     """What an agent has said to the other."""
 
     is_builder: bool
+    """Whether the builder has asked it, and not the witness told it."""
     text: str
+    """The message, as it was sent: cut to the limit."""
 
 
 class RelayState(NamedTuple):
     """The state of an episode."""
 
     level: Level
+    """What is to be built; the same in all states of an episode."""
     board: Board
     """What the builder has built."""
     messages: tuple[Said, ...] = ()
+    """What was said so far, the latest last."""
 
 
 def blank(size: int) -> Board:

@@ -48,7 +48,9 @@ class Build(NamedTuple):
     """What the builder does: rectangles, and a question that may be empty."""
 
     fills: tuple[Fill, ...]
+    """Rectangles, in the order in which they are painted; may be none."""
     question: str
+    """What the builder asks the witness; empty: nothing."""
 
 
 def spoken(text: str, max_chars: int) -> str:
@@ -320,7 +322,7 @@ _SIDE = 3
 
 
 class Request(NamedTuple):
-    """The properties of the levels to generate."""
+    """Properties of the levels to generate; see the arguments of `RelayEnv` of the same names."""
 
     size: int
     symbols: int
@@ -328,6 +330,7 @@ class Request(NamedTuple):
     max_chars: int
     max_turns: int
     is_terse: bool
+    """Whether the witness speaks without `####`, so that messages are numbers and not words."""
     split: str | None
 
     def checked(self) -> Request:

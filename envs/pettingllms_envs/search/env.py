@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments, TextEnv
+from pettingllms.env import MAX_TURNS, ShellArguments
 from pettingllms.errors import UnreachableRequest
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
 from pettingllms.prompts import (
     PromptField,
-    PromptFields,
     PromptTemplate,
     meanings,
     of_state,
     templates_in,
 )
 from pettingllms.seeding import split_of
-from pettingllms.types import ParseError, Transition, role_of, to_jsonable
+from pettingllms.types import ParseError, Transition, to_jsonable
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
 from pettingllms_envs.search.tasks import (
@@ -40,7 +39,7 @@ from pettingllms_envs.search.tasks import (
     parse_tasks,
     words,
 )
-from pettingllms_envs.team_table import TURN, asks_for_mark, constant_fields
+from pettingllms_envs.team_table import TURN, TableEnv, constant_fields
 
 
 def query_of(task: SearchTask, found: Sequence[int], policy: str, rng: random.Random) -> str:
@@ -94,13 +93,15 @@ class SearchState(NamedTuple):
     """The state of an episode."""
 
     task: SearchTask
+    """The question and its corpus; the same in all states of an episode."""
     turns_left: int
+    """Turns of the episode that are left, the present one included."""
     found: tuple[int, ...] = ()
-    """The documents found so far, in order."""
+    """Numbers of the documents found so far, in the order in which they were found."""
     query: str = ""
     """The last query."""
     hits: tuple[int, ...] = ()
-    """What it found, best first."""
+    """Numbers of the documents that the last query found, best first."""
 
 
 def missing(state: SearchState) -> int:
@@ -200,7 +201,7 @@ def _drawn(hops: int) -> dict[str, Any]:
 
 
 @page(hops=2, split="test")
-class SearchEnv(TextEnv[SearchState]):
+class SearchEnv(TableEnv[SearchState]):
     """Answer a question: one agent searches documents, another answers from what was found.
 
     ## Task
@@ -340,7 +341,6 @@ class SearchEnv(TextEnv[SearchState]):
             raise UnreachableRequest(
                 f"hops={hops} asks for {searches} searches; max_turns={max_turns} turns have fewer"
             )
-        self._marks = {r: "#### " * asks_for_mark(prompt) for r, prompt in self.prompts.items()}
 
     def _given(self, levels: str | Path | Sequence[str] | None) -> tuple[SearchTask, ...]:
         if levels is None:
@@ -361,12 +361,9 @@ class SearchEnv(TextEnv[SearchState]):
             task = rng.choice(self._levels) if self._levels else generate(rng, self._request)
         return SearchState(task, self.max_turns)
 
-    def _fields(self, state: SearchState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(self._placeholders, state, agent, turn)
-
     def _parse(self, state: SearchState, agent: str, text: str) -> str | ParseError:
         # Whatever a text says would be a query, so that it must be marked as one.
-        needs_mark = bool(self._marks[role_of(agent)])
+        needs_mark = self._is_marked(agent)
         if agent == "searcher_0":
             return read_phrase(text, _query_in, needs_mark=needs_mark, is_free=True)
         return read_phrase(text, lambda said: _answer_in(said, state.task), needs_mark=needs_mark)
@@ -416,8 +413,11 @@ class SearchEnv(TextEnv[SearchState]):
         return f"{state.task.question}{_last_search(state)}\n{found}"
 
     def _scripted(self, state: SearchState, agent: str, policy: str, rng: random.Random) -> str:
+        is_marked = self._is_marked(agent)
         if agent == "searcher_0":
-            return self._marks["searcher"] + query_of(state.task, state.found, policy, rng)
-        said = answer_of(state.task, state.found, policy, rng)
-        more = MORE if self._marks["answerer"] else TERSE_MORE
-        return self._marks["answerer"] + (more if said is None else said)
+            said = query_of(state.task, state.found, policy, rng)
+        else:
+            said = answer_of(state.task, state.found, policy, rng)
+        if said is None:
+            said = MORE if is_marked else TERSE_MORE
+        return "#### " * is_marked + said

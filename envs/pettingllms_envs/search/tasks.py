@@ -40,6 +40,8 @@ _WORD = re.compile(r"\w+")
 
 
 class _Index(NamedTuple):
+    """What BM25 needs of a corpus."""
+
     frequencies: tuple[Counter[str], ...]
     """Term -> frequency, per document."""
     norms: tuple[float, ...]
@@ -106,16 +108,20 @@ class Document(NamedTuple):
     """A document of the corpus."""
 
     title: str
+    """The name of an entity; a query for it finds the document."""
     text: str
+    """What the document says, without the title."""
 
 
 class SearchTask(NamedTuple):
     """A question over a corpus of its own."""
 
     question: str
+    """The question, as agents read it."""
     answers: tuple[str, ...]
     """The answer and its aliases, at least one."""
     documents: tuple[Document, ...]
+    """The corpus; documents are known by their places in it, from 0."""
     supporting: tuple[int, ...]
     """The documents that are needed, in the order in which they lead to the answer; may be empty
     if that is not known."""
@@ -336,11 +342,18 @@ _ATTEMPTS = 200
 
 
 class _Relation(NamedTuple):
+    """A relation that generated questions follow."""
+
     subject: str
+    """Kind of the entities that have it."""
     target: str
+    """Kind of the entities to which it leads."""
     phrase: str
+    """How a question says it, before the name of the subject."""
     sentence: str
+    """How a document says it, with places for subject and target."""
     letter: str
+    """What stands for the relation in the style `letters`."""
 
 
 _RELATIONS = (
@@ -371,7 +384,7 @@ letter per entity and relation; or words that are drawn with the task, see `draw
 
 
 class Request(NamedTuple):
-    """The properties of the tasks to generate."""
+    """Properties of the tasks to generate; see the arguments of `SearchEnv` of the same names."""
 
     hops: int
     documents: int
@@ -408,11 +421,14 @@ def _drawn(rng: random.Random, request: Request) -> tuple[SearchTask | None, lis
 
 
 class _World(NamedTuple):
+    """What is true of the invented entities of a task."""
+
     names: dict[str, list[str]]
     """Kind -> names."""
     facts: dict[tuple[str, str], str]
     """(name, letter of a relation) -> name."""
     aliases: dict[str, str]
+    """Name -> another name of the same entity; empty if documents use one name for each."""
 
 
 def generate(rng: random.Random, request: Request) -> SearchTask:

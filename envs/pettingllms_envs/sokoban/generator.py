@@ -16,7 +16,7 @@ from pettingllms_envs.grid import (
     board_mask,
     canonical,
     cells_of,
-    deltas,
+    deltas_of,
     flood,
     random_bits,
     random_cell,
@@ -58,8 +58,10 @@ class Request(NamedTuple):
     wall_ratio: float
     """Probability of a wall within the outer walls."""
     min_moves: int | None
-    """None until `checked`: see there."""
+    """Minimum length of the certified solution; None until `checked`, which says what it stands
+    for."""
     max_moves: int | None
+    """Maximum length of the certified solution; None as for `min_moves`."""
     split: str | None
     rules: int = 0
     """Rules that are drawn with each level; see `pettingllms_envs.terrain`."""
@@ -198,7 +200,7 @@ def _reference(
 ) -> list[Level]:
     """A level made by pulling all boxes off the goals, if its solution fits the range."""
     stride = request.cols + 1
-    delta = deltas(stride)
+    delta = deltas_of(stride)
     boxes, solution = goals, ""
     player = random_cell(rng, floor & ~goals)
     wanted = rng.choice(lengths)
@@ -330,20 +332,19 @@ def is_small(num_cells: int, num_boxes: int) -> bool:
     return comb(num_cells, num_boxes) <= EXACT_PLACEMENTS
 
 
-def certify(level: Level, line: int = 0, node_limit: int = NODE_LIMIT) -> Level:
+def certify(level: Level, line: int = 0) -> Level:
     """The level with the certificate `"optimal"` and its exact shortest length.
 
     Args:
         level: Any level.
         line: Number of its first line in a file, for errors.
-        node_limit: Maximum number of search nodes; the default decides every small level
-            (`is_small`) and most Boxoban levels.
 
     Raises:
         LevelFormatError: If the level has no solution.
-        UnreachableRequest: If the search did not end within the node limit.
+        UnreachableRequest: If the search did not end within `NODE_LIMIT` nodes, which are enough
+            for every small level (`is_small`) and most Boxoban levels.
     """
-    solution = warehouse_of(level).solve(level.start, node_limit)
+    solution = warehouse_of(level).solve(level.start, NODE_LIMIT)
     if solution is None:
         raise LevelFormatError("the level has no solution", line, 0, "levels that can be solved")
     return level._replace(certificate="optimal", num_moves=len(solution))

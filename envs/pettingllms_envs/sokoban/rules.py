@@ -15,7 +15,6 @@ from pettingllms_envs.grid import (
     UNREACHABLE,
     board_mask,
     cells_of,
-    deltas,
     deltas_of,
     flood,
     layers,
@@ -41,12 +40,15 @@ class Level(NamedTuple):
     """A warehouse with its boxes and the player at their first places."""
 
     rows: int
+    """Number of rows, outer walls included."""
     cols: int
+    """Number of columns, outer walls included."""
     floor: int
-    """The cells that are not walls."""
+    """Bit-board of the cells that are not walls."""
     goals: int
+    """Bit-board of the goals."""
     boxes: int
-    """As many boxes as goals."""
+    """Bit-board of the boxes, as many as goals."""
     player: int
     """Number of the player's cell."""
     certificate: str = "none"
@@ -79,7 +81,7 @@ class Placement(NamedTuple):
     player: int
     """Number of the player's cell."""
     boxes: int
-    """The cells with boxes."""
+    """Bit-board of the boxes."""
     opened: int = 0
     """Bit mask of the keys that have been found; 0 without rules."""
 
@@ -336,7 +338,7 @@ def push_distances(floor: int, goal: int, stride: int) -> dict[int, int]:
 
 
 class RuledWarehouse(Warehouse):
-    """The same for a level with rules of its own, of which all distances are known exactly."""
+    """A warehouse with rules of its own, of which all distances are known exactly."""
 
     __slots__ = ("_left", "_terrain")
 
@@ -521,7 +523,7 @@ def _trace(layers: list[Layer], goals: int, stride: int) -> str:
 
 def _undo(layer: Layer, boxes: int, player: int, stride: int) -> tuple[str, int, int]:
     """A move that led from a state of `layer` to this one, and that state."""
-    for move, change in deltas(stride).items():
+    for move, change in deltas_of(stride).items():
         # Before a move the player was one cell back; a pushed box is now one cell ahead.
         before, pushed = player - change, 1 << player + change
         if layer.get(boxes, 0) >> before & 1:

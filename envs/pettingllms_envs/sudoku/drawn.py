@@ -80,6 +80,8 @@ def is_connected(size: int, cells: Iterable[int]) -> bool:
 
 
 class _Shape(NamedTuple):
+    """What the rules of a puzzle say about its cells."""
+
     units: tuple[tuple[int, ...], ...]
     """Groups of n cells that hold each value once."""
     peers: tuple[tuple[int, ...], ...]

@@ -64,7 +64,7 @@ class Puzzle(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a puzzle should be."""
+    """Properties of the puzzles to generate; see the arguments of `SudokuEnv`."""
 
     size: int
     num_clues: int

@@ -30,6 +30,7 @@ class FillAnswer(NamedTuple):
     """What an agent asks to write into the grid."""
 
     fills: tuple[Fill, ...]
+    """The fills, in the order in which they are written."""
     is_grid: bool = False
     """Whether the fills are a whole grid, which replaces everything but the clues."""
 
@@ -46,7 +47,7 @@ class Grid(NamedTuple):
     num_right: int
     """Filled cells that agree with the solution, clues not counted."""
     num_wrong: int
-    """Filled cells that do not: with any of them the grid cannot be completed."""
+    """Filled cells that disagree with the solution: with any of them it cannot be completed."""
 
     @property
     def text(self) -> str:

@@ -26,7 +26,9 @@ class Geometry(NamedTuple):
     size: int
     """n: the number of rows, columns, boxes, digits and cells per box."""
     box_rows: int
+    """Rows of a box."""
     box_cols: int
+    """Columns of a box."""
     num_cells: int
     """N = n * n."""
     full: int

@@ -20,22 +20,30 @@ class Descriptors(NamedTuple):
     """Open files of one run. `result` is -1 unless a function is called."""
 
     program: int
+    """Source of the program."""
     stdin: int
+    """What the program reads, or the name and arguments of the function."""
     stdout: int
+    """What the program prints."""
     stderr: int
+    """What the program writes to its standard error."""
     result: int
+    """What the driver of a called function reports; -1 unless one is called."""
 
 
 class Locks(NamedTuple):
     """What every child of this server locks itself in with."""
 
     filter: kernel.Filter
+    """The filter of system calls, laid out for the kernel."""
     pid_offsets: tuple[int, ...]
     """Where a child's pid goes into its filter."""
     capset_number: int
+    """Number of capset(2)."""
     base_memory_bytes: int
+    """Address space of the bare interpreter, on top of which limits count."""
     hard_limits: tuple[int, ...]
-    """Of `LIMITED`, beyond which a process of ours may not go."""
+    """Hard limits of this process, in the order of `LIMITED`."""
     server_pid: int
     """Pid that must still be the parent's; 0 where a pid namespace ends all children anyway."""
 

@@ -18,10 +18,16 @@ _READ, _WRITE, _EXECUTE = 1, 2, 4
 
 
 class _Mapping(NamedTuple):
+    """A piece of a file in the memory of this process."""
+
     first: int
+    """First address."""
     end: int
+    """First address behind it."""
     rights: str
+    """As the kernel shows them: `r-xp`."""
     file: str
+    """Path of the file; empty for memory without one."""
 
 
 def _of_files() -> list[_Mapping]:

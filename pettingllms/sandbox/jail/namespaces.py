@@ -59,7 +59,7 @@ def enter(jail_uid: int | None, pivot_root_number: int) -> None:
     process of the jail is the kernel's uid 0. An ordinary user enters everything at once.
 
     Args:
-        jail_uid: What root becomes; None for an ordinary user, who stays who he is.
+        jail_uid: What root becomes; None for an ordinary user, who stays the same.
         pivot_root_number: Number of pivot_root(2).
 
     Raises:

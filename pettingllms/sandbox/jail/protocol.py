@@ -19,14 +19,19 @@ OUT_OF_TIME, OUT_OF_CPU = 1, 2
 
 
 class Job(NamedTuple):
-    """Limits of one run, as they travel from the parent."""
+    """A run and its limits, as they travel from the parent; see `Limits`."""
 
     number: int
+    """Number of the run, never used twice by a server."""
     program_bytes: int
+    """Length of the program's source."""
     wall_s: float
     cpu_s: float
     memory_bytes: int
     output_bytes: int
     open_files: int
+    """Descriptors that the program may have open."""
     threads: int
+    """Threads that the program may have besides the first."""
     calls_function: int
+    """1 if a function of the program is called, else 0."""

@@ -86,6 +86,8 @@ class _Running:
 
 
 class _Server:
+    """Forks a child for each job and reports its end."""
+
     def __init__(
         self,
         parent: socket.socket,
