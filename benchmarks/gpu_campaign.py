@@ -46,10 +46,11 @@ class Job(NamedTuple):
     """One measurement."""
 
     name: str
+    """What is measured, with its arguments; see `gpu_jobs.work_of`."""
     expected_s: float
-    """It is not begun with less time than this."""
+    """Seconds that it takes; it does not begin with less time left."""
     fills_part: bool = False
-    """Whether it takes all the time that there is, in several parts."""
+    """Whether it takes all the time that is left, in several parts."""
 
 
 def commit_of(directory: Path) -> str:

@@ -136,7 +136,7 @@ LORA = LoraConfig(rank=32, alpha=64)
 
 
 class GpuWorkload(NamedTuple):
-    """What is generated and learned."""
+    """What is generated and learned; lengths in tokens."""
 
     num_prompts: int
     num_candidates: int
@@ -144,8 +144,11 @@ class GpuWorkload(NamedTuple):
     completion_length: int
     tokens_per_microbatch: int
     precision: str
+    """Arithmetic: ``float32`` or ``bfloat16``."""
     kernel_groups: dict[str, Groups]
+    """Name to the groups on which kernels of attention are compared."""
     completions_per_minibatch: int = 0
+    """See `OptimizerConfig.completions_per_minibatch`."""
 
     @classmethod
     def of(cls, size: str) -> GpuWorkload:

@@ -47,17 +47,9 @@ def tables() -> dict[str, Callable[[], str]]:
         "in_steps": lambda title: title.startswith("train step"),
         "missed": lambda row: row["ratio"]["median"] < row["goal"],
     }
-    names = (
-        "caption",
-        "cheapest",
-        "declared",
-        "ensemble_cells",
-        "entry",
-        "games",
-        "head",
-        "result",
-    )
-    env.globals |= {name: getattr(documents, name) for name in (*names, "leaderboard_entries")}
+    names = ("caption", "cheapest", "declared", "ensemble_cells", "entry", "games", "head")
+    names += ("leaderboard_entries", "result")
+    env.globals |= {name: getattr(documents, name) for name in names}
     env.globals |= FIGURES | {"study": TABLE, "campaign_jobs": jobs_of}
     env.globals["paired"] = lambda ours, theirs: paired(
         [one - other for one, other in zip(ours, theirs, strict=True)]

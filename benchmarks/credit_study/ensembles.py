@@ -89,7 +89,7 @@ def _train(model: str, size: str, seed: int, folder: Path) -> Path:
 
 
 def _right(result: EpisodeResult) -> list[tuple[str, bool]]:
-    """Role and whether it is right, of every answer before the judge's."""
+    """Role and correctness of every answer before the judge's."""
     return [
         (role_of(step["agent"]), step["reward_parts"]["local"] == 1) for step in result.steps[:-1]
     ]

@@ -86,6 +86,8 @@ def trial_cell(
 
 
 class _Learnt(NamedTuple):
+    """Trainings of S seeds."""
+
     first: float
     """Mean success before the first train step."""
     success: np.ndarray

@@ -38,9 +38,9 @@ class Sample(NamedTuple):
     """What was played, decision by decision."""
 
     nodes: np.ndarray
-    """``[G, E, T]``; -1 where an episode has none of its own."""
+    """``[G, E, T]`` decision in `Levels`; -1 where an episode has none of its own."""
     answers: np.ndarray
-    """``[G, E, T, C]``"""
+    """``[G, E, T, C]`` number of the candidate's answer."""
     is_sampled: np.ndarray
     """``[G, E, T, C]`` whether there is such a candidate."""
     follows: np.ndarray
@@ -272,13 +272,16 @@ def _compared(
 
 
 class _Comparison(NamedTuple):
+    """Candidates in groups."""
+
     values: np.ndarray
-    """``[G, E, T, C]``"""
+    """``[G, E, T, C]`` what is compared."""
     keys: np.ndarray
-    """``[G, E, T, C]`` of groups; -1 of those that are in none."""
+    """``[G, E, T, C]`` group of each candidate; -1: none."""
     first: np.ndarray | None = None
     """``[G, E, T]`` the decision whose advantage counts; None: each has its own."""
     weight: float = 1.0
+    """Factor of the advantages."""
 
 
 def _comparisons(sample: Sample, algorithm: Any, levels: Levels) -> list[_Comparison]:

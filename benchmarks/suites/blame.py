@@ -39,15 +39,18 @@ from pettingllms.transcript import RecordTranscripts, Transcript
 
 
 class Case(NamedTuple):
-    """A game, or a workflow."""
+    """A game in which faults are planted."""
 
     env_id: str
+    """Id of the environment."""
     kwargs: dict[str, Any]
+    """Its arguments."""
     fault: str
-    """Scripted policy that says what is said in error."""
+    """Scripted policy that gives the wrong answers."""
     num_replays: int
+    """Replays of `judge`."""
     rates: Mapping[str, float]
-    """Role, or agent -> how often it errs in replays."""
+    """Role or agent to the probability that it errs in replays."""
 
 
 CASES = {
@@ -146,12 +149,14 @@ class Erring:
 
 
 class Planted(NamedTuple):
-    """A failed episode and what is known about it."""
+    """An episode that failed by one planted fault."""
 
     transcript: Transcript
+    """The episode."""
     fault: int
-    """Number of the answer that was wrong."""
+    """Number of the wrong answer, from 0."""
     seed: int
+    """Seed of the level."""
 
 
 def planted_faults(case: Case) -> Iterator[Planted]:
@@ -183,18 +188,20 @@ def _play(
 
 
 class Verdict(NamedTuple):
-    """What became of an episode."""
+    """How the judgement of an episode compares with the exact values."""
 
     is_right: bool
-    """Whether the largest drop is the fault's."""
+    """Whether the largest drop is at the planted fault."""
     is_clear: bool
-    """Whether its interval is above 0."""
+    """Whether the interval of the largest drop is above 0."""
     drops: list[bool]
-    """Whether each drop's interval holds the exact one."""
+    """Whether the joint interval of each drop holds the exact one."""
     missed: list[bool]
+    """The same of what the oracle would have gained at each answer."""
     shares: list[bool]
+    """The same of the Shapley share of each player."""
     single: list[bool]
-    """The same of drops where something is left to chance, and of intervals at 95 % each."""
+    """Whether the 95 % interval of a single drop holds it, for drops that chance decides."""
 
 
 def examined(case: Case, planted: Planted) -> Verdict:

@@ -37,12 +37,14 @@ ACCOUNTS = ("sudoku_v0", "plan_path_v0", "sokoban_v0")
 
 
 class Row(NamedTuple):
-    """A comparison."""
+    """A comparison with a peer."""
 
     title: str
+    """What is compared, for people."""
     here: str
     """What a user calls here."""
     peer: str
+    """Name of the peer."""
     there: str
     """What a user calls there."""
     ours: str
@@ -50,6 +52,7 @@ class Row(NamedTuple):
     theirs: str
     """Workload of env_speed_there.py."""
     goal: float | None = None
+    """Ratio that is wanted; None: none."""
 
 
 ROWS = [

@@ -43,14 +43,8 @@ DECLARATIONS = Path(__file__).with_suffix(".toml")
 # One of each kind: the others of a kind are killed by the same tests.
 _BINARY = ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Mul", "Mod_Add", "Pow_Mul")
 _COMPARISON = (
-    "Lt_LtE",
-    "LtE_Lt",
-    "Gt_GtE",
-    "GtE_Gt",
-    "Eq_NotEq",
-    "NotEq_Eq",
-    "Is_IsNot",
-    "IsNot_Is",
+    *("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt"),
+    *("Eq_NotEq", "NotEq_Eq", "Is_IsNot", "IsNot_Is"),
 )
 OPERATORS = (
     *(f"ReplaceBinaryOperator_{name}" for name in _BINARY),
@@ -82,27 +76,34 @@ behaviour of code without that mistake, so that no mutant changes them."""
 
 
 class Change(NamedTuple):
-    """The lines that a mutant has instead of those of the module, without indentation."""
+    """The lines in which a mutant differs from its module, without indentation."""
 
     was: str
+    """The lines of the module, as one text."""
     now: str
+    """The lines of the mutant."""
 
 
 class Mutant(NamedTuple):
     """A module with one operator replaced."""
 
     operator: str
+    """Name of the mutation operator."""
     line: int
+    """Number of the first changed line, from 1."""
     change: Change
+    """What is changed."""
     code: str
+    """The whole source of the mutant."""
 
 
 class Module(NamedTuple):
     """A module to mutate, as `mutation.toml` has it."""
 
     path: str
+    """Its file, relative to the repository."""
     tests: Sequence[str]
-    """Files of tests."""
+    """Files of its tests."""
     equivalent: Sequence[dict[str, str]] = ()
     """Mutants that behave as the module does: `was`, `now`, `why`."""
 
@@ -114,7 +115,7 @@ class Module(NamedTuple):
 
 
 def mutants_of(source: str) -> list[Mutant]:
-    """Return the mutants of a module that compile, each once, in the order of the operators."""
+    """The mutants of a module that compile, each once, in the order of the operators."""
     found: list[Mutant] = []
     seen = {_meaning(source)}
     for name in OPERATORS:
@@ -132,7 +133,7 @@ def mutants_of(source: str) -> list[Mutant]:
 
 
 def _meaning(code: str) -> str:
-    """Return what two texts have in common that behave alike by their form."""
+    """A canonical form of code: equal for texts that behave alike by their form."""
     tree = ast.parse(code.replace("not not ", ""))
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -160,16 +161,22 @@ class Outcome(NamedTuple):
     """How tests ended."""
 
     passed: bool
+    """Whether all tests passed."""
     cpu_s: float
+    """CPU seconds of their process."""
 
 
 class Job(NamedTuple):
     """Tests to run in a copy of the tree, in which a module is changed."""
 
     path: str
+    """The module, relative to the tree."""
     code: str
+    """Its source for these tests."""
     tests: Sequence[str]
+    """Files of tests."""
     max_cpu_s: float
+    """CPU seconds after which they count as failed."""
 
 
 _copy = Path()

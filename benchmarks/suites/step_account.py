@@ -109,13 +109,7 @@ class Account:
     def of(self, recipe: str, *flags: str) -> dict[str, Any]:
         """The second train step of a run."""
         with tempfile.TemporaryDirectory() as folder:
-            words = [
-                f"recipe:{recipe}",
-                *TWO_STEPS.split(),
-                "--output-dir",
-                f"{folder}/run",
-                *flags,
-            ]
+            words = [f"recipe:{recipe}", *TWO_STEPS.split(), f"--output-dir={folder}/run", *flags]
             is_pretrained = recipe.endswith("smollm2")
             if train(words + UNTAUGHT.split() * is_pretrained):
                 raise SystemExit(f"{recipe} failed: {words}")

@@ -70,7 +70,7 @@ class Steps(TrainerCallback):
 
 
 def configuration(settings):
-    """Returns the plain GRPO of the comparison: fp32, no reference model, one step per batch."""
+    """The plain GRPO of the comparison: float32, no reference model, one step per batch."""
     return GRPOConfig(
         output_dir=settings["output_dir"],
         max_steps=settings["num_steps"],

@@ -262,11 +262,11 @@ class Run:
 
 
 class RolePolicy:
-    """A role's policy, as a run has trained it.
+    """The policy of a role, as a run has trained it.
 
     Args:
-        role: Who is asked.
-        name: Names the policy, see `pettingllms.policies.load_policy`.
+        role: Name of the role.
+        name: Name of the policy; see `pettingllms.policies.load_policy`.
         sampling: How completions are drawn in the run's held-out evaluation.
         settings: How models are reached.
     """

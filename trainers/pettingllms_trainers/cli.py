@@ -262,16 +262,15 @@ def _plan(
 ) -> int:
     paths, flags = _split(arguments)
     # Imported here: torch and transformers take seconds.
+    from pettingllms_trainers.fleet.planner import plan_fleet
     from pettingllms_trainers.fleet.view import show_fleet
 
-    return show_fleet(
-        load_config(paths, flags, trust=trust),
-        num_gpus=gpus,
-        gpu=gpu,
-        usd_per_hour=usd_per_hour,
-        recorded=recorded,
+    config = load_config(paths, flags, trust=trust)
+    show_fleet(
+        plan_fleet(config, num_gpus=gpus, gpu=gpu, usd_per_hour=usd_per_hour, recorded=recorded),
         is_json=is_json,
     )
+    return 0
 
 
 @_group.command("warm-start", context_settings=_FILES_AND_FLAGS)

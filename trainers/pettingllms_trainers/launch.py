@@ -46,14 +46,14 @@ _SAFE = {"PYTHONSAFEPATH": "1"}
 
 
 class Division(NamedTuple):
-    """Which GPUs are whose, by their numbers."""
+    """How the GPUs of a machine, by their numbers, are divided between training and servers."""
 
     num_ranks: int
     """Processes that train."""
     gpus: tuple[str, ...]
-    """Theirs: one each, or all for the only one, whose engine spreads over them."""
+    """GPUs that train: one for each process, or all for a single one whose engine is spread."""
     servers: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
-    """Of each server: the policies that it answers for, and its GPUs."""
+    """The policies of each server, and its GPUs."""
 
 
 def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Division:
@@ -96,9 +96,12 @@ def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Divisi
 class WatchedServer:
     """A process that answers at an address, and is started again when it does not any more.
 
+    The server ends with this process, even if that is killed.
+
     Args:
-        command: Of the process, without the port; it ends with this process, even a killed one.
-        variables: Of its environment, besides those of this process.
+        command: Starts the server, without its port.
+        variables: Environment variables, besides those of this process.
+        log: File that gets its output.
     """
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:

@@ -62,16 +62,16 @@ class Answers:
     """Completions of one prompt."""
 
     role: str
-    """Role that was asked; empty where the prompt was no environment."""
+    """Role that was asked; empty where the prompt was not an environment."""
     prompt_ids: tuple[int, ...]
     """Tokens of the prompt."""
     completions: tuple[TokenCompletion, ...]
-    """[K] what was sampled; fewer only where an engine could not finish some, or `end` is set."""
+    """[K] answers; fewer where an engine could not finish some, none where `end` is set."""
     temperature: float
-    """Of sampling."""
+    """Sampling temperature."""
     end: End | None = None
-    """`End.CONTEXT` where the prompt is too long for the model, so that there is no answer: the
-    episode is over (`TextEnv.truncate`), and what its reward is, is yours to say."""
+    """`End.CONTEXT` where the prompt is too long for the model, so that there is no answer: end the
+    episode (`TextEnv.truncate`) and choose its reward. Else None."""
 
     @property
     def actions(self) -> list[Action]:
@@ -106,11 +106,11 @@ class Answers:
 class OpenPolicy:
     """A policy of a run file, to be sampled and trained by whoever holds it.
 
-    The same parts as in a run: its engine, its updater, and the way of the weights between them.
+    It has the same engine and updater as in a run, and moves weights between them in the same way.
 
     Args:
-        policy: How it reads and writes.
-        updater: Has its weights; None for a frozen policy.
+        policy: Its tokenizer and engine.
+        updater: Trains its weights; None for a frozen policy.
         rollout: How completions are drawn.
         runner: Runs the engine.
     """

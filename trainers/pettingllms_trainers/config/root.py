@@ -373,7 +373,7 @@ def config_hash(config: Config) -> str:
 
 
 def _check_env(config: Config) -> None:
-    if len(config.env) < 2:
+    if len(config.env) == 1:
         for key in ("name", "weight"):
             if (value := getattr(config.env[0], key)) != EnvConfig.model_fields[key].default:
                 raise ValueError(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from transformers.utils import logging as transformers_logging
+
 from pettingllms.errors import counted
 from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 from pettingllms_trainers.backends.hf.shapes import ModelShape
@@ -209,6 +211,7 @@ def plan_fleet(
         raise ConfigError(f"--gpus is {num_gpus}; at least 1 is needed")
     if gpu not in (*GPUS, HERE):
         raise ConfigError(f"--gpu is {gpu!r}; known are {', '.join((*GPUS, HERE))}")
+    transformers_logging.disable_progress_bar()
     on_gpu = gpu != HERE or computes_on_gpu(config, 1)
     config, _ = with_fast_precision(config, Ranks(), on_gpu=on_gpu)
     environments = make_environments(config)

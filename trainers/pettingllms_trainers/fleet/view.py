@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
-from transformers.utils import logging as transformers_logging
 
 from pettingllms.errors import counted
 from pettingllms.tables import MAX_WIDTH, TextTable, terminal_table
-from pettingllms_trainers.config import Config
-from pettingllms_trainers.fleet.planner import HERE, FleetPlan, bottleneck, plan_fleet
+from pettingllms_trainers.fleet.planner import HERE, FleetPlan, bottleneck
 from pettingllms_trainers.fleet.simulate import Fleet, StepTimes
 
 _NUM_SHOWN = 5
@@ -158,29 +155,9 @@ def _table(title: str, head: str, rows: Iterator[Sequence[str]]) -> RenderableTy
     return terminal_table(TextTable(head.split(", "), list(rows), title), box=SIMPLE, padding=0)
 
 
-def show_fleet(
-    config: Config,
-    *,
-    num_gpus: int,
-    gpu: str,
-    usd_per_hour: float | None,
-    recorded: Path | None,
-    is_json: bool,
-) -> int:
-    """Plan the fleet of a run (`plan_fleet`) and show it, as tables or as JSON.
-
-    Returns:
-        Exit code.
-
-    Raises:
-        PettingLLMsError: Bad input.
-    """
-    transformers_logging.disable_progress_bar()
-    plan = plan_fleet(
-        config, num_gpus=num_gpus, gpu=gpu, usd_per_hour=usd_per_hour, recorded=recorded
-    )
+def show_fleet(plan: FleetPlan, *, is_json: bool) -> None:
+    """Print a planned fleet, as tables or as JSON."""
     if is_json:
         sys.stdout.write(f"{json.dumps(fleet_json(plan), indent=2)}\n")
     else:
         Console(width=None if sys.stdout.isatty() else MAX_WIDTH).print(fleet_view(plan))
-    return 0

@@ -68,7 +68,7 @@ class PackedTokens:
     """
 
     token_ids: Tensor
-    """``[N]``."""
+    """``[N]`` input tokens."""
     positions: Tensor
     """``[N]`` position of each token in its own sequence."""
     kept: Tensor
@@ -86,7 +86,7 @@ class PaddedRows:
     """One row per completion, its prompt before it, padded on the right."""
 
     token_ids: Tensor
-    """``[R, L]``."""
+    """``[R, L]`` input tokens; 0 in the padding."""
     mask: Tensor
     """``[R, L]``: 1 for tokens, 0 for padding."""
     rows: Tensor
@@ -97,9 +97,10 @@ class PaddedRows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MicroBatch:
-    """What is in memory at once: model input and what it is to predict."""
+    """What is in memory at once: model input and the tokens that it predicts."""
 
     inputs: PackedTokens | PaddedRows
+    """The model input of all policies."""
     targets: Mapping[int, Targets]
     """By policy, see `WeightedGroup.policy`; they follow each other as their numbers do."""
     rows: tuple[tuple[int, int], ...]
@@ -274,8 +275,9 @@ class WeightedGroup:
     """A group, or some of its completions, with the loss weight of their tokens."""
 
     group: TrainingGroup
+    """The prompt with these completions."""
     weights: tuple[float, ...]
-    """Weight of every token of each completion."""
+    """Loss weight of each token, by completion."""
     old_logprobs: Scores | None = None
     """Denominators of the ratio; None to take the sampling log-probabilities."""
     reference_logprobs: Scores | None = None

@@ -150,28 +150,29 @@ def mean_kl(logprobs: Sequence[Sequence[float]], new_logprobs: Sequence[Sequence
 
 
 class LossTerms(NamedTuple):
-    """What diagnostics are made from: the loss of a micro-batch, and values per token."""
+    """The loss of a micro-batch and its values per token, from which diagnostics are made."""
 
     loss: Tensor
-    """``[]`` with all its parts, already weighted."""
+    """``[]`` loss with all its terms, already weighted."""
     policy_loss: Tensor
-    """``[]`` its clipped surrogate part."""
+    """``[]`` clipped surrogate alone."""
     entropy: Tensor
-    """``[M]`` in nats."""
+    """``[M]`` entropies, in nats."""
     log_ratio: Tensor
-    """``[M]`` of each token, new policy over sampling policy; the objective may use another."""
+    """``[M]`` log-ratio of each token, present policy over sampling policy, whatever ratio the
+    objective has."""
     ratio: Tensor
     """``[M]`` ratios of the objective, before clipping."""
     importance: Tensor
-    """``[M]`` weights for what the engine and not the trainer has drawn; ones without any."""
+    """``[M]`` importance weights, trainer over engine; ones without."""
     advantages: Tensor
-    """``[M]``."""
+    """``[M]`` advantages."""
     is_masked: Tensor
-    """``[M]`` whether such a weight of 0 removed the gradient."""
+    """``[M]`` whether an importance weight of 0 removed the gradient."""
     is_clipped: Tensor
     """``[M]`` whether the clip removed the gradient, of tokens that are not masked."""
     kl: Tensor
-    """``[M]`` estimated KL to the reference; zeros without one."""
+    """``[M]`` estimated KL divergence from the reference; zeros without one."""
 
 
 _MEASURED: dict[str, Measured] = {
@@ -187,9 +188,9 @@ class StepDiagnostics(NamedTuple):
     """The diagnostics of an optimizer step, or of one rank's share of it."""
 
     values: tuple[float, ...] = (0.0,) * len(_MEASURED)
-    """Sum or maximum of each field of `UpdateStats` that is measured, in order."""
+    """Sum or maximum of each `Measured` field of `UpdateStats`, in order; minima are negated."""
     num_tokens: int = 0
-    """Tokens that these are over."""
+    """Target tokens that they are over."""
 
     @classmethod
     def merged(cls, parts: Sequence[StepDiagnostics]) -> StepDiagnostics:
@@ -453,9 +454,11 @@ class LossCoefficients(NamedTuple):
     """
 
     kl: float
+    """Weight of the KL penalty."""
     entropy: float
+    """Weight of the entropy bonus."""
     is_entropy_low: bool = True
-    """Whether the entropy was at its target or below: else the bonus rests."""
+    """Whether the last entropy was at its target or below it; if not, the bonus is off."""
 
     @classmethod
     def of(cls, config: LossConfig) -> LossCoefficients:

@@ -33,11 +33,12 @@ ResultT = TypeVar("ResultT")
 
 
 class VersionedCompletions(NamedTuple):
-    """Completions of one prompt, and which weights wrote them."""
+    """Completions of one prompt, and the version of the weights that they were asked of."""
 
     completions: list[TokenCompletion]
+    """[K] in sampling order."""
     version: int | None = None
-    """Train steps that these weights had taken; None outside training."""
+    """Train steps that the weights had taken; None outside training."""
 
 
 Ask = Callable[[], Awaitable[list[TokenCompletion]]]
@@ -63,7 +64,7 @@ async def value_at_once(_: Sequence[Any], ask: AskV) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RolloutSettings:
-    """How one episode is sampled."""
+    """How the episodes of an environment are sampled."""
 
     sampling: Mapping[str, SamplingSettings]
     """How completions are drawn, by role of the environment."""
@@ -84,7 +85,7 @@ class RolloutSettings:
 
 
 class RolloutSpec(NamedTuple):
-    """Which episode to play: level and chance are fixed by it."""
+    """Which episode to play, fixed by its seeds."""
 
     episode: int
     """Episode id, unique within a call, at least 0."""
@@ -164,18 +165,18 @@ class FailureLog:
 
 
 class SampledCandidates(NamedTuple):
-    """What was asked and what was answered."""
+    """The sampled candidates of a decision."""
 
     policy: str
     """Name of the policy."""
     prompt_ids: tuple[int, ...]
-    """None of a fixed policy."""
+    """Tokens of the prompt; empty for a fixed policy."""
     completions: list[TokenCompletion]
-    """At least one."""
+    """[K] answers, at least one."""
     version: int | None = None
-    """See `VersionedCompletions`."""
+    """Version of the weights; see `VersionedCompletions`."""
     grammar: str = ""
-    """Form that the engine has enforced; empty: none."""
+    """Form that the engine enforced; empty: none."""
 
     @property
     def actions(self) -> list[Action]:
@@ -193,7 +194,14 @@ class SampledCandidates(NamedTuple):
 
 
 class Candidates:
-    """Samples and scores candidates in a call of `play_share`."""
+    """Samples and scores the candidates of all episodes of one environment.
+
+    Args:
+        episodes: Where the environment lives.
+        pool: Policies of its roles.
+        settings: How to sample.
+        failures: Logs what goes wrong.
+    """
 
     def __init__(
         self,

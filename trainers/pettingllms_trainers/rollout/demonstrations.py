@@ -73,7 +73,9 @@ class WarmStart:
     """Supervised steps of all trainable policies.
 
     Args:
-        environments: What the run plays; demonstrated is the first stage of each.
+        config: The run.
+        environments: What the run plays; demonstrations are of the first stage of each.
+        pool: Has the policies.
         stop: Asked after every step.
     """
 
@@ -85,7 +87,7 @@ class WarmStart:
         stop: StopRequest,
     ) -> None:
         self.doing: tuple[str, int, int] = ("warm start", 0, 0)
-        """What is being done, in words; steps of all policies that are done, and all of them."""
+        """What is being done; supervised steps done so far, and in all (of all policies)."""
         self._stop = stop
         self._config = config
         self._environments = environments
@@ -226,23 +228,33 @@ def recorded_demonstrations(
 
 
 class ScriptedDecision(NamedTuple):
-    """What a scripted policy was shown, what it wrote, and what it earned."""
+    """A decision of a scripted policy."""
 
     role: str
+    """Role of the agent, as the environment has it."""
     messages: Sequence[Mapping[str, str]]
+    """The prompt, as chat messages."""
     text: str
+    """The answer."""
     reward: float
+    """Reward of the agent for it."""
     parse_error: str | None
+    """Why the answer could not be read; None when it could."""
 
 
 class ScriptedEpisode(NamedTuple):
-    """An episode that scripted policies played."""
+    """An episode that scripted policies played to its end."""
 
     initial_state_hash: str
+    """Hash of the initial state: equal levels have equal hashes."""
     decisions: tuple[ScriptedDecision, ...]
+    """Its decisions, in play order."""
     success: bool
+    """Whether the task was solved."""
     end: End
+    """Why it is over."""
     num_turns: int
+    """Turns that have begun."""
 
 
 def play_scripted_episode(

@@ -17,7 +17,7 @@ from pettingllms_trainers.errors import ConfigError
 
 
 class RunEnvironment(NamedTuple):
-    """What a run plays of one of its environments."""
+    """One environment of a run, as it is trained on and evaluated."""
 
     name: str
     """Its name among several; empty in a run of one."""

@@ -31,6 +31,7 @@ class Asked(NamedTuple):
     """An agent that is to act."""
 
     agent: str
+    """Its name, ``<role>_<n>``."""
     messages: tuple[Mapping[str, str], ...]
     """What it reads, as chat messages."""
 
@@ -48,15 +49,15 @@ class EpisodeState:
     state_hash: str
     """Hash of the state: equal states at equal moments have equal hashes."""
     state_key: str
-    """Hash of what counts of it; see `TextEnv.state_key`."""
+    """`TextEnv.state_key`: equal in states that play on alike."""
     terminated: bool
-    """The environment reached a terminal state."""
+    """Whether the environment reached a terminal state."""
     truncated: bool
-    """A limit ended the episode, or an answer that made the environment fail."""
+    """Whether a limit ended the episode, or an answer that made the environment fail."""
     success: bool
-    """The task was solved."""
+    """Whether the task is solved."""
     rewards: Mapping[str, float]
-    """What every agent earned by the action that led here; zeros at the start."""
+    """Agent to its reward for the last action; zeros at the start."""
     co_acting: tuple[Asked, ...] = ()
     """Where a stage begins: the agents that act later in it, in order, with their prompts. They see
     the same moment, so their prompts are known at once."""
@@ -72,7 +73,7 @@ class EpisodeState:
 
 
 class Branch(NamedTuple):
-    """What a text of the acting agent earned in a fork of its own."""
+    """An answer of the acting agent, played in a fork of its own."""
 
     reward: float
     """Reward of the agent, finite."""
@@ -85,19 +86,19 @@ class Branch(NamedTuple):
     success: bool
     """Whether the task is solved after it."""
     env_reward: float | None = None
-    """Reward of the agent as the environment gave it, whatever is made of it; None: `reward`."""
+    """Reward of the agent before scaling and scores are applied; None: the same as `reward`."""
     judged: Mapping[str, float] = {}
     """Scores beside the environment's reward, by name."""
     end: End | None = None
     """Why the episode is over after it; None while it is not."""
     failure: StepFailure | None = None
-    """Why the environment could not carry the text out, which ends the episode; None: it could."""
+    """What the environment raised on the text, which ends the episode; None: nothing."""
     asked: tuple[Asked, ...] = ()
-    """Who acts next, and then at the same moment, as far as that is not known yet."""
+    """Who acts next, and who acts at the same moment, unless their prompts were read before."""
 
 
 class StepFailure(NamedTuple):
-    """What an environment has raised on a text."""
+    """An error that an environment raised on a text."""
 
     cause: str
     """Type and message of the error."""
@@ -392,6 +393,7 @@ class EpisodesOfEnv(NamedTuple):
     training: tuple[Episodes, ...]
     """One per stage of the curriculum, in order."""
     held_out: Episodes
+    """Held-out levels."""
 
 
 def local_episodes(

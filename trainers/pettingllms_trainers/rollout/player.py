@@ -39,34 +39,43 @@ from pettingllms_trainers.types import (
 
 
 class Waypoint(NamedTuple):
-    """A state that an episode was in, and how it came there: others can continue from it."""
+    """A state of an episode and the path to it, from which other episodes can continue."""
 
     episode: int
     """Id of an episode that is in this state."""
     initial_hash: str
+    """Hash of the initial state of the level."""
     path: tuple[Decision, ...]
-    """The decisions that led here."""
+    """The decisions that led to the state."""
     returns: Mapping[str, float]
-    """What was earned on that path, by agent."""
+    """Agent to the sum of its rewards on that path."""
 
 
 class _Asked(NamedTuple):
-    """What was asked of an agent, maybe before its turn."""
+    """A prompt that an agent was asked, maybe before its turn."""
 
     messages: tuple[Mapping[str, str], ...]
+    """The prompt, as chat messages."""
     answer: asyncio.Task[SampledCandidates]
+    """Samples the candidates."""
 
 
 class Player:
-    """Plays one episode, a decision at a time."""
+    """Plays one episode, a decision at a time.
+
+    Args:
+        candidates: Samples and scores answers; shared with the other players.
+        spec: Which episode.
+    """
 
     def __init__(self, candidates: Candidates, spec: RolloutSpec) -> None:
         self.candidates, self.spec = candidates, spec
         self.state: EpisodeState | None = None
         """Where the episode is; None before it has begun."""
         self.decisions: list[Decision] = []
-        """The decisions that it has taken."""
+        """The decisions that it has taken, without those of a `Waypoint` it continued from."""
         self.num_continuation_tokens = 0
+        """Tokens sampled for continuations, added up by the strategy."""
         self._episode: int | None = None
         self._initial_hash = ""
         self._prefix: tuple[Decision, ...] = ()
@@ -316,7 +325,7 @@ _Playing = Coroutine[Any, Any, list[RolloutTree]]
 
 
 class EpisodeBatch(NamedTuple):
-    """Episodes of one environment."""
+    """Episodes of one environment that are played at once."""
 
     episodes: Episodes
     """Where the environment lives."""

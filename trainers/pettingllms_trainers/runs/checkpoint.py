@@ -43,11 +43,11 @@ class Checkpoint:
     memory: Mapping[str, Any]
     """What the algorithm remembers; see `Algorithm.remember`."""
     records: Records
-    """How the stages of curricula have been played."""
+    """Name of an environment to the records of its curriculum's stages."""
     policies: Mapping[str, Path]
-    """Directory with the state of every trainable policy; see `Update.load_state`."""
+    """Trainable policy to the directory of its state; see `Update.load_state`."""
     unevaluated: Mapping[str, float]
-    """Metrics of its train step if a signal stopped the evaluation after it; else empty."""
+    """Metrics of its train step if a signal stopped the evaluation that follows it; else empty."""
 
 
 def save_checkpoint(

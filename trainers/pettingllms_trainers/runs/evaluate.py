@@ -43,8 +43,9 @@ class Played(NamedTuple):
     """Held-out episodes of one environment that were played."""
 
     results: Sequence[EpisodeResult]
+    """One for each level; those that failed count as not solved."""
     failures: Counter[str]
-    """Cause -> rollouts among them that the infrastructure failed."""
+    """Error of the infrastructure to the number of episodes that it failed."""
 
 
 class HeldOutSet:
@@ -54,7 +55,11 @@ class HeldOutSet:
     are fewer than ``evaluation.num_episodes`` if the environment has no more that differ.
 
     Args:
-        env: What is played; its held-out environment is not changed.
+        env: The environment; its held-out one is not changed.
+        episodes: Where it is played.
+        config: The run.
+        failures: Counts failed rollouts.
+        runner: Runs the episodes.
         first: Number of the first episode: those of several environments differ.
     """
 
@@ -82,7 +87,7 @@ class HeldOutSet:
             )
             for index in levels
         ]
-        """Its levels."""
+        """Its levels, each with the seed of its episode."""
         self._hashes = frozenset(levels.values())
 
     def advice(self) -> Iterator[str]:
@@ -189,8 +194,12 @@ Figures = dict[str, Any]
 class HeldOut:
     """The held-out levels of all environments of a run.
 
-    Figures of several environments are over all levels of all of them, and have the figures of
-    each under ``environments``.
+    Figures of several environments are over all their levels, with the figures of each environment
+    under ``environments``.
+
+    Args:
+        sets: The levels of each environment.
+        config: The run.
     """
 
     def __init__(self, sets: Sequence[HeldOutSet], config: Config) -> None:

@@ -17,7 +17,7 @@ from pettingllms_trainers.rollout.episode import EpisodesOfEnv, local_episodes
 
 
 class Machines(Protocol):
-    """Builds what computes."""
+    """Builds the policies and environments of a run where its configuration wants them."""
 
     def build_pool(self, fixed_policies: Mapping[str, FixedPolicy]) -> PolicyPool:
         """Load the models, start the engines and return who plays which role.
@@ -36,16 +36,16 @@ class Machines(Protocol):
         ...
 
     def check_directory(self, directory: Path) -> None:
-        """Make sure that a directory is there for all that will write into it.
+        """Make sure that all processes that will write into a directory see it.
 
         Raises:
-            ConfigError: It is not.
+            ConfigError: One does not.
         """
         ...
 
 
 class ThisProcess:
-    """All in this process, of which a launcher may have started several; see `Machines`."""
+    """Policies and environments in this process, one of those of a launcher; see `Machines`."""
 
     def __init__(self, config: Config, ranks: Ranks) -> None:
         self._config, self._ranks = config, ranks

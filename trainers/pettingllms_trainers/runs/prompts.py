@@ -43,10 +43,12 @@ class RolePrompt(NamedTuple):
     """The longest prompt of a role in the first turn of some training levels."""
 
     num_tokens: int
+    """Its length in tokens."""
     is_measured: bool
-    """False: one token for every byte, because there is no tokenizer on this machine."""
+    """Whether the length is that of the tokenizer; else it is the number of bytes, as there is no
+    tokenizer on this machine."""
     unknown: frozenset[str] = frozenset()
-    """Characters of this and the shorter prompts that the tokenizer has no token for."""
+    """Characters of all these prompts for which the tokenizer has no token."""
 
 
 def check_models(config: Config) -> None:

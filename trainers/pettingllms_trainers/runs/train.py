@@ -64,7 +64,7 @@ from pettingllms_trainers.types import ValueExample
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trainer:
-    """One run of an algorithm.
+    """The training loop over the parts of a run, which `build_trainer` puts together.
 
     Source:
         The loop is that of Stronger-MAS (arXiv 2510.11062), algorithm 1. Changed: see the
@@ -81,9 +81,10 @@ class Trainer:
     stop: StopRequest
     rewards: Rewards = field(default_factory=Rewards)
     scripted: Mapping[str, TextEnv[Any]] = field(default_factory=dict[str, TextEnv[Any]])
-    """Environments in which an algorithm may let scripted policies play before the run begins."""
+    """Name to the environment in which an algorithm may let scripted policies play before the run
+    begins; empty if the run has rewards besides the environment's."""
     durations: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
-    """Kind of work -> seconds and completions of the last time."""
+    """Kind of work to the seconds and completions of its last time."""
 
     def run(self) -> dict[str, Any]:
         """Train from the newest checkpoint to the end; return the report.

@@ -258,7 +258,18 @@ class PolicyWorker:
         self._policies = self._pool.policies
         # One loop for good: engines keep connections and tasks in it.
         self._runner = asyncio.Runner()
-        return {name: _info(policy) for name, policy in self._policies.items()}
+        return {
+            name: PolicyInfo(
+                policy.encode,
+                policy.encode_answer,
+                policy.token_texts,
+                policy.check_grammar,
+                policy.batcher.engine.limits,
+                is_trainable=policy.updater is not None,
+                has_copy=policy.sync is not None,
+            )
+            for name, policy in self._policies.items()
+        }
 
     def reads(self, path: Path) -> bool:
         """Whether this machine sees a file."""
@@ -314,15 +325,3 @@ async def _generate(
     policy: ModelPolicy, requests: Sequence[GenerateRequest]
 ) -> list[list[TokenCompletion]]:
     return list(await asyncio.gather(*map(policy.sample, requests)))
-
-
-def _info(policy: ModelPolicy) -> PolicyInfo:
-    return PolicyInfo(
-        policy.encode,
-        policy.encode_answer,
-        policy.token_texts,
-        policy.check_grammar,
-        policy.batcher.engine.limits,
-        policy.updater is not None,
-        policy.sync is not None,
-    )
