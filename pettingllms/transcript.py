@@ -44,7 +44,6 @@ class Transcript:
     kwargs: dict[str, Any]
     """Arguments of `make`, as JSON data."""
     seed: int
-    """Seed of `reset`."""
     options: dict[str, Any]
     """Options of `reset`, as JSON data."""
     state_hash: str

@@ -23,7 +23,6 @@ class FoundName:
     """
 
     text: str
-    """The name itself."""
     file: str = field(compare=False)
     """Where it was read, for messages."""
     is_trusted: bool = field(default=False, compare=False)

@@ -28,7 +28,6 @@ class Line(NamedTuple):
     """A row of a table: success before and after training."""
 
     who: str
-    """Who plays, for people."""
     tokens: float
     """Sampled tokens, a mean over seeds."""
     before: list[float]
@@ -41,7 +40,6 @@ class Bar(NamedTuple):
     """A bar of the picture."""
 
     label: str
-    """Who plays, for people."""
     kind: str
     """Its CSS classes."""
     success: Interval

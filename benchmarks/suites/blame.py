@@ -42,9 +42,7 @@ class Case(NamedTuple):
     """A game in which faults are planted."""
 
     env_id: str
-    """Id of the environment."""
     kwargs: dict[str, Any]
-    """Its arguments."""
     fault: str
     """Scripted policy that gives the wrong answers."""
     num_replays: int
@@ -152,7 +150,6 @@ class Planted(NamedTuple):
     """An episode that failed by one planted fault."""
 
     transcript: Transcript
-    """The episode."""
     fault: int
     """Number of the wrong answer, from 0."""
     seed: int

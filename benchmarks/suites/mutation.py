@@ -92,9 +92,7 @@ class Mutant(NamedTuple):
     line: int
     """Number of the first changed line, from 1."""
     change: Change
-    """What is changed."""
     code: str
-    """The whole source of the mutant."""
 
 
 class Module(NamedTuple):

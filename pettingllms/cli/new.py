@@ -60,7 +60,6 @@ class HubPackage(NamedTuple):
     hub: str
     """One of `HUBS`."""
     arguments: Mapping[str, Any]
-    """Arguments of `pettingllms.make`."""
     requirement: str
     """How pettingllms is installed, as pip reads it."""
     levels: int

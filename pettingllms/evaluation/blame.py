@@ -500,7 +500,6 @@ class JudgedEpisode(NamedTuple):
     name: str
     """What reports call it, such as `level 3, sample 0`."""
     transcript: Transcript
-    """The recorded episode."""
     blame: Blame
 
 
@@ -528,7 +527,6 @@ class BlameReport:
     """Role -> name of the other policy; empty without one."""
     settings: BlameSettings
     episodes: Sequence[JudgedEpisode]
-    """At least one."""
 
     def players(self) -> dict[str, PlayerBlame]:
         """Player -> what it lost over all episodes."""

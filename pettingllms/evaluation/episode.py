@@ -86,7 +86,6 @@ class EpisodeResult:
     returns: Mapping[str, float]
     """Agent -> sum of its rewards."""
     roles: Mapping[str, RoleResult]
-    """Role -> what it did."""
     wall_s: float
     """Seconds from reset to the end, waits for servers included."""
     level_hash: str = ""
@@ -330,7 +329,6 @@ class AnswerRecord:
     action: int
     """Number of the action within its episode, from 0."""
     agent: str
-    """The agent that was asked."""
     prompt: str
     """Hash of its prompt; see `prompt_hash`."""
     completion: Completion | None

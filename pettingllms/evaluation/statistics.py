@@ -20,7 +20,6 @@ class Interval(NamedTuple):
     """An estimate with its confidence interval, of 95 % unless a function is told otherwise."""
 
     value: float
-    """The estimate."""
     low: float
     """Lower end; -inf where there is none."""
     high: float

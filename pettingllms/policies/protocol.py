@@ -92,7 +92,6 @@ class Usage:
     num_retries: int = 0
     """Requests that had to be sent again."""
     prompt_tokens: int = 0
-    """Tokens of the prompts."""
     completion_tokens: int = 0
     """Tokens of the completions, those of reasoning included."""
     num_unknown: int = 0

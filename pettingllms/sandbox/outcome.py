@@ -95,9 +95,7 @@ class ExecutionResult:
     """
 
     status: Status
-    """How the run ended."""
     stdout: str
-    """What the program wrote to its standard output."""
     stderr: str
     """What the program wrote to its standard error; for `SANDBOX_ERROR`, why the sandbox failed."""
     exit_code: int
@@ -141,7 +139,6 @@ class CallResult:
     """What one call of a function did."""
 
     execution: ExecutionResult
-    """The run in which the function was called."""
     value: Any = None
     """The returned value as JSON gives it back (a tuple is a list), if `has_value`; see
     `whole_number`.

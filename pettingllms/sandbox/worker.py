@@ -29,11 +29,9 @@ class ExecutionRequest(NamedTuple):
     """One program and its input."""
 
     code: bytes
-    """Source of the program."""
     stdin: bytes
     """What the program reads; where a function is called, JSON of its name and arguments."""
     limits: Limits
-    """What the run may use."""
     calls_function: bool = False
     """Whether a function of the program is called, instead of the program run."""
     caller: int = 0

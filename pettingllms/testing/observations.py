@@ -214,7 +214,6 @@ class _Item(NamedTuple):
     owner: str
     """The agent whose prompts may show it."""
     field: str
-    """Name of the placeholder."""
     place: int
     """Index of the text among all texts of the field, from 0."""
 
@@ -308,7 +307,6 @@ class _Words(NamedTuple):
     tokens: tuple[str, ...]
     """All of them, in order."""
     known: frozenset[str]
-    """The different ones."""
     squeezed: str
     """All of them, joined without spaces."""
 

@@ -77,7 +77,6 @@ class _Decision(NamedTuple):
     """A moment at which the right answer, the wrong ones and silence lead to different states."""
 
     env: AnyEnv
-    """The environment at this moment."""
     right: str
     """The oracle's text."""
     wrong: tuple[str, ...]

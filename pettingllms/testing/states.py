@@ -204,7 +204,6 @@ class _Visit(NamedTuple):
     """A decision of an episode."""
 
     role: str
-    """Role of the agent that decides."""
     prompt: str
     """Its observation."""
     counts: Any

@@ -34,7 +34,6 @@ class Clue(NamedTuple):
     """What a policy that knows nothing of the game may look at when it is asked for an answer."""
 
     agent: str
-    """The agent that is asked."""
     prompt: str
     """Its observation."""
     said: Mapping[str, str]

@@ -25,7 +25,6 @@ class Setting(NamedTuple):
     """The environment of an episode."""
 
     env_id: FoundName
-    """Its id, or its source."""
     kwargs: Mapping[str, Any]
     """Arguments of `pettingllms.make`."""
     options: Mapping[str, Any]

@@ -63,7 +63,6 @@ class ViewSummary:
     num_episodes: int
     """Episodes on the page; 0 of a page that compares runs."""
     num_bytes: int
-    """Size of the file."""
     notices: tuple[str, ...]
     """What the page cannot show, and why; the page says the same."""
 

@@ -214,7 +214,6 @@ class _Failure(NamedTuple):
     of: str
     """`episodes`, or the role whose answers are counted."""
     cause: str
-    """What went wrong, in words."""
 
 
 class _Seen(NamedTuple):

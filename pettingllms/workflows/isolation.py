@@ -88,7 +88,6 @@ class Scope:
     base_url: str
     """Address of the endpoint, for this run."""
     api_key: str
-    """Key of the endpoint."""
     seed: int
     """Seed of everything that code of the run draws."""
     clock_s: float
@@ -179,7 +178,6 @@ class _Here(NamedTuple):
     """Whose code runs, and where in it."""
 
     scope: Scope
-    """The run that the code belongs to."""
     place: str
     """Numbers divided by dots, from `0`: the task or thread of the run."""
 

@@ -43,9 +43,7 @@ class RecordedCall(NamedTuple):
     """A request and what it was answered with."""
 
     request: ChatRequest
-    """What was asked."""
     text: Action
-    """What the agent answered."""
 
 
 class Reached(NamedTuple):

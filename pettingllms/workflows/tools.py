@@ -40,7 +40,6 @@ class ToolCall(NamedTuple):
     """A function that an agent calls."""
 
     name: str
-    """Name of the function."""
     arguments: str
     """Arguments by name, as the text of a JSON object."""
 
@@ -51,7 +50,6 @@ class Reply(NamedTuple):
     content: str | None
     """What is said besides the calls; None for nothing."""
     calls: tuple[ToolCall, ...] = ()
-    """The functions that are called, in order."""
 
 
 def described(functions: Sequence[Mapping[str, Any]]) -> str:

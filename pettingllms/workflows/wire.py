@@ -52,7 +52,6 @@ class Sender(NamedTuple):
     """What a request tells of who asks; the role is found by these."""
 
     model: str
-    """The model that the request names."""
     system: str = ""
     """The system prompt."""
     agent: str = ""

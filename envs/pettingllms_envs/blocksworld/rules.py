@@ -135,9 +135,7 @@ class Level(NamedTuple):
     """Stacks to begin with and stacks to build."""
 
     start: Stacks
-    """Stacks to begin with."""
     goal: Stacks
-    """Stacks to build."""
     shortest: int
     """Length of a shortest plan, in moves."""
     weights: Weights | None = None

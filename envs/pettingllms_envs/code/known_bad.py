@@ -35,7 +35,6 @@ class BadProgram(NamedTuple):
     """A program known to be wrong, and the golden tests that show it."""
 
     source: str
-    """Text of the program."""
     failed: frozenset[int]
     """Numbers of the golden tests that it fails."""
     passes_examples: bool

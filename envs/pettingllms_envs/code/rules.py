@@ -16,7 +16,6 @@ class Mismatch(NamedTuple):
     turn: int
     """Number of the turn, from 0."""
     input: str
-    """Input of the test."""
     expected: str
     """What the tester expected."""
     actual: str
@@ -27,7 +26,6 @@ class CodeState(NamedTuple):
     """Everything that an episode depends on; the problem itself is looked up by its id."""
 
     problem_id: str
-    """Id of the problem."""
     turn: int = 0
     """Number of the present turn, from 0."""
     program: str | None = None

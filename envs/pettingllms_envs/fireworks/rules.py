@@ -42,13 +42,10 @@ class Rules(NamedTuple):
     """What is on the table at the start, and what wins."""
 
     players: int
-    """Number of players."""
     colours: int
-    """Number of colours."""
     ranks: int
     """Highest rank."""
     hand: int
-    """Cards of a hand."""
     hints: int
     """Hints at the start, which are the most there can be."""
     fuses: int
@@ -83,7 +80,6 @@ class Hint(NamedTuple):
     """Show a player all own cards of a colour, or all of a rank."""
 
     player: int
-    """The player who is told."""
     colour: int | None
     """Number of the colour; None: a rank is told."""
     rank: int | None = None
@@ -97,7 +93,6 @@ class Event(NamedTuple):
     """What a player has done."""
 
     player: int
-    """Who has acted."""
     action: Action | None
     """None: the turn was lost."""
     card: Card = HIDDEN
@@ -120,7 +115,6 @@ class FireworksState(NamedTuple):
     stacks: tuple[int, ...]
     """Colour -> height of its stack."""
     hints: int
-    """Hints that are left."""
     fuses: int
     """Fuses that have not burnt."""
     num_drawn: int

@@ -19,7 +19,6 @@ class Attempt(NamedTuple):
     """What one agent came up with in one turn."""
 
     agent: str
-    """Name of the agent."""
     answer: str | None
     """The final answer as written; None where there was none to read."""
     work: str

@@ -60,7 +60,6 @@ class Verdict(NamedTuple):
     """An outcome and, for a failure, its cause."""
 
     outcome: Outcome
-    """The result of the comparison."""
     detail: str = ""
     """Why the answer is not right, or cannot be judged; may be empty."""
 

@@ -43,9 +43,7 @@ class Level(NamedTuple):
     """A board with a start and a goal. Cells are numbered as `pettingllms_envs.grid` says."""
 
     rows: int
-    """Number of rows."""
     cols: int
-    """Number of columns."""
     cells: str
     """`rows` rows of `cols` symbols (`#` wall, `.` free), joined with line breaks."""
     start: int

@@ -33,7 +33,6 @@ class Level(NamedTuple):
     """What is to be built, and how each agent names it."""
 
     target: Board
-    """The board to be built."""
     fills: tuple[Fill, ...]
     """Rectangles that make the target when they are painted in this order."""
     palette: tuple[tuple[str, str], ...]

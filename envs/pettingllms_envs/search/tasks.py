@@ -110,14 +110,12 @@ class Document(NamedTuple):
     title: str
     """The name of an entity; a query for it finds the document."""
     text: str
-    """What the document says, without the title."""
 
 
 class SearchTask(NamedTuple):
     """A question over a corpus of its own."""
 
     question: str
-    """The question, as agents read it."""
     answers: tuple[str, ...]
     """The answer and its aliases, at least one."""
     documents: tuple[Document, ...]

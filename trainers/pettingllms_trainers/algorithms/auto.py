@@ -139,7 +139,6 @@ class EpisodeRewards(NamedTuple):
     rewards: Sequence[float]
     """[T] reward of each decision, that of the agent who took it."""
     is_solved: bool
-    """Whether the task was solved in the end."""
 
 
 class Evidence(NamedTuple):

@@ -69,9 +69,7 @@ class Key(NamedTuple):
     path: str
     """Its dotted name."""
     value: Any
-    """Its value there."""
     is_default: bool
-    """Whether that is its default."""
     marks: tuple[tuple[Section, str, Any], ...]
     """Marks of the key and of the tables around it: section with the mark, the section's path
     (empty, or with a dot at the end), mark."""

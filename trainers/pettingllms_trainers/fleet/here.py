@@ -42,7 +42,6 @@ class Here(NamedTuple):
     """What was measured on this machine."""
 
     speeds: Speeds
-    """Fitted speeds of engines and updates."""
     workload: Workload
     """The episodes of the measured train steps."""
     step_s: Sequence[float]

@@ -174,7 +174,6 @@ class FleetPlan(NamedTuple):
     usd_per_hour: float
     """Price of one GPU."""
     num_steps: int
-    """Train steps of the run."""
     found: tuple[Found, ...]
     """Fleets by the number of GPUs, the largest last."""
     range_s: tuple[float, float]

@@ -685,13 +685,11 @@ class StepTimes(NamedTuple):
     fleet: Fleet
     """Where it is taken."""
     rollouts: Rollouts
-    """Its rollouts."""
     update_s: Mapping[str, float]
     """Base model to the seconds of its updates; those on dedicated GPUs overlap."""
     sync_s: float
     """Seconds in which new weights go to the engines."""
     step_s: float
-    """Seconds of the whole step."""
     is_ahead: bool
     """Whether rollouts and updates overlap, one train step apart."""
 
@@ -701,13 +699,11 @@ class Scene:
     """A run on a fleet."""
 
     config: Config
-    """The run."""
     environment: RunEnvironment
     """Its environment, whose levels are not played."""
     workload: Workload
     """The episodes that are played instead."""
     fleet: Fleet
-    """Its GPUs."""
     engines: Mapping[str, EngineSpeed]
     """Base model to the speed of one engine."""
 

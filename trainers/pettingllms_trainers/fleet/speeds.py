@@ -129,7 +129,6 @@ class EngineCall(NamedTuple):
     """A measured call of an engine."""
 
     num_requests: int
-    """Requests in the call."""
     num_prompt_tokens: int
     """Tokens of their prompts, equal ones once."""
     lengths: tuple[int, ...]

@@ -38,11 +38,9 @@ class Step(NamedTuple):
     """A decision of an episode."""
 
     agent: str
-    """Who takes it."""
     turn: int
     """Turn of the environment, from 0."""
     num_prompt_tokens: int
-    """Length of its prompt."""
     lengths: tuple[int, ...]
     """Tokens of answers that were given here, of which one is drawn for each candidate; empty:
     unknown, so that `Workload.length` assumes a distribution."""

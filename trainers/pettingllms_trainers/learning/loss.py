@@ -454,9 +454,7 @@ class LossCoefficients(NamedTuple):
     """
 
     kl: float
-    """Weight of the KL penalty."""
     entropy: float
-    """Weight of the entropy bonus."""
     is_entropy_low: bool = True
     """Whether the last entropy was at its target or below it; if not, the bonus is off."""
 

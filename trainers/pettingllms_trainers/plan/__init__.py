@@ -59,7 +59,6 @@ class StepPlan(NamedTuple):
     num_levels: int
     """Levels, those of all refills included."""
     num_turns: int
-    """Turn limit of an episode."""
     agents: tuple[str, ...]
     """Who acts in every turn."""
     num_decisions: int
@@ -69,7 +68,6 @@ class StepPlan(NamedTuple):
     num_prompt_tokens: int
     """Tokens of their prompts, one prompt for each decision."""
     num_completion_tokens: int
-    """Tokens of the completions."""
     num_groups: Mapping[str, int]
     """Policy with a model to the decisions of its roles."""
     num_optimizer_steps: Mapping[str, int]
@@ -90,7 +88,6 @@ class Plan(NamedTuple):
     step: StepPlan
     """Upper limits of a train step."""
     memory: MemoryPlan
-    """Estimate of the memory."""
     answers: dict[str, int | None]
     """Role to the tokens of its longest answer in episodes of a scripted policy."""
     num_evaluations: int

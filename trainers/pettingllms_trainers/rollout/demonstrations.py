@@ -235,7 +235,6 @@ class ScriptedDecision(NamedTuple):
     messages: Sequence[Mapping[str, str]]
     """The prompt, as chat messages."""
     text: str
-    """The answer."""
     reward: float
     """Reward of the agent for it."""
     parse_error: str | None
@@ -248,11 +247,8 @@ class ScriptedEpisode(NamedTuple):
     initial_state_hash: str
     """Hash of the initial state: equal levels have equal hashes."""
     decisions: tuple[ScriptedDecision, ...]
-    """Its decisions, in play order."""
     success: bool
-    """Whether the task was solved."""
     end: End
-    """Why it is over."""
     num_turns: int
     """Turns that have begun."""
 

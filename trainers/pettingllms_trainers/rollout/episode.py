@@ -393,7 +393,6 @@ class EpisodesOfEnv(NamedTuple):
     training: tuple[Episodes, ...]
     """One per stage of the curriculum, in order."""
     held_out: Episodes
-    """Held-out levels."""
 
 
 def local_episodes(

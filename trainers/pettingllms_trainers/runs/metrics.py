@@ -431,7 +431,6 @@ class _Finding:
     policy: str
     """Name of the policy; empty: all."""
     what: str
-    """What is wrong, in words."""
     cause: str
     """Its likely cause, and what may help."""
     first: int

@@ -43,7 +43,6 @@ class RolePrompt(NamedTuple):
     """The longest prompt of a role in the first turn of some training levels."""
 
     num_tokens: int
-    """Its length in tokens."""
     is_measured: bool
     """Whether the length is that of the tokenizer; else it is the number of bytes, as there is no
     tokenizer on this machine."""

@@ -50,7 +50,6 @@ class Doing(NamedTuple):
     """A piece of work and its progress."""
 
     text: str
-    """What is being done, in a few words."""
     done: float = 0.0
     """Part that is done, in any unit; 0: not known yet."""
     total: float = 0.0

@@ -198,7 +198,6 @@ class _Kind(NamedTuple):
     key: str
     """Key of `logging` that asks for it; up to an underscore it is the name of its package."""
     name: str
-    """Its name, for people."""
     open: Opener
     """Opens its board."""
     advice: str

@@ -43,7 +43,6 @@ class _Pass(NamedTuple):
     """A forward pass of a micro-batch."""
 
     batch: MicroBatch
-    """Its input and targets."""
     is_own: bool
     """Whether its result counts; else it only keeps the rank in step with the others."""
     role: str = ""

@@ -144,11 +144,8 @@ class ModelShape(NamedTuple):
     num_matrix_parameters: int
     """Weights of linear layers, the output head included."""
     hidden_size: int
-    """Width of the hidden states."""
     intermediate_size: int
-    """Width of the feed-forward layers."""
     num_layers: int
-    """Decoder layers."""
     num_heads: int
     """Query heads."""
     query_size: int
@@ -158,7 +155,6 @@ class ModelShape(NamedTuple):
     has_head_norms: bool
     """Whether queries and keys are normalised."""
     vocab_size: int
-    """Number of token ids."""
     context_length: int
     """Longest prompt and completion together, in tokens."""
     source: str
