@@ -9,6 +9,7 @@ import pickle
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypedDict, cast
 
 from pettingzoo import AECEnv
@@ -28,7 +29,7 @@ from pettingllms.ends import End, end_of_game
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
 from pettingllms.hooks import GameHooks, StateT
 from pettingllms.parsing import encodable
-from pettingllms.prompts import PreparedTemplate, resolve_prompts
+from pettingllms.prompts import PreparedTemplate, PromptField, PromptFields, resolve_prompts
 from pettingllms.seeding import checked_seed, derive_seed, next_seed
 from pettingllms.sources import EnvSpec
 from pettingllms.types import (
@@ -716,3 +717,26 @@ def _plain(done: Transition) -> Transition:
 def roles_of(env: TextEnv[Any]) -> tuple[str, ...]:
     """The roles of an environment's team, in playing order."""
     return tuple(dict.fromkeys(map(role_of, env.possible_agents)))
+
+
+class PlaceholderEnv(TextEnv[StateT]):
+    """Base of games whose prompts have a placeholder for each `PromptField` of a table."""
+
+    _placeholders: Mapping[str, PromptField[StateT]]
+    """Name -> placeholder; set by `__init__` of a game."""
+
+    def _fields(self, state: StateT, agent: str, turn: int) -> Mapping[str, object]:
+        return PromptFields(self._placeholders, state, agent, turn)
+
+    @cached_property
+    def _marked_roles(self) -> frozenset[str]:
+        """Roles whose prompts speak of `####`; in others scripted policies answer tersely.
+
+        Tiny models learn to write `UR` or `2,3` from their demonstrations, and need no more.
+        """
+        prompts = self.prompts.items()
+        return frozenset(role for role, text in prompts if "####" in text.system + text.user)
+
+    def _is_marked(self, agent: str) -> bool:
+        """Whether the prompt of an agent asks for `####` before the answer."""
+        return role_of(agent) in self._marked_roles

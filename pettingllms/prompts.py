@@ -51,6 +51,12 @@ def of_state(meaning: str, show: Callable[[StateT], object]) -> PromptField[Stat
     return PromptField(meaning, lambda state, agent, turn: show(state))
 
 
+TURN: PromptField[Any] = PromptField(
+    "the present turn, from 1", lambda state, agent, turn: turn + 1
+)
+"""The placeholder `turn`."""
+
+
 def meanings(fields: Mapping[str, PromptField[Any]]) -> dict[str, str]:
     """Name -> meaning of placeholders, for `TextEnv.prompt_fields`."""
     return {name: field.meaning for name, field in fields.items()}

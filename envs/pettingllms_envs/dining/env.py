@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments
+from pettingllms.env import MAX_TURNS, PlaceholderEnv, ShellArguments
 from pettingllms.errors import InvalidArgument, LevelFormatError, counted
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
 from pettingllms.prompts import (
+    TURN,
     PromptField,
     PromptTemplate,
     meanings,
@@ -47,7 +48,7 @@ from pettingllms_envs.dining.rules import (
 )
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, fault_text, shaped
-from pettingllms_envs.team_table import TURN, TableEnv, constant_fields, of_seat, seat_of
+from pettingllms_envs.team_table import constant_fields, of_seat, seat_of
 
 LETTERS = {"l": LEFT, "r": RIGHT, "d": RELEASE, "w": WAIT}
 """Terse answers: left, right, down, wait."""
@@ -395,7 +396,7 @@ def _far(philosophers: int) -> dict[str, int]:
 
 
 @page(philosophers=4, split="test")
-class DiningEnv(TableEnv[DiningState]):
+class DiningEnv(PlaceholderEnv[DiningState]):
     """Share forks with neighbours who choose at the same time, so that everybody eats.
 
     ## Task

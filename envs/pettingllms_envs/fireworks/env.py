@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments
+from pettingllms.env import MAX_TURNS, PlaceholderEnv, ShellArguments
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
 from pettingllms.prompts import (
+    TURN,
     PromptField,
     PromptTemplate,
     meanings,
@@ -39,7 +40,7 @@ from pettingllms_envs.fireworks.rules import (
     reachable,
 )
 from pettingllms_envs.reward import SUCCESS, costs, fault_text, shaped
-from pettingllms_envs.team_table import TURN, TableEnv, constant_fields, of_seat, seat_of
+from pettingllms_envs.team_table import constant_fields, of_seat, seat_of
 
 NAMES = {"R": "red", "G": "green", "B": "blue", "W": "white", "Y": "yellow"}
 """Letter of a colour -> its name."""
@@ -272,7 +273,7 @@ def potential(state: FireworksState) -> float:
 
 
 @page(players=3, split="test")
-class FireworksEnv(TableEnv[FireworksState]):
+class FireworksEnv(PlaceholderEnv[FireworksState]):
     """Build stacks of cards; your own hand is hidden.
 
     ## Task

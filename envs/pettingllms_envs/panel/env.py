@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments
+from pettingllms.env import MAX_TURNS, PlaceholderEnv, ShellArguments
 from pettingllms.errors import UnreachableRequest
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
@@ -32,7 +32,7 @@ from pettingllms_envs.panel.rules import (
     with_statement,
 )
 from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
-from pettingllms_envs.team_table import TableEnv, constant_fields, of_seat, seat_of
+from pettingllms_envs.team_table import constant_fields, of_seat, seat_of
 
 PASS, TERSE_PASS = "pass", "-"
 _GIVE = re.compile(
@@ -309,7 +309,7 @@ def _worth(num_missing: int, num_wanted: int) -> float:
 
 
 @page(experts=3, needed=2, split="test")
-class PanelEnv(TableEnv[PanelState]):
+class PanelEnv(PlaceholderEnv[PanelState]):
     """Find a sum whose parts different experts know: a moderator chooses who speaks.
 
     ## Task

@@ -12,13 +12,14 @@ from textwrap import fill
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 from pettingllms.arguments import check_choice, check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments
+from pettingllms.env import MAX_TURNS, PlaceholderEnv, ShellArguments
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.pages import EnvT, sections_of
 from pettingllms.pages import page as page_of
 from pettingllms.parsing import Item, ListReader, one_line
 from pettingllms.prompts import (
     HISTORY,
+    TURN,
     PromptField,
     PromptTemplate,
     history_text,
@@ -32,7 +33,7 @@ from pettingllms_envs.grid import MOVES
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import INSTRUCTIONS, read_program, run_program, show_program
 from pettingllms_envs.reward import LOST, MALFORMED, PROGRESS, SUCCESS, costs, costs_text, shaped
-from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TURN, TableEnv, constant_fields
+from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, constant_fields
 
 MoveT = TypeVar("MoveT")
 
@@ -452,7 +453,7 @@ _PROPOSED = ToolWork(None)
 """The work of a proposer, which uses no tool."""
 
 
-class PlanningEnv(TableEnv[PlanningState]):
+class PlanningEnv(PlaceholderEnv[PlanningState]):
     """The shell of games with proposals; see `pettingllms_envs.planning` for what a game gives.
 
     A subclass defines the hooks below, mostly pure functions of its modules, and sets

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments
+from pettingllms.env import MAX_TURNS, PlaceholderEnv, ShellArguments
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.prompts import (
+    TURN,
     PromptField,
     PromptTemplate,
     meanings,
@@ -46,7 +47,7 @@ from pettingllms_envs.relay.text import (
     terse,
 )
 from pettingllms_envs.reward import SUCCESS, costs, fault_text, shaped
-from pettingllms_envs.team_table import TURN, TableEnv, constant_fields
+from pettingllms_envs.team_table import constant_fields
 
 
 def _is_builder(agent: str) -> bool:
@@ -117,7 +118,7 @@ def potential(state: RelayState) -> float:
 
 
 @page(size=8, split="test")
-class RelayEnv(TableEnv[RelayState]):
+class RelayEnv(PlaceholderEnv[RelayState]):
     """Reproduce a board that only a team-mate sees.
 
     ## Task

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_whole
-from pettingllms.env import MAX_TURNS, ShellArguments
+from pettingllms.env import MAX_TURNS, PlaceholderEnv, ShellArguments
 from pettingllms.errors import UnreachableRequest
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
 from pettingllms.prompts import (
+    TURN,
     PromptField,
     PromptTemplate,
     meanings,
@@ -39,7 +40,7 @@ from pettingllms_envs.search.tasks import (
     parse_tasks,
     words,
 )
-from pettingllms_envs.team_table import TURN, TableEnv, constant_fields
+from pettingllms_envs.team_table import constant_fields
 
 
 def query_of(task: SearchTask, found: Sequence[int], policy: str, rng: random.Random) -> str:
@@ -201,7 +202,7 @@ def _drawn(hops: int) -> dict[str, Any]:
 
 
 @page(hops=2, split="test")
-class SearchEnv(TableEnv[SearchState]):
+class SearchEnv(PlaceholderEnv[SearchState]):
     """Answer a question: one agent searches documents, another answers from what was found.
 
     ## Task
