@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector.utils import create_shared_memory
 
+from pettingllms.arguments import check_whole
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, OrderError, suggestion
 from pettingllms.plugins import own_ids
@@ -217,8 +218,7 @@ def make_vector(
     Raises:
         InvalidArgument: If `num_envs` is below 1.
     """
-    if num_envs < 1:
-        raise InvalidArgument("num_envs", num_envs, "an integer of at least 1")
+    num_envs = check_whole("num_envs", num_envs, 1)
     return gymnasium.make_vec(
         gymnasium_spec(env_id),
         num_envs=num_envs,

@@ -22,8 +22,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from pettingllms.adapters.optional import require
+from pettingllms.arguments import check_whole
 from pettingllms.env import TextEnv
-from pettingllms.errors import InvalidArgument
 from pettingllms.registry import make
 
 
@@ -74,8 +74,7 @@ def build(
         UnknownEnvironment: If there is no such environment.
         InvalidArgument: If `num_tasks` is below 1, or an argument is refused.
     """
-    if num_tasks < 1:
-        raise InvalidArgument("num_tasks", num_tasks, "an integer of at least 1")
+    num_tasks = check_whole("num_tasks", num_tasks, 1)
     arguments = {"observation_mode": "delta", **kwargs}
     agents = make(env_id, checks=False, **arguments).possible_agents
     # Configs are classes: verifiers makes options of its command line from their fields.

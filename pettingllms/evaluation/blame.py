@@ -38,6 +38,7 @@ from itertools import combinations, product
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from pettingllms.arguments import check_whole
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, counted
 from pettingllms.evaluation.episode import (
@@ -401,9 +402,8 @@ class BlameSettings:
         Raises:
             InvalidArgument: If a value is out of its range.
         """
-        num: object = self.num_replays
-        if isinstance(num, bool) or not isinstance(num, int) or num < 2:
-            raise InvalidArgument("num_replays", num, "an integer of at least 2")
+        num_replays = check_whole("num_replays", self.num_replays, 2)
+        object.__setattr__(self, "num_replays", num_replays)
         if self.measure not in MEASURES:
             raise InvalidArgument("measure", self.measure, "one of " + ", ".join(MEASURES))
 

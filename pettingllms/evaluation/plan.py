@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from pettingllms.arguments import check_whole
 from pettingllms.env import TextEnv, role_of, roles_of
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.policies import Sampling, stays_here
@@ -75,9 +76,7 @@ class EvaluationPlan:
         if isinstance(self.env_id, str):  # what a file has is absolute already
             object.__setattr__(self, "env_id", recorded_id(self.env_id))
         for name in ("num_levels", "num_samples"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidArgument(name, value, "an integer of at least 1")
+            object.__setattr__(self, name, check_whole(name, getattr(self, name), 1))
         numbers = self.level_numbers
         if numbers is not None and len(set(numbers)) != self.num_levels:
             allowed = f"num_levels={self.num_levels} different numbers"

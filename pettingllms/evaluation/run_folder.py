@@ -24,9 +24,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from pettingllms.arguments import check_whole
 from pettingllms.errors import (
     FOREIGN,
-    InvalidArgument,
     PettingLLMsError,
     RunFolderError,
     counted,
@@ -320,8 +320,7 @@ async def evaluate_async(
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     """Do what `evaluate` does, as a coroutine."""
-    if max_concurrency < 1:
-        raise InvalidArgument("max_concurrency", max_concurrency, "an integer of at least 1")
+    max_concurrency = check_whole("max_concurrency", max_concurrency, 1)
     with folder.owned():
         return await _evaluate(folder, settings, max_concurrency, max_failures, on_progress)
 
@@ -437,8 +436,7 @@ async def play_all(
         EvaluationStopped: More failed than allowed.
         InvalidArgument: A limit is out of its range.
     """
-    if max_concurrency < 1:
-        raise InvalidArgument("max_concurrency", max_concurrency, "an integer of at least 1")
+    max_concurrency = check_whole("max_concurrency", max_concurrency, 1)
 
     async def one(item: Item) -> None:
         try:
