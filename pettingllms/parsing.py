@@ -750,7 +750,7 @@ def _words_in(
             break  # another answer
         longer = _first_that_fits(f"{line}\n{following}", fits)
         if isinstance(longer, ParseError):
-            # Two lines of which each alone goes on with the first: `say I need 2`, `say I need 3`.
+            # Two lines, each of which continues the first: `say I need 2`, `say I need 3`.
             other = _first_that_fits(f"{first}\n{following}", fits)
             if line != first and not isinstance(other, ParseError) and other != found:
                 return _DISPUTED
@@ -850,7 +850,7 @@ def _readings(line: str) -> Iterator[tuple[str, str | None]]:
         for end in (_ASIDE, _PAUSE):
             cut = end.search(reading, 1)
             behind = reading[cut.end() :] if cut else ""
-            # What goes on with `or` is half of an answer, and `left (wrong)` is none.
+            # Before `or` stands half of an answer, and `left (wrong)` is not an answer.
             is_own = cut is not None and not cut[0][-1:].isalpha()
             if cut and not _HALF.match(behind) and not (is_own and _REVOKED.match(behind)):
                 is_said = end is _PAUSE or _BACK.search(behind)

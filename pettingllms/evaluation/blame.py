@@ -319,7 +319,7 @@ def moments_of(transcript: Transcript) -> list[ReplayPoint]:
     for env, step in zip(transcript.moments(), ahead, strict=True):
         if found:
             earned += fmean(env.rewards.values())
-        # `moments` goes on with one environment; each point needs a fork of its own.
+        # `moments` steps one environment on; each point needs a fork of its own.
         found.append(ReplayPoint(env.fork(), dict(chats), earned))
         if step is not None:
             remember(chats, prompt_of(env, chats, 0), step["action"])

@@ -732,8 +732,8 @@ class PlanningEnv(PlaceholderEnv[PlanningState]):
         return trial, max(costs.empty, illegal * costs.illegal), ""
 
     def _use_tool(self, state: PlanningState, action: Any) -> Transition:
-        """Run what the tool agent asks for: a proposal, or made if the agent is alone."""
-        # Alone, the tool agent stands in the planner's place, and its moves are done.
+        """Run what the tool agent asks for; its moves are proposed, or executed if it is alone."""
+        # Alone, the tool agent takes the planner's place, and its moves are executed.
         work = self._work(state, action)
         if self._tool_decides:
             done = self._decide(state, work.answer)

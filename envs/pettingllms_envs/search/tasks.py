@@ -482,7 +482,7 @@ def _world(rng: random.Random, request: Request) -> _World:
     facts: dict[tuple[str, str], str] = {}
     for relation in _RELATIONS:
         for name in names[relation.subject]:
-            # Nobody is the own teacher: such a step would lead nowhere.
+            # Nobody teaches himself: such a step would lead nowhere.
             others = [one for one in names[relation.target] if one != name]
             facts[name, relation.letter] = rng.choice(others)
     aliases: dict[str, str] = {}
