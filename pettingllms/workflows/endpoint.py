@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import hmac
 import logging
@@ -158,6 +159,11 @@ class Endpoint:
     def close(self, base_url: str) -> None:
         """Forget a run; requests that it still sends are refused."""
         self._runs.pop(base_url.split("/")[3], None)
+
+    def end(self) -> None:
+        """End all runs: what they wait for is refused."""
+        for run in [*self._runs.values()]:
+            run.fail(RequestError("the process ends: nothing answers any more", 410))
 
     async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse whoever has another key, before anything of the body is read."""
@@ -407,4 +413,8 @@ def _bounded(request_s: float) -> type[H11Protocol]:
 @functools.cache
 def shared_endpoint() -> Endpoint:
     """The endpoint of this process, started at the first call."""
-    return Endpoint()
+    endpoint = Endpoint()
+    # Python waits for threads at its end, and they for answers, for as long as their client does.
+    # `atexit` comes after that, and what pools of threads use before; it is not public.
+    getattr(threading, "_register_atexit", atexit.register)(endpoint.end)
+    return endpoint

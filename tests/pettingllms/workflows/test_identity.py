@@ -25,6 +25,7 @@ import openai
 import pytest
 
 import pettingllms
+from pettingllms.workflows import running
 
 GO = [{"role": "user", "content": "go"}]
 
@@ -133,6 +134,27 @@ def test_of_equal_requests_the_kth_gets_the_kth_answer(opened, run):
             assert answers[follow_up(number, first)] == [second]
 
 
+@pytest.mark.parametrize("run", [threads, pool])
+def test_a_thread_on_its_way_to_a_recorded_request_is_waited_for(opened, run, monkeypatch):
+    """However slow it is, beside others that ask already."""
+    env = opened(run, reward=lambda task, outcome: 1.0)
+    for text in ("a", "b"):
+        env.step(text)
+    monkeypatch.setattr(running, "_GRACE_S", 0.02)
+    kind = openai.resources.chat.completions.Completions
+    create = kind.create
+
+    def slow(self, *, messages, **options):
+        time.sleep(0.5 * (messages != GO))
+        return create(self, messages=messages, **options)
+
+    monkeypatch.setattr(kind, "create", slow)
+    branch = env.fork()
+    branch.step("c")
+    env.step("c")
+    assert branch.state().calls == env.state().calls
+
+
 def test_what_a_workflow_cancels_is_no_turn(opened):
     """The first of three that is told yes ends the others, before anybody is asked for them."""
 
@@ -232,6 +254,28 @@ def test_what_a_run_does_after_its_end_is_not_done_by_the_process(tmp_path, monk
             thread.join(60)
     assert Path(tmp_path, "seen").read_text() == "(410, 410, 'the task')"
     assert random.getstate() == before
+
+
+def test_a_process_ends_though_threads_of_a_run_wait_for_answers(tmp_path):
+    """Whoever plays has raised, and closed nothing: clients wait for ten minutes."""
+    (tmp_path / "played.py").write_text(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "import openai, pettingllms\n"
+        "def main(task):\n"
+        "    def ask(number):\n"
+        "        message = {'role': 'user', 'content': 'go'}\n"
+        "        return openai.OpenAI().chat.completions.create(model='x', messages=[message])\n"
+        "    with ThreadPoolExecutor(2) as pool:\n"
+        "        return list(pool.map(ask, range(2)))\n"
+        "if __name__ == '__main__':\n"
+        "    table = {'roles': {'x': {}}, 'tasks': {'train': [1]}, 'reward': 'builtins:len'}\n"
+        "    env = pettingllms.make(f'workflow:{__file__}:main', program=table, checks=False)\n"
+        "    env.reset(seed=0)\n"
+        "    env.step('a')\n"
+        "    raise SystemExit(7)\n"
+    )
+    done = subprocess.run([sys.executable, "played.py"], cwd=tmp_path, timeout=120)
+    assert done.returncode == 7
 
 
 def test_a_thread_that_one_run_began_serves_others(opened):
