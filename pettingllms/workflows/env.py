@@ -278,7 +278,7 @@ class _Runs:
         with self._lock:
             if id(state) not in self._kept:
                 self._kept[id(state)] = defaultdict(list)
-                # At the end of the process runs end by themselves: their threads are daemons.
+                # At the end of the process it would be too late: the endpoint ends all runs before.
                 weakref.finalize(state, self._forget, id(state)).atexit = False
             self._kept[id(state)][_key(text)].append(run)
 
