@@ -89,7 +89,7 @@ def train(
     else:
         with StopRequest(raises=True):
             code = work()
-    # Not a value: a script that goes on with half a run should have to ask for that.
+    # Not a value: a script that continues with half a run must ask for it.
     if code > 1:
         raise KeyboardInterrupt(f"stopped; continue with resume=True ({config.output_dir})")
     return Run(config.output_dir, trust=True)  # what it names was typed, or trusted

@@ -164,7 +164,7 @@ def _train(
         ):
             console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
         if config.num_steps >= config.stalled_after and not report["num_optimizer_steps"]:
-            # A script that goes on with untrained policies should have to ask for that.
+            # A script that continues with untrained policies must ask for it.
             console.print(
                 "nothing was learnt: no train step has updated a policy", style="bold red"
             )

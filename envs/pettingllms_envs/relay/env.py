@@ -140,7 +140,7 @@ class RelayEnv(PlaceholderEnv[RelayState]):
 
     ## Observation
 
-    Witness: the rules, target, the builder's board, what was said. Builder: the rules, the own
+    Witness: the rules, target, the builder's board, what was said. Builder: the rules, its own
     board, what was said. `prompt_fields` lists the placeholders of prompts.
 
     ## Action

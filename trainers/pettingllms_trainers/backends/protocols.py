@@ -23,7 +23,7 @@ class TakesWeights(Generate, Protocol):
         ...
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Replace the weights; what is being written goes on with the new ones.
+        """Replace the weights; unfinished completions continue with the new ones.
 
         Nothing that was computed with the old ones is used again.
 

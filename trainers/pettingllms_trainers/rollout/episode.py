@@ -173,7 +173,7 @@ class BranchingEpisode:
             return tuple(_state_of(fork.env, fork.asked) for fork in self._forks)
 
     def fork(self, index: int | None) -> BranchingEpisode:
-        """Another episode in the state of one of the last branches; None: in the own."""
+        """Another episode in the state of one of the last branches; None: in its own."""
         parent = None if index is None else self._forks[index]
         with _nobodys_failures():
             twin = BranchingEpisode((parent.env if parent else self._env).fork())

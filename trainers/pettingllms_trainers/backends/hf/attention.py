@@ -227,7 +227,7 @@ def split_attention(query: Tensor, own: SeenKeys, prompts: SeenKeys, siblings: R
         siblings: The completions of each prompt.
 
     Source: Juravsky et al. 2024 (Hydragen, arXiv 2402.05099), section 3: products with a shared
-        prefix and with the own suffix are computed apart. Changed: both scores go through one
+        prefix and with the suffix of each are computed apart. Changed: both scores go through one
         softmax, where Hydragen merges two results by their log-sum-exp: for the short prompts and
         completions of rollouts a copy of the scores costs less than the merge. Ragged groups, rows
         that join and leave, and the same split for training.
