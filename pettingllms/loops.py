@@ -10,12 +10,16 @@ import asyncio
 import contextvars
 import signal
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
 _LOOK_UP_S = 0.2
 
 
@@ -107,6 +111,42 @@ def in_thread(work: Callable[[], T], interrupt: Callable[[], None] = lambda: Non
         _wait_for(done)
         raise
     return done.result()
+
+
+class DaemonThreads(Executor):
+    """Threads for code of others, which may never return: no process waits for them to end.
+
+    For those of `concurrent.futures` every process waits, and an event loop for its own.
+
+    Args:
+        num_threads: How many, at most.
+    """
+
+    def __init__(self, num_threads: int) -> None:
+        self._num_left = num_threads
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        weakref.finalize(self, self._jobs.put, None)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have a thread call a function."""
+        future: Future[T] = Future()
+        self._jobs.put((future, partial(fn, *args, **kwargs)))
+        if self._num_left:
+            self._num_left -= 1
+            threading.Thread(target=_work, args=(self._jobs,), daemon=True).start()
+        return future
+
+
+def _work(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+    while job := jobs.get():
+        future, call = job
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001  raised again where it is waited for
+                future.set_exception(error)
+        del job, future, call  # what they hold may be large, and the next job may never come
+    jobs.put(None)  # for the other threads
 
 
 def _wait_for(done: Future[Any]) -> None:

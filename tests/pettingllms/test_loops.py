@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pettingllms.loops import finish, is_in_loop
+from pettingllms.loops import DaemonThreads, finish, is_in_loop
 
 
 def outside(call):
@@ -55,3 +55,23 @@ def test_an_interrupt_ends_the_work_before_it_is_raised(where):
         where(lambda: finish(endless()))
     assert seen == [where is outside]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_threads_call_functions_some_at_a_time_and_end_with_whoever_has_them():
+    threads, both, seen = DaemonThreads(2), threading.Barrier(2), []
+
+    def work(number):
+        both.wait(60)
+        seen.append(threading.current_thread())
+        return 1 // number
+
+    zero, *rest = [threads.submit(work, number) for number in (0, 1, 2, 3)]
+    assert [one.result() for one in rest] == [1, 0, 0]
+    with pytest.raises(ZeroDivisionError):
+        zero.result()
+    assert len({*seen}) == 2
+    assert all(thread.daemon for thread in seen)
+    del threads
+    for thread in seen:
+        thread.join(60)
+        assert not thread.is_alive()

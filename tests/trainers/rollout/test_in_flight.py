@@ -1,6 +1,7 @@
 """Rollouts in flight: no token older than allowed, whatever the timing, and nothing is lost."""
 
 import asyncio
+import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import pytest
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.ranks import Ranks, StopRequest
+from pettingllms_trainers.ranks import Ranks, StopRequest, StopRequested
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment, TrainingRollouts
@@ -360,3 +361,21 @@ def test_what_fails_in_rollouts_ends_the_step_and_an_update_that_fails_is_what_i
     one.rollouts.take(0)
     with pytest.raises(ZeroDivisionError), one.rollouts.playing_next(0):
         _ = 1 / 0
+
+
+@pytest.mark.parametrize(("before", "after"), [(signal.SIGTERM, 0), (0, signal.SIGTERM)])
+def test_a_signal_that_raises_does_not_wait_for_rollouts(world, monkeypatch, before, after):
+    async def endless(step, is_updated):
+        await asyncio.to_thread(is_updated.wait)
+        os.kill(os.getpid(), after)  # 0 is no signal
+        await asyncio.Event().wait()
+
+    one = world(1, *SERVERS)
+    one.rollouts.take(0)
+    monkeypatch.setattr(one.rollouts, "_play", endless)
+    with (
+        pytest.raises(StopRequested),
+        StopRequest(raises=True),
+        one.rollouts.playing_next(0),
+    ):
+        os.kill(os.getpid(), before)

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import subprocess
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -278,3 +280,21 @@ def test_noise_and_alignment_are_those_computed_by_hand(echo_env, scripted_pool)
         "judged/r/outcome_alignment": 0.25,
     }
     assert all("r again" in c.judged for d in tree.decisions for c in d.candidates)
+
+
+def test_a_process_ends_though_a_function_never_returns():
+    """And so may an environment in threads; Python, and its event loops, would wait for theirs."""
+    program = (
+        "import asyncio, threading\n"
+        "from pettingllms_trainers.rollout.episode import LocalEpisodes\n"
+        "from pettingllms_trainers.rollout.judging import Exchange, FunctionScorer\n"
+        "def endless(*_):\n"
+        "    threading.Event().wait()\n"
+        "async def run():\n"
+        "    asyncio.ensure_future(LocalEpisodes(None, 2)._call(endless))\n"
+        "    asyncio.ensure_future(FunctionScorer(endless).score(Exchange((), ''), 0))\n"
+        "    await asyncio.sleep(0.1)\n"
+        "    raise SystemExit(7)\n"
+        "asyncio.run(run())\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=240).returncode == 7

@@ -12,13 +12,13 @@ import itertools
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pettingllms import TextEnv
 from pettingllms.ends import End, end_of_error
 from pettingllms.errors import FOREIGN
+from pettingllms.loops import DaemonThreads
 from pettingllms.types import UNBOUND, Constraints
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import EpisodeFailure
@@ -338,11 +338,7 @@ class LocalEpisodes:
         self._episodes: dict[int, BranchingEpisode] = {}
         self._ids = itertools.count()
         self._level: tuple[int, BranchingEpisode] | None = None
-        self._threads = (
-            ThreadPoolExecutor(num_threads, thread_name_prefix="pettingllms-env")
-            if num_threads
-            else None
-        )
+        self._threads = DaemonThreads(num_threads) if num_threads else None
 
     async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
         # Episodes of one level begin one after another: it is made, and its solution found, once.

@@ -22,6 +22,7 @@ from pettingllms import TextEnv, role_of
 from pettingllms.ends import End, end_of_error
 from pettingllms.errors import FOREIGN, counted
 from pettingllms.files import json_line, open_to_append, read_lines
+from pettingllms.loops import DaemonThreads
 from pettingllms.parsing import after_thinking
 from pettingllms.policies import Policy, PolicyFailure, Prompt, Sampling, Usage
 from pettingllms.prompts import as_observation
@@ -218,16 +219,22 @@ AnswerFunction = Callable[[Sequence[Mapping[str, str]], str], float]
 """``(messages, answer) -> score``; safe to call from several threads."""
 
 
+_NUM_THREADS = 16
+"""Calls of a function at the same time, at most: such functions mostly wait for servers."""
+
+
 class FunctionScorer:
     """Scores answers by a function, in a thread; what it raises is a verdict without a score."""
 
     def __init__(self, function: AnswerFunction) -> None:
-        self._function = function
+        self._function, self._threads = function, DaemonThreads(_NUM_THREADS)
 
     async def score(self, exchange: Exchange, seed: int) -> Assessment:
         messages = [dict(message) for message in exchange.messages]
         try:
-            score = float(await asyncio.to_thread(self._function, messages, exchange.answer))
+            loop = asyncio.get_running_loop()
+            call = loop.run_in_executor(self._threads, self._function, messages, exchange.answer)
+            score = float(await call)
         except FOREIGN as error:
             end = _lost(end_of_error(error))
             return Assessment(None, f"{type(error).__name__}: {error}", end=end)

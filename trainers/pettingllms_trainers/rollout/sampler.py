@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from pettingllms import role_of
 from pettingllms.curriculum import LevelRecord, level_shares, with_episodes
+from pettingllms.loops import DaemonThreads
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.config.algorithm import Algorithm, StepContext
@@ -538,13 +539,19 @@ class TrainingRollouts:
             yield
         elif self._config.plays_beside_updates:
             is_updated = threading.Event()
-            with ThreadPoolExecutor(1, thread_name_prefix="pettingllms-rollouts") as thread:
-                played = thread.submit(self._runner.run, self._play(step, is_updated))
-                try:
-                    yield
-                finally:
-                    is_updated.set()
+            loop = self._runner.get_loop()
+            play = loop.create_task(self._play(step, is_updated))
+            played = DaemonThreads(1).submit(self._runner.run, asyncio.wait_for(play, None))
+            try:
+                yield
+                is_updated.set()
                 played.result()
+            except BaseException:
+                # The run ends, if need be at once: nobody waits for what is left to play.
+                is_updated.set()
+                loop.call_soon_threadsafe(play.cancel)
+                wait([played])
+                raise
             self._ranks.barrier()  # engines that they share get new weights now
         else:
             if self.pending[0].sample is None:
