@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -113,7 +114,8 @@ def _begun(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     if not policies:
         raise click.UsageError("name a policy for all roles (--policy oracle), or one for each")
     if (folder / _FILE).exists():
-        raise click.UsageError(f"{folder} holds a benchmark; continue it with --resume {folder}")
+        resume = f"--resume {shlex.quote(str(folder))}"
+        raise click.UsageError(f"{folder} holds a benchmark; continue it with {resume}")
     suite = QUICK if values["quick"] else FULL
     # Now, since a role that is misspelt would show in the last game only.
     _check_roles(policies, suite)
@@ -180,7 +182,7 @@ def _climbed(
             run = RunFolder.create(path, cell_plan(*cell, sampling=sampling, prices=prices))
         doing = "measured" if num_tried is None else "tried"
         stderr().print(f"{env_id}, level {level}, {doing}", style="bold", highlight=False)
-        report = played(run, settings, max_failures, f"bench --resume {folder}")
+        report = played(run, settings, max_failures, f"bench --resume {shlex.quote(str(folder))}")
         run.write_report(report.to_json(), as_markdown(report.parts()))
         reports.append(report)
         return report.variants[MAIN]

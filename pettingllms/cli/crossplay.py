@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def crossplay_command(context: click.Context, runs: tuple[str, ...], **values: A
 def _crossplayed(folder: RunFolder, names: Sequence[str], values: Mapping[str, Any]) -> int:
     # Before the first episode: what is interrupted in its first minute can be resumed, too.
     write_whole(folder.path / RUNS, json.dumps(list(names)) + "\n")
-    resume = f"crossplay --resume {folder.path}"
+    resume = f"crossplay --resume {shlex.quote(str(folder.path))}"
     report = played(folder, options.policy_settings(values), values["max_failures"], resume)
     env: TextEnv[Any] = folder.plan.make_env()
     found = cross_play(names, env.possible_agents, folder.results())

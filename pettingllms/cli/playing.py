@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections import Counter
@@ -102,7 +103,7 @@ def _say_what_is_missing(
     if spent.num_requests:
         _say(f"tokens spent so far: {tokens(spent)}")
     trust = " --trust" if folder.plan.needs_trust else ""
-    command = command or f"eval --resume {folder.path}"
+    command = command or f"eval --resume {shlex.quote(str(folder.path))}"
     _say(f"No answer is lost. Continue with: pettingllms {command}{trust}")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
+import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Set
 from contextlib import contextmanager
@@ -92,7 +93,8 @@ class RunFolder:
         if any(file.exists() and file.stat().st_size for file in files):
             raise RunFolderError(
                 f"{folder} holds an evaluation already. Continue it (RunFolder.open; on "
-                f"the command line --resume {folder}), or choose another folder (out)."
+                f"the command line --resume {shlex.quote(str(folder))}), or choose another folder "
+                "(out)."
             )
         created = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(folder, plan, _versions(plan.env_id), created)

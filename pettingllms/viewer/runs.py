@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -255,10 +256,10 @@ def _stopped(
     counts = ", ".join(f"{name}: {one['num_episodes']}" for name, one in variants.items())
     wanted = counted(plan["num_levels"] * plan["num_samples"], "episode")
     causes = "".join(f" {count} failed: {cause}." for cause, count in failures.items())
+    command = f"pettingllms eval --resume {shlex.quote(str(folder))}"
     return (
         f"The evaluation is incomplete: of {wanted} of each variant "
-        f"there are {counts or 'none'}.{causes} `pettingllms eval --resume {folder}` "
-        "plays the others."
+        f"there are {counts or 'none'}.{causes} `{command}` plays the others."
     )
 
 

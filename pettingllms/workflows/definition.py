@@ -10,6 +10,7 @@ import functools
 import inspect
 import json
 import random
+import shlex
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -387,7 +388,7 @@ def load_workflow(path: str, **arguments: Any) -> Workflow:
         raise EnvironmentNotLoadable(
             f"the workflow {path!r} is a {type(found).__name__}; allowed: a "
             "pettingllms.workflows.Workflow, or a function that returns one. For a function that "
-            f"knows nothing of it see: pettingllms-train workflow:{path}"
+            f"knows nothing of it see: pettingllms-train workflow:{shlex.quote(path)}"
         )
     if arguments:
         raise InvalidArgument(

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import io
 import json
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -133,7 +134,7 @@ def load_program(source: str, table: Mapping[str, Any]) -> Workflow:
             raise InvalidArgument("key of the program", name, ", ".join(known))
     for name in ("roles", "tasks", "reward"):
         if name not in fields:
-            hint = f"Propose a run file: pettingllms-train workflow:{source}"
+            hint = f"Propose a run file: pettingllms-train workflow:{shlex.quote(source)}"
             raise InvalidArgument("program", sorted(fields), f"a table with {name}", hint)
     for name in ("reward", "tasks"):
         if isinstance(fields[name], str):

@@ -122,10 +122,12 @@ def test_usage(capsys):
 
 def test_a_run_writes_what_it_promises(run, tmp_path, monkeypatch):
     monkeypatch.setattr("pettingllms_trainers.runs.recorder.learning_curve", learning_curve)
-    out, _ = run()
+    out, _ = run(out="my run")
     assert "policies, greedy" in out
     assert "scripted policy greedy" in out
-    directory = tmp_path / "run"
+    directory = tmp_path / "my run"
+    told = [shlex.split(line) for line in out.splitlines() if line.startswith("  pettingllms")]
+    assert [line[2] for line in told] == [str(directory)] * 3
     assert {path.name for path in directory.iterdir()} == {
         "config.toml",
         "metrics.jsonl",
@@ -142,13 +144,14 @@ def test_a_run_writes_what_it_promises(run, tmp_path, monkeypatch):
         assert (directory / "policies" / policy / "tokenizer.json").is_file()
     assert [line["step"] for line in read_lines(directory / "metrics.jsonl")] == [0, 1, 2]
 
-    _, err = run(code=2)
+    _, err = run(out="my run", code=2)
     assert "is not empty" in err
+    assert f"pettingllms-train {shlex.quote(str(directory))} --resume" in err
 
-    again, _ = run("--resume")
+    again, _ = run("--resume", out="my run")
     assert again.split("written")[0] == out.split("written")[0], "a finished run reports again"
 
-    _, err = run("--resume", "--seed", "5", code=2)
+    _, err = run("--resume", "--seed", "5", out="my run", code=2)
     assert "differs in seed" in err
 
 
@@ -198,14 +201,15 @@ def test_a_second_signal_ends_at_once_and_says_what_is_saved(
     run, tmp_path, monkeypatch, signal_at, every, saved, kind
 ):
     signal_at("rollout_metrics", kind, kind)
-    out, _ = run("--checkpoint.every", str(every), num_steps=5, code=128 + kind)
-    command = f"pettingllms-train {tmp_path / 'run'} --resume"
+    given = {"out": "my run", "num_steps": 5, "code": 128 + kind}
+    out, _ = run("--checkpoint.every", str(every), **given)
+    command = f"pettingllms-train {shlex.quote(str(tmp_path / 'my run'))} --resume"
     told = f"stopped; train step {saved} is saved; continue with: {command}\n"
     assert told in out
     monkeypatch.undo()
     with monkeypatch.context() as patch:  # while it loads
         patch.setattr(commands, "open_machines", lambda *_: signal.raise_signal(kind))
-        assert run("--resume", num_steps=5, code=128 + kind) == (told, "")
+        assert run("--resume", **given) == (told, "")
     assert main([*shlex.split(command)[1:], "--num-steps", "2"]) == 0
 
 

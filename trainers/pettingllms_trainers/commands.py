@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -157,10 +158,11 @@ def _train(
             " --trust" if named_code(table, *kinds) else ""
             for kinds in ((ENVIRONMENT, POLICY), (ALGORITHM,))
         )
+        place = shlex.quote(str(files.directory))
         for command in (
-            f"pettingllms view {files.directory} --open",
-            f"pettingllms eval {files.directory}{trust}",
-            f"pettingllms-train export {files.directory} DIRECTORY{code}",
+            f"pettingllms view {place} --open",
+            f"pettingllms eval {place}{trust}",
+            f"pettingllms-train export {place} DIRECTORY{code}",
         ):
             console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
         if config.num_steps >= config.stalled_after and not report["num_optimizer_steps"]:
@@ -178,7 +180,8 @@ def _stopped(request: StopRequested, config: Config, files: RunDirectory) -> int
     kept = "nothing is saved; the same command starts again"
     if step is not None:
         kept = f"train step {step} is saved; continue with: pettingllms-train "
-        kept += "launch " * (num_launched() > 1) + f"{files.directory} --resume"
+        kept += "launch " * (num_launched() > 1)
+        kept += f"{shlex.quote(str(files.directory))} --resume"
         kept += " --trust" * bool(named_code(config.model_dump(mode="json")))
     console = Console(quiet=os.environ.get("RANK", "0") != "0")
     console.print(f"stopped; {kept}", markup=False, highlight=False, soft_wrap=True)

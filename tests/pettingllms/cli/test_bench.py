@@ -1,6 +1,7 @@
 """`pettingllms bench`: how far a team climbs, as a result file and a page."""
 
 import json
+import shlex
 
 import pytest
 
@@ -99,9 +100,9 @@ def test_the_suites_are_levels_that_exist():
 
 def test_a_server_that_is_not_there_says_how_to_go_on(call, small, tmp_path):
     server = "openai:x@http://127.0.0.1:9/v1"
-    stopped = call("bench", "-p", server, "--quick", "--retries", "0", "--out", tmp_path / "run")
+    stopped = call("bench", "-p", server, "--quick", "--retries", "0", "--out", tmp_path / "my run")
     assert stopped.returncode == 1
     told = " ".join(stopped.stderr.split())
     assert "cannot be reached" in told
     assert told.count("Continue with: pettingllms") == 1
-    assert f"bench --resume {tmp_path / 'run'} --trust" in told
+    assert f"bench --resume {shlex.quote(str(tmp_path / 'my run'))} --trust" in told

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -102,13 +103,13 @@ def test_a_server_that_fails_in_the_middle_loses_nothing(
     chat_server.reply = relay
     chat_server.script = ["ok"] * 6
     chat_server.then = failure
-    run = tmp_path / "run"
+    run = tmp_path / "my run"
     begun = call(
         "eval", ENV, *team(chat_server), "-n", 12, "--out", run, *QUICK, "--max-failures", 2
     )
     assert begun.returncode == 1
     assert message in begun.stderr
-    assert f"pettingllms eval --resume {run} --trust\n" in begun.stderr
+    assert f"pettingllms eval --resume {shlex.quote(str(run))} --trust\n" in begun.stderr
     kept = finished(run)
     assert 1 <= len(kept) < 12
     assert f"incomplete: {len(kept)} of 12" in begun.stderr

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ class RunDirectory:
             raise OutputDirError(
                 f"the output directory {self.directory} is not empty. Give another "
                 "output_dir, remove it, or continue its run with resume=True (on the command line: "
-                f"pettingllms-train {self.directory} --resume)"
+                f"pettingllms-train {shlex.quote(str(self.directory))} --resume)"
             )
         if not self.config.is_file():
             raise OutputDirError(f"{self.directory} holds no run: it has no config.toml")
