@@ -37,6 +37,7 @@ from pettingllms.errors import (
 from pettingllms.seeding import SPLITS
 from pettingllms.sources import load_source
 from pettingllms.types import is_agent, order_of, role_of
+from pettingllms.workflows.isolation import in_forked
 from pettingllms.workflows.wire import RequestError, Sender, unknown_model
 
 
@@ -125,6 +126,9 @@ def _shared() -> Any:
     client = _opened("", "http://127.0.0.1/v1", "none")
     atexit.register(client.close)
     return client
+
+
+in_forked(_shared.cache_clear)
 
 
 def _opened(kind: str, base_url: str, api_key: str) -> Any:

@@ -37,7 +37,7 @@ from pettingllms.workflows.chat import (
     models,
     system_of,
 )
-from pettingllms.workflows.isolation import AGENT, PLACE
+from pettingllms.workflows.isolation import AGENT, PLACE, in_forked
 from pettingllms.workflows.tools import read_json
 from pettingllms.workflows.wire import (
     Answered,
@@ -417,4 +417,8 @@ def shared_endpoint() -> Endpoint:
     # Python waits for threads at its end, and they for answers, for as long as their client does.
     # `atexit` comes after that, and what pools of threads use before; it is not public.
     getattr(threading, "_register_atexit", atexit.register)(endpoint.end)
+    in_forked(endpoint._runs.clear)
     return endpoint
+
+
+in_forked(shared_endpoint.cache_clear)

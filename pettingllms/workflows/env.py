@@ -22,11 +22,11 @@ from pettingllms.types import (
     Action,
     Constraints,
     Observation,
-    TokenCounts,
     Transition,
     role_of,
 )
 from pettingllms.workflows.definition import Workflow, WorkflowFailure, load_workflow
+from pettingllms.workflows.isolation import in_forked
 from pettingllms.workflows.program import load_program
 from pettingllms.workflows.running import Reached, RecordedCall, WorkflowRun
 from pettingllms.workflows.wire import ChatRequest
@@ -113,7 +113,6 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         prompts = dict.fromkeys(map(role_of, workflow.agents), PromptTemplate("", "{chat}"))
         # Of the instance: they are the workflow's, and all workflows share this class.
         vars(self).update(scripted_policies=tuple(workflow.demonstrators), default_prompts=prompts)
-        self._runs = _Runs()
         super().__init__(
             stages=tuple((agent,) for agent in workflow.agents),
             max_turns=workflow.max_turns if max_turns is None else max_turns,
@@ -132,7 +131,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         for action in map(_action, texts):
             # A misfit ends the episode without its run.
             if _misfit(self._state, action) is None:
-                self._runs.put(self._state, action, self._new_run(self._state, action))
+                _RUNS.put(self.workflow, self._state, action, self._new_run(self._state, action))
 
     def step(self, action: str | None) -> None:
         """See `TextEnv.step`.
@@ -146,6 +145,10 @@ class WorkflowEnv(TextEnv[WorkflowState]):
             self.infos[agent]["parse_error"] = reason = self._state.parse_error
             if self.end is not None and self.end is not End.TURNS:
                 self.end = end_of_game(_action(action).finish_reason, reason)
+
+    def close(self) -> None:
+        """End what waits in this state; who steps on all the same has it run again."""
+        _RUNS.forget(id(getattr(self, "_state", None)))
 
     def messages(self, agent: str) -> list[dict[str, str]]:
         """The messages of the request, for the agent that is asked; else an empty one."""
@@ -174,7 +177,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         if reached.request is None:
             raise WorkflowFailure("the workflow ended without a request, so there is no agent")
         state = WorkflowState(task, seed, (), reached.request)
-        self._runs.put(state, None, run)
+        _RUNS.put(self.workflow, state, None, run)
         return state
 
     def _fields(self, state: WorkflowState, agent: str, turn: int) -> Mapping[str, object]:
@@ -189,11 +192,11 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         if reason := _misfit(state, action):
             after = WorkflowState(state.task, state.seed, calls, None, reason)
             return Transition(after, self.workflow.misfit_reward, terminated=True)
-        run = self._runs.take(state, action) or self._new_run(state, action)
+        run = _RUNS.take(self.workflow, state, action) or self._new_run(state, action)
         run, reached = self._reached(run, state, calls)
         after = WorkflowState(state.task, state.seed, calls, reached.request, reached.parse_error)
         if reached.request is not None:
-            self._runs.put(after, None, run)
+            _RUNS.put(self.workflow, after, None, run)
         return _transition(after, reached)
 
     def _reached(
@@ -231,7 +234,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
     def _new_run(self, state: WorkflowState, text: Action) -> WorkflowRun:
         """A run that has been given an answer to the request of a state."""
         assert state.request is not None
-        call, run = RecordedCall(state.request, text), self._runs.take(state, None)
+        call, run = RecordedCall(state.request, text), _RUNS.take(self.workflow, state, None)
         if run is None:
             return WorkflowRun(self.workflow, state.task, state.seed, (*state.calls, call))
         run.answer(call)
@@ -267,28 +270,27 @@ class _Runs:
         self._lock = threading.RLock()  # a state may be forgotten while this thread holds it
         self._kept: dict[int, dict[Any, list[WorkflowRun]]] = {}
 
-    def __reduce__(self) -> tuple[type[_Runs], tuple[()]]:
-        return _Runs, ()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Runs:
-        return _Runs()
-
-    def put(self, state: WorkflowState, text: Action | None, run: WorkflowRun) -> None:
+    def put(
+        self, workflow: Workflow, state: WorkflowState, text: Action | None, run: WorkflowRun
+    ) -> None:
         """Keep a run that waits at a state, or that has been given a text there."""
         with self._lock:
             if id(state) not in self._kept:
                 self._kept[id(state)] = defaultdict(list)
                 # At the end of the process it would be too late: the endpoint ends all runs before.
-                weakref.finalize(state, self._forget, id(state)).atexit = False
-            self._kept[id(state)][_key(text)].append(run)
+                weakref.finalize(state, self.forget, id(state)).atexit = False
+            self._kept[id(state)][_key(workflow, text)].append(run)
 
-    def take(self, state: WorkflowState, text: Action | None) -> WorkflowRun | None:
+    def take(
+        self, workflow: Workflow, state: WorkflowState, text: Action | None
+    ) -> WorkflowRun | None:
         """Such a run, which nobody else will get; None when there is none."""
         with self._lock:
-            runs = self._kept.get(id(state), {}).get(_key(text))
+            runs = self._kept.get(id(state), {}).get(_key(workflow, text))
             return runs.pop(0) if runs else None
 
-    def _forget(self, key: int) -> None:
+    def forget(self, key: int) -> None:
+        """Close the runs of a state, of which `key` is the id."""
         with self._lock:
             kept = self._kept.pop(key, {})
         for runs in kept.values():
@@ -296,6 +298,12 @@ class _Runs:
                 run.close()
 
 
-def _key(text: Action | None) -> tuple[str, str, TokenCounts] | None:
-    """What tells answers apart: equal texts may have been written differently."""
-    return None if text is None else (str(text), text.finish_reason, text.tokens)
+_RUNS = _Runs()
+# Their threads are those of the process that they began in.
+in_forked(_RUNS.__init__)
+
+
+def _key(workflow: Workflow, text: Action | None) -> Any:
+    """What tells runs apart: equal texts may have been written differently."""
+    written = None if text is None else (str(text), text.finish_reason, text.tokens)
+    return id(workflow), written

@@ -61,6 +61,12 @@ def variables(base_url: str, api_key: str) -> dict[str, str]:
     }
 
 
+def in_forked(begin: Callable[[], object]) -> None:
+    """Have a process that is forked from this one, and has none of its threads, begin with this."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=begin)
+
+
 class BlocksLoop(BaseException):
     """A coroutine asks with a client that blocks the event loop, which other runs share."""
 
@@ -190,6 +196,13 @@ class _Here(NamedTuple):
 _HERE: ContextVar[_Here | None] = ContextVar("pettingllms_here", default=None)
 _THREAD = threading.local()
 _INSTALLING = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # No forked process begins with half of it, or with a lock of a thread that it does not have.
+    os.register_at_fork(
+        before=_INSTALLING.acquire,
+        after_in_parent=_INSTALLING.release,
+        after_in_child=_INSTALLING.release,
+    )
 
 
 def _here() -> _Here | None:
@@ -598,6 +611,9 @@ def shared_loop() -> asyncio.AbstractEventLoop:
     thread = threading.Thread(target=serve, name="pettingllms-runs", daemon=True)
     _context(None).run(thread.start)
     return loop
+
+
+in_forked(shared_loop.cache_clear)
 
 
 async def awaited(outcome: Awaitable[ResultT]) -> ResultT:

@@ -328,7 +328,7 @@ class WorkflowRun:
                     self._leave()
                 request = None if self._score else self._next()
                 return Reached(request, self._score, self._team, self._local, self._parse_error)
-        except WorkflowFailure:
+        except BaseException:  # also where whoever waits is interrupted: nobody else has this run
             self.close()
             raise
 

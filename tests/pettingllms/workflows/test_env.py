@@ -1,12 +1,16 @@
 """A workflow is an environment: it steps, forks by re-execution, ends, and fails by branches."""
 
+import asyncio
 import itertools
 import json
+import multiprocessing
 import pickle
+import signal
 import threading
 import time
 
 import numpy as np
+import openai
 import pytest
 
 import pettingllms
@@ -20,7 +24,10 @@ from pettingllms.workflows import (
     WorkflowEnv,
     WorkflowFailure,
     WorkflowTimeout,
+    definition,
+    isolation,
 )
+from pettingllms.workflows.endpoint import shared_endpoint
 
 
 def test_requests_are_turns_of_agents(opened):
@@ -107,9 +114,15 @@ def test_a_hung_workflow_times_out(opened, ask):
     stop.set()
 
 
-def test_forgotten_states_end_their_runs(opened, ask):
-    import openai
+def eventually(found):
+    deadline = time.monotonic() + 60
+    while not found and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
 
+
+@pytest.mark.parametrize("leave", [lambda env: env.reset(seed=4), lambda env: env.close()])
+def test_forgotten_and_closed_states_end_their_runs(opened, ask, leave):
     ends = []
 
     def run(task, client):
@@ -119,12 +132,81 @@ def test_forgotten_states_end_their_runs(opened, ask):
             ends.append(error.status_code)
             raise
 
-    env = opened(run)
-    env.reset(seed=4)
-    deadline = time.monotonic() + 60
-    while not ends and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert ends == [410]
+    env = opened(run, reward=lambda task, outcome: 1.0)
+    leave(env)
+    assert eventually(ends) == [410]
+    env.step("it is run again")
+    assert env.rewards["planner_0"] == 1.0
+
+
+def test_an_interrupted_step_ends_its_run_and_can_be_repeated(opened, ask):
+    ends, was_interrupted = [], threading.Event()
+
+    def run(task, client):
+        ask(client, "planner", "a")
+        if not was_interrupted.is_set():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            was_interrupted.wait(60)
+        try:
+            return ask(client, "worker", "b")
+        except openai.APIStatusError as error:
+            ends.append(error.status_code)
+            raise
+
+    env = opened(run, reward=lambda task, outcome: 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        env.step("x")
+    was_interrupted.set()
+    assert eventually(ends) == [410]
+    for text in ("x", "y"):
+        env.step(text)
+    assert env.rewards["worker_0"] == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_an_endpoint_and_runs_of_its_own(opened):
+    """It has none of the threads that it would wait for, whatever these held."""
+    env = opened()
+    env.step("2")
+    isolation.shared_loop()
+    client = definition._shared()
+    (run,) = [one for one in shared_endpoint()._runs.values() if one._workflow is env.workflow]
+    holds, may_go = threading.Event(), threading.Event()
+
+    def hold():
+        with run._changed:
+            with isolation._INSTALLING:
+                holds.set()
+                time.sleep(0.3)
+            may_go.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    holds.wait()
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+
+    def play():
+        for one in (env, opened()):
+            for text in ("2", "3")[one is env :]:
+                one.step(text)
+            theirs.send(one.rewards["worker_0"])
+        waits = asyncio.sleep(0, "a loop")
+        theirs.send(asyncio.run_coroutine_threadsafe(waits, isolation.shared_loop()).result(60))
+        # On one connection each would read what others are told.
+        theirs.send(definition._shared() is client)
+
+    process = context.Process(target=play)
+    process.start()
+    may_go.set()
+    holder.join()
+    found = [ours.recv() for _ in range(4) if ours.poll(60)]
+    process.join(60)
+    process.kill()
+    assert found == [1.0, 1.0, "a loop", False]
+    assert process.exitcode == 0
+    env.step("4")
+    assert env.rewards["worker_0"] == 0.0
 
 
 def test_rewards_of_single_answers(opened, ask):
