@@ -95,6 +95,7 @@ class SingleAgentView(gymnasium.Env[str, str]):
         """Start a new episode; return the agent's first observation and info."""
         # Gymnasium's rule: its own generator is seeded, which its checker looks for.
         super().reset(seed=seed)
+        self._is_over = True  # until the team-mates, who may raise, have played
         self.env.reset(seed=seed, options=options)
         self._rng = random.Random(self.env.episode_seed)
         self._reward_of_reset = self._play_partners()
@@ -108,14 +109,17 @@ class SingleAgentView(gymnasium.Env[str, str]):
         turn is never truncated.
 
         Raises:
-            OrderError: Before `reset` and after the end of the episode.
+            OrderError: Before `reset`, after the end of the episode, and after a failed call, which
+                may have left it at a team-mate's turn.
         """
         if self._is_over:
-            raise OrderError("step was called before reset or after the end; call reset first")
+            told = "step was called before reset, after the end or after a call that failed"
+            raise OrderError(f"{told}; call reset first")
         env, agent = self.env, self.agent
         reward, self._reward_of_reset = self._reward_of_reset, 0.0
         if not (env.terminations[agent] or env.truncations[agent]):
             env.step(action)
+            self._is_over = True  # as in `reset`
             reward += env.rewards[agent] + self._play_partners()
         terminated, truncated = env.terminations[agent], env.truncations[agent]
         if truncated and env.max_turns == 1:

@@ -1,3 +1,4 @@
+import itertools
 import random
 
 import gymnasium
@@ -127,6 +128,27 @@ def test_a_team_mate_may_end_the_episode_before_the_first_turn(guess_env):
     env.reset(seed=0)
     _, reward, terminated, truncated, _ = env.step("too late")
     assert (reward, terminated, truncated) == (0.5, True, False)
+
+
+def test_no_text_is_played_as_that_of_a_team_mate_who_has_failed(guess_id):
+    calls = itertools.count()
+
+    def unreliable(observation):
+        if next(calls) % 2:
+            raise ConnectionError
+        return "1"
+
+    env = SingleAgentView(pettingllms.make(guess_id), "guesser_0", {"teller": unreliable})
+    env.reset(seed=3)
+    with pytest.raises(ConnectionError):
+        env.step("0")
+    with pytest.raises(OrderError, match="after a call that failed; call reset first"):
+        env.step("0")
+    env.reset(seed=3)
+    with pytest.raises(ConnectionError):
+        env.reset(seed=3)
+    with pytest.raises(OrderError, match="after a call that failed; call reset first"):
+        env.step("0")
 
 
 def test_infos_of_the_environment_are_not_shared(guess_id):

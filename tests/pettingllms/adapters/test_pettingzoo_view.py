@@ -69,6 +69,16 @@ def test_a_missing_action_is_told(guess_id):
         env.step({"guesser_0": "1"})
 
 
+def test_a_stage_is_played_whole_or_not_at_all():
+    env = ParallelView(pettingllms.make("code_v0"))
+    env.reset(seed=0)
+    texts = dict.fromkeys(env.acting, "a text")
+    before, last = env.env.state_hash(), env.acting[-1]
+    with pytest.raises(InvalidAction, match=f"{last} acts now and needs a text; got b'bytes'"):
+        env.step({**texts, last: b"bytes"})
+    assert env.env.state_hash() == before
+
+
 def test_returns_equal_those_of_the_aec_environment():
     view = ParallelView(pettingllms.make("plan_path_v0", team="tool-planner", max_turns=3))
     env = pettingllms.make("plan_path_v0", team="tool-planner", max_turns=3, checks=False)
