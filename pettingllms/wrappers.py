@@ -42,9 +42,7 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
         Raises:
             OrderError: Before `reset`, and when no agent is left.
         """
-        self._require("step")
-        if not self.env.agents:
-            raise OrderError("step was called after the last agent had left; call reset first")
+        self._require_agents("step")
         self.env.step(action)
         self._has_updated = True
 
@@ -55,8 +53,12 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
         return self.env.observe(agent)
 
     def last(self, observe: bool = True) -> Any:
-        """Observation, reward, terminated, truncated, info of the selected agent."""
-        self._require("last")
+        """Observation, reward, terminated, truncated, info of the selected agent.
+
+        Raises:
+            OrderError: As of `step`.
+        """
+        self._require_agents("last")
         return self.env.last(observe)
 
     def messages(self, agent: str) -> list[dict[str, str]]:
@@ -119,6 +121,11 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
     def _require(self, method: str) -> None:
         if not self._has_reset:
             raise OrderError(f"{method} was called before reset; call reset(seed=...) first")
+
+    def _require_agents(self, method: str) -> None:
+        self._require(method)
+        if not self.env.agents:
+            raise OrderError(f"{method} was called after the last agent had left; call reset first")
 
     def __str__(self) -> str:
         return str(cast(object, self.env))

@@ -436,6 +436,8 @@ class TestChecks:
         env.step(None)
         with pytest.raises(OrderError, match="after the last agent had left"):
             env.step("1")
+        with pytest.raises(OrderError, match="last was called after the last agent had left"):
+            env.last()
 
     def test_unknown_agents_are_told(self, guess_id):
         env = pettingllms.make(guess_id)
