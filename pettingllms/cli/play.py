@@ -83,14 +83,17 @@ def play_command(**values: Any) -> int:
         try:
             for policy in policies.values():
                 runner.run(policy.check(recorder.env))
-            _Game(recorder, policies, assignment, sampling, runner, stdout()).play()
+            game = _Game(recorder, policies, assignment, sampling, runner, stdout())
+            try:
+                game.play()
+            finally:  # a game that was interrupted, or that a team-mate has left, was played too
+                if values["record"]:
+                    assert recorder.transcript is not None
+                    recorder.transcript.save(values["record"])
+                    stdout().print(visible(f"recorded in {values['record']}", "dim"))
         finally:
             for policy in policies.values():
                 runner.run(policy.aclose())
-    if values["record"]:
-        assert recorder.transcript is not None
-        recorder.transcript.save(values["record"])
-        stdout().print(visible(f"recorded in {values['record']}", "dim"))
     return 0
 
 

@@ -76,6 +76,15 @@ def test_a_dead_team_mate_is_told(call, chat_server):
     assert "refused the key" in done.stderr
 
 
+def test_a_game_that_a_team_mate_leaves_is_recorded(call, chat_server, tmp_path):
+    chat_server.reply = lambda body: "#### path(1, 1)"
+    chat_server.script = ["ok", (401, {}, {"error": {"message": "bad key"}})]
+    more = ("-p", f"tool={chat_server.policy}", "--record", "game.jsonl")
+    assert call("play", *ENV, *more, stdin='#### ["U"]\n').returncode == 1
+    steps = [json.loads(line) for line in (tmp_path / "game.jsonl").read_text().splitlines()]
+    assert [step["action"] for step in steps[1:-1]] == ["#### path(1, 1)", '#### ["U"]']
+
+
 def test_with_delta_prompts_a_model_reads_its_chat_without_what_was_taken_back(call, chat_server):
     asked = []
     chat_server.reply = lambda body: asked.append(body["messages"]) or f"#### path({len(asked)}, 1)"
