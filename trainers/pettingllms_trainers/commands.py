@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import tomli_w
-from rich.console import Console
 
 from pettingllms.errors import counted
 from pettingllms.sources import WORKFLOW_PREFIX, absolute, load_source
@@ -44,7 +43,13 @@ from pettingllms_trainers.rollout.judging import (
 )
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.machines import Machines, open_machines
-from pettingllms_trainers.runs.recorder import Doing, Recorder, SilentRecorder, progress_view
+from pettingllms_trainers.runs.recorder import (
+    Doing,
+    Recorder,
+    RunConsole,
+    SilentRecorder,
+    progress_view,
+)
 from pettingllms_trainers.runs.report import no_gain, report_table
 from pettingllms_trainers.runs.trackers import Trackers, check_trackers
 
@@ -115,7 +120,7 @@ def _train(
     from pettingllms_trainers.runs.prompts import first_exchanges, template_advice
     from pettingllms_trainers.runs.train import build_trainer
 
-    console = Console(quiet=not pool.ranks.is_main)
+    console = RunConsole(quiet=not pool.ranks.is_main)
     progress = progress_view(config.logging.progress, console, config.num_steps)
     verdicts = files.verdicts(pool.ranks.rank) if config.rewards else None
     rewards = build_rewards(config, pool.fixed_policies, verdicts, pool.ranks)
@@ -183,7 +188,7 @@ def _stopped(request: StopRequested, config: Config, files: RunDirectory) -> int
         kept += "launch " * (num_launched() > 1)
         kept += f"{shlex.quote(str(files.directory))} --resume"
         kept += " --trust" * bool(named_code(config.model_dump(mode="json")))
-    console = Console(quiet=os.environ.get("RANK", "0") != "0")
+    console = RunConsole(quiet=os.environ.get("RANK", "0") != "0")
     console.print(f"stopped; {kept}", markup=False, highlight=False, soft_wrap=True)
     return 128 + request.signal
 
@@ -267,7 +272,7 @@ def _warm_start(
     pool = machines.build_pool({})
     _open(files, config, pool.ranks)
     machines.check_directory(files.directory)
-    console = Console(quiet=not pool.ranks.is_main)
+    console = RunConsole(quiet=not pool.ranks.is_main)
     kind = "off" if config.logging.progress == "off" else "plain"
     progress = progress_view(kind, console, 0)
     with StopRequest(pool.ranks) as stop, Trackers(files.directory, config) as trackers, progress:
@@ -309,7 +314,7 @@ def _begun(
         on_gpu = computes_on_gpu(config, ranks.size)
         config, chosen = with_fast_precision(files.settled(config), ranks, on_gpu=on_gpu)
         if chosen and ranks.is_main:
-            Console().print(chosen, highlight=False, markup=False, soft_wrap=True)
+            RunConsole().print(chosen, highlight=False, markup=False, soft_wrap=True)
         yield config, ranks, on_gpu
 
 

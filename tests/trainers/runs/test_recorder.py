@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -152,3 +154,23 @@ def test_half_a_policy_never_has_its_name(tmp_path):
     with pytest.raises(OSError, match="full"):
         recorder.policies(pool)
     assert not list((tmp_path / "policies").iterdir())
+
+
+def test_a_run_goes_on_where_nobody_reads_what_it_prints():
+    """As with `pettingllms-train FILE | head -1`."""
+    program = (
+        "import sys\n"
+        "from pettingllms_trainers.runs.recorder import PlainProgress, RunConsole\n"
+        "view = PlainProgress(RunConsole(), 2)\n"
+        "sys.stdin.read()\n"
+        "view.note('one')\n"
+        "view.note('two')\n"
+        "sys.exit(7)\n"
+    )
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", program], **pipes, text=True) as process:
+        process.stdout.close()
+        process.stdin.close()
+        said = process.stderr.read()
+    assert process.returncode == 7
+    assert said.count("nobody reads what it prints (BrokenPipeError(") == 1

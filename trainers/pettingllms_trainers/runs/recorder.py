@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +42,7 @@ from pettingllms_trainers.types import (
     TokenCompletion,
 )
 
+_LOG = logging.getLogger(__name__)
 _NUM_STEPS = 12
 # Characters of a train step in the live table.
 _STEP_WIDTH = 8
@@ -65,6 +67,19 @@ class Doing(NamedTuple):
 
 
 Activity = Callable[[], Doing]
+
+
+class RunConsole(Console):
+    """Standard output of a run, which goes on where that is closed: its files have all."""
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except (OSError, SystemExit) as error:  # rich ends the process for a closed pipe
+            self.quiet = True
+            _LOG.warning(
+                "the run goes on, but nobody reads what it prints (%r)", error.__context__ or error
+            )
 
 
 class ProgressView:
