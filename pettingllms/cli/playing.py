@@ -52,7 +52,7 @@ def played(
 
     Raises:
         RunFolderError: Another process writes into the folder.
-        Exit: The plan was not played to its end; why, and how to go on, is said on stderr.
+        Exit: It was stopped, or not played to its end; why, and how to go on, is said on stderr.
     """
     with folder.owned():  # for the report, too
         return _played(folder, settings, max_failures, command, write)
@@ -83,7 +83,8 @@ def _played(
         raise Exit(status)
     report = summarise(folder.plan, folder.results(), folder.bill())
     write(report, progress.failures)
-    if not report.is_complete:
+    # Also where it was stopped after its last episode: others may follow, which are not wanted.
+    if reason or not report.is_complete:
         _say_what_is_missing(folder, report, progress, reason, command)
         raise Exit(status or 1)
     return report
@@ -94,7 +95,7 @@ def _say_what_is_missing(
 ) -> None:
     num_finished = sum(variant.num_episodes for variant in report.variants.values())
     wanted = counted(folder.plan.num_episodes, "episode")
-    lines = [f"incomplete: {num_finished} of {wanted} finished"]
+    lines = [f"{'' if report.is_complete else 'in'}complete: {num_finished} of {wanted} finished"]
     lines += [f"stopped: {reason}"] if reason else []
     lines += [f"{count} failed: {cause}" for cause, count in progress.failures.most_common()]
     for line in lines:

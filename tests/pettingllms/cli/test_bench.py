@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from pettingllms.cli import bench as command
+from pettingllms.cli import playing
 from pettingllms.evaluation import bench
 from pettingllms.evaluation.bench import Suite
 
@@ -55,6 +56,22 @@ def test_a_game_that_cannot_be_played_counts_as_nothing(call, small, tmp_path):
     assert found["games"]["dining_v0"]["skipped"] == "it has no policy 'program'"
     assert found["score"]["value"] == 0.5
     assert "<b>" not in (tmp_path / "run" / "index.html").read_text(encoding="utf-8")
+
+
+def test_an_interrupt_at_the_end_of_a_cell_ends_the_benchmark(call, small, tmp_path, monkeypatch):
+    """The episodes of fast policies may all be over when the interrupt is heard."""
+    evaluate = playing.evaluate
+
+    def interrupted(*arguments, **options):
+        evaluate(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(playing, "evaluate", interrupted)
+    done = call("bench", "-p", "oracle", "--quick", "--out", "run")
+    assert done.returncode == 130
+    assert "stopped: interrupted" in done.stderr
+    assert "bench --resume run" in done.stderr
+    assert len([*(tmp_path / "run").glob("*_v0-*")]) == 1
 
 
 def test_an_interrupted_benchmark_goes_on_where_it_was(call, small, tmp_path):
