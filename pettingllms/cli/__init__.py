@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import Any
 
 __all__ = ["main"]
 
@@ -21,6 +23,12 @@ def main() -> None:
         from pettingllms.errors import MissingDependency
 
         sys.exit(_refused(str(MissingDependency("the command `pettingllms`", package, "cli"))))
+    for name in ("stdin", "stdout", "stderr"):
+        # None: whoever has started this process has closed it.
+        stream: Any = getattr(sys, name) or open(os.devnull, "r+", encoding="utf-8")  # noqa: SIM115
+        # What is typed, and what models write, need not fit the encoding of a terminal.
+        stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, stream)
     sys.exit(run(sys.argv[1:]))
 
 

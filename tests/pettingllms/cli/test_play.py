@@ -1,6 +1,11 @@
 """`play`: a person at the other end of stdin, recordings, and hostile team-mates."""
 
 import json
+import os
+import subprocess
+import sys
+
+import pytest
 
 ENV = ("plan_path_v0", "-r", "planner", "--seed", "3", "-e", "size=6", "-e", "tool=call")
 SOLUTION = '#### ["U","U","U","U","L"]'
@@ -93,3 +98,16 @@ def test_with_delta_prompts_a_model_reads_its_chat_without_what_was_taken_back(c
     call("play", *ENV, *delta, stdin="\n".join(wishes) + "\n")
     said = [[one["content"] for one in chat if one["role"] == "assistant"] for chat in asked]
     assert said == [[], ["#### path(1, 1)"], ["#### path(1, 1)"]]
+
+
+@pytest.mark.parametrize("words", [("play", *ENV), ("info", "plan_path_v0")])
+def test_texts_need_not_fit_the_encoding_of_the_terminal(words):
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    command = [sys.executable, "-m", "pettingllms.cli", *words]
+    done = subprocess.run(command, input=b"caf\xe9\n", env=environ, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_streams_may_be_closed():
+    command = 'exec "$0" -m pettingllms.cli play "$@" <&- >&- 2>&-'
+    assert subprocess.run(["sh", "-c", command, sys.executable, *ENV]).returncode == 0
