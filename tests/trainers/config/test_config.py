@@ -214,3 +214,24 @@ def test_the_run_files_of_the_documents_are_valid(repository):
     engines = [table["engine"] for table in additions if "engine" in table]
     kinds = [engine["kind"] for engine in engines if "kind" in engine]
     assert kinds == ["vllm", "vllm_server"]
+
+
+def test_paths_mean_the_same_in_every_working_directory(load, tmp_path, monkeypatch):
+    """A run is exported, evaluated and resumed elsewhere, where `models/base` may be on a hub."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("models/base", "tiny"):
+        (tmp_path / name).mkdir(parents=True)
+    flags = ["--env.id=toy_echo_v0", "--roles.caller=p", "--roles.echo=q"]
+    flags += [
+        "--policies.p.model=models/base",
+        "--policies.q.model=tiny",
+        "--rewards.r.model=o/hub",
+    ]
+    flags += ["--warm-start.num-steps=1", "--warm-start.data=rows.jsonl"]
+    config = load("", flags=flags)
+    assert config.policies["p"].model == str(tmp_path / "models/base")
+    assert (config.policies["q"].model, config.rewards["r"].model) == ("tiny", "o/hub")
+    assert config.warm_start.data == str(tmp_path / "rows.jsonl")
+    assert load("", flags=[*flags, "--rewards.r.model=models/base"]).rewards["r"].model == (
+        config.policies["p"].model
+    )

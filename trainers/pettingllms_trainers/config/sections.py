@@ -183,13 +183,14 @@ def model_directory(name: str) -> Path:
 
 
 def resolved_model(model: str) -> str:
-    """The directory of ``fetched:NAME``; any other model as it is.
+    """The directory of ``fetched:NAME``, or of a relative path; any other model as it is.
 
     Raises:
         ValueError: There is no such name.
     """
     if not model.startswith(PREFIX):
-        return model
+        # Elsewhere the path would be that of another directory, or the name of one on the hub.
+        return os.path.abspath(model) if model != TINY and os.path.isdir(model) else model
     name = model.removeprefix(PREFIX)
     if name not in PACKAGED:
         raise ValueError(
@@ -717,7 +718,7 @@ class RewardConfig(Section):
     function: Annotated[str, AfterValidator(_absolute)] = ""
     """Instead of a judge: package.module:name or file.py:name of a function (messages, answer) that
     returns a finite number. `messages` is the prompt, a list of {"role": ..., "content": ...}."""
-    model: str = ""
+    model: Annotated[str, AfterValidator(resolved_model)] = ""
     """Instead of a judge: Hugging Face directory or hub name of a sequence classifier with one
     label, which scores the chat of prompt and answer."""
     weights: dict[str, float] = Field(default={})
@@ -972,7 +973,7 @@ class WarmStartConfig(Section):
     ] = Field(default={})
     """Role to the scripted policies of the environment that it learns to imitate, with weights:
     tool = { random = 0.9, oracle = 0.1 }. In a run of several environments also "ENV.ROLE"."""
-    data: str = ""
+    data: Annotated[str, AfterValidator(lambda path: path and os.path.abspath(path))] = ""
     """A file of answers to imitate instead, .jsonl or .parquet, as `pettingllms data export --view
     sft` writes it: every role learns the answers of its own rows."""
     num_episodes: Annotated[int, CountsWith("demonstrators")] = Field(default=256, ge=1)
