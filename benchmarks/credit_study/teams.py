@@ -89,25 +89,29 @@ def _table(found: Mapping[str, Sequence[Line]]) -> str:
     lines = [(task, line) for task, of in found.items() for line in of]
     gains = [[b - a for a, b in zip(line.before, line.after, strict=True)] for _, line in lines]
     corrected = holm([*map(p_value, gains)])
+    seeds = {len(gain) for gain in gains}
+    differ = len(seeds) > 1
     rows = [
         [
             *([task] if task else []),
             line.who,
             f"{line.tokens:,.0f}",
-            str(len(line.after)),
+            *([str(len(line.after))] if differ else []),
             _shown(line.before),
             _shown(line.after),
             f"**{paired(gain)}**" if p < _LEVEL else paired(gain),
         ]
         for (task, line), gain, p in zip(lines, gains, corrected, strict=True)
     ]
-    head = ["who is trained, by AT-GRPO unless named", "sampled tokens", "seeds"]
-    head += ["before", "after", "gain"]
+    head = ["task"] if any(found) else []
+    head += ["who is trained, by AT-GRPO unless named", "sampled tokens"]
+    head += [*(["seeds"] if differ else []), "before", "after", "gain"]
+    num = "" if differ else f"of {max(seeds, default=0)} seeds "
     note = (
-        "\nMeans with 95 % t-intervals; gains in points, **bold** where Holm's correction over the "
-        "table leaves them.\n"
+        f"\nMeans {num}with 95 % t-intervals; gains in points, **bold** where Holm's correction "
+        "over the table leaves them.\n"
     )
-    return markdown([*(["task"] if any(found) else []), *head], rows) + note
+    return markdown(head, rows) + note
 
 
 def _shown(values: Sequence[float]) -> str:
