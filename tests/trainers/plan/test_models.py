@@ -51,7 +51,7 @@ def run(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("./empty", "[policies.p] model = './empty': the directory has no config.json"),
+        ("./empty", "/empty': the directory has no config.json"),
         ("some/where/else", "model = 'some/where/else': there is no such directory"),
         ("fetched:smollm2", "it is not here yet; run: pettingllms-train fetch-model smollm2"),
     ],
