@@ -170,14 +170,16 @@ def signal_at(monkeypatch):
 
         monkeypatch.setattr(train_module, moment, signalled)
 
-    # Whatever started the tests may ignore it, as shells do for what runs in the background.
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Whatever started the tests may ignore them, as shells and nohup do.
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {kind: signal.signal(kind, handler) for kind, handler in usual.items()}
     yield at
-    signal.signal(signal.SIGINT, previous)
+    for kind, handler in before.items():
+        signal.signal(kind, handler)
 
 
 @pytest.mark.parametrize(
-    ("kind", "moment"), [(signal.SIGTERM, "score_decisions"), (signal.SIGINT, "rollout_metrics")]
+    ("kind", "moment"), [(signal.SIGHUP, "score_decisions"), (signal.SIGINT, "rollout_metrics")]
 )
 def test_a_signal_saves_a_checkpoint_and_ends(run, tmp_path, monkeypatch, signal_at, kind, moment):
     signal_at(moment, kind)

@@ -294,7 +294,9 @@ def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Pass signals to stop on to a process, and wait for its end all the same."""
     before = {
         signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),  # a terminal tells all
+        # A terminal tells all of these.
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_IGN),
     }
     try:
         yield

@@ -252,7 +252,7 @@ def _connect(is_masked: bool) -> TorchRanks:
 
 
 _ANSWER = "stopping when the current step is done; a second signal stops at once"
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopRequested(BaseException):
@@ -324,24 +324,25 @@ class StopRequest:
         if threading.current_thread() is not threading.main_thread():
             return self
         for kind in _SIGNALS:
-            self._previous[kind] = signal.signal(kind, self._remember)
+            # What nohup has started outlives its terminal.
+            if kind != signal.SIGHUP or signal.getsignal(kind) != signal.SIG_IGN:
+                self._previous[kind] = signal.signal(kind, self._remember)
         return self
 
     def __exit__(self, *raised: Any) -> None:
         """Restore what listened before."""
-        self._restore()
+        for kind, handler in self._previous.items():
+            signal.signal(kind, handler)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
         # What is being done may take minutes. A file object could be in the middle of writing.
         if self._ranks.is_main and not self._raises:
-            os.write(2, f"\n{self.signal.name}: {_ANSWER}\n".encode())
+            with contextlib.suppress(OSError):  # its terminal may have been closed
+                os.write(2, f"\n{self.signal.name}: {_ANSWER}\n".encode())
         if self._ranks.size == 1:
-            self._restore()
+            for kind, handler in self._previous.items():
+                # Of a terminal that closes both the kernel and the shell tell.
+                signal.signal(kind, signal.SIG_IGN if kind == signal.SIGHUP else handler)
         if self._raises:
             raise StopRequested(self.signal)
-
-    def _restore(self) -> None:
-        for kind, handler in self._previous.items():
-            signal.signal(kind, handler)
-        self._previous = {}

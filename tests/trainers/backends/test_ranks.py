@@ -1,5 +1,6 @@
 """Several processes that do the work of one: exchange, shares, who sees which GPU."""
 
+import errno
 import json
 import os
 import signal
@@ -131,3 +132,21 @@ def test_a_signal_is_answered_at_once_by_the_main_rank(capfd):
     with StopRequest(Second()):
         signal.raise_signal(signal.SIGTERM)
     assert capfd.readouterr().err == ""
+
+
+def test_a_terminal_that_closes_asks_once(monkeypatch):
+    def closed(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "write", closed)
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)  # the kernel and the shell both tell
+        assert stop.signal is signal.SIGHUP
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with StopRequest() as stop:  # nohup
+        signal.raise_signal(signal.SIGHUP)
+        assert not stop.is_wanted()
+    signal.signal(signal.SIGHUP, previous)
