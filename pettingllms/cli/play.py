@@ -84,11 +84,13 @@ def play_command(**values: Any) -> int:
             for policy in policies.values():
                 runner.run(policy.check(recorder.env))
             game = _Game(recorder, policies, assignment, sampling, runner, stdout())
+            assert recorder.transcript is not None
+            if values["record"]:  # what cannot be written is told before a game is lost
+                recorder.transcript.save(values["record"])
             try:
                 game.play()
             finally:  # a game that was interrupted, or that a team-mate has left, was played too
                 if values["record"]:
-                    assert recorder.transcript is not None
                     recorder.transcript.save(values["record"])
                     stdout().print(visible(f"recorded in {values['record']}", "dim"))
         finally:

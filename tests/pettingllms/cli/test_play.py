@@ -56,6 +56,9 @@ def test_answers_that_begin_like_a_command_are_typed_with_two_marks(call, tmp_pa
     steps = [json.loads(line) for line in (tmp_path / "game.jsonl").read_text().splitlines()]
     own = [s["action"] for s in steps[1:-1] if s["agent"] == "planner_0"]
     assert own == ["/help", ":hint"]
+    refused = call("play", *ENV, "--record", "game.jsonl/in-a-file.jsonl", stdin="/quit\n")
+    assert "game.jsonl" in refused.stderr
+    assert "reads" not in refused.stdout, "the game is lost"
 
 
 def test_a_person_plays_every_role_in_several_lines(call):
