@@ -87,7 +87,7 @@ def test_ratios_are_formed_round_by_round():
         return {"rollout_cpu_s": rollout, "step_cpu_s": total, "step_wall_s": total}
 
     found = trainer_trl.summary(
-        {"ours": [step(1, 1), step(2, 2)], "trl": [step(2, 4), step(6, 6)]},
+        {"ours": [step(1, 1), step(2, 2)], "trl": [step(2, 4), step(6, 6)]}
     )["ratios"]
     assert found["rollout_speedup_over_trl"] == {"median": 2.5, "min": 2.0, "max": 3.0}
     assert found["update_speedup_over_trl"] == {"median": 3.5, "min": 3.0, "max": 4.0}

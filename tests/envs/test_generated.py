@@ -138,10 +138,7 @@ def generated(game, **changes):
 
 
 NOT_FOUND = [
-    (
-        generated("blocksworld", blocks=4, min_moves=6, split="test"),
-        "2000 random levels held none",
-    ),
+    (generated("blocksworld", blocks=4, min_moves=6, split="test"), "2000 random levels held none"),
     (
         generated("queens", size=6, fixed=3, min_moves=4, max_moves=4),
         "2000 random boards held no level",
@@ -151,10 +148,7 @@ NOT_FOUND = [
         "2000 random tables held none",
     ),
     (generated("fireworks", max_actions=11), "raise max_turns or hints, or lower target"),
-    (
-        generated("panel", experts=3, known=1, needed=1, split="test"),
-        "raise experts=3 or known=1",
-    ),
+    (generated("panel", experts=3, known=1, needed=1, split="test"), "raise experts=3 or known=1"),
     (generated("relay", max_chars=5), "raise max_chars, max_turns or size"),
     (generated("search", hops=1, results=0), "200 random worlds held no task"),
     (generated("plan_path", min_moves=60, max_moves=99), "min_moves=60, max_moves=99"),

@@ -15,11 +15,7 @@ GAMES = json.loads(Path(__file__).with_name("idle_answers.json").read_text("utf-
 CASES = [(env_id, *case) for env_id, game in GAMES.items() for case in game["answers"].items()]
 
 
-@given(
-    start=st.integers(1, 500),
-    near=st.integers(0, 2000),
-    far=st.integers(0, 2000),
-)
+@given(start=st.integers(1, 500), near=st.integers(0, 2000), far=st.integers(0, 2000))
 def test_the_potential_falls_with_the_distance_and_stays_within_its_bounds(start, near, far):
     near, far = sorted((near, far))
     assert LOST < shaped(far, start) <= shaped(near, start) <= PROGRESS

@@ -47,12 +47,7 @@ def odd_ids(guess_id, guess_env):
         ("guess_v0", {"max_turn": 2}, InvalidArgument, 'did you mean "max_turns"'),
         ("guess_v0", {"difficulty": "hard"}, InvalidArgument, "none: it has no difficulties"),
         ("unsolved_v0", {"solved_share": 0.5}, InvalidArgument, "no scripted policy oracle"),
-        (
-            "sokoban_v0",
-            {"difficulty": "hrad"},
-            InvalidArgument,
-            "hrad.*did you mean .hard",
-        ),
+        ("sokoban_v0", {"difficulty": "hrad"}, InvalidArgument, "hrad.*did you mean .hard"),
         ("sokoban_v0", {"difficulty": 8}, InvalidArgument, "0 to 7, or easy, paper"),
         ("sokoban_v0", {"difficulty": -1}, InvalidArgument, "0 to 7"),
         ("sokoban_v0", {"difficulty": True}, InvalidArgument, "0 to 7"),

@@ -275,11 +275,7 @@ def test_a_frozen_policy_plays_and_is_left_alone(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("reinforce", {"grouping": "none", "credit": "step"}),
-        ("vine", {}),
-    ],
+    ("name", "parameters"), [("reinforce", {"grouping": "none", "credit": "step"}), ("vine", {})]
 )
 def test_episodes_of_a_level_are_compared(run, tmp_path, name, parameters):
     flags = [f"--algorithm.{key}={value}" for key, value in {"name": name, **parameters}.items()]

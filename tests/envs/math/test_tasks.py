@@ -104,8 +104,7 @@ def test_an_answer_is_never_an_error(monkeypatch):
 
 @needs_package
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [("countdown", "runs texts as Python"), ("gdc", "did you mean .gcd")],
+    ("name", "message"), [("countdown", "runs texts as Python"), ("gdc", "did you mean .gcd")]
 )
 def test_tasks_that_are_not_played_are_refused(name, message):
     with pytest.raises(InvalidArgument, match=message):

@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.errors import InvalidArgument
-from pettingllms_envs.queens.env import (
-    board_text,
-    kind_text,
-    parse_level,
-)
+from pettingllms_envs.queens.env import board_text, kind_text, parse_level
 from pettingllms_envs.queens.rules import (
     KINDS,
     Level,

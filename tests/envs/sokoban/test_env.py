@@ -2,10 +2,7 @@
 
 import pytest
 
-from pettingllms.errors import (
-    InvalidArgument,
-    LevelFormatError,
-)
+from pettingllms.errors import InvalidArgument, LevelFormatError
 from pettingllms_envs.planning.env import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.generator import certify

@@ -10,12 +10,7 @@ import pettingllms
 from pettingllms.errors import LevelFormatError, UnreachableRequest
 from pettingllms_envs.grid import cells_of, flood
 from pettingllms_envs.sokoban.generator import Request, canonical_form, generate
-from pettingllms_envs.sokoban.rules import (
-    Level,
-    Placement,
-    outlook_of,
-    warehouse_of,
-)
+from pettingllms_envs.sokoban.rules import Level, Placement, outlook_of, warehouse_of
 from pettingllms_envs.sokoban.text import (
     board_text,
     draw_image,

@@ -4,9 +4,7 @@ import random
 
 import pytest
 
-from pettingllms.errors import (
-    InvalidArgument,
-)
+from pettingllms.errors import InvalidArgument
 from pettingllms_envs import grid
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate

@@ -17,13 +17,7 @@ from pettingllms_envs.sudoku.rules import candidates, is_solved, start, write
 from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice
 from pettingllms_envs.sudoku.solver import solutions as usual_solutions
 from pettingllms_envs.sudoku.symmetry import canonical
-from pettingllms_envs.sudoku.text import (
-    FillAnswer,
-    fills_json,
-    puzzle_text,
-    read_puzzle,
-    reader,
-)
+from pettingllms_envs.sudoku.text import FillAnswer, fills_json, puzzle_text, read_puzzle, reader
 
 CASES = [(6, 1, 6), (6, 2, 4), (6, 3, 5), (9, 3, 12)]
 PUZZLES = [

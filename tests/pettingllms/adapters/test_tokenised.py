@@ -7,11 +7,7 @@ from pettingzoo.test import api_test
 
 import pettingllms
 from pettingllms.adapters.pettingzoo import ParallelView
-from pettingllms.adapters.tokenised import (
-    CharacterTokenizer,
-    TextCodec,
-    TokenisedEnv,
-)
+from pettingllms.adapters.tokenised import CharacterTokenizer, TextCodec, TokenisedEnv
 from pettingllms.errors import InvalidArgument
 
 ALPHABET = CharacterTokenizer().alphabet

@@ -10,14 +10,7 @@ import time
 
 import pytest
 
-from pettingllms.policies import (
-    PolicyFailure,
-    PolicySettings,
-    Prompt,
-    Sampling,
-    Usage,
-    load_policy,
-)
+from pettingllms.policies import PolicyFailure, PolicySettings, Prompt, Sampling, Usage, load_policy
 
 MESSAGE = {"role": "assistant", "content": "#### []"}
 CHOICE = {"index": 0, "finish_reason": "stop", "message": MESSAGE}

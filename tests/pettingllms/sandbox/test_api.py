@@ -15,15 +15,7 @@ from hypothesis import strategies as st
 
 import pettingllms.sandbox
 from pettingllms.errors import InvalidArgument, MissingDependency, SandboxError
-from pettingllms.sandbox import (
-    ExecutionResult,
-    Limits,
-    Sandbox,
-    Status,
-    isolation,
-    unsafe,
-    worker,
-)
+from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status, isolation, unsafe, worker
 from pettingllms.sandbox.jail import protocol
 from pettingllms.sandbox.library import archive
 from pettingllms.sandbox.outcome import ChildReport, clean, judge

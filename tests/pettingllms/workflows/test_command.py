@@ -30,10 +30,7 @@ def python(code, *arguments, **fields):
 @pytest.mark.parametrize(
     ("command", "outcome"),
     [
-        (
-            python("print(1); print(ask('worker', ask('planner', sys.stdin.read()))); print()"),
-            "9",
-        ),
+        (python("print(1); print(ask('worker', ask('planner', sys.stdin.read()))); print()"), "9"),
         (
             python(
                 "open('a.txt', 'w').write(ask('worker', ask('planner', sys.argv[1])) + '\\nend')",

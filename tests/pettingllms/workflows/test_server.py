@@ -21,10 +21,7 @@ from pettingllms.types import Action
 from pettingllms.workflows.endpoint import Endpoint
 from pettingllms.workflows.wire import Answered
 
-PARAMS = {
-    "chat/completions": CompletionCreateParamsBase,
-    "responses": ResponseCreateParamsBase,
-}
+PARAMS = {"chat/completions": CompletionCreateParamsBase, "responses": ResponseCreateParamsBase}
 """What clients can send, by route."""
 if find_spec("anthropic"):
     from anthropic.types.message_create_params import MessageCreateParamsBase

@@ -12,11 +12,7 @@ import pytest
 from fake_vllm import FakeServer, choice_of
 
 from pettingllms_trainers.backends import build
-from pettingllms_trainers.backends.engines import (
-    WeightSync,
-    build_engines,
-    computes_elsewhere,
-)
+from pettingllms_trainers.backends.engines import WeightSync, build_engines, computes_elsewhere
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.loading import load_config

@@ -26,10 +26,7 @@ pytestmark = OLD_NAMES
 STOPS = (2, 3)
 NUMBER = {"type": "object", "properties": {"n": {"enum": [1, 23]}}, "required": ["n"]}
 RUN = Path(__file__).parent / "runs" / "structured.toml"
-ENGINES = {
-    "transformers": [],
-    "vllm": VLLM_FLAGS,
-}
+ENGINES = {"transformers": [], "vllm": VLLM_FLAGS}
 
 
 def tag(**form):

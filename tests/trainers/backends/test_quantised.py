@@ -5,12 +5,7 @@ import pytest
 pytest.importorskip("bitsandbytes", reason="the package bitsandbytes is not installed")
 
 import torch
-from backend_toys import (
-    add_adapter,
-    base_of,
-    sample_groups,
-    training,
-)
+from backend_toys import add_adapter, base_of, sample_groups, training
 
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy

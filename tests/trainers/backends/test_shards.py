@@ -12,14 +12,7 @@ import tomllib
 
 import pytest
 import tomli_w
-from backend_toys import (
-    ALONE_ON_A_CORE,
-    OLD_NAMES,
-    TORCHRUN,
-    assert_same_run,
-    figures,
-    run_python,
-)
+from backend_toys import ALONE_ON_A_CORE, OLD_NAMES, TORCHRUN, assert_same_run, figures, run_python
 from run_toys import program
 from transformers import AutoTokenizer, NemotronConfig, NemotronForCausalLM
 

@@ -6,13 +6,7 @@ import pytest
 from pettingllms_trainers.backends.hf.shapes import shape_of
 from pettingllms_trainers.config import PolicyConfig
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.fleet.speeds import (
-    GPUS,
-    USUAL,
-    engine_of,
-    learning_of,
-    non_negative,
-)
+from pettingllms_trainers.fleet.speeds import GPUS, USUAL, engine_of, learning_of, non_negative
 
 QWEN = shape_of("m", PolicyConfig(model="Qwen/Qwen3-8B"))
 

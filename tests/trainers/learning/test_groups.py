@@ -15,11 +15,7 @@ from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.algorithms.grpo import Grpo
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.algorithms.value import Value
-from pettingllms_trainers.config.algorithm import (
-    StepContext,
-    algorithm_class,
-    algorithm_names,
-)
+from pettingllms_trainers.config.algorithm import StepContext, algorithm_class, algorithm_names
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.learning.groups import (
     batch_scale,
@@ -358,8 +354,7 @@ def test_equal_rewards_give_exact_zeros(rewards):
 
 
 @pytest.mark.parametrize(
-    ("size", "rounding"),
-    [(0.0, 1e-9), (0.5, 0.9e-9), (1e6, 0.9e-3), (-1e6, 0.9e-3)],
+    ("size", "rounding"), [(0.0, 1e-9), (0.5, 0.9e-9), (1e6, 0.9e-3), (-1e6, 0.9e-3)]
 )
 def test_rounding_is_relative_to_the_rewards(size, rounding):
     assert not has_signal([size, size + rounding])

@@ -27,11 +27,7 @@ max_completion_tokens = {limit}
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
     return build_tiny(
-        tmp_path_factory.mktemp("model"),
-        hidden_size=16,
-        num_layers=1,
-        num_heads=2,
-        max_length=8192,
+        tmp_path_factory.mktemp("model"), hidden_size=16, num_layers=1, num_heads=2, max_length=8192
     )
 
 

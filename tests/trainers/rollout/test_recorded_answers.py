@@ -36,10 +36,7 @@ def test_every_role_learns_its_own_rows_of_its_environment(file):
     bare = {name: ROW[name] for name in ("prompt", "completion", "role")}
     path = file(ROW, *others, {**bare, "role": "echo"}, {**ROW, "prompt": []})
     found = recorded_demonstrations(path, "toy_v0", {"caller": TEACHABLE, "echo": TEACHABLE})
-    assert found == {
-        "caller": [((97, 98), (99, 0)), ((), (99, 0))],
-        "echo": [((97, 98), (99, 0))],
-    }
+    assert found == {"caller": [((97, 98), (99, 0)), ((), (99, 0))], "echo": [((97, 98), (99, 0))]}
 
 
 def test_files_that_teach_nothing_are_refused(file, tmp_path):

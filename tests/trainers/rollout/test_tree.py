@@ -90,10 +90,7 @@ def spoiled_completion(token_ids, logprobs):
     return TokenCompletion(token_ids=token_ids, logprobs=logprobs, text="9", finish_reason="stop")
 
 
-@pytest.mark.parametrize(
-    "spoiled",
-    [None, ((), ()), ((1, 2), (-1.0,)), ((1,), (float("nan"),))],
-)
+@pytest.mark.parametrize("spoiled", [None, ((), ()), ((1, 2), (-1.0,)), ((1,), (float("nan"),))])
 def test_what_an_engine_loses_is_asked_for_again(echo_env, scripted_pool, play, caplog, spoiled):
     """Trap 12: nothing stands in for what was not generated, and nothing is left out."""
     pool, engines = scripted_pool(number)
@@ -150,10 +147,7 @@ def test_answers_that_make_code_fail_are_truncated_episodes(echo_env, scripted_p
     assert "Traceback" in record.getMessage()
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [AtGrpo, Reinforce, TreeGrpo, Continuation, Vine],
-)
+@pytest.mark.parametrize("algorithm", [AtGrpo, Reinforce, TreeGrpo, Continuation, Vine])
 def test_chats_that_outgrow_the_context_are_truncated_and_cost_what_the_run_says(
     echo_env, scripted_pool, algorithm
 ):

@@ -58,10 +58,7 @@ def without_hashes(trees):
 
     return [
         dataclasses.replace(
-            tree,
-            initial_state_hash="",
-            decisions=bare(tree.decisions),
-            prefix=bare(tree.prefix),
+            tree, initial_state_hash="", decisions=bare(tree.decisions), prefix=bare(tree.prefix)
         )
         for tree in trees
     ]

@@ -33,8 +33,7 @@ NIGHTLY = {"own value, adapters", "whole episodes", "vine", "auto"}
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.nightly] if n in NIGHTLY else []) for n in CREDITS],
+    "name", [pytest.param(n, marks=[pytest.mark.nightly] if n in NIGHTLY else []) for n in CREDITS]
 )
 def test_a_run_is_resumed_exactly(name, small_run_file, tmp_path, resumes):
     # Only where steps are paid can anybody lead, which is what auto keeps.

@@ -15,11 +15,7 @@ from pettingllms.files import read_lines
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.runs.folder import RunDirectory
-from pettingllms_trainers.runs.recorder import (
-    ProgressView,
-    Recorder,
-    TreeFile,
-)
+from pettingllms_trainers.runs.recorder import ProgressView, Recorder, TreeFile
 from pettingllms_trainers.types import TokenCompletion, TreeOutcome
 
 

@@ -141,9 +141,7 @@ def test_a_role_that_is_taught_nothing_while_others_learn_is_named():
         assert not after(*[found | more] * 4)[0].warnings()
     steps = [found | {"role/planner/decisions_used": 0.6}] * 4
     for credit in ("step", "return_to_go"):
-        parallel = CONFIG.model_dump() | {
-            "algorithm": {"name": "reinforce", "credit": credit},
-        }
+        parallel = CONFIG.model_dump() | {"algorithm": {"name": "reinforce", "credit": credit}}
         watch = StallWatch(Config.model_validate(parallel))
         warned = any([watch.step(number, step) for number, step in enumerate(steps, 1)])
         assert warned == (credit == "step"), "whole episodes by the step are no better off"

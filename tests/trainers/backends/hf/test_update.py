@@ -401,10 +401,7 @@ def test_a_rounded_engine_is_not_the_denominator_of_ratios():
 def test_the_same_on_a_gpu(precision, tmp_path):
     make_policy().save_pretrained(tmp_path)
     policy = TransformersPolicy.from_pretrained(
-        tmp_path,
-        engine=EngineConfig(precision=precision),
-        training=training(),
-        device="cuda",
+        tmp_path, engine=EngineConfig(precision=precision), training=training(), device="cuda"
     )
     stats = policy.updater.update(sample_groups(policy))
     assert stats.first_ratio_error < (1e-3 if precision == "float32" else 0.5)
