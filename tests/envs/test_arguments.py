@@ -23,9 +23,11 @@ from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.blocksworld.env import parse_level as blocksworld
 from pettingllms_envs.datasets import CodeProblem, MathProblem
+from pettingllms_envs.dining.env import parse_level as dining
 from pettingllms_envs.plan_path import PlanPathEnv
 from pettingllms_envs.plan_path.env import parse_level as plan_path
 from pettingllms_envs.queens.env import parse_level as queens
+from pettingllms_envs.search.tasks import parse_task as search
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.text import read_level as sokoban
 from pettingllms_envs.sudoku import SudokuEnv
@@ -48,15 +50,17 @@ PARAMETERS = [
 ONE_OF_EACH = [(env_id, name) for name, env_id in dict(p[::-1] for p in PARAMETERS[::-1]).items()]
 """Every name once: what games share takes one path, and each game has the odd values below."""
 OPTIONS = [(env_id, name) for env_id in IDS for name in ("level", "family", "problem")]
+TASK = '{"question": "q?", "answers": ["x"], "documents": [{"title": "a", "text": ""}]}'
 LEVELS = {
-    "blocksworld_v0": ["AB C -> CBA"],
-    "queens_v0": ["Q...\n...F\nQ...\n..Q."],
-    "plan_path_v0": ["P.G"],
-    "search_v0": ['{"question": "q", "answers": ["x"], "documents": [{"title": "a", "text": ""}]}'],
-    "sokoban_v0": ["#####\n#@$.#\n#####"],
-    "sudoku_v0": ["12..34..2143432."],
+    "blocksworld_v0": ["AB C -> CBA", "AB -> BA"],
+    "queens_v0": ["Q...\n...F\nQ...\n..Q.", ".F..\nQ...\nF...\nQ..."],
+    "plan_path_v0": ["P.G", "P..#\n##..\n...G"],
+    "search_v0": [TASK, TASK.replace("q?", "Who?")],
+    "sokoban_v0": ["#######\n#@ $ .#\n#     #\n#######", "#####\n#@$.#\n#####"],
+    "sudoku_v0": ["12..34..2143432.", "..34341221434321"],
 }
-"""Levels that are given where nothing else depends on them, so that none have to be searched."""
+"""The first is given where nothing else depends on it, so that none has to be searched."""
+DINING = ["1 1 1 / . . .", "1 2 1 / . 0 ."]
 
 
 class Odd:
@@ -97,7 +101,7 @@ ANY = st.recursive(
 
 def begin(env_id, kwargs, options=None, seed=0):
     """Make an environment and read what its first agent reads."""
-    levels = {} if "size" in kwargs else {"levels": LEVELS[env_id]} if env_id in LEVELS else {}
+    levels = {} if "size" in kwargs else {"levels": LEVELS[env_id][:1]} if env_id in LEVELS else {}
     env = pettingllms.make(env_id, **{**levels, **kwargs})
     env.reset(seed=seed, options=options)
     env.observe(env.agent_selection)
@@ -190,10 +194,45 @@ def test_other_values_of_numpy_are_refused(value):
         SokobanEnv(size=value)
 
 
+@pytest.mark.parametrize(("env_id", "levels"), {**LEVELS, "dining_v0": DINING}.items())
+def test_levels_come_from_texts_files_and_options(env_id, levels, tmp_path):
+    one, other = levels
+    fits = {"philosophers": 3} if env_id == "dining_v0" else {}
+    (tmp_path / "a.txt").write_text("\n\n".join(levels) + "\n")
+    (tmp_path / "b.txt").write_text(f"\n\n{one}\n")
+    for given_levels in (levels, tmp_path / "*.txt", str(tmp_path / "a.txt")):
+        env = pettingllms.make(env_id, checks=False, levels=given_levels, split=None, **fits)
+        seen = set()
+        for seed in range(20):
+            env.reset(seed=seed)
+            seen.add(env.level_hash())
+        assert len(seen) == 2
+    env.reset(seed=0, options={"level": one})
+    first = env.level_hash()
+    env.reset(seed=0, options={"level": other})
+    assert {first, env.level_hash()} == seen
+    (tmp_path / "c.txt").write_text(f"{one}\n\n?!\n")
+    (tmp_path / "d.txt").write_text("\n")
+    for wrong, kind, word in [
+        ([], InvalidArgument, "levels"),
+        ([3], InvalidArgument, "levels"),
+        (str(tmp_path / "nothing*"), InvalidArgument, "No file matches"),
+        (tmp_path / "c.txt", LevelFormatError, rf"c\.txt.*line {one.count(chr(10)) + 3}"),
+        (tmp_path / "d.txt", LevelFormatError, r"d\.txt.* (holds no (level|task)|has no puzzle)"),
+    ]:
+        with pytest.raises(kind, match=word):
+            pettingllms.make(env_id, levels=wrong, **fits)
+    for level, kind in ((5, InvalidArgument), ("?!", LevelFormatError)):
+        with pytest.raises(kind):
+            env.reset(seed=0, options={"level": level})
+
+
 READERS = {
     "blocksworld": blocksworld,
+    "dining": dining,
     "plan_path": plan_path,
     "queens": queens,
+    "search": search,
     "sokoban": sokoban,
     "sudoku": sudoku,
 }

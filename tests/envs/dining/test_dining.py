@@ -1,17 +1,15 @@
 """The dining philosophers: rules against plain references, schedules, texts, rewards, endings."""
 
-import json
 import random
 import re
 from itertools import product
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pettingllms
-from pettingllms.errors import InvalidArgument, LevelFormatError
+from pettingllms.errors import InvalidArgument
 from pettingllms.testing import play
 from pettingllms.testing.play import mixed_actor
 from pettingllms_envs.dining.env import (
@@ -20,7 +18,6 @@ from pettingllms_envs.dining.env import (
     Utterance,
     heard,
     parse_level,
-    parse_levels,
     read_move,
     table_compact,
     table_text,
@@ -42,8 +39,6 @@ from pettingllms_envs.dining.rules import (
     is_possible,
     shortest_schedule,
 )
-
-CASES = json.loads(Path(__file__).with_name("levels.json").read_text("utf-8"))
 
 
 @st.composite
@@ -136,23 +131,6 @@ def test_canonical_forms_of_different_tables_differ():
     assert canonical_form(Table((0, FREE, FREE), (1, 0, 0))) != canonical_form(
         Table((FREE, 0, FREE), (0, 1, 0))
     )
-
-
-@pytest.mark.parametrize(("text", "problem"), CASES["levels"])
-def test_level_texts(text, problem):
-    if problem is None:
-        assert parse_level(text).start == Table((FREE,) * 3, (1, 1, 1))
-        return
-    with pytest.raises(LevelFormatError, match=problem):
-        parse_level(text)
-
-
-def test_files_hold_one_level_per_line():
-    assert len(parse_levels("1 1 1 / . . .\n\n1 2 1 / . 0 .\n")) == 2
-    with pytest.raises(LevelFormatError, match="line 2"):
-        parse_levels("1 1 1 / . . .\n1 1 / . . .")
-    with pytest.raises(LevelFormatError, match="holds no level"):
-        parse_levels("")
 
 
 @pytest.mark.parametrize("choice", CHOICES)

@@ -12,7 +12,6 @@ import pytest
 import pettingllms
 from pettingllms.errors import (
     InvalidArgument,
-    LevelFormatError,
     MissingDependency,
     UnreachableRequest,
 )
@@ -231,13 +230,6 @@ def test_levels_beyond_the_budget_are_refused(env_id):
 
 
 ALL = ["blocksworld_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0"]
-TWO_LEVELS = {
-    "blocksworld_v0": ("CAB D -> DC BA", "AB -> BA"),
-    "plan_path_v0": ("P..#\n##..\n...G", "PG\n.."),
-    "queens_v0": (LEVELS["queens_v0"], FAR["queens_v0"]),
-    "sokoban_v0": (FAR["sokoban_v0"], "#####\n#@$.#\n#####"),
-    "sudoku_v0": ("0234341221434321", "0034341221434321"),
-}
 every_game = pytest.mark.parametrize("env_id", ALL)
 every_team = pytest.mark.parametrize("team", TEAMS)
 
@@ -369,38 +361,6 @@ def test_many_steps_keep_nothing(env_id):
         env.reset(seed=seed)
         play(env, lambda _env, _agent: rng.choice(texts))
     assert len(str(env.state())) < 3000
-
-
-@every_game
-def test_levels_come_from_texts_files_and_options(env_id, tmp_path):
-    one, other = levels = TWO_LEVELS[env_id]
-    (tmp_path / "a.txt").write_text("\n\n".join(levels) + "\n")
-    (tmp_path / "b.txt").write_text(f"\n\n{one}\n")
-    for given in (list(levels), tmp_path / "*.txt", str(tmp_path / "a.txt")):
-        env = made(env_id, levels=given, team="single", render_mode="ansi")
-        seen = set()
-        for seed in range(20):
-            env.reset(seed=seed)
-            seen.add(env.level_hash())
-        assert len(seen) == 2
-    env.reset(seed=0, options={"level": one})
-    first = env.level_hash()
-    env.reset(seed=0, options={"level": other})
-    assert {first, env.level_hash()} == seen
-    (tmp_path / "c.txt").write_text(f"{one}\n\n?!\n")
-    (tmp_path / "d.txt").write_text("\n")
-    for wrong, kind, word in [
-        ([], InvalidArgument, "levels"),
-        ([3], InvalidArgument, "levels"),
-        (str(tmp_path / "nothing*"), InvalidArgument, "No file matches"),
-        (tmp_path / "c.txt", LevelFormatError, rf"c\.txt.*line {one.count(chr(10)) + 3}"),
-        (tmp_path / "d.txt", LevelFormatError, r"d\.txt.* (holds no level|has no puzzle)"),
-    ]:
-        with pytest.raises(kind, match=word):
-            made(env_id, levels=wrong)
-    for level, kind in ((5, InvalidArgument), ("?!", LevelFormatError)):
-        with pytest.raises(kind):
-            env.reset(seed=0, options={"level": level})
 
 
 @pytest.mark.parametrize("env_id", ["plan_path_v0", "sokoban_v0", "sudoku_v0"])

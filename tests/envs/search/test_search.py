@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pettingllms
-from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
+from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
@@ -25,7 +25,6 @@ from pettingllms_envs.search.tasks import (
     names_answer,
     normalised,
     parse_task,
-    parse_tasks,
     scores,
 )
 
@@ -78,14 +77,15 @@ def test_documents_without_a_common_word_are_not_found():
     assert best("the", ("the mill", "the town"), 1) == [0]
 
 
-@pytest.mark.parametrize("answer", ["edda orvan", "  The Edda  Orvan!", "Orvan Edda", "EDDA-ORVAN"])
-def test_right_answers(answer):
-    assert is_match(answer, parse_task(json.dumps(TASK)))
-
-
-@pytest.mark.parametrize("answer", ["Edda", "Edda Orvan or Bo Orvan", "", "the"])
-def test_wrong_answers(answer):
-    assert not is_match(answer, parse_task(json.dumps(TASK)))
+@pytest.mark.parametrize(
+    ("answer", "is_right"),
+    [
+        *((one, True) for one in ("edda orvan", "  The Edda  Orvan!", "Orvan Edda", "EDDA-ORVAN")),
+        *((one, False) for one in ("Edda", "Edda Orvan or Bo Orvan", "", "the")),
+    ],
+)
+def test_answers_are_right_whatever_their_case_articles_and_signs(answer, is_right):
+    assert is_match(answer, parse_task(LINE)) == is_right
 
 
 def test_names_that_are_articles_are_names():
@@ -202,43 +202,6 @@ def test_aliases_belong_to_one_entity():
         task = generate(random.Random(seed), Request(1, 64, 3, "names", None))
         found = re.findall(r"also known as ([^.]+)\.", " ".join(d.text for d in task.documents))
         assert len({*map(normalised, found)}) == 64
-
-
-def changed(**fields):
-    return json.dumps({**TASK, **fields})
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "no JSON"),
-        ("[1]", "no JSON object"),
-        ("[" * 100_000, "no JSON"),
-        (changed(question=" "), '"question" must be a string with words'),
-        (changed(question=3), '"question" must be a string with words'),
-        (changed(answers=[]), '"answers" must be a list of strings with words'),
-        (changed(answers="Edda"), '"answers" must be a list of strings with words'),
-        (changed(answers=["!"]), '"answers" must be a list of strings with words'),
-        (changed(documents=[]), '"documents" must hold 1 to 1000 documents'),
-        (changed(documents=[{"title": "a"}]), "a document without title or text"),
-        (changed(documents=[{"title": "a", "text": "b"}] * 2), "two documents of one title"),
-        (changed(supporting=["Nowhere"]), '"supporting" must name documents by their titles'),
-        (changed(supporting=3), '"supporting" must name documents by their titles'),
-    ],
-)
-def test_ill_formed_tasks_are_refused(text, problem):
-    with pytest.raises(LevelFormatError, match=problem):
-        parse_task(text)
-
-
-def test_files_hold_one_task_per_line():
-    found = parse_tasks(f"{json.dumps(TASK)}\n\n{changed(question='Who?')}\n")
-    assert [one.question for one in found] == ["Who founded Orvan Mills?", "Who?"]
-    assert found[0].supporting == (0,)
-    with pytest.raises(LevelFormatError, match="line 2"):
-        parse_tasks(f"{json.dumps(TASK)}\nx")
-    with pytest.raises(LevelFormatError, match="holds no task"):
-        parse_tasks("\n")
 
 
 CASES = json.loads(Path(__file__).with_name("answers.json").read_text("utf-8"))
