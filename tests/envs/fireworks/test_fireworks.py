@@ -274,13 +274,7 @@ def test_no_placeholder_depends_on_own_cards():
                 env.step(env.scripted_action(env.agent_selection, "conventions", rng))
         state = env.state()
         for seat in range(2):
-            hands = list(state.hands)
-            hands[seat] = tuple(
-                held._replace(card=card)
-                for held, card in zip(hands[seat], state.deck[-len(hands[seat]) :], strict=True)
-            )
-            other = state._replace(hands=tuple(hands), deck=state.deck[::-1])
-            agent = f"player_{seat}"
+            other, agent = exchanged(state, seat, rng), f"player_{seat}"
             assert dict(env._fields(other, agent, 0)) == dict(env._fields(state, agent, 0))
             assert env._fields(state, agent, 0).moment[0] == hidden_from(state, seat)
 

@@ -10,9 +10,7 @@ from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.text import fills_json, puzzle_text
 
-_RNG = random.Random(0)
-LARGE = [puzzle_text(generate(_RNG, 16)) for _ in range(3)]
-HARD = [puzzle_text(generate(_RNG, 9, 30, singles_only=False)) for _ in range(3)]
+LARGE = puzzle_text(generate(random.Random(0), 16))
 
 
 def test_given_values_cannot_be_overwritten():
@@ -48,7 +46,7 @@ def test_solvable_is_told_in_info_and_not_in_texts():
 
 @pytest.mark.parametrize("team", ["tool-planner", "proposer-planner"])
 def test_an_honest_proposal_is_shown_whole(team):
-    env = SudokuEnv(team=team, size=16, levels=LARGE)
+    env = SudokuEnv(team=team, size=16, levels=[LARGE])
     env.reset(seed=0)
     env.step(env.scripted_action(env.agent_selection, "oracle", random.Random(0)))
     text = env.observe("planner_0")
@@ -73,11 +71,11 @@ def test_refused_fills_are_told_next_turn():
 
 def test_levels_of_another_size_are_refused():
     with pytest.raises(InvalidArgument, match=r"levels.*16x16.*4x4.*size=16"):
-        SudokuEnv(levels=LARGE)
+        SudokuEnv(levels=[LARGE])
     env = SudokuEnv(size=9)
     with pytest.raises(InvalidArgument, match=r"level.*16x16.*9x9.*size=16"):
-        env.reset(seed=0, options={"level": LARGE[0]})
-    env.reset(seed=0, options={"level": HARD[0]})
+        env.reset(seed=0, options={"level": LARGE})
+    env.reset(seed=0, options={"level": puzzle_text(generate(random.Random(0), 9))})
     assert "9x9" in env.observe("tool_0")
 
 
