@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 import threading
+import tomllib
 from pathlib import Path
 
 import openai
@@ -16,6 +17,7 @@ from pettingllms.types import UNBOUND, Action, Constraints, TokenCounts
 from pettingllms.workflows import WorkflowFailure, call_text
 from pettingllms.workflows.tools import Reply, ToolCall, assistant_text, read_reply
 
+SCRIPTS = tomllib.loads(Path(__file__).with_name("scripts.toml").read_text(encoding="utf-8"))
 ADD = {"name": "add", "description": "Add two numbers.", "parameters": {"type": "object"}}
 TOOLS = [{"type": "function", "function": ADD}]
 CALL = 'I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
@@ -107,15 +109,7 @@ def test_equal_texts_that_took_different_numbers_of_tokens_are_told_apart(opened
 def test_replays_repeat_what_an_answer_took(tmp_path, monkeypatch):
     from pettingllms.transcript import RecordTranscripts, Transcript
 
-    (tmp_path / "counting_team.py").write_text(
-        "from pettingllms.workflows import Workflow\n"
-        "def run(task, client):\n"
-        "    chat = client.openai().chat.completions\n"
-        "    found = chat.create(model='solo', messages=[{'role': 'user', 'content': task}])\n"
-        "    return found.usage.total_tokens + (found.choices[0].finish_reason == 'length')\n"
-        "workflow = Workflow(run=run, reward=lambda task, outcome: float(outcome),"
-        " roles=['solo'], tasks={'train': ['a']})\n"
-    )
+    (tmp_path / "counting_team.py").write_text(SCRIPTS["counting"])
     monkeypatch.syspath_prepend(tmp_path)
     recorder = RecordTranscripts(pettingllms.make("workflow:counting_team:workflow"))
     recorder.reset(seed=1)

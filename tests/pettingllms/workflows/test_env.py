@@ -8,6 +8,8 @@ import pickle
 import signal
 import threading
 import time
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import openai
@@ -28,6 +30,8 @@ from pettingllms.workflows import (
     isolation,
 )
 from pettingllms.workflows.endpoint import shared_endpoint
+
+SCRIPTS = tomllib.loads(Path(__file__).with_name("scripts.toml").read_text(encoding="utf-8"))
 
 
 def test_requests_are_turns_of_agents(opened):
@@ -327,14 +331,7 @@ def test_tasks_are_copies(opened, ask):
 
 
 def test_workflows_are_made_by_id(monkeypatch, tmp_path):
-    (tmp_path / "own_team.py").write_text(
-        "from pettingllms.workflows import Workflow\n"
-        "def make(letter='a'):\n"
-        "    return Workflow(run=lambda t, c: c.openai().chat.completions.create(model='solo',"
-        " messages=[{'role': 'user', 'content': t}]), reward=lambda t, o: 1.0, roles=['solo'],"
-        " tasks={'train': [letter]})\n"
-        "other = 3\n"
-    )
+    (tmp_path / "own_team.py").write_text(SCRIPTS["own_team"])
     monkeypatch.chdir(tmp_path)
     env = pettingllms.make("workflow:own_team:make", arguments={"letter": "q"})
     env.reset(seed=0)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -27,6 +28,7 @@ import pytest
 import pettingllms
 from pettingllms.workflows import running
 
+SCRIPTS = tomllib.loads(Path(__file__).with_name("scripts.toml").read_text(encoding="utf-8"))
 GO = [{"role": "user", "content": "go"}]
 
 
@@ -219,26 +221,7 @@ def test_clocks_and_chance_of_a_run_are_its_own(opened):
 def test_what_a_run_does_after_its_end_is_not_done_by_the_process(tmp_path, monkeypatch):
     """A fork is dropped while its program asks; it catches that, and goes on in a new thread."""
     monkeypatch.setenv("OPENAI_BASE_URL", "http://the-user.example/v1")
-    (tmp_path / "stubborn.py").write_text(
-        "import os, pathlib, random, threading, openai\n"
-        "def ask(**where):\n"
-        "    message = {'role': 'user', 'content': 'go'}\n"
-        "    try:\n"
-        "        with openai.OpenAI(max_retries=0, **where) as client:\n"
-        "            client.chat.completions.create(model='x', messages=[message])\n"
-        "    except openai.APIError as error:\n"
-        "        return getattr(error, 'status_code', repr(error))\n"
-        "def main(task):\n"
-        "    ask()\n"
-        "    def late():\n"
-        "        random.random()\n"
-        "        print('said')\n"
-        "        found = ask(), ask(base_url='http://localhost:1/v1'), input()\n"
-        "        pathlib.Path(os.environ['SEEN']).write_text(repr(found))\n"
-        "    thread = threading.Thread(target=late)\n"
-        "    thread.start()\n"
-        "    thread.join()\n"
-    )
+    (tmp_path / "stubborn.py").write_text(SCRIPTS["stubborn"])
     table = {"roles": {"x": {}}, "tasks": {"train": ["the task"]}, "reward": "builtins:len"}
     more = {"addresses": ["http://localhost:1/v1"], "environ": {"SEEN": f"{tmp_path}/seen"}}
     source = f"{tmp_path}/stubborn.py:main"
@@ -258,22 +241,7 @@ def test_what_a_run_does_after_its_end_is_not_done_by_the_process(tmp_path, monk
 
 def test_a_process_ends_though_threads_of_a_run_wait_for_answers(tmp_path):
     """Whoever plays has raised, and closed nothing: clients wait for ten minutes."""
-    (tmp_path / "played.py").write_text(
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "import openai, pettingllms\n"
-        "def main(task):\n"
-        "    def ask(number):\n"
-        "        message = {'role': 'user', 'content': 'go'}\n"
-        "        return openai.OpenAI().chat.completions.create(model='x', messages=[message])\n"
-        "    with ThreadPoolExecutor(2) as pool:\n"
-        "        return list(pool.map(ask, range(2)))\n"
-        "if __name__ == '__main__':\n"
-        "    table = {'roles': {'x': {}}, 'tasks': {'train': [1]}, 'reward': 'builtins:len'}\n"
-        "    env = pettingllms.make(f'workflow:{__file__}:main', program=table, checks=False)\n"
-        "    env.reset(seed=0)\n"
-        "    env.step('a')\n"
-        "    raise SystemExit(7)\n"
-    )
+    (tmp_path / "played.py").write_text(SCRIPTS["waiting"])
     done = subprocess.run([sys.executable, "played.py"], cwd=tmp_path, timeout=120)
     assert done.returncode == 7
 

@@ -18,7 +18,10 @@ from pettingllms.workflows.proposal import seen_agents
 
 HERE = Path(__file__).parent
 TEAMS = HERE.parents[2] / "examples" / "frameworks"
-PROGRAMS = tomllib.loads((HERE / "programs.toml").read_text(encoding="utf-8"))
+PROGRAMS, SCRIPTS = (
+    tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
+    for name in ("programs", "scripts")
+)
 
 pytestmark = pytest.mark.usefixtures("others_program")
 
@@ -133,14 +136,7 @@ def test_a_program_without_a_table_is_told_what_to_do():
 
 
 def test_tasks_may_be_drawn_and_other_addresses_asked(tmp_path):
-    (tmp_path / "elsewhere.py").write_text(
-        "import httpx, os\n"
-        "def run(task):\n"
-        "    body = {'model': 'x', 'messages': [{'role': 'user', 'content': os.environ['WHO']}]}\n"
-        "    url = 'http://localhost:11434/v1/chat/completions'\n"
-        "    found = httpx.post(url, json=body).json()\n"
-        "    return task + found['choices'][0]['message']['content']\n"
-    )
+    (tmp_path / "elsewhere.py").write_text(SCRIPTS["elsewhere"])
     table = {
         "roles": {"x": {}},
         "tasks": f"{HERE}/programs/worth.py:draw",

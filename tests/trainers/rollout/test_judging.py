@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from run_toys import program
 
 from pettingllms.ends import End
 from pettingllms.policies import Answer, Completion, PolicyFailure, Usage
@@ -284,17 +285,4 @@ def test_noise_and_alignment_are_those_computed_by_hand(echo_env, scripted_pool)
 
 def test_a_process_ends_though_a_function_never_returns():
     """And so may an environment in threads; Python, and its event loops, would wait for theirs."""
-    program = (
-        "import asyncio, threading\n"
-        "from pettingllms_trainers.rollout.episode import LocalEpisodes\n"
-        "from pettingllms_trainers.rollout.judging import Exchange, FunctionScorer\n"
-        "def endless(*_):\n"
-        "    threading.Event().wait()\n"
-        "async def run():\n"
-        "    asyncio.ensure_future(LocalEpisodes(None, 2)._call(endless))\n"
-        "    asyncio.ensure_future(FunctionScorer(endless).score(Exchange((), ''), 0))\n"
-        "    await asyncio.sleep(0.1)\n"
-        "    raise SystemExit(7)\n"
-        "asyncio.run(run())\n"
-    )
-    assert subprocess.run([sys.executable, "-c", program], timeout=240).returncode == 7
+    assert subprocess.run([sys.executable, "-c", program("endless")], timeout=240).returncode == 7

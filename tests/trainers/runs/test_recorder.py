@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import run_toys
-from run_toys import config_of, decision
+from run_toys import config_of, decision, program
 
 from pettingllms.files import read_lines
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
@@ -154,17 +154,8 @@ def test_half_a_policy_never_has_its_name(tmp_path):
 
 def test_a_run_goes_on_where_nobody_reads_what_it_prints():
     """As with `pettingllms-train FILE | head -1`."""
-    program = (
-        "import sys\n"
-        "from pettingllms_trainers.runs.recorder import PlainProgress, RunConsole\n"
-        "view = PlainProgress(RunConsole(), 2)\n"
-        "sys.stdin.read()\n"
-        "view.note('one')\n"
-        "view.note('two')\n"
-        "sys.exit(7)\n"
-    )
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "-c", program], **pipes, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", program("unread")], **pipes, text=True) as process:
         process.stdout.close()
         process.stdin.close()
         said = process.stderr.read()
