@@ -1,6 +1,7 @@
 """Structured answers and forced calls: told in the prompt, and an answer that lacks the form."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": SUM, "
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": SUM}} for name in ("add", "tell")
 ]
-FITS, MISFITS = '{"sum": 3}', ("3", "{}", '{"sum": 3', '{"sum": "3"}', "The sum is 3.", "")
+FITS = '{"sum": 3}'
 
 
 def call(name="add", arguments=FITS):
@@ -52,84 +53,29 @@ def ended(env, text):
     return True
 
 
-STRICT = [{"type": "function", "function": {"name": "add", "parameters": SUM, "strict": True}}]
-ADD, TELL = ({"type": "function", "function": {"name": name}} for name in ("add", "tell"))
-UNCALLED = (FITS, "no", call(arguments='{"sum": "3"}'), call("other"))
-
-
-def with_about(text):
-    return {**FORMAT, "json_schema": {**FORMAT["json_schema"], "description": text}}
+TELL = {"type": "function", "function": {"name": "tell"}}
 
 
 def chosen(mode, *tools):
     return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
 
 
-@pytest.mark.parametrize(
-    ("wanted", "told", "fits", "misfits"),
-    [
-        (
-            {"response_format": FORMAT},
-            f"# Answer\n\nAnswer with JSON and nothing else. It must fit this schema:\n<schema>\n"
-            f"{json.dumps(SUM)}\n</schema>",
-            [FITS, f"<think>{{1 + 2}}</think>\n{FITS}"],
-            MISFITS,
-        ),
-        (
-            {"response_format": {"type": "json_object"}},
-            '{"type": "object"}',
-            ['{"a": []}', '{"a": "</think>"}', '<think>x</think>{"a": "</think>"}'],
-            ["[]", f"<think>{FITS}"],
-        ),
-        (
-            {"response_format": with_about("数"), "stop": ["END"]},
-            '{"description": "数", "type"',
-            [f"{FITS} END of it"],
-            [],
-        ),
-        (
-            {"tools": TOOLS, "tool_choice": "required"},
-            "You must call add or tell.",
-            [call("add"), call("tell")],
-            UNCALLED,
-        ),
-        ({"tools": TOOLS, "tool_choice": TELL}, "call tell.", [call("tell")], [call("add")]),
-        (
-            {"tools": TOOLS, "tool_choice": chosen("required", ADD)},
-            "You must call add.",
-            [call("add")],
-            [call("tell"), *UNCALLED],
-        ),
-        ({"tools": TOOLS, "tool_choice": chosen("auto", TELL)}, "tell", ["I call nothing."], []),
-        (
-            {"tools": STRICT},
-            "add",
-            ["I call nothing.", call(), call("other"), call(arguments='{"sum": NaN}')],
-            [call(arguments='{"sum": "3"}'), f"{call()}{call(arguments='{}')}"],
-        ),
-        (
-            {"tools": STRICT, "parallel_tool_calls": False},
-            "add",
-            [f"{call()}{call(arguments='{}')}"],
-            [f"{call(arguments='{}')}{call()}"],
-        ),
-        (
-            {"tools": TOOLS, "response_format": FORMAT},
-            "Call functions, or answer with JSON",
-            [FITS, call()],
-            ["3"],
-        ),
-    ],
-)
-def test_an_answer_that_does_not_fit_ends_the_episode(opened, wanted, told, fits, misfits):
+CASES = json.loads(Path(__file__).with_name("forms.json").read_text(encoding="utf-8"))
+"""What is asked for, what the prompt says of it, and answers that have its form and lack it."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["told"][:30])
+def test_an_answer_that_does_not_fit_ends_the_episode(opened, case):
     seen = []
     env = opened(
-        asking(**wanted), reward=lambda _, said: seen.append(said) or 1.0, misfit_reward=-2.0
+        asking(**case["wanted"]),
+        reward=lambda _, said: seen.append(said) or 1.0,
+        misfit_reward=-2.0,
     )
-    assert told in env.messages("planner_0")[0]["content"]
-    assert not any(ended(env, text) for text in fits)
+    assert case["told"] in env.messages("planner_0")[0]["content"]
+    assert [text for text in case["fits"] if ended(env, text)] == []
     num_seen = len(seen)
-    assert all(ended(env, text) for text in misfits)
+    assert [text for text in case["misfits"] if not ended(env, text)] == []
     assert len(seen) == num_seen, "the workflow sees answers of the form only"
 
 
