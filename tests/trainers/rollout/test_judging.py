@@ -88,6 +88,10 @@ def test_a_verdict_counts_in_its_stated_form_alone(config, text):
     assert VERDICTS[config][text] == ("none" if found is None else found)
 
 
+def test_json_too_deep_to_be_read_is_no_verdict():
+    assert read_verdict(OBJECT, 100_000 * "[") is None
+
+
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_no_answer_closes_the_tag_that_quotes_it(config):
     for _ in range(3):

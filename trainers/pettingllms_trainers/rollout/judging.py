@@ -204,7 +204,7 @@ def _response_format(config: RewardConfig) -> dict[str, Any]:
 def _read_object(config: RewardConfig, text: str) -> float | None:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     name = "verdict" if config.question else "grade"
     value = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
