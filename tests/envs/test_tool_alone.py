@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.testing import play
-from pettingllms.testing.play import mixed_actor, scripted_actor
+from pettingllms.testing.play import mixed_actor
 from pettingllms_envs.plan_path.rules import maze_of, shortest_path
 from pettingllms_envs.planning.env import moves_json
 
@@ -122,14 +122,6 @@ def test_the_next_turn_tells_what_a_call_without_moves_gave(text, reason):
     env.step(f"#### {text}")
     assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.04 / 4}
     assert f"The last turn changed nothing: {reason}." in env.observe("tool_0")
-
-
-@pytest.mark.parametrize("env_id", GAMES)
-def test_the_oracle_solves_all_levels_alone(env_id):
-    env = pettingllms.make(env_id, checks=False, team="single-tool", split="test")
-    for seed in range(3):
-        env.reset(seed=seed)
-        assert play(env, scripted_actor("oracle", random.Random(0)))[-1]["info"]["success"]
 
 
 @pytest.mark.parametrize("env_id", GAMES)

@@ -126,14 +126,24 @@ MANY = CodeProblem(
 )
 
 
-def limit_by_run(sandbox):
-    return [limits.cpu_s for _, _, limits in sandbox.runs]
+REST = 30 - FIRST_PORTION
 
 
-def test_a_program_that_never_ends_is_stopped_after_a_portion():
-    sandbox = ScriptedSandbox(lambda code, stdin: (Status.CPU_LIMIT, ""))
-    assert Judge(sandbox).passes(MANY, "while True: pass", MANY.tests) == (False,) * 30
-    assert limit_by_run(sandbox) == [4.0] * FIRST_PORTION
+@pytest.mark.parametrize(
+    ("status", "output", "limits"),
+    [
+        (Status.CPU_LIMIT, "", [4.0] * FIRST_PORTION),
+        (Status.OK, "no", [4.0] * FIRST_PORTION + [SHORT_LIMIT_S] * REST),
+        (Status.OK, None, [4.0] * 30),
+    ],
+    ids=["never ends", "wrong", "right"],
+)
+def test_how_much_time_a_program_gets_for_its_tests(status, output, limits):
+    """One that never ends has no more runs; without an output here it repeats its input."""
+    sandbox = ScriptedSandbox(lambda code, stdin: (status, stdin if output is None else output))
+    passed = Judge(sandbox).passes(MANY, "program", MANY.tests)
+    assert passed == (output is None,) * 30
+    assert [given.cpu_s for _, _, given in sandbox.runs] == limits
 
 
 @pytest.mark.parametrize("num_right", range(0, 30, 3))
@@ -148,19 +158,6 @@ def test_few_runs_of_one_program_exceed_the_limit(num_right, status):
     passed = Judge(sandbox).passes(MANY, "slow", MANY.tests)
     assert passed == tuple(n < num_right for n in range(30))
     assert len(sandbox.runs) - num_right <= MAX_SLOW_RUNS - 1 + PORTION
-
-
-def test_a_wrong_program_gets_little_time_for_its_other_tests():
-    sandbox = ScriptedSandbox(lambda code, stdin: (Status.OK, "no"))
-    assert not any(Judge(sandbox).passes(MANY, "wrong", MANY.tests))
-    limits = limit_by_run(sandbox)
-    assert limits == [4.0] * FIRST_PORTION + [SHORT_LIMIT_S] * (30 - FIRST_PORTION)
-
-
-def test_a_right_program_gets_its_time_for_every_test():
-    sandbox = ScriptedSandbox(lambda code, stdin: (Status.OK, stdin))
-    assert all(Judge(sandbox).passes(MANY, "right", MANY.tests))
-    assert limit_by_run(sandbox) == [4.0] * 30
 
 
 def test_the_output_that_is_read_is_bounded_by_what_is_expected():

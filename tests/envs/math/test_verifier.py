@@ -3,7 +3,7 @@
 import itertools
 import json
 import pickle
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -173,18 +173,10 @@ def test_model_text_is_never_evaluated(verifier, tmp_path):
 
 
 def test_works_off_the_main_thread_and_from_several(verifier):
-    outcomes = []
     pairs = [("1/2", "0.5"), ("1/2", "0.25"), (r"\sqrt{8}", r"2\sqrt{2}"), ("x+1", "1+x")]
-
-    def work():
-        outcomes.append([verifier.judge(*pair).is_correct for pair in pairs])
-
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert outcomes == [[True, False, True, True]] * 6
+    with ThreadPoolExecutor(6) as threads:
+        verdicts = threads.map(lambda pair: verifier.judge(*pair), pairs * 6)
+    assert [verdict.is_correct for verdict in verdicts] == [True, False, True, True] * 6
 
 
 @pytest.mark.parametrize(
@@ -318,34 +310,29 @@ def test_a_step_returns_whatever_is_answered(env, boxed, printed, problem):
 FAILURE = ["verifier_failed", "more than 2 s of processor time"]
 
 
-def costs_of_a_turn(env, sandbox):
-    """Play a turn and return the number of comparisons of each step."""
+def costs_of_a_turn(verifier, sandbox, num_reasoners=30):
+    """Play a turn of reasoners and a judge; return the number of comparisons of each step."""
+    env = MathEnsembleEnv(
+        reasoners=num_reasoners, tools=0, source=PROBLEMS[1:2], split=None, verifier=verifier
+    )
     env.reset(seed=0)
     costs = []
-    for number, agent in enumerate(env.possible_agents):
+    for number in range(len(env.possible_agents)):
         before = len(sandbox.asked)
-        env.step(rf"\boxed{{x+{number}}}" if "tool" not in agent else "nothing")
+        env.step(rf"\boxed{{x+{number}}}")
         costs.append(len(sandbox.asked) - before)
-        assert number + 1 == len(costs)
     return costs
 
 
 @pytest.mark.parametrize("num_reasoners", [2, 9, 30])
 def test_the_comparisons_of_a_turn_are_linear_in_the_answers(fake, num_reasoners):
-    verifier, sandbox = fake
-    env = MathEnsembleEnv(
-        reasoners=num_reasoners, tools=0, source=PROBLEMS[1:2], split=None, verifier=verifier
-    )
-    costs = costs_of_a_turn(env, sandbox)
+    costs = costs_of_a_turn(*fake, num_reasoners)
     assert costs[:-1] == [1] * num_reasoners
     assert costs[-1] <= 1 + 2 * MAX_COMPARED_GROUPS * num_reasoners
 
 
 def test_failed_comparisons_of_a_turn_have_a_budget(fake):
     verifier, sandbox = fake
-    env = MathEnsembleEnv(
-        reasoners=30, tools=0, source=PROBLEMS[1:2], split=None, verifier=verifier
-    )
     between = verifier.equivalence
 
     def failing(first, second, *, unit=""):
@@ -353,15 +340,9 @@ def test_failed_comparisons_of_a_turn_have_a_budget(fake):
         return between(first, second, unit=unit)
 
     verifier.equivalence = failing
-    costs = costs_of_a_turn(env, sandbox)
-    assert costs[-1] <= 1 + MAX_FAILURES
+    assert costs_of_a_turn(*fake)[-1] <= 1 + MAX_FAILURES
 
 
 def test_an_answer_that_could_not_be_judged_is_compared_as_text(fake):
-    verifier, sandbox = fake
-    sandbox.value = FAILURE
-    env = MathEnsembleEnv(
-        reasoners=30, tools=0, source=PROBLEMS[1:2], split=None, verifier=verifier
-    )
-    costs = costs_of_a_turn(env, sandbox)
-    assert costs == [1] * 31
+    fake[1].value = FAILURE
+    assert costs_of_a_turn(*fake) == [1] * 31

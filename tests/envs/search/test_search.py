@@ -71,12 +71,6 @@ def test_scores_are_those_of_the_formula(query, documents):
     ]
 
 
-def test_documents_without_a_common_word_are_not_found():
-    assert best("nothing", ("the mill", "the town"), 2) == []
-    assert best("", ("the mill",), 2) == []
-    assert best("the", ("the mill", "the town"), 1) == [0]
-
-
 @pytest.mark.parametrize(
     ("answer", "is_right"),
     [

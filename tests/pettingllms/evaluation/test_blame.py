@@ -218,20 +218,22 @@ def test_the_figures_of_two_conventions(figures):
     assert data["cells"][2]["success"]["value"] == 0
 
 
-def test_competence_that_adds_up_is_no_coordination(figures):
-    """A strong run beside one that never wins: mixed teams win half of the time."""
-    half = [True, False] * 15
-    found = figures({X: [True] * 30, Y: [False] * 30, X_IN_Y: half, Y_IN_X: half})
-    assert found.coordination.value == 0
-    assert found.pairs[0].clash.value == -0.5
-    assert found.conventions == []
+HALF = [True, False] * 15
 
 
-def test_competence_that_multiplies_is_no_clash(figures):
-    """Everybody must be good: the additive contrast is above 0, and no convention is claimed."""
-    found = figures({X: [True] * 30, Y: [False] * 30, X_IN_Y: [False] * 30, Y_IN_X: [False] * 30})
-    assert found.pairs[0].coordination.low > 0
-    assert found.pairs[0].clash.value == 0
+@pytest.mark.parametrize(
+    ("mixed", "coordinates", "clash"),
+    [(HALF, False, -0.5), ([False] * 30, True, 0)],
+    ids=["competence adds up", "competence multiplies"],
+)
+def test_a_strong_run_beside_one_that_never_wins_is_no_convention(
+    figures, mixed, coordinates, clash
+):
+    """Where everybody must be good, the additive contrast is above 0 all the same."""
+    found = figures({X: [True] * 30, Y: [False] * 30, X_IN_Y: mixed, Y_IN_X: mixed})
+    (pair,) = found.pairs
+    assert (pair.coordination.low > 0) == coordinates == (found.coordination.value != 0)
+    assert pair.clash.value == clash
     assert found.conventions == []
 
 

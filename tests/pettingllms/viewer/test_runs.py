@@ -189,35 +189,33 @@ def test_episodes_that_are_not_played_again_are_counted(training, write, recorde
     assert "--replays" in summary.notices[0]
 
 
-def test_boards_of_another_course_are_never_shown(training, write, recorded, tmp_path):
-    def other_rewards(steps):
-        for step in steps:
-            step["rewards"]["planner_0"] += 0.25
-
-    run = compact(training, write, recorded, other_rewards)
-    summary = write_view(run, tmp_path / "view.html")
-    assert all(e["final_board"] is None for e in episodes(summary.path))
-    assert "3 episodes without a board" in summary.notices[0]
-    assert "went another way" in summary.notices[0]
+def with_other_rewards(steps):
+    for step in steps:
+        step["rewards"]["planner_0"] += 0.25
 
 
-def test_an_environment_that_is_not_installed(training, write, recorded, tmp_path):
-    run = compact(training, write, recorded)
-    config = (run / "config.toml").read_text().replace("plan_path_v0", "gone_v0")
+def with_a_program(steps):
+    steps[0]["action"] = "```python\nprint(1)\n```\n" + steps[0]["action"]
+
+
+@pytest.mark.parametrize(
+    ("change", "env_id", "told"),
+    [
+        (with_other_rewards, "plan_path_v0", "3 episodes without a board.*went another way"),
+        (with_a_program, "plan_path_v0", "^$"),
+        (lambda steps: None, "gone_v0", "UnknownEnvironment: no environment.*gone_v0"),
+    ],
+    ids=["another course", "a program", "not installed"],
+)
+def test_what_cannot_be_played_again_has_no_board(
+    training, write, recorded, tmp_path, change, env_id, told
+):
+    run = compact(training, write, recorded, change)
+    config = (run / "config.toml").read_text().replace("plan_path_v0", env_id)
     (run / "config.toml").write_text(config)
     summary = write_view(run, tmp_path / "view.html")
-    assert summary.num_episodes == 3
-    assert "UnknownEnvironment: no environment" in summary.notices[0]
-    assert "gone_v0" in summary.notices[0]
-
-
-def test_programs_are_never_run_again(training, write, recorded, tmp_path):
-    def program(steps):
-        steps[0]["action"] = "```python\nprint(1)\n```\n" + steps[0]["action"]
-
-    run = compact(training, write, recorded, program)
-    summary = write_view(run, tmp_path / "view.html")
-    assert all(e["final_board"] is None for e in episodes(summary.path))
+    assert [e["final_board"] for e in episodes(summary.path)] == [None] * 3
+    assert re.search(told, " ".join(summary.notices))
 
 
 def test_what_is_no_run_is_refused(tmp_path, recorded, evaluation):

@@ -68,27 +68,23 @@ def test_flags_may_add_to_open_tables(run_file):
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "resolved"),
+    ("kind", "age", "given", "resolved"),
     [
-        ("transformers", "auto", "engine"),
-        ("vllm", "auto", "recompute"),
-        ("vllm", "engine", "engine"),
-        ("transformers", "recompute", "recompute"),
+        ("transformers", 0, "auto", "engine"),
+        ("transformers", 1, "auto", "recompute"),
+        ("vllm", 0, "auto", "recompute"),
+        ("vllm", 0, "engine", "engine"),
+        ("transformers", 1, "engine", "engine"),
+        ("transformers", 0, "recompute", "recompute"),
     ],
 )
-def test_log_probabilities_are_recomputed_when_the_engine_is_not_the_trainer(
-    run_file, kind, given, resolved
+def test_log_probabilities_are_recomputed_where_the_engines_are_not_those_of_the_trainer(
+    run_file, kind, age, given, resolved
 ):
-    config = load_config(run_file(f"[engine]\nkind = '{kind}'\n[loss]\nold_logprobs = '{given}'\n"))
+    flags = [f"--engine.kind={kind}", f"--rollout.max-staleness={age}"]
+    config = load_config(run_file(), [*flags, f"--loss.old-logprobs={given}"])
     assert config.resolved_loss.old_logprobs == resolved
     assert config.resolved_loss.importance_cap == 2.0
-
-
-def test_tokens_of_older_weights_are_weighted(run_file):
-    config = load_config(run_file("[rollout]\nmax_staleness = 1\n"))
-    assert config.resolved_loss.old_logprobs == "recompute"
-    given = "[rollout]\nmax_staleness = 1\n[loss]\nold_logprobs = 'engine'\n"
-    assert load_config(run_file(given)).resolved_loss.old_logprobs == "engine"
 
 
 def test_what_a_role_does_not_name_is_that_of_all(run_file):

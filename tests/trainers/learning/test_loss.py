@@ -169,14 +169,6 @@ def test_the_corrected_kl_is_the_kl_after_the_policy_has_changed(seed, distance)
         assert penalty(logits).item() != pytest.approx(exact, rel=1e-6)
 
 
-def test_importance_weights_are_trainer_over_engine_and_capped():
-    config = LossConfig(importance_cap=1.5, old_logprobs="recompute")
-    old = torch.log(torch.tensor([0.5, 0.8]))
-    engine = torch.log(torch.tensor([0.25, 1.0])).tolist()
-    loss = loss_of(old.tolist(), engine, [1.0, 1.0], config, old_logprobs=old)
-    assert loss == pytest.approx(-(1.5 + 0.8) / 2)
-
-
 def test_without_a_cap_recomputed_probabilities_are_the_denominator_and_nothing_else():
     config = LossConfig(importance_cap=0, old_logprobs="recompute")
     old = torch.log(torch.tensor([0.5, 0.8]))

@@ -1,7 +1,7 @@
 """LoRA adapters of several policies on one base: what is shared, what learns, what is saved."""
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import peft
@@ -208,18 +208,12 @@ def test_threads_take_turns(base):
     """Environments in threads: engines of two policies are asked at the same time."""
     policies = [add(base, name, seed) for seed, name in enumerate(("a", "b"))]
     expected = [policy.engine.generate_now(requests(8)) for policy in policies]
-    found = [[], []]
 
-    def play(index):
-        for _ in range(3):
-            found[index].append(policies[index].engine.generate_now(requests(8)))
+    def play(policy):
+        return [policy.engine.generate_now(requests(8)) for _ in range(3)]
 
-    threads = [threading.Thread(target=play, args=(index,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [[one] * 3 for one in expected]
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(play, policies)) == [[one] * 3 for one in expected]
 
 
 @pytest.mark.parametrize("is_trained_before", [False, True])
