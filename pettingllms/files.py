@@ -102,7 +102,7 @@ def _myself() -> dict[str, Any]:
 
 def _in_use(folder: Path) -> str:
     try:
-        found = json.loads((folder / LOCK).read_text(encoding="utf-8"))
+        found = load_json(folder / LOCK)
         who = "process {pid} on {host} since {since}, started as: {command}".format(**found)
     except (OSError, ValueError, LookupError, TypeError):
         who = "a process that has just begun or has just ended"
@@ -263,6 +263,19 @@ def iter_lines(
                 on_damage(number, problem)
             else:
                 yield entry
+
+
+def load_json(path: Path) -> Any:
+    """The data of a JSON file.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is not JSON in UTF-8, or it nests deeper than can be read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError("it nests deeper than can be read") from error
 
 
 def read_lines(path: Path, *keys: str) -> list[dict[str, Any]]:

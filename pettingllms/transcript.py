@@ -91,7 +91,7 @@ class Transcript:
         try:
             lines = Path(path).read_text(encoding="utf-8").splitlines()
             header, *steps, footer = [json.loads(line) for line in lines]
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise TranscriptError(f"{path} is not a complete transcript: {error}") from error
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise TranscriptError(f"{path} is not a transcript: its first line lacks {FORMAT!r}")

@@ -33,7 +33,7 @@ from pettingllms.evaluation.plan import MAIN
 from pettingllms.evaluation.report import Report, VariantReport
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import special_functions
-from pettingllms.files import owned, write_whole
+from pettingllms.files import load_json, owned, write_whole
 from pettingllms.policies import PolicySettings
 from pettingllms.registry import make
 from pettingllms.tables import as_markdown
@@ -144,7 +144,7 @@ def _check_roles(policies: Iterable[str], suite: Suite) -> None:
 
 def _resumed(folder: Path) -> dict[str, Any]:
     try:
-        data = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        data = load_json(folder / _FILE)
     except (OSError, ValueError):
         data = None
     return checked_about(data, folder)

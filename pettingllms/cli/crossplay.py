@@ -21,7 +21,7 @@ from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.sides import RunTeam, name_parts
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
-from pettingllms.files import write_whole
+from pettingllms.files import load_json, write_whole
 from pettingllms.registry import make
 from pettingllms.tables import as_markdown
 
@@ -104,7 +104,7 @@ def _begun(runs: Sequence[str], values: Mapping[str, Any]) -> tuple[RunFolder, l
 def _resumed(path: Path, *, trust: bool) -> tuple[RunFolder, list[str]]:
     folder = RunFolder.open(path, trust=trust)
     try:
-        names = json.loads((path / RUNS).read_text(encoding="utf-8"))
+        names = load_json(path / RUNS)
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} is not the folder of a cross-play ({error})") from error
     return folder, names

@@ -106,7 +106,7 @@ def read_rows(path: str | Path) -> list[Row]:
             return _parquet().read_table(file).to_pylist()
         if file.suffix == ".jsonl":
             return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument("file", str(path), f"a whole file of rows ({error})") from error
     raise InvalidArgument("file", str(path), "a name that ends in " + " or ".join(FORMATS))
 

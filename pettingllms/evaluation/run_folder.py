@@ -43,7 +43,7 @@ from pettingllms.evaluation.episode import (
     play_episode,
 )
 from pettingllms.evaluation.plan import EpisodeSpec, EvaluationPlan
-from pettingllms.files import iter_lines, json_line, open_to_append, owned, write_whole
+from pettingllms.files import iter_lines, json_line, load_json, open_to_append, owned, write_whole
 from pettingllms.loops import finish, work_off
 from pettingllms.policies import (
     PolicySettings,
@@ -115,7 +115,7 @@ class RunFolder:
         damage = f"{file} cannot be read as the plan of an evaluation"
         try:
             with readable(RunFolderError, damage, "Restore it, or name another run."):
-                data = json.loads(file.read_text(encoding="utf-8"))
+                data = load_json(file)
                 if data["format"] != FORMAT:
                     raise RunFolderError(f"{file} is not that of an evaluation")
                 if data["version"] != VERSION:

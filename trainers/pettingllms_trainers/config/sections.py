@@ -5,7 +5,6 @@ A section checks by itself what concerns it alone; rules across sections are in 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -28,6 +27,7 @@ from pydantic import (
 )
 
 from pettingllms.errors import data_problem
+from pettingllms.files import load_json
 from pettingllms.registry import recorded_id
 from pettingllms.sources import absolute, short_name
 
@@ -307,7 +307,7 @@ def base_of_adapter(model: str | Path) -> str | None:
     if (directory / "base").is_dir():
         return str(directory / "base")
     try:
-        settings = json.loads((directory / _ADAPTER_FILE).read_text(encoding="utf-8"))
+        settings = load_json(directory / _ADAPTER_FILE)
         return str(settings["base_model_name_or_path"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(

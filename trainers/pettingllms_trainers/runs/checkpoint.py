@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from pettingllms.curriculum import LevelRecord
-from pettingllms.files import PARTIAL
+from pettingllms.files import PARTIAL, load_json
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.files import partial_of, whole_directory
 from pettingllms_trainers.policies.protocols import Update
@@ -193,7 +193,7 @@ def _of_all(pending: Sequence[PendingStep], ranks: Ranks) -> list[PendingStep]:
 
 def _read_pending(path: Path) -> list[PendingStep]:
     try:
-        return _PENDING.validate_python(json.loads(path.read_text(encoding="utf-8")))
+        return _PENDING.validate_python(load_json(path))
     except ValueError as error:
         raise _damaged(path.parent, f"{path.name}: {error}") from error
 
@@ -236,7 +236,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise _damaged(path, str(error)) from error
     if not is_sealed:
         raise _damaged(path, f"{_MANIFEST} has other bytes than {_SEAL} says")
-    return json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+    return load_json(path / _MANIFEST)
 
 
 def _check_files(path: Path, files: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
-from pettingllms.files import write_whole
+from pettingllms.files import load_json, write_whole
 from pettingllms.types import flat_table
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError, MissingPackage, reason_of
@@ -175,7 +175,7 @@ class _Sent:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        known = load_json(path) if path.is_file() else {}
         self.run_id: str = known.get("run_id", "")
         self.step: int = known.get("step", -1)
 

@@ -17,6 +17,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from pettingllms.errors import InvalidArgument
+from pettingllms.files import load_json
 from pettingllms.plain_text import PlainText
 from pettingllms.workflows.tools import assistant_text, read_json, read_reply, taken_apart
 from pettingllms_trainers.backends.device import kept_generators
@@ -313,7 +314,7 @@ def read_chat(directory: str | Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = load_json(path)
         return {_KWARGS: dict(settings[_KWARGS]), _PARSER: str(settings[_PARSER])}
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidArgument(
