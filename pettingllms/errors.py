@@ -40,8 +40,8 @@ def stated(kind: type[PettingLLMsError], what: str) -> Generator[None]:
         raise kind(f"{what}: {type(error).__name__}: {error} ({place})") from error
 
 
-MALFORMED = (KeyError, TypeError, IndexError, AttributeError, ValueError)
-"""What reading data raises that lacks a key, or has a value of another kind."""
+MALFORMED = (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError)
+"""What reading data raises that lacks a key, has a value of another kind, or nests too deep."""
 
 
 def data_problem(error: Exception) -> str:

@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pettingllms.errors import PettingLLMsError, TranscriptError, counted, data_problem
+from pettingllms.errors import MALFORMED, PettingLLMsError, TranscriptError, counted, data_problem
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
 from pettingllms.trust import FoundName
@@ -82,7 +82,7 @@ def _training(path: Path) -> OpenedRun:
             FoundName(str(tables[0]["id"]), str(config_path)), tables[0].get("kwargs", {}), {}
         )
         facts = [("Environment", env_id), *_training_facts(config)]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, *MALFORMED) as error:
         raise damaged(config_path, "the configuration of a training run", error) from error
     notices: list[str] = []
     metrics, evaluations = LineFile(path / "metrics.jsonl"), LineFile(path / "evaluations.jsonl")

@@ -168,7 +168,7 @@ def read_layer(name: str | Path) -> Layer:
         raise ConfigError(f"no run file at {path}{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the run file {path} cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"the run file {path} is not TOML: {error}") from error
 
 
