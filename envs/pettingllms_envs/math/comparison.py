@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import math_verify
-from math_verify import grader
+from math_verify import grader, parser
 from sympy import Eq, Float, MatrixBase, Ne, Rational
 
 logging.disable(logging.CRITICAL)
@@ -66,6 +66,10 @@ def _is_near(reference: list[Any], candidate: list[Any], tolerance: float) -> bo
 
 
 def _outcome(reference: str, candidate: str, tolerance: float) -> tuple[str, str]:
+    # For both answers alike: the library takes `i` for real in `2i`, but not in `i`, and symbols
+    # that differ in this are never equal.
+    is_complex = any(map(grader.should_treat_as_complex, (reference, candidate)))
+    parser.should_treat_as_complex = lambda latex_str: is_complex
     wanted, given = _parsed(reference), _parsed(candidate)
     if not given:
         return "unparsable", "not a formula"

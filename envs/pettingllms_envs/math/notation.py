@@ -30,8 +30,11 @@ _PYTHON_FRACTION = re.compile(r"Fraction\(\s*(-?\d+)\s*,\s*(\d+)\s*\)")
 _SCIENTIFIC = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})(?!\w)")
 _NAMED_SUBSCRIPT = re.compile(r"_\{\s*\\(?:max|min|text\{\w+\}|mathrm\{\w+\})\s*\}")
 _UPRIGHT = re.compile(r"\\mathrm\s*(?:\{([eidx])\}|\s([eidx])(?![A-Za-z]))")
-_PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
+_PLAIN_NAME = re.compile(
+    r"(?<![\\A-Za-z])(?:pi(?![A-Za-z])|oo(?![A-Za-z])|(?:sin|cos|tan|ln|exp)(?=\())"
+)
 _THIN_IN_NUMBER = re.compile(r"(?<=\d)(?:,\\! *|\\[,;: ]|~| )(?=\d{3}(?!\d))")
+_THIN_IN_DECIMALS = re.compile(r"(\.\d{3,})(?:\\,|~)(?=\d\d?(?![\d.]))")
 _SPACING = re.compile(r"(?<!\\)(?:\\[,;: ]|~|\\(?:q?quad|displaystyle)(?![A-Za-z]))")
 _GROUPED = re.compile(
     r"((?:[^,;=]*=)?(?:[^\d,;.()\[\]{\\]|(?<=[A-Za-z}])\{|\\[A-Za-z$])*)"  # no list, no interval
@@ -42,8 +45,10 @@ _MAX_WRAPPERS = 4
 _BOXED = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
 _BOLD = re.compile(r"\\(?:textbf|mathbf)\s*\{([^{}A-Za-z]*)\}")
 _COMPLEX = re.compile(r"(?:[\d\s+\-*/().,{}Ij]|\\?sqrt|\\[dt]?frac|\\cdot|\\?pi)+")
-_IMAGINARY = re.compile(r"(?:(?<=[\d)])[ *]*)?(?<![A-Za-z])I(?![A-Za-z])|(?<=\d)j(?![A-Za-z])")
-_PLAIN_ROOT = re.compile(r"(?<!\\)sqrt\(([^()]*)\)")
+_IMAGINARY = re.compile(
+    r"(?:(?<=[\d)])[ *]*)?(?<![A-Za-z])I(?![A-Za-z])|(?:(?<![\d.])1|(?<=\d))j(?![A-Za-z])"
+)
+_PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt\(((?:[^()]|\([^()]*\))*)\)")
 _MEMBER = re.compile(r"\A[A-Za-z]\s*\\in(?![A-Za-z])\s*")
 _BAR = r"\\(?:overline|overbar|bar|dot)(?![A-Za-z])\s*"
 _REPEATING = re.compile(
@@ -54,7 +59,10 @@ _BRACKETS = re.compile(r"[()\[\]{}]")
 _PYTHON_LIST = re.compile(r"\[([^\[\]();]*)\]")
 _AND = re.compile(r"\\text\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b")
 _DOLLARS = re.compile(r"\\\$\s*(\d[\d.,]*)(?![\d.,]*\s*\\\$)")
-_MIXED = re.compile(r"(?<![\w.}])(\d+) +(\d+)/(\d+)(?![\w.]|\s*\d)")
+_MIXED = re.compile(
+    r"(?<![\w.}^])(?<!\d,)(\d+)(?: +(\d+)/(\d+)(?![\w.]|\s*\d)"
+    r"|\s*\\[dtc]?frac\s*(?:\{(\d+)\}\s*\{(\d+)\}|(\d)(\d)))"
+)
 _BASED = re.compile(r"(?<![\w.])(\d[0-9A-Za-z]*)_(?:\{(\w+|\\text\{\w+\})\}|(\d))")
 _CALCULATED = re.compile(r"[\d+*/^=]")
 
@@ -65,26 +73,30 @@ def normalised(text: str) -> str:
     Dollar signs, `\(...\)`, a final full stop, unicode signs, `**`, `<=`, `Fraction(1, 2)`, `1e3`
     and `10,000` are brought into one form; so is `x = 10,000`, one number with separators between
     groups of three digits and perhaps a name before or a unit after it. A repeating decimal such as
-    `0.\overline{3}` becomes a fraction, as does `3 1/2`. The spaces of LaTeX (`\,`, `~`, `\quad`)
-    become plain ones, `\$5` is `5\text{ dollars}`. The meaning is left alone.
+    `0.\overline{3}` becomes a fraction, as do `3 1/2` and `3\frac{1}{2}`. `sqrt(2)`, `sin(x)` and
+    `oo` of sympy become LaTeX. The spaces of LaTeX (`\,`, `~`, `\quad`) become plain ones, `\$5` is
+    `5\text{ dollars}`. The meaning is left alone.
     """
     # First of all: the comma of `\,` separates nothing, and `\!` is not a space at all.
     text = _THIN_IN_NUMBER.sub("", text).replace(r"\!", "")
+    text = _THIN_IN_DECIMALS.sub(r"\1", text)
     text = _UPRIGHT.sub(r"\1", _bare(_SPACING.sub(" ", text)))
     text = _ROOT.sub(r"\\sqrt{\1}", text)
     # What sympy and Python print for the imaginary unit, where it can be nothing else.
     if _COMPLEX.fullmatch(text) and any(map(str.isdigit, text)):
-        text = _PLAIN_ROOT.sub(r"\\sqrt{\1}", _IMAGINARY.sub("i", text))
+        text = _IMAGINARY.sub("i", text)
+    for _ in range(2):  # a root in a root
+        text = _PLAIN_ROOT.sub(r"\\sqrt{\1}", text)
     text = _SIGN_OF_TABLE.sub(lambda sign: _LATEX[sign[0]], text)
     text = _PYTHON_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _SCIENTIFIC.sub(lambda m: rf"{m[1]} \cdot 10^{{{int(m[2])}}}", text)
     text = _REPEATING.sub(_as_fraction, _MEMBER.sub("", text))
     text = _NAMED_SUBSCRIPT.sub("", text)
     text = _DOLLARS.sub(r"\1\\text{ dollars}", text)
-    text = _MIXED.sub(_as_one_fraction, text)
-    text = _PI.sub(r"\\pi ", text)
-    grouped = _GROUPED.fullmatch(text)
-    return grouped[1] + re.sub(r"\D", "", grouped[2]) + grouped[3] if grouped else text
+    text = _PLAIN_NAME.sub(lambda name: r"\infty " if name[0] == "oo" else rf"\{name[0]} ", text)
+    if grouped := _GROUPED.fullmatch(text):
+        text = grouped[1] + re.sub(r"\D", "", grouped[2]) + grouped[3]
+    return _MIXED.sub(_as_one_fraction, text)
 
 
 def _bare(text: str) -> str:
@@ -120,7 +132,7 @@ def _as_fraction(found: re.Match[str]) -> str:
 
 
 def _as_one_fraction(found: re.Match[str]) -> str:
-    whole, top, bottom = map(int, found.groups())
+    whole, top, bottom = (int(digits) for digits in found.groups() if digits)
     # `11 7/6` is not a mixed number, and neither is anything over nothing.
     return rf"\frac{{{whole * bottom + top}}}{{{bottom}}}" if top < bottom else found[0]
 
@@ -292,7 +304,9 @@ def split_unit(text: str, *, is_quantity: bool) -> tuple[str, Unit | None]:
 
 
 def _unit(found: re.Match[str]) -> Unit | None:
-    name = _UNITS.get(found["unit"])
+    word = found["unit"]
+    # A sentence may begin with a unit; short ones may mean something else in capitals.
+    name = _UNITS.get(word) or (_UNITS.get(word.lower()) if len(word) > 3 else None)
     is_closed = (found["macro"] is None) == (found["end"] is None)
     if name is None or not is_closed:
         return None
@@ -302,7 +316,10 @@ def _unit(found: re.Match[str]) -> Unit | None:
     return Unit(name, powers[0] if powers else 1) if len(powers) < 2 else None
 
 
-_ANY_SPACING = re.compile(r"\\?\$|\\[,;:! ]|~|\\(?:left|right|displaystyle|q?quad)(?![A-Za-z])|\s+")
+_ANY_SPACING = re.compile(
+    r"\\?\$|\\[,;:! ]|~|\\(?:left|right|displaystyle|q?quad)(?![A-Za-z])"
+    r"|\s+(?![\s\d.])|(?<![\s\d])\s+"  # `1 2` is not 12
+)
 _SYMBOL = (
     r"(?:\\(?!(?:pi|infty)(?![A-Za-z]))[A-Za-z]+|[A-Z]{2,3}|[A-Za-z])"
     r"(?:_(?:\{[^{}]*\}|\\?\w))?'*"
