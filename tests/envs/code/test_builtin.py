@@ -128,13 +128,10 @@ def test_the_limit_spreads_over_the_program():
     lines = "".join(f"x{i} = {i} + y\n" for i in range(40))
     found = mutants(lines, 4)
     assert len(found) == 4
+    old = lines.split("\n")
     changed = [
-        next(
-            i
-            for i, (a, b) in enumerate(zip(v.split("\n"), lines.split("\n"), strict=True))
-            if a != b
-        )
-        for v in found
+        [a != b for a, b in zip(variant.split("\n"), old, strict=True)].index(True)
+        for variant in found
     ]
     assert changed == sorted(changed)
     assert changed[-1] - changed[0] >= 20

@@ -18,6 +18,12 @@ def boxed(text):
     return f"\\boxed{{{text}}}"
 
 
+def started(reasoners, tools=0, **more):
+    env = MathEnsembleEnv(source=[HALF], split=None, reasoners=reasoners, tools=tools, **more)
+    env.reset(seed=0)
+    return env
+
+
 def act(env, *texts):
     infos = {}
     for text in texts:
@@ -46,8 +52,7 @@ def test_impossible_numbers_are_refused(reasoners, tools):
 
 
 def test_the_judge_sees_all_candidates_and_they_see_nobody():
-    env = MathEnsembleEnv(source=[HALF], split=None, reasoners=2, tools=1)
-    env.reset(seed=0)
+    env = started(2, tools=1)
     first = env.observe("reasoner_1")
     env.step(boxed("701"))
     assert env.observe("reasoner_1") == first
@@ -82,8 +87,7 @@ def test_a_tiny_team_types_the_formula_and_judges_short_answers():
 
 
 def test_success_is_the_judges_answer():
-    env = MathEnsembleEnv(source=[HALF], split=None, reasoners=3, tools=0)
-    env.reset(seed=0)
+    env = started(3)
     infos = act(env, boxed("2"), boxed("0.5"), boxed("2.0"), boxed("1/2"))
     assert infos["judge_0"]["success"]
     assert infos["judge_0"]["reward_parts"] == {"team": 1.0, "local": 0.0}
@@ -95,8 +99,7 @@ def test_success_is_the_judges_answer():
 
 
 def test_baselines_count_equivalent_answers_together():
-    env = MathEnsembleEnv(source=[HALF], split=None, reasoners=4, tools=0)
-    env.reset(seed=0)
+    env = started(4)
     judge = act(env, boxed("2"), boxed("0.5"), boxed("1/2"), "none", boxed("2"))["judge_0"]
     assert judge["num_answers"] == 3
     assert judge["majority_answer"] == "0.5"
@@ -112,16 +115,14 @@ def test_baselines_count_equivalent_answers_together():
 
 
 def test_a_judge_without_an_answer_fails():
-    env = MathEnsembleEnv(source=[HALF], split=None, reasoners=1, tools=0)
-    env.reset(seed=0)
+    env = started(1)
     infos = act(env, boxed("1/2"), "hard to say")
     assert not infos["judge_0"]["success"]
     assert all(env.terminations.values())
 
 
 def test_several_turns_end_when_the_judge_repeats_itself():
-    env = MathEnsembleEnv(source=[HALF], split=None, reasoners=1, tools=0, max_turns=4)
-    env.reset(seed=0)
+    env = started(1, max_turns=4)
     act(env, boxed("3"), boxed("3"))
     assert not any(env.terminations.values())
     assert "3" in env.observe("reasoner_0")
@@ -132,10 +133,7 @@ def test_several_turns_end_when_the_judge_repeats_itself():
 
 @pytest.mark.parametrize("mode", ["full", "delta"])
 def test_prompts_claim_nothing_about_the_answers_before(mode):
-    env = MathEnsembleEnv(
-        source=[HALF], split=None, reasoners=2, tools=0, max_turns=2, observation_mode=mode
-    )
-    env.reset(seed=0)
+    env = started(2, max_turns=2, observation_mode=mode)
     act(env, boxed("1/2"), boxed("0.5"), boxed("1/2"))
     prompt = str(env.messages("reasoner_0"))
     assert "reasoner_1 answered: 0.5" in prompt

@@ -1,4 +1,4 @@
-"""Fills, puzzles and the solver, with and without drawn rules, against the rules read as text."""
+"""Fills, puzzles, the solver, canonical forms and texts against the rules read as text."""
 
 import itertools
 import json
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
 from pettingllms.types import ParseError
+from pettingllms_envs.grid import SAND
+from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.drawn import Rules, draw, read_rules, rules_lines, solutions
-from pettingllms_envs.sudoku.generator import Request, generate, generate_of_split
+from pettingllms_envs.sudoku.generator import Request, generate, generate_of_split, random_solution
 from pettingllms_envs.sudoku.rules import candidates, is_solved, start, write
 from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice
 from pettingllms_envs.sudoku.solver import solutions as usual_solutions
@@ -332,3 +334,210 @@ def test_reads_a_grid():
     assert answer.fills[-1] == (3, 3, 1)
     assert len(answer.fills) == 16
     assert isinstance(read_answer(GRID, 9), ParseError)
+
+
+def lines(rng, size, thickness):
+    """A random order of rows (or columns) that keeps bands together."""
+    bands = [list(range(start, start + thickness)) for start in range(0, size, thickness)]
+    rng.shuffle(bands)
+    return [line for band in bands for line in rng.sample(band, thickness)]
+
+
+def transformed(rng, size, clues):
+    height, width = BOX_SHAPES[size]
+    rows, cols = lines(rng, size, height), lines(rng, size, width)
+    names = [0, *rng.sample(range(1, size + 1), size)]
+    image = bytes(names[clues[row * size + col]] for row in rows for col in cols)
+    if height == width and rng.random() < 0.5:
+        image = bytes(image[col * size + row] for row in range(size) for col in range(size))
+    return image
+
+
+def smallest_image(clues):
+    """The canonical form of size 4 by trying everything."""
+    orders = [
+        (*first, *second)
+        for bands in (((0, 1), (2, 3)), ((2, 3), (0, 1)))
+        for first in itertools.permutations(bands[0])
+        for second in itertools.permutations(bands[1])
+    ]
+    images = []
+    for grid in (clues, bytes(clues[c * 4 + r] for r in range(4) for c in range(4))):
+        for rows in orders:
+            for cols in orders:
+                names = {0: 0}
+                image = (grid[row * 4 + col] for row in rows for col in cols)
+                images.append(bytes(names.setdefault(v, len(names)) for v in image))
+    return min(images)
+
+
+@pytest.mark.parametrize("size", [4, 6, 9, 16])
+def test_symmetries_do_not_change_it(size):
+    rng = random.Random(size)
+    for _ in range(12 if size < 16 else 2):
+        clues = generate(rng, size).clues
+        form = canonical(size, clues)
+        for _ in range(10):
+            assert canonical(size, transformed(rng, size, clues)) == form
+
+
+def test_size_four_is_exact():
+    rng = random.Random(0)
+    grids = [generate(rng, 4, rng.randint(4, 9)).clues for _ in range(150)]
+    forms = {}
+    for clues in grids:
+        forms.setdefault(canonical(4, clues), set()).add(smallest_image(clues))
+    assert all(len(images) == 1 for images in forms.values())
+    assert len(forms) == len({smallest_image(clues) for clues in grids})
+
+
+def test_the_invariant_of_size_nine_tells_puzzles_apart():
+    rng = random.Random(2)
+    puzzles = [generate(rng, 9, 31) for _ in range(100)]
+    assert len({canonical(9, puzzle.clues) for puzzle in puzzles}) == 100
+
+
+NUM_CLUES = [
+    (4, 6),
+    (4, 5),
+    (6, 14),
+    (6, 10),
+    (9, 60),
+    (9, 40),
+    (9, 31),
+    (9, 26),
+    (16, 150),
+    (16, 200),
+]
+
+
+@pytest.mark.parametrize(("size", "num_clues"), NUM_CLUES)
+def test_one_solution_and_the_number_of_clues(size, num_clues):
+    for seed in range(3 if size < 16 else 1):
+        puzzle = generate(random.Random(seed), size, num_clues)
+        assert size * size - puzzle.clues.count(0) == num_clues
+        assert usual_solutions(size, puzzle.clues) == [puzzle.solution]
+        assert puzzle.singles_only
+        assert singles_suffice(size, puzzle.clues)
+
+
+@pytest.mark.parametrize(("size", "num_clues"), [(6, 14), (9, 30), (9, 45)])
+def test_puzzles_that_need_more_than_singles(size, num_clues):
+    puzzle = generate(random.Random(1), size, num_clues, singles_only=False)
+    assert size * size - puzzle.clues.count(0) == num_clues
+    assert usual_solutions(size, puzzle.clues) == [puzzle.solution]
+    assert not puzzle.singles_only
+    assert not singles_suffice(size, puzzle.clues)
+
+
+@pytest.mark.parametrize(("size", "num_clues"), [(4, 3), (6, 7), (9, 16), (16, 54)])
+def test_fewer_clues_than_any_known_puzzle_are_refused_at_once(size, num_clues):
+    with pytest.raises(UnreachableRequest, match="fewest are"):
+        generate(random.Random(0), size, num_clues)
+
+
+def test_what_is_not_found_is_refused_after_bounded_work():
+    with pytest.raises(UnreachableRequest, match="attempts"):
+        generate(random.Random(0), 9, 17)
+    with pytest.raises(UnreachableRequest, match="not solvable by singles"):
+        generate(random.Random(0), 4, 6, singles_only=False)
+
+
+def test_all_grids_of_size_four_occur():
+    rng = random.Random(0)
+    seen = {random_solution(rng, geometry(4)) for _ in range(6000)}
+    assert len(seen) == 288
+
+
+LARGE = puzzle_text(generate(random.Random(0), 16))
+
+
+def test_given_values_cannot_be_overwritten():
+    """A valid grid that ignores the clues is not a solution (the paper's code accepts it)."""
+    env = SudokuEnv(team="single", split=None)
+    for seed in range(5):
+        env.reset(seed=seed)
+        puzzle = env.state().level
+        other = bytes(value % 4 + 1 for value in puzzle.solution)
+        rows = [list(other[start : start + 4]) for start in range(0, 16, 4)]
+        env.step(f"#### {rows}")
+        grid = env.state().position
+        cells = bytes(map(int, grid.text.split()))
+        assert not env.infos["planner_0"]["success"]
+        assert env.infos["planner_0"]["num_refused"] >= 6
+        assert all(clue in (0, cell) for clue, cell in zip(puzzle.clues, cells, strict=True))
+        assert env.rewards["planner_0"] < 0
+        env.step(f"#### {[list(puzzle.solution[start : start + 4]) for start in range(0, 16, 4)]}")
+        assert env.infos["planner_0"]["success"]
+
+
+def test_solvable_is_told_in_info_and_not_in_texts():
+    env = SudokuEnv(team="single")
+    for seed in range(40):
+        env.reset(seed=seed)
+        env.step(env.scripted_action("planner_0", "random", random.Random(seed)))
+        state = env.state()
+        cells = bytes(map(int, state.position.text.split()))
+        pairs = zip(cells, state.level.solution, strict=True)
+        assert env.infos["planner_0"]["solvable"] == all(c in (0, s) for c, s in pairs)
+        assert "solvable" not in env.observe("planner_0")
+
+
+@pytest.mark.parametrize("team", ["tool-planner", "proposer-planner"])
+def test_an_honest_proposal_is_shown_whole(team):
+    env = SudokuEnv(team=team, size=16, levels=[LARGE])
+    env.reset(seed=0)
+    env.step(env.scripted_action(env.agent_selection, "oracle", random.Random(0)))
+    text = env.observe("planner_0")
+    state = env.state()
+    assert state.potential == pytest.approx(0.1)
+    if team == "proposer-planner":
+        assert fills_json(state.proposal) in text
+
+
+def test_refused_fills_are_told_next_turn():
+    env = SudokuEnv(team="single")
+    env.reset(seed=2)
+    clues = env.state().level.clues
+    cell = next(index for index, value in enumerate(clues) if value)
+    row, col = divmod(cell, 4)
+    env.step(f"#### [[{row},{col},1],[9,9,9]]")
+    text = env.observe("planner_0")
+    assert f"Refused last turn: [{row},{col},1] (a clue), [9,9,9] (outside the grid)" in text
+    env.step("#### []")
+    assert "Refused" not in env.observe("planner_0")
+
+
+def test_levels_of_another_size_are_refused():
+    with pytest.raises(InvalidArgument, match=r"levels.*16x16.*4x4.*size=16"):
+        SudokuEnv(levels=[LARGE])
+    env = SudokuEnv(size=9)
+    with pytest.raises(InvalidArgument, match=r"level.*16x16.*9x9.*size=16"):
+        env.reset(seed=0, options={"level": LARGE})
+    env.reset(seed=0, options={"level": puzzle_text(generate(random.Random(0), 9))})
+    assert "9x9" in env.observe("tool_0")
+
+
+def test_a_picture_shows_the_rules_that_were_drawn():
+    """Diagonals are sand; a cage is dashed all around it, and between its cells nowhere."""
+    env = SudokuEnv(size=6, clues=4, rules=3, team="single", render_mode="rgb_array", split=None)
+    env.reset(seed=0)
+    rules = env.unwrapped.state().level.rules
+    is_dash = (env.render() == (126, 84, 160)).all(-1)
+    for cell in range(36):
+        row, col = divmod(cell, 6)
+        corner = env.render()[row * 32 + 29, col * 32 + 26]
+        assert (tuple(corner) == SAND) == (col in (row, 5 - row))
+    for _, cells in rules.cages:
+        for cell in cells:
+            y, x = (place * 32 + 1 for place in divmod(cell, 6))
+            middle = slice(10, 23)
+            sides = {
+                cell - 6: is_dash[y + 3, x:][middle],
+                cell + 6: is_dash[y + 29, x:][middle],
+                cell - 1: is_dash[y:, x + 3][middle],
+                cell + 1: is_dash[y:, x + 29][middle],
+            }
+            for other, dashes in sides.items():
+                is_near = abs(cell % 6 - other % 6) < 2 and other in cells
+                assert dashes.any() != is_near

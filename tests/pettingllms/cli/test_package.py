@@ -54,17 +54,9 @@ def test_packages_name_what_they_need(hub, tmp_path):
 
 
 def test_packages_of_different_arguments_have_different_names():
-    names = {
-        HubPackage("plan_path_v0", "openenv", arguments, "", 1, 0).name
-        for arguments in (
-            {},
-            {"team": "single"},
-            {"size": 6},
-            {"size": 7},
-            {"message": "a" * 200},
-            {"message": "a" * 201},
-        )
-    }
+    several = [{}, {"team": "single"}, {"size": 6}, {"size": 7}]
+    several += [{"message": "a" * length} for length in (200, 201)]
+    names = {HubPackage("plan_path_v0", "openenv", one, "", 1, 0).name for one in several}
     assert len(names) == 6
     assert all(name.isidentifier() and len(name) < 100 for name in names)
 

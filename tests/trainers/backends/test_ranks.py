@@ -8,10 +8,9 @@ import signal
 import pytest
 import torch
 from backend_toys import TORCHRUN, run_python
-from run_toys import program
+from run_toys import config_of, program
 
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, RankError
 from pettingllms_trainers.ranks import Ranks, StopRequest, joined_ranks
 from pettingllms_trainers.runs.machines import open_machines
@@ -69,15 +68,7 @@ def test_the_end_of_one_process_ends_all_with_the_reason(tmp_path):
 
 
 def test_ray_and_a_launcher_exclude_each_other():
-    config = Config.model_validate(
-        {
-            "env": {"id": "x"},
-            "policies": {"p": {"model": "tiny"}},
-            "roles": {"a": "p"},
-            "ray": {"enabled": True},
-        }
-    )
-    two = Ranks()
+    config, two = config_of(ray={"enabled": True}), Ranks()
     two.size = 2
     with pytest.raises(ConfigError, match="without torchrun"), open_machines(config, two):
         pass

@@ -1,17 +1,22 @@
-"""Run files: every TOML loads, every mistake is named."""
+"""Run files: every TOML loads, files are merged, recipes are found, every mistake is named."""
 
 import re
 import tomllib
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.loading import (
     Layer,
+    config_of,
     dump_config,
     load_config,
+    merge_layers,
     recipe_names,
     validate,
 )
@@ -218,12 +223,8 @@ def test_paths_mean_the_same_in_every_working_directory(load, tmp_path, monkeypa
     for name in ("models/base", "tiny"):
         (tmp_path / name).mkdir(parents=True)
     flags = ["--env.id=toy_echo_v0", "--roles.caller=p", "--roles.echo=q"]
-    flags += [
-        "--policies.p.model=models/base",
-        "--policies.q.model=tiny",
-        "--rewards.r.model=o/hub",
-    ]
-    flags += ["--warm-start.num-steps=1", "--warm-start.data=rows.jsonl"]
+    flags += ["--policies.p.model=models/base", "--policies.q.model=tiny"]
+    flags += ["--rewards.r.model=o/hub", "--warm-start.num-steps=1", "--warm-start.data=rows.jsonl"]
     config = load("", flags=flags)
     assert config.policies["p"].model == str(tmp_path / "models/base")
     assert (config.policies["q"].model, config.rewards["r"].model) == ("tiny", "o/hub")
@@ -231,3 +232,136 @@ def test_paths_mean_the_same_in_every_working_directory(load, tmp_path, monkeypa
     assert load("", flags=[*flags, "--rewards.r.model=models/base"]).rewards["r"].model == (
         config.policies["p"].model
     )
+
+
+TASK = """
+[env]
+id = "toy_echo_v0"
+kwargs = { max_turns = 2 }
+[roles]
+caller = "caller"
+echo = "echo"
+"""
+MODEL = """
+[every_policy]
+model = "tiny"
+num_layers = 2
+chat_template_kwargs = { enable_thinking = false, x = 1 }
+"""
+
+
+def test_tables_are_merged_and_later_files_win(load):
+    texts = (
+        TASK + MODEL + "[optimizer]\nlearning_rate = 0.1\nweight_decay = 0.1\n",
+        "[optimizer]\nlearning_rate = 0.2\n[env.kwargs]\nsplit = 'x'\n",
+    )
+    config = load(*texts)
+    assert config.optimizer.learning_rate == 0.2
+    assert config.optimizer.weight_decay == 0.1
+    assert config.env[0].kwargs == {"max_turns": 2, "split": "x"}
+    assert load(*texts[::-1]).optimizer.learning_rate == 0.1
+    assert load(*texts, flags=["--optimizer.learning-rate", "3"]).optimizer.learning_rate == 3
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_every_policy_has_common_keys_unless_it_has_its_own(load, order):
+    own = "[policies.echo]\nnum_layers = 7\nchat_template_kwargs = { x = 2 }\n"
+    texts = (TASK, MODEL, own)
+    config = load(*(texts[index] for index in order))
+    assert set(config.policies) == {"caller", "echo"}
+    caller, echo = config.policies["caller"], config.policies["echo"]
+    assert (caller.model, caller.num_layers, echo.model, echo.num_layers) == ("tiny", 2, "tiny", 7)
+    assert caller.chat_template_kwargs == {"enable_thinking": False, "x": 1}
+    assert echo.chat_template_kwargs == {"enable_thinking": False, "x": 2}
+
+
+def test_sizes_of_a_tiny_model_go_where_a_later_file_names_another(load):
+    other = "[every_policy]\nmodel = 'other'\nchat_template_kwargs.x = 3\n"
+    policy = load(TASK, MODEL, other).policies["caller"]
+    assert (policy.model, policy.num_layers, policy.chat_template_kwargs["x"]) == ("other", 3, 3)
+    with pytest.raises(ConfigError, match=r"num_layers = 2 would .* policies.\w+.model = .tiny"):
+        load(TASK, MODEL.replace("tiny", "other"))
+
+
+def test_one_policy_plays_every_role_of_the_files_before(load):
+    config = load(TASK, MODEL, 'every_role = "team"\n')
+    assert config.roles == {"caller": "team", "echo": "team"}
+    assert list(config.policies) == ["team"]
+    later = load(TASK, MODEL, 'every_role = "team"\n', '[roles]\necho = "other"\n')
+    assert later.roles == {"caller": "team", "echo": "other"}
+
+
+values = st.recursive(
+    st.integers(), lambda inner: st.dictionaries(st.sampled_from("abc"), inner), max_leaves=8
+)
+tables = st.dictionaries(st.sampled_from("abc"), values)
+
+
+@given(st.lists(tables, min_size=1, max_size=4))
+def test_merging_keeps_the_last_value_and_changes_no_file(contents):
+    before = repr(contents)
+    merged = merge_layers([Layer(str(n), table) for n, table in enumerate(contents)])
+    assert repr(contents) == before
+    assert set(merged) == {key for table in contents for key in table}
+    for key, value in contents[-1].items():
+        if not isinstance(value, dict):
+            assert merged[key] == value
+    again = merge_layers([Layer("", merged), Layer("", contents[-1])])
+    assert again == merged, "merging the last file again changes nothing"
+
+
+def test_a_recipe_is_found_from_anywhere_and_is_what_its_file_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_config("recipe:queens").env[0].id == "queens_v0"
+    both = ["recipe:plan_path", "recipe:options/outcome"]
+    assert load_config(both).env[0].kwargs["reward"] == "outcome"
+    assert config_of("recipe:plan_path", {"num_steps": 5}).num_steps == 5
+
+
+def test_a_wrong_name_is_corrected():
+    with pytest.raises(ConfigError, match=r"no recipe:planpath; did you mean recipe:plan_path\?"):
+        load_config("recipe:planpath")
+    with pytest.raises(ConfigError, match=r"no recipe:\.\./x; there are: blocksworld, "):
+        load_config("recipe:../x")
+
+
+def test_a_run_records_what_it_was_read_from_and_is_the_same_run_without(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "more.toml").write_text("num_steps = 7\n")
+    config = load_config(["recipe:queens", "more.toml"], ["--seed", "3"])
+    assert config.sources == ("recipe:queens", str(tmp_path / "more.toml"))
+    (tmp_path / "config.toml").write_text(dump_config(config))
+    again = load_config(["config.toml", "more.toml"])
+    assert again.sources == (*config.sources, str(tmp_path / "more.toml"))
+    assert config_hash(again) == config_hash(config)
+
+
+def test_the_table_of_a_recipe_changes_nothing_and_is_checked(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("[recipe]\ntask = 'x'\n[recipe.recorded]\nseeds = 0\n")
+    with pytest.raises(ConfigError, match=r"run\.toml: 'recipe\.recorded\.seeds': .*left out"):
+        load_config(["recipe:queens", path])
+    path.write_text("[recipe]\ntask = 'x'\n")
+    assert load_config(["recipe:queens", path]).num_steps == load_config("recipe:queens").num_steps
+
+
+def test_the_list_has_every_recipe_with_its_team_and_result(capsys):
+    assert main(["recipes"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 100
+    assert {*re.findall(r"^  ([\w./]+)", out, re.M)} == {*recipe_names()}
+    assert "two tiny models; team: tool, planner\n" in out
+    assert "success 19 to 55 -> 100 %, 5 seeds\n" in out
+
+
+def test_a_copy_is_the_recipe_and_overwrites_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["recipe", "queens", "--copy"]) == 0
+    assert capsys.readouterr().out == "queens.toml\n"
+    original, copy = load_config("recipe:queens"), load_config("queens.toml")
+    assert copy.model_copy(update={"sources": original.sources}) == original
+    (tmp_path / "queens.toml").write_text("mine")
+    assert main(["recipe", "queens", "--copy", "queens.toml"]) == 2
+    assert (tmp_path / "queens.toml").read_text() == "mine"
+    assert main(["recipe", "recipe:options/outcome"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["algorithm"]["name"] == "reinforce"

@@ -106,14 +106,9 @@ def test_a_run_is_that_of_the_algorithm_that_was_chosen(
 ):
     def run(name, *flags):
         out = tmp_path / name
-        arguments = [
-            str(small_run_file(2)),
-            "--output-dir",
-            str(out),
-            "--stalled-after=9",
-            "--logging.progress=plain",
-        ]
-        assert main([*arguments, f"--env.kwargs.reward={reward}", *flags]) == 0
+        arguments = [str(small_run_file(2)), "--output-dir", str(out), "--stalled-after=9"]
+        arguments += ["--logging.progress=plain", f"--env.kwargs.reward={reward}"]
+        assert main([*arguments, *flags]) == 0
         return out, capsys.readouterr()
 
     few = ["--algorithm.num-pilot-levels=20"] * (reward == "outcome")
