@@ -95,9 +95,7 @@ Examples:
 
 
 @click.group(
-    cls=_LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=_EXAMPLES,
+    cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLES
 )
 @click.version_option(pettingllms.__version__, prog_name="pettingllms")
 @flag("-v", "--verbose", help="Log progress to stderr.")

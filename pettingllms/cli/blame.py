@@ -25,13 +25,7 @@ from pettingllms.evaluation.blame import (
     judge,
 )
 from pettingllms.evaluation.episode import AnswerLog, play_episode
-from pettingllms.evaluation.plan import (
-    MAIN,
-    episode_spec,
-    held_out_kwargs,
-    names_of,
-    policy_of,
-)
+from pettingllms.evaluation.plan import MAIN, episode_spec, held_out_kwargs, names_of, policy_of
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.sides import RunTeam
 from pettingllms.evaluation.statistics import special_functions

@@ -16,20 +16,8 @@ from pettingllms.cli.app import print_result, stderr
 from pettingllms.cli.playing import played
 from pettingllms.env import roles_of
 from pettingllms.errors import InvalidArgument
-from pettingllms.evaluation.plan import (
-    MAIN,
-    SWAPPED,
-    EvaluationPlan,
-    held_out_kwargs,
-    swapped,
-)
-from pettingllms.evaluation.report import (
-    Comparison,
-    Report,
-    compare,
-    compare_shares,
-    pool_note,
-)
+from pettingllms.evaluation.plan import MAIN, SWAPPED, EvaluationPlan, held_out_kwargs, swapped
+from pettingllms.evaluation.report import Comparison, Report, compare, compare_shares, pool_note
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.sides import ComparedSides, Side, open_side, unlike
 from pettingllms.evaluation.statistics import special_functions

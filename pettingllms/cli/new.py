@@ -34,12 +34,7 @@ from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 
 # Hub -> folder of its templates.
-HUBS = {
-    "verifiers": "verifiers",
-    "openenv": "openenv",
-    "harbor": "harbor",
-    "nemo-gym": "nemo_gym",
-}
+HUBS = {"verifiers": "verifiers", "openenv": "openenv", "harbor": "harbor", "nemo-gym": "nemo_gym"}
 # Hub -> what to do with the package.
 NEXT = {
     "verifiers": "pip install -e . && vf-eval {name}   # publish: prime env push",

@@ -482,11 +482,7 @@ class Blame:
 
     def to_json(self) -> dict[str, Any]:
         """The judgement as JSON data; intervals are objects, infinite ends null."""
-        return {
-            **figures_json(self),
-            "top": self.top.index,
-            "is_clear": self.is_clear,
-        }
+        return {**figures_json(self), "top": self.top.index, "is_clear": self.is_clear}
 
 
 FORMAT = "pettingllms-blame"

@@ -17,15 +17,7 @@ from typing import Any, cast
 from pettingllms.ends import end_of_error
 from pettingllms.env import TextEnv, role_of
 from pettingllms.evaluation.plan import EpisodeSpec, policy_of
-from pettingllms.policies import (
-    Completion,
-    Policy,
-    PolicyFailure,
-    Prompt,
-    Sampling,
-    Usage,
-    acted,
-)
+from pettingllms.policies import Completion, Policy, PolicyFailure, Prompt, Sampling, Usage, acted
 from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
 from pettingllms.transcript import RecordTranscripts, Transcript, check_step

@@ -414,11 +414,7 @@ def _pass_at_k(solved: Sequence[int], played: Sequence[int]) -> dict[int, Interv
 
 
 def _role(
-    role: str,
-    levels: Levels,
-    policy: str,
-    prices: Mapping[str, Price],
-    spent: Usage | None,
+    role: str, levels: Levels, policy: str, prices: Mapping[str, Price], spent: Usage | None
 ) -> RoleReport:
     plays = [[play.roles[role] for play in level] for level in levels.values()]
     flat = [part for level in plays for part in level]

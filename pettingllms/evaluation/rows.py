@@ -185,10 +185,7 @@ def _of_episode(env_id: str, key: str, seed: int, outcome: Mapping[str, Any]) ->
 
 
 def _decided(
-    env: TextEnv[Any],
-    chats: Chats,
-    known: Row,
-    options: Iterable[tuple[bool, Mapping[str, Any]]],
+    env: TextEnv[Any], chats: Chats, known: Row, options: Iterable[tuple[bool, Mapping[str, Any]]]
 ) -> Iterator[Row]:
     """Yield the candidates of a decision; the one that was followed is remembered."""
     prompt = prompt_of(env, chats, 0)

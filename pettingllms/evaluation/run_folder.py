@@ -26,13 +26,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from pettingllms.arguments import check_whole
-from pettingllms.errors import (
-    FOREIGN,
-    PettingLLMsError,
-    RunFolderError,
-    counted,
-    readable,
-)
+from pettingllms.errors import FOREIGN, PettingLLMsError, RunFolderError, counted, readable
 from pettingllms.evaluation.episode import (
     AnswerLog,
     AnswerRecord,
@@ -45,12 +39,7 @@ from pettingllms.evaluation.episode import (
 from pettingllms.evaluation.plan import EpisodeSpec, EvaluationPlan
 from pettingllms.files import iter_lines, json_line, load_json, open_to_append, owned, write_whole
 from pettingllms.loops import finish, work_off
-from pettingllms.policies import (
-    PolicySettings,
-    PolicyUnavailable,
-    Usage,
-    loaded_policies,
-)
+from pettingllms.policies import PolicySettings, PolicyUnavailable, Usage, loaded_policies
 from pettingllms.registry import spec
 from pettingllms.sources import run_directory
 from pettingllms.trust import Name

@@ -109,11 +109,7 @@ def tree_episode(env_id: FoundName, line: Mapping[str, Any]) -> ShownEpisode:
     outcome = line["outcome"]
     decisions = [_decision(decision) for decision in line["decisions"]]
     return ShownEpisode(
-        key=(
-            _text(line["set"]).replace("_", "-"),
-            _whole(line["step"]),
-            _whole(line["episode"]),
-        ),
+        key=(_text(line["set"]).replace("_", "-"), _whole(line["step"]), _whole(line["episode"])),
         setting=Setting(
             replace(env_id, text=line.get("env_id", env_id.text)), _mapping(line["env"]), {}
         ),

@@ -163,10 +163,7 @@ def _written(path: Path, fill: Callable[[IO[str]], int]) -> int:
 
 def _summary(path: Path, num_episodes: int, notices: Sequence[str]) -> ViewSummary:
     return ViewSummary(
-        path=path,
-        num_episodes=num_episodes,
-        num_bytes=path.stat().st_size,
-        notices=tuple(notices),
+        path=path, num_episodes=num_episodes, num_bytes=path.stat().st_size, notices=tuple(notices)
     )
 
 

@@ -18,13 +18,7 @@ from pydantic import Field
 
 from pettingllms.types import Constraints
 from pettingllms.workflows.bodies import LIMIT, SHARED, Bodies, read_arguments, text_of
-from pettingllms.workflows.tools import (
-    Form,
-    assistant_text,
-    check_schema,
-    described,
-    tool_text,
-)
+from pettingllms.workflows.tools import Form, assistant_text, check_schema, described, tool_text
 from pettingllms.workflows.wire import ChatMessage, ChatRequest, RequestError, WireAnswer
 
 Body = Mapping[str, Any]

@@ -17,14 +17,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate, as_observation
 from pettingllms.seeding import SPLITS
-from pettingllms.types import (
-    UNBOUND,
-    Action,
-    Constraints,
-    Observation,
-    Transition,
-    role_of,
-)
+from pettingllms.types import UNBOUND, Action, Constraints, Observation, Transition, role_of
 from pettingllms.workflows.definition import Workflow, WorkflowFailure, load_workflow
 from pettingllms.workflows.isolation import in_forked
 from pettingllms.workflows.program import load_program

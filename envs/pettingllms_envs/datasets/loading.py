@@ -32,13 +32,7 @@ from pettingllms.errors import (
 )
 from pettingllms.seeding import check_split, split_of
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
-from pettingllms_envs.datasets.rows import (
-    SCHEMAS,
-    Row,
-    RowError,
-    Schema,
-    detect_schema,
-)
+from pettingllms_envs.datasets.rows import SCHEMAS, Row, RowError, Schema, detect_schema
 
 ProblemT = TypeVar("ProblemT", CodeProblem, MathProblem)
 
@@ -367,9 +361,7 @@ class ProblemTable(Mapping[str, ProblemT]):
     """
 
     def __init__(
-        self,
-        problems: Sequence[ProblemT],
-        play: Callable[[ProblemT], tuple[ProblemT, str]] | None,
+        self, problems: Sequence[ProblemT], play: Callable[[ProblemT], tuple[ProblemT, str]] | None
     ) -> None:
         self._problems = {problem.id: problem for problem in problems}
         self._play = play

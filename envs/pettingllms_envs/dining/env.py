@@ -14,14 +14,7 @@ from pettingllms.errors import InvalidArgument, LevelFormatError, counted
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
-from pettingllms.prompts import (
-    TURN,
-    PromptField,
-    PromptTemplate,
-    meanings,
-    of_state,
-    templates_in,
-)
+from pettingllms.prompts import TURN, PromptField, PromptTemplate, meanings, of_state, templates_in
 from pettingllms.types import ParseError, Transition, to_jsonable
 from pettingllms_envs.dining.rules import (
     CHOICES,

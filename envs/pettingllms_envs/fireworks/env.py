@@ -12,13 +12,7 @@ from pettingllms.env import MAX_TURNS, PlaceholderEnv, ShellArguments
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
-from pettingllms.prompts import (
-    TURN,
-    PromptField,
-    PromptTemplate,
-    meanings,
-    of_state,
-)
+from pettingllms.prompts import TURN, PromptField, PromptTemplate, meanings, of_state
 from pettingllms.types import ParseError, Transition, to_jsonable
 from pettingllms_envs.fireworks.policies import Request, action_of, canonical_form, generate
 from pettingllms_envs.fireworks.rules import (

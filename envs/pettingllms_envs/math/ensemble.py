@@ -13,12 +13,7 @@ from pettingllms.prompts import PromptTemplate
 from pettingllms.types import role_of
 from pettingllms_envs.math.base import AnswerArguments, AnswerEnv
 from pettingllms_envs.math.rules import MathState, all_agree, majority, standing_of
-from pettingllms_envs.math.text import (
-    ensemble_prompts,
-    formula_of,
-    write_answer,
-    write_program,
-)
+from pettingllms_envs.math.text import ensemble_prompts, formula_of, write_answer, write_program
 
 JUDGE = "judge_0"
 MAX_CANDIDATES = 64

@@ -142,11 +142,7 @@ class MathEnv(AnswerEnv):
     )
 
     def __init__(
-        self,
-        *,
-        team: str = "reasoner-tool",
-        max_turns: int = 4,
-        **answers: Unpack[AnswerArguments],
+        self, *, team: str = "reasoner-tool", max_turns: int = 4, **answers: Unpack[AnswerArguments]
     ) -> None:
         check_choice("team", team, TEAMS)
         stages = TEAMS[team]

@@ -116,10 +116,7 @@ ARITHMETIC = (
         canonical=lambda p: (p[0], *sorted(p[1:])),
     ),
     Family(
-        "base_value",
-        _base,
-        Calculation(_base_value),
-        shown=lambda p: (_digits(p[1], p[0]), p[0]),
+        "base_value", _base, Calculation(_base_value), shown=lambda p: (_digits(p[1], p[0]), p[0])
     ),
     Family("missing_mark", _mean, Calculation(lambda p: p[2] * (p[0] + 1) - p[1] * p[0])),
     Family(
@@ -320,15 +317,10 @@ COMBINATORICS = (
         canonical=_in_order,
     ),
     Family(
-        "equal_coins_shares",
-        _shares,
-        lambda p: math.comb(p[2] - p[0] * p[1] + p[0] - 1, p[0] - 1),
+        "equal_coins_shares", _shares, lambda p: math.comb(p[2] - p[0] * p[1] + p[0] - 1, p[0] - 1)
     ),
     Family(
-        "paths_around",
-        _paths,
-        _paths_value,
-        canonical=lambda p: min(p, (p[1], p[0], p[3], p[2])),
+        "paths_around", _paths, _paths_value, canonical=lambda p: min(p, (p[1], p[0], p[3], p[2]))
     ),
     Family("drawn_marbles", _marbles, _marbles_value),
     Family(

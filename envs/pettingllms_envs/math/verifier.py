@@ -124,13 +124,7 @@ class Verifier:
         return self._debts_of.setdefault(os.getpid(), FairShare(_FORGIVEN))
 
     def judge(
-        self,
-        reference: str,
-        answer: str,
-        *,
-        unit: str = "",
-        tolerance: float = 0.0,
-        form: str = "",
+        self, reference: str, answer: str, *, unit: str = "", tolerance: float = 0.0, form: str = ""
     ) -> Verdict:
         """Whether an answer equals the reference and is written out (see `objection`).
 

@@ -15,14 +15,7 @@ from pettingllms.errors import UnreachableRequest
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
-from pettingllms.prompts import (
-    TURN,
-    PromptField,
-    PromptTemplate,
-    meanings,
-    of_state,
-    templates_in,
-)
+from pettingllms.prompts import TURN, PromptField, PromptTemplate, meanings, of_state, templates_in
 from pettingllms.seeding import split_of
 from pettingllms.types import ParseError, Transition, to_jsonable
 from pettingllms_envs.level_files import read_level_option, read_levels
@@ -325,11 +318,7 @@ class SearchEnv(PlaceholderEnv[SearchState]):
     ) -> None:
         max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
         self._request = Request(hops, documents, results, style, split).checked()
-        super().__init__(
-            stages=(("searcher_0",), ("answerer_0",)),
-            max_turns=max_turns,
-            **shell,
-        )
+        super().__init__(stages=(("searcher_0",), ("answerer_0",)), max_turns=max_turns, **shell)
         self._costs = costs(max_turns, 1)
         fault = "a search that finds nothing new"
         costs_text = fault_text(self._costs, fault, "a right answer", self.reward)

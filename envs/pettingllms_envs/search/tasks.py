@@ -372,11 +372,7 @@ _FIRST = (
 _TRADES = ("Mills", "Works", "Foundry", "Press", "Lines", "Yards")
 
 
-STYLES = {
-    "names": (3, 8, 64),
-    "letters": (3, 8, len(_LETTERS)),
-    "drawn": (8, 40, 1_000),
-}
+STYLES = {"names": (3, 8, 64), "letters": (3, 8, len(_LETTERS)), "drawn": (8, 40, 1_000)}
 """Style -> most hops, fewest documents, most documents. Sentences with names; the same facts with a
 letter per entity and relation; or words that are drawn with the task, see `draw_task`."""
 
