@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import math
 import os
 import shlex
 import socket
@@ -224,6 +225,25 @@ def checked_line(line: bytes) -> bytes:
     if seal != _SEAL % zlib.crc32(text):
         raise ValueError("it has other bytes than were written: its checksum differs")
     return text + b"}"
+
+
+def parse_json(text: str | bytes) -> Any:
+    """A JSON value in which every number is finite.
+
+    A number that is not finite, which JSON of other programs cannot express, becomes its text.
+
+    Raises:
+        ValueError: If the text is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text, parse_constant=str, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _finite(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text
 
 
 def iter_lines(

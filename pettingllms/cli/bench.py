@@ -80,8 +80,7 @@ def bench_command(context: click.Context, output: str, **values: Any) -> int:
 
 def _measured(folder: Path, output: str, values: Mapping[str, Any]) -> int:
     about = _resumed(folder) if values["resume"] else _begun(folder, values)
-    # Policies of a resumed benchmark are named by its file, perhaps a stranger's; those of a new
-    # one were typed.
+    # The file of a resumed benchmark, perhaps a stranger's, names its policies; others were typed.
     found = partial(FoundName, file=str(folder / _FILE), is_trusted=values["trust"])
     named: Callable[[str], Name] = found if values["resume"] else str
     suite = next(one for one in (FULL, QUICK) if one.name == about["suite"])
@@ -173,8 +172,7 @@ def _climbed(
     def play(level: int, num_tried: int | None, num_boards: int) -> VariantReport:
         part = "" if num_tried is None else f"-try-{num_tried}"
         path = folder / f"{env_id}-{level}{part}"
-        # Each cell is an evaluation of its own: what is finished is read, what was cut off goes
-        # on.
+        # Each cell is an evaluation of its own: a finished one is read, one that was cut goes on.
         if (path / "run.json").exists():
             run = RunFolder.open(path, trust=settings.trust)
         else:

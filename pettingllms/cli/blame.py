@@ -77,11 +77,11 @@ Examples:
     show_default=True,
     help="What is divided among the answers.",
 )
-@click.option("--level", type=int, help="Judge the episode of this level, for an evaluation.")
-@click.option("--sample", type=int, default=0, show_default=True, help="Which play of --level.")
+@options.number("--level", least=0, help="Judge the episode of this level, for an evaluation.")
+@options.number("--sample", default=0, least=0, help="Which play of --level.")
 @click.option("--variant", default=MAIN, show_default=True, help="Variant, for an evaluation.")
 @options.environment_option
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random choices.")
+@options.seed_option
 @options.policy_settings_options
 @options.max_failures_option("Replays of an episode", BlameSettings().max_failures)
 @options.path("--out", help="Where blame.json and view.html go.  [default: runs/blame-ID-TIME]")

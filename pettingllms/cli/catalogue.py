@@ -223,8 +223,8 @@ def _page_json(env_id: str, env: TextEnv[Any]) -> dict[str, Any]:
 
 def _default_json(default: Any) -> Any:
     try:
-        json.dumps(default)
-    except TypeError:
+        json.dumps(default, allow_nan=False)
+    except (TypeError, ValueError):
         # Defaults may be any value, such as a class: then JSON holds how it is written.
         return repr(default)
     return default

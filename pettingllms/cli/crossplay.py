@@ -105,7 +105,9 @@ def _resumed(path: Path, *, trust: bool) -> tuple[RunFolder, list[str]]:
     folder = RunFolder.open(path, trust=trust)
     try:
         names = load_json(path / RUNS)
-    except (OSError, ValueError) as error:
+        if names != [*folder.plan.variants][: len(names)]:
+            raise ValueError(f"{RUNS} names other runs than run.json")
+    except (OSError, ValueError, TypeError) as error:
         raise RunFolderError(f"{path} is not the folder of a cross-play ({error})") from error
     return folder, names
 

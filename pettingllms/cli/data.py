@@ -9,7 +9,6 @@ import click
 
 from pettingllms.cli import options
 from pettingllms.cli.app import print_json, stdout
-from pettingllms.cli.options import json_option, refuse_given, trust_option
 from pettingllms.errors import InvalidArgument, counted
 from pettingllms.evaluation.rows import VIEWS, rows_of, write_rows
 from pettingllms.registry import spec
@@ -43,13 +42,10 @@ def data_group() -> None:
     show_default=True,
     help="Play every row with its own solution; programs run in the sandbox.",
 )
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the usable rows, repaired where needed, to a .jsonl file.",
+@options.path(
+    "--out", metavar="FILE", help="Write the usable rows, repaired where needed, to a .jsonl file."
 )
-@json_option
+@options.json_option
 @click.pass_context
 def check_command(
     context: click.Context,
@@ -72,7 +68,7 @@ def check_command(
     SOURCE is a file (.jsonl, .jsonl.gz, .json, .parquet) or the name of a hub data set.
     """
     if against is None:
-        refuse_given(context, "data without --against", "against_split", "threshold")
+        options.refuse_given(context, "data without --against", "against_split", "threshold")
     # Environments bring their checks: the core knows the layout of no data set.
     checks = getattr(spec(env_id).load(), "data_checks", None)
     if checks is None:
@@ -100,14 +96,13 @@ def check_command(
     help="rollouts: every recorded answer; sft: prompts and answers of solved episodes; "
     "preference: the best and the worst candidate of every decision of a tree.",
 )
-@click.option(
+@options.path(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
     required=True,
     metavar="FILE",
     help="A .parquet or .jsonl file, for datasets.load_dataset and for TRL's trainers.",
 )
-@trust_option
+@options.trust_option
 def export_command(run: Path, view: str, out: Path, trust: bool) -> int:
     """Write the answers that a run has recorded as a data set.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.files import parse_json
 from pettingllms.policies import PolicySettings, Sampling
 from pettingllms.registry import registered_ids
 from pettingllms.sources import run_directory, short_name
@@ -82,9 +83,12 @@ class RunPath(click.Path):
         return super().convert(str(run_directory(value)), param, ctx)
 
 
-def path(*names: str, metavar: str = "FOLDER", help: str) -> Callable[[Command], Command]:
-    """An option that names a file or folder."""
-    return click.option(*names, type=click.Path(path_type=Path), metavar=metavar, help=help)
+def path(
+    *names: str, metavar: str = "FOLDER", help: str, required: bool = False
+) -> Callable[[Command], Command]:
+    """An option that names a folder, or, with the metavar `FILE`, a file."""
+    kind = click.Path(dir_okay=metavar != "FILE", path_type=Path)
+    return click.option(*names, type=kind, metavar=metavar, help=help, required=required)
 
 
 def parent(what: str) -> Callable[[Command], Command]:
@@ -368,7 +372,7 @@ def read_prices(values: Iterable[str], assignment: Mapping[str, Name]) -> dict[s
             price = tuple(map(float, numbers.split(",")))
         except ValueError:
             price = ()
-        if len(price) not in (2, 3):
+        if len(price) not in (2, 3) or not all(0 <= one < math.inf for one in price):
             raise InvalidArgument("--price", text, "[ROLE=]IN,OUT[,CACHED] in US dollars")
         if role and role not in assignment:
             raise InvalidArgument("--price", text, "a role of " + ", ".join(assignment))
@@ -429,9 +433,8 @@ def _sampling(*layers: Mapping[str, Any]) -> Sampling:
 
 def _value(text: str) -> Any:
     try:
-        # `size=6` is a number, `team=single` a text: quotes would have to be escaped for the
-        # shell.
-        return json.loads(text)
+        # `size=6` is a number, `team=single` a text: the shell would take quotes away.
+        return parse_json(text)
     except ValueError:
         return text
 

@@ -12,8 +12,8 @@ import click
 from rich.console import Console, Group
 from rich.panel import Panel
 
+from pettingllms.cli import options
 from pettingllms.cli.app import stderr, stdout
-from pettingllms.cli.options import RunPath, flag, refuse_given, trust_option
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, counted
 from pettingllms.evaluation.plan import MAIN
@@ -26,20 +26,18 @@ from pettingllms.viewer import LiveServer, ViewSummary, runs_below, write_overvi
 
 
 @click.command("replay")
-@click.argument("path", metavar="FILE", type=RunPath(exists=True, path_type=Path))
-@click.option(
+@click.argument("path", metavar="FILE", type=options.RunPath(exists=True, path_type=Path))
+@options.number(
     "--level",
-    type=int,
+    least=0,
     help="Level, for a run.  [default: the first failed one of a training run; 0 of an evaluation]",
 )
-@click.option("--step", type=int, help="Train step, for a training run.  [default: the newest]")
-@click.option(
-    "--sample", type=int, default=0, show_default=True, help="Play of the level, for an evaluation."
-)
+@options.number("--step", least=0, help="Train step, for a training run.  [default: the newest]")
+@options.number("--sample", default=0, least=0, help="Play of the level, for an evaluation.")
 @click.option("--variant", default=MAIN, show_default=True, help="Variant, for an evaluation.")
-@flag("--prompts", help="Also show what the agents read.")
-@flag("--quiet", help="Only verify the recording.")
-@trust_option
+@options.flag("--prompts", help="Also show what the agents read.")
+@options.flag("--quiet", help="Only verify the recording.")
+@options.trust_option
 @click.pass_context
 def replay_command(
     context: click.Context,
@@ -58,15 +56,15 @@ def replay_command(
     followed path of a recorded rollout tree is played. The exit status is 1 if the replay diverges.
     """
     if is_training_run(path):
-        refuse_given(context, "a training run", "sample", "variant")
+        options.refuse_given(context, "a training run", "sample", "variant")
         transcript = replay_rollout(TrainingRun.open(path, trust=trust), step, level)
     else:
         if path.is_dir():
-            refuse_given(context, "an evaluation", "step")
+            options.refuse_given(context, "an evaluation", "step")
             key = (variant, level or 0, sample)
             transcript = _episode(RunFolder.open(path, trust=trust), key)
         else:
-            refuse_given(context, "a transcript", "level", "step", "sample", "variant")
+            options.refuse_given(context, "a transcript", "level", "step", "sample", "variant")
             transcript = Transcript.load(path, trust=trust)
         # Before anything is shown: a recording that diverges is not to be believed.
         transcript.replay()
@@ -122,15 +120,16 @@ def _show_step(console: Console, step: dict[str, Any], board: str, prompts: bool
 
 
 @click.command("view")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath(path_type=Path))
-@click.option(
+@click.argument(
+    "runs", metavar="RUN...", nargs=-1, required=True, type=options.RunPath(path_type=Path)
+)
+@options.path(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="The page to write.  [default: RUN/view.html; of several runs: runs.html beside them]",
 )
-@flag("--open", "is_opened", help="Open the page in a browser.")
-@flag(
+@options.flag("--open", "is_opened", help="Open the page in a browser.")
+@options.flag(
     "--live",
     "is_live",
     help="Write nothing; serve a page that refreshes itself while the run runs, on this machine "
@@ -143,12 +142,10 @@ def _show_step(console: Console, step: dict[str, Any], board: str, prompts: bool
     metavar="N",
     help="Port of 127.0.0.1 for --live; 0 takes a free one.  [default: 0]",
 )
-@click.option(
+@options.number(
     "--replays",
-    type=click.IntRange(min=0),
     default=1000,
-    show_default=True,
-    metavar="N",
+    least=0,
     help="Maximum number of episodes to play again, to draw where every candidate led.",
 )
 @click.pass_context
@@ -167,7 +164,7 @@ def view_command(
     folder of recorded episodes. For several runs, or a folder of runs, another page compares
     them: overlaid curves, and the keys that differ in their configurations.
     """
-    refuse_given(context, *(("--live", "out") if is_live else ("a page in a file", "port")))
+    options.refuse_given(context, *(("--live", "out") if is_live else ("a page in a file", "port")))
     # A folder that is not a run itself stands for the runs in it.
     paths = [path for run in runs for path in (runs_below(run) or [run])]
     if is_live:

@@ -83,8 +83,7 @@ class GameResult(NamedTuple):
 
     def num_in_full(self, num_boards: int) -> int:
         """The episodes of all levels up to the first that is not passed, on all boards."""
-        # The level that is not passed would have been played in full, too, to know that it is
-        # not.
+        # The level that is not passed would have been played in full, too, to know that.
         return num_boards * min(len(self.passed) + 1, len(self.levels)) * bool(self.measured)
 
 
@@ -285,12 +284,19 @@ def checked_about(data: Any, source: object) -> dict[str, Any]:
     Raises:
         InvalidArgument: If the data is not that of a bench of a known suite.
     """
-    suites = [suite.name for suite in (FULL, QUICK)]
-    if (
-        not isinstance(data, dict)
-        or data.get("format") != FORMAT
-        or data.get("suite") not in suites
-    ):
-        allowed = "a folder that `pettingllms bench` wrote, of " + " or ".join(sorted(suites))
-        raise InvalidArgument("folder", str(source), allowed)
-    return data
+    suites = sorted(suite.name for suite in (FULL, QUICK))
+    match data:
+        case {
+            "name": str(),
+            "policies": list(policies),
+            "sampling": list(sampling),
+            "prices": list(prices),
+            "seed": int(),
+            "versions": {"pettingllms": str()},
+        } if data.get("format") == FORMAT and data.get("suite") in suites:
+            if all(isinstance(text, str) for text in (*policies, *sampling, *prices)):
+                return data
+        case _:
+            pass
+    allowed = "a folder that `pettingllms bench` wrote, of " + " or ".join(suites)
+    raise InvalidArgument("folder", str(source), allowed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -85,6 +86,9 @@ class EvaluationPlan:
             raise InvalidArgument("seed", self.seed, "an integer")
         if not self.variants:
             raise InvalidArgument("variants", self.variants, "at least one variant")
+        for price in self.prices.values():
+            if len(price) not in (2, 3) or not all(0 <= one < math.inf for one in price):
+                raise InvalidArgument("prices", price, "2 or 3 finite numbers of at least 0")
 
     @property
     def needs_trust(self) -> bool:

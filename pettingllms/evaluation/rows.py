@@ -105,7 +105,9 @@ def read_rows(path: str | Path) -> list[Row]:
         if file.suffix == ".parquet":
             return _parquet().read_table(file).to_pylist()
         if file.suffix == ".jsonl":
-            return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            # By line feeds alone: JSON may hold other ends of lines within a string.
+            lines = file.read_text(encoding="utf-8").split("\n")
+            return [json.loads(line) for line in lines if line.strip()]
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument("file", str(path), f"a whole file of rows ({error})") from error
     raise InvalidArgument("file", str(path), "a name that ends in " + " or ".join(FORMATS))

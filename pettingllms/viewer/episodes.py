@@ -5,8 +5,6 @@ JSONL files may be of runs that crashed, are still running, or were damaged: eve
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from pettingllms.ends import End
 from pettingllms.errors import counted, data_problem
-from pettingllms.files import checked_line
+from pettingllms.files import checked_line, parse_json
 from pettingllms.trust import FoundName
 from pettingllms.types import role_of
 
@@ -318,22 +316,6 @@ class LineFile:
                 f"line {number} ({reason})."
             )
         return found
-
-
-def parse_json(text: str | bytes) -> Any:
-    """A JSON value in which every number is finite.
-
-    A number that is not finite, which JSON in browsers cannot express, becomes its text.
-
-    Raises:
-        ValueError: If the text is not JSON.
-    """
-    return json.loads(text, parse_constant=str, parse_float=_finite)
-
-
-def _finite(text: str) -> float | str:
-    value = float(text)
-    return value if math.isfinite(value) else text
 
 
 # Of rewards in the index, which the page loads as a whole; episodes keep every digit.

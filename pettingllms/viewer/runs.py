@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.errors import MALFORMED, PettingLLMsError, TranscriptError, counted, data_problem
+from pettingllms.files import parse_json
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
 from pettingllms.trust import FoundName
@@ -22,7 +23,6 @@ from pettingllms.viewer.episodes import (
     ShownEpisode,
     ending_of,
     evaluation_episode,
-    parse_json,
     steps_decisions,
     tree_episode,
 )

@@ -106,6 +106,15 @@ def test_wrong_use_is_explained(call, small, arguments, message):
     assert message in done.stderr.replace("\n", " ")
 
 
+@pytest.mark.parametrize("changes", [{"policies": 5}, {"prices": [1]}, {"versions": {}}])
+def test_a_file_that_was_edited_is_refused(call, small, tmp_path, changes):
+    about = {"format": bench.FORMAT, "suite": SMALL.name, "name": "x", "policies": ["oracle"]}
+    about |= {"sampling": [], "prices": [], "seed": 0, "versions": {"pettingllms": "0"}}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "bench.json").write_text(json.dumps(about | changes))
+    assert "wrote, of games" in call("bench", "--resume", "run").stderr
+
+
 def test_the_suites_are_levels_that_exist():
     import pettingllms
 

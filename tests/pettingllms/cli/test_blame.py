@@ -121,3 +121,6 @@ def test_what_cannot_be_mixed_is_refused(call, tmp_path):
     assert call("crossplay", "a:swapped", "b").returncode == 2
     assert call("crossplay").returncode == 2
     assert "not the folder of a cross-play" in call("crossplay", "--resume", "a").stderr
+    for names in ("5", '["b"]', "[[1]]", "[" * 100_000):
+        (tmp_path / "a" / "runs.json").write_text(names)
+        assert "not the folder of a cross-play" in call("crossplay", "--resume", "a").stderr

@@ -74,6 +74,18 @@ def test_an_environment_without_sections_or_splits_is_shown_and_evaluated(call, 
     assert "1 solved" in call("eval", guess_id, "-p", "oracle", "-n", 1).stdout
 
 
+def test_defaults_that_are_no_json_are_shown_as_they_are_written(call, guess_env, monkeypatch):
+    class Bounded(guess_env):
+        def __init__(self, *, most=float("inf"), kind=int, **shell):
+            super().__init__(**shell)
+
+    monkeypatch.setattr("pettingllms.registry._registered", {})
+    pettingllms.register("bounded_v0", Bounded)
+    arguments = json.loads(call("info", "bounded_v0", "--json").stdout)["arguments"]
+    assert arguments["most"] == "inf"
+    assert arguments["kind"] == "<class 'int'>"
+
+
 def test_info_as_json(call):
     page = json.loads(call("info", ENV, "--json").stdout)
     assert page["stages"] == [["tool_0"], ["planner_0"]]

@@ -35,6 +35,11 @@ def test_what_is_not_json_is_a_text():
     }
 
 
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e999", "[" * 100_000])
+def test_what_other_programs_do_not_read_as_json_is_a_text(text):
+    assert read_pairs([f"extra.x={text}"], "x") == {"extra.x": text}
+
+
 @pytest.mark.parametrize("texts", [["size"], ["=6"], ["size=6", "size=7"]])
 def test_ill_formed_pairs_are_refused(texts):
     with pytest.raises(InvalidArgument, match="KEY=VALUE"):
@@ -89,7 +94,7 @@ def test_prices_are_kept_by_policy():
     assert read_prices(["0.25,2"], assignment) == {"a": (0.25, 2), "b": (0.25, 2)}
     assert read_prices(["planner=1,2"], assignment) == {"b": (1, 2)}
     assert read_prices(["planner=1,2,0.1"], assignment) == {"b": (1, 2, 0.1)}
-    for text in ("1", "1,2,3,4", "x,y", "nobody=1,2"):
+    for text in ("1", "1,2,3,4", "x,y", "nobody=1,2", "nan,1", "1,-2", "1,2,inf"):
         with pytest.raises(InvalidArgument, match="--price"):
             read_prices([text], assignment)
 

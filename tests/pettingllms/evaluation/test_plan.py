@@ -51,6 +51,7 @@ def test_json_of_something_else_is_refused():
         {"variants": {}},
         {"level_numbers": (0, 1), "num_levels": 3},
         {"level_numbers": (1, 1), "num_levels": 2},
+        {"prices": {"oracle": (float("nan"), 1.0)}},
     ],
 )
 def test_out_of_range_is_refused(changes):

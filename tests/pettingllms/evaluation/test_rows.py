@@ -7,7 +7,7 @@ import pytest
 import pettingllms
 from pettingllms.errors import InvalidArgument, ReplayDivergence
 from pettingllms.evaluation import EvaluationPlan, RunFolder, RunFolderError, evaluate
-from pettingllms.evaluation.rows import rows_of, write_rows
+from pettingllms.evaluation.rows import read_rows, rows_of, write_rows
 
 
 @pytest.fixture
@@ -99,11 +99,17 @@ def test_files_load_back_equal(tmp_path, suffix):
     path = tmp_path / "new" / f"rows{suffix}"
     assert write_rows(rows, path) == 1
     if suffix == ".jsonl":
-        assert json.loads(path.read_text()) == rows[0]
+        assert read_rows(path) == rows
     else:
         parquet = pytest.importorskip("pyarrow.parquet")
         assert parquet.read_table(path).to_pylist() == [{**rows[0], "completion": "b\ufffd"}]
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_strings_may_hold_any_end_of_a_line_but_a_line_feed(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"completion": "a\u2028b\x85c"}\n\n', encoding="utf-8")
+    assert read_rows(path) == [{"completion": "a\u2028b\x85c"}]
 
 
 def test_what_cannot_be_written_is_refused(tmp_path, evaluated):

@@ -108,7 +108,8 @@ def test_an_evaluation_that_still_goes_on(evaluation):
     (evaluation / "report.json").unlink()
     lines = (evaluation / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     again = lines[0]  # a resumed run may play an episode twice
-    kept = [*lines[:3], b'{"variant": "main"}\n', b"\xff\n", b"[]\n", again, lines[4][:200]]
+    deep = b"[" * 100_000 + b"\n"
+    kept = [*lines[:3], b'{"variant": "main"}\n', b"\xff\n", deep, again, lines[4][:200]]
     (evaluation / "episodes.jsonl").write_bytes(b"".join(kept))
     summary = write_view(evaluation, evaluation / "view.html")
     assert summary.num_episodes == 3
@@ -229,8 +230,9 @@ def test_what_is_no_run_is_refused(tmp_path, recorded, evaluation):
     refused(tmp_path / "nothing", "does not exist")
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "is not a run: there is neither config.toml")
-    (tmp_path / "text.jsonl").write_text("hello\n")
-    refused(tmp_path / "text.jsonl", "is not a run")
+    for text in ("hello", "[" * 100_000):
+        (tmp_path / "text.jsonl").write_text(f"{text}\n")
+        refused(tmp_path / "text.jsonl", "is not a run")
     (tmp_path / "empty" / "config.toml").write_text("[env")
     refused(tmp_path / "empty", "config.toml cannot be read as the configuration")
     (tmp_path / "empty" / "config.toml").write_text("[env]\n")
