@@ -78,6 +78,27 @@ def read_blocks(
     return [read_one(block) for block in blocks]
 
 
+def read_lines(
+    text: str,
+    read_one: Callable[[str, int], LevelT],
+    allowed: str,
+    is_remark: Callable[[str], object] = lambda line: False,
+) -> list[LevelT]:
+    """Read the text of a file with a level a line; `read_one` gets its number, from 1, too.
+
+    Raises:
+        LevelFormatError: As `read_one`, or if there is no level.
+    """
+    levels = [
+        read_one(line, number)
+        for number, line in enumerate(text.split("\n"), 1)
+        if line.strip() and not is_remark(line)
+    ]
+    if not levels:
+        raise LevelFormatError("the file holds no level", allowed=allowed)
+    return levels
+
+
 def read_level_option(level: object, read_one: Callable[[str], LevelT]) -> LevelT:
     """The level of `reset(options={"level": text})`.
 

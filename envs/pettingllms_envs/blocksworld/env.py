@@ -30,6 +30,7 @@ from pettingllms_envs.blocksworld.rules import (
     shortest_plan,
     table,
 )
+from pettingllms_envs.level_files import read_lines
 from pettingllms_envs.planning.env import (
     DUTIES_APART,
     LIMITS,
@@ -117,11 +118,7 @@ def _blocks(level: Level) -> list[str]:
 
 def parse_levels(text: str) -> list[Level]:
     """Read a file of levels, one per line; errors name the line."""
-    lines = list(enumerate(text.split("\n"), 1))
-    levels = [_parse_line(line, number) for number, line in lines if line.strip()]
-    if not levels:
-        raise LevelFormatError("the file holds no level", allowed=_FORMAT)
-    return levels
+    return read_lines(text, _parse_line, _FORMAT)
 
 
 def parse_level(text: str) -> Level:

@@ -39,7 +39,7 @@ from pettingllms_envs.dining.rules import (
     is_possible,
     shortest_schedule,
 )
-from pettingllms_envs.level_files import read_level_option, read_levels
+from pettingllms_envs.level_files import read_level_option, read_levels, read_lines
 from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, fault_text, shaped
 from pettingllms_envs.team_table import constant_fields, of_seat, seat_of
 
@@ -187,15 +187,11 @@ def level_text(table: Table) -> str:
 
 def parse_levels(text: str) -> list[Level]:
     """Read a file of levels, one per line; errors name the line."""
-    lines = enumerate(text.split("\n"), 1)
-    levels = [_parse_line(line, number) for number, line in lines if line.strip()]
-    if not levels:
-        raise LevelFormatError("the file holds no level", allowed=_FORMAT)
-    return levels
+    return read_lines(text, parse_level, _FORMAT)
 
 
-def parse_level(text: str) -> Level:
-    """Read a level such as `1 0 2 / . 1 .`, strictly.
+def parse_level(text: str, number: int = 1) -> Level:
+    """Read a level such as `1 0 2 / . 1 .`, strictly; errors name the line of this number.
 
     Raises:
         LevelFormatError: If it is not of that form, a fork is held by somebody who does not sit
@@ -203,11 +199,7 @@ def parse_level(text: str) -> Level:
     """
     if len(text.strip().split("\n")) != 1:
         raise LevelFormatError("a level is one line", allowed=_FORMAT)
-    return _parse_line(text, 1)
-
-
-def _parse_line(line: str, number: int) -> Level:
-    sides = [side.split() for side in line.split("/")]
+    sides = [side.split() for side in text.split("/")]
     if len(sides) != 2 or len(sides[0]) != len(sides[1]):
         raise LevelFormatError("not as many meals as forks", number, allowed=_FORMAT)
     meals, holders = sides

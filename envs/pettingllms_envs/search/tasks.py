@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, cast
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.errors import LevelFormatError, UnreachableRequest
 from pettingllms.seeding import check_split, split_of
+from pettingllms_envs.level_files import read_lines
 
 K1, B = 1.2, 0.75
 """Saturation of term frequencies and weight of document lengths, as in Lucene."""
@@ -186,25 +187,17 @@ def content_of(task: SearchTask) -> bytes:
 
 def parse_tasks(text: str) -> list[SearchTask]:
     """Read a JSON Lines file of tasks; errors name the line."""
-    lines = enumerate(text.split("\n"), 1)
-    found = [_parsed(line, number) for number, line in lines if line.strip()]
-    if not found:
-        raise LevelFormatError("the file holds no task", allowed=_FORMAT)
-    return found
+    return read_lines(text, parse_task, _FORMAT)
 
 
-def parse_task(text: str) -> SearchTask:
-    """Read one task.
+def parse_task(text: str, number: int = 1) -> SearchTask:
+    """Read one task; errors name the line of this number.
 
     Raises:
         LevelFormatError: If it is not of the form of a line of a file of tasks.
     """
-    return _parsed(text, 1)
-
-
-def _parsed(line: str, number: int) -> SearchTask:
     try:
-        record = json.loads(line)
+        record = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _refused(f"no JSON: {error}", number) from error
     if not isinstance(record, Mapping):

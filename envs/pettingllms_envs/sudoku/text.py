@@ -11,6 +11,7 @@ from pettingllms.errors import LevelFormatError
 from pettingllms.parsing import Item, ListReader
 from pettingllms.types import ParseError
 from pettingllms_envs.grid import SAND, blank_picture
+from pettingllms_envs.level_files import read_lines
 from pettingllms_envs.sudoku.drawn import boxes_of, neighbours, read_rules, rules_lines, solutions
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Fill, FillAnswer
@@ -122,14 +123,7 @@ def read_puzzles(text: str) -> list[Puzzle]:
         LevelFormatError: As `read_puzzle`, or if the file has no puzzle.
         UnreachableRequest: If a puzzle is too hard to certify.
     """
-    puzzles = [
-        read_puzzle(line, first_line=number)
-        for number, line in enumerate(text.splitlines(), 1)
-        if line.strip() and not line.startswith(";")
-    ]
-    if not puzzles:
-        raise LevelFormatError("the file has no puzzle", allowed="one puzzle per line")
-    return puzzles
+    return read_lines(text, read_puzzle, "one puzzle per line", lambda line: line.startswith(";"))
 
 
 def read_puzzle(text: str, first_line: int = 1) -> Puzzle:
