@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pettingllms.arguments import check_number, check_texts, check_whole
-from pettingllms.errors import counted
+from pettingllms.errors import InvalidArgument, counted
 from pettingllms.registry import spec
 from pettingllms_envs.datasets.loading import Loaded, load_problems
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
@@ -48,7 +48,6 @@ class DataReport:
     facts: Mapping[str, int]
 
     def __str__(self) -> str:
-        """The report as text."""
         lines = [
             f"{self.source}: {self.kind} problems, schema {self.schema}",
             f"  {counted(self.num_rows, 'row')}, {self.num_usable} usable, "
@@ -83,7 +82,6 @@ class OverlapReport:
     num_second: int
 
     def __str__(self) -> str:
-        """The report as text."""
         affected = len({second for _, second, _ in self.pairs})
         lines = [
             f"{affected} of {self.num_second} problems of {self.second} have a near-duplicate in "
@@ -112,7 +110,12 @@ def check(
         play: Play every problem with its own solution. One that this does not solve is skipped, or
             repaired where another reading of its tests fits the solution.
         out: Where the usable problems are written, as repaired: a `.jsonl` that loads as it is.
+
+    Raises:
+        InvalidArgument: Also if `out` has another suffix, or there is nothing to write.
     """
+    if out is not None and out.suffix != ".jsonl":  # now, not after hours of playing
+        raise InvalidArgument("out", str(out), "a file whose name ends in .jsonl")
     loaded: Loaded[Any] = load_problems(None, source, split=split, schema=schema)
     kind = "code" if SCHEMAS[loaded.schema].record is CodeProblem else "math"
     skipped = {why: [*rows] for why, rows in loaded.skipped.items()}
@@ -128,6 +131,9 @@ def check(
         problems.append(usable)
         if usable != problem:
             repaired.append(row)
+    if out is not None and not problems:
+        reasons = f"None can: {'; '.join(skipped)}."
+        raise InvalidArgument("source", str(source), "one with rows that can be used", reasons)
     if out is not None:
         from pettingllms.evaluation.rows import write_rows  # `list` needs no evaluation
 
@@ -247,8 +253,7 @@ def near_duplicates(
     grams = [[_ngrams(text, n) for text in texts] for texts in (first, second)]
     counts = Counter(gram for side in grams for shingles in side for gram in shingles)
     index: defaultdict[int, list[int]] = defaultdict(list)
-    # Only the first collection is indexed; the second is looked up, so pairs within one do not
-    # show.
+    # The first collection alone is indexed, the second looked up: pairs within one do not show.
     for number, shingles in enumerate(grams[0]):
         for gram in _rarest(shingles, counts, threshold):
             index[gram].append(number)

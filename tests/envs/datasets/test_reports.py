@@ -233,6 +233,15 @@ def test_lists_of_one_are_what_the_solution_returns_and_the_written_file_says_so
     assert check(tmp_path / "out.jsonl", play=True).num_usable == 2
 
 
+def test_where_nothing_can_be_written_it_is_said(tmp_path):
+    row = {"problem": "1+1?", "answer": "2", "solution": "\\boxed{3}"}
+    path = write(tmp_path / "a.jsonl", [row])
+    with pytest.raises(InvalidArgument, match=r"None can: .*another answer"):
+        check(path, play=True, out=tmp_path / "b.jsonl")
+    with pytest.raises(InvalidArgument, match=r"ends in \.jsonl"):
+        check(path, out=tmp_path / "b.csv")
+
+
 def test_a_written_file_loads_as_the_problems_that_it_was_written_from(tmp_path, shared_data):
     for name, record in (
         ("code_contests_sample", CodeProblem),
