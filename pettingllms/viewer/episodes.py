@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from pettingllms.ends import End
 from pettingllms.errors import counted, data_problem
 from pettingllms.files import checked_line, parse_json
+from pettingllms.registry import check_kwargs
 from pettingllms.trust import FoundName
 from pettingllms.types import role_of
 
@@ -104,22 +105,22 @@ def tree_episode(env_id: FoundName, line: Mapping[str, Any]) -> ShownEpisode:
         TypeError: A field is of another kind.
         ValueError: A decision has chosen a candidate that is not there.
     """
-    outcome = line["outcome"]
+    outcome, kwargs = line["outcome"], line["env"]
+    check_kwargs(kwargs, {})
     decisions = [_decision(decision) for decision in line["decisions"]]
+    if outcome is None:
+        num_turns = len({decision["turn"] for decision in decisions})
+        outcome = {"success": False, "num_turns": num_turns, "returns": {}}
     return ShownEpisode(
         key=(_text(line["set"]).replace("_", "-"), _whole(line["step"]), _whole(line["episode"])),
-        setting=Setting(
-            replace(env_id, text=line.get("env_id", env_id.text)), _mapping(line["env"]), {}
-        ),
+        setting=Setting(replace(env_id, text=line.get("env_id", env_id.text)), kwargs, {}),
         seed=_whole(line["env_seed"]),
         state_hash=_text(line["initial_state_hash"]),
-        success=outcome is not None and bool(outcome["success"]),
-        ending=ending_of(outcome is not None and outcome["success"], line["end"]),
+        success=bool(outcome["success"]),
+        ending=ending_of(outcome["success"], line["end"]),
         cause=None if line["cause"] is None else _text(line["cause"]),
-        num_turns=len({d["turn"] for d in decisions})
-        if outcome is None
-        else _whole(outcome["num_turns"]),
-        returns={} if outcome is None else _mapping(outcome["returns"]),
+        num_turns=_whole(outcome["num_turns"]),
+        returns=_mapping(outcome["returns"]),
         decisions=decisions,
         figures=_figures(line, ("step", "episode", "env_seed")),
     )

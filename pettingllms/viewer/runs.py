@@ -13,6 +13,7 @@ from typing import Any
 
 from pettingllms.errors import MALFORMED, PettingLLMsError, TranscriptError, counted, data_problem
 from pettingllms.files import parse_json
+from pettingllms.registry import check_kwargs
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
 from pettingllms.trust import FoundName
@@ -87,9 +88,13 @@ def _training(path: Path) -> OpenedRun:
     notices: list[str] = []
     metrics, evaluations = LineFile(path / "metrics.jsonl"), LineFile(path / "evaluations.jsonl")
     columns = metric_columns(metrics)
+    axes = {name: columns.get(of, [[], []]) for name, of in _AXES.items()}
     curves = {
         "metrics": columns,
-        "axes": {name: _sums(columns.get(of, [[], []])) for name, of in _AXES.items()},
+        "axes": {
+            name: [steps, list(accumulate(value or 0 for value in values))]
+            for name, (steps, values) in axes.items()
+        },
         "evaluations": variant_columns(evaluations),
     }
     # Notices are known only when a file was read to its end.
@@ -123,6 +128,8 @@ def _evaluation(path: Path) -> OpenedRun:
         data = parse_json(text)
         is_ours = data["format"] == EVALUATION_FORMAT
         plan, version = data["plan"], data["version"]
+        kwargs, options = plan.get("env_kwargs", {}), plan.get("options", {})
+        check_kwargs(kwargs, options)
         env_id, variants = str(plan["env_id"]), dict(plan["variants"])
         facts = _evaluation_facts(data, plan)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -137,9 +144,7 @@ def _evaluation(path: Path) -> OpenedRun:
         kind="evaluation",
         path=path,
         env_id=env_id,
-        setting=Setting(
-            FoundName(env_id, str(run_path)), plan.get("env_kwargs", {}), plan.get("options", {})
-        ),
+        setting=Setting(FoundName(env_id, str(run_path)), kwargs, options),
         labels=("variant", "level", "sample"),
         facts=facts,
         config=text,
@@ -266,7 +271,7 @@ def _stopped(
 def _training_facts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     algorithm, policies = config.get("algorithm", {}), config.get("policies", {})
     facts = [
-        ("Roles", ", ".join(f"{role}: {name}" for role, name in config.get("roles", {}).items())),
+        ("Roles", _team(config.get("roles", {}))),
         ("Policies", ", ".join(f"{name}: {p.get('model')}" for name, p in policies.items())),
         ("Train steps", config.get("num_steps")),
         ("Algorithm", algorithm.get("name")),
@@ -278,21 +283,18 @@ def _training_facts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _evaluation_facts(data: Mapping[str, Any], plan: Mapping[str, Any]) -> list[tuple[str, str]]:
-    facts = [("Environment", str(plan["env_id"]))]
-    for variant, assignment in plan["variants"].items():
-        facts.append(
-            (
-                f"Variant {variant}",
-                ", ".join(f"{role}: {name}" for role, name in assignment.items()),
-            )
-        )
-    facts += [
+    return [
+        ("Environment", str(plan["env_id"])),
+        *((f"Variant {variant}", _team(roles)) for variant, roles in plan["variants"].items()),
         ("Levels", f"{plan.get('num_levels')} x {plan.get('num_samples')} plays"),
         ("Seed", str(plan.get("seed"))),
         ("Begun", str(data.get("created"))),
         ("Versions", ", ".join(f"{n} {v}" for n, v in data.get("versions", {}).items())),
     ]
-    return facts
+
+
+def _team(assignment: Mapping[str, str]) -> str:
+    return ", ".join(f"{role}: {name}" for role, name in assignment.items())
 
 
 @dataclass(kw_only=True, slots=True)
@@ -343,29 +345,20 @@ class ViewerError(PettingLLMsError, ValueError):
 
 
 _COLUMNS = (
-    "success",
-    "success_low",
-    "success_high",
-    "num_turns",
-    "num_episodes",
-    "num_expected",
+    "success", "success_low", "success_high", "num_turns", "num_episodes", "num_expected",
     "failures",
-)
+)  # fmt: skip
 
 
 # What curves may be drawn over, beside train steps: the sum of a metric so far.
 _AXES = {"tokens": "rollout/num_completion_tokens", "time": "time/step_s"}
 
 
-def _sums(column: list[list[Any]]) -> list[list[Any]]:
-    steps, values = column
-    return [steps, list(accumulate(value or 0 for value in values))]
-
-
 def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
     """Name of a metric -> its steps and its values, of a `metrics.jsonl`."""
     columns: dict[str, list[list[Any]]] = {}
-    for step, values in file.read(_metric_line):
+    for step, values in file.read(lambda line: (int(line["step"]), dict(line))):
+        del values["step"]
         for name, value in values.items():
             steps, column = columns.setdefault(name, [[], []])
             steps.append(step)
@@ -399,10 +392,6 @@ def variant_columns(file: LineFile) -> dict[str, dict[str, Any]]:
             for name, value in zip(("step", *_COLUMNS), (step, *figures), strict=True):
                 columns[name].append(value)
     return found
-
-
-def _metric_line(line: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    return int(line["step"]), {name: line[name] for name in line if name != "step"}
 
 
 def _evaluation_line(line: Mapping[str, Any]) -> tuple[int, dict[str, list[Any]]]:
@@ -482,14 +471,11 @@ def read_crossplay(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
 
 
 def _facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    def team(assignment: Mapping[str, str]) -> str:
-        return ", ".join(f"{role}: {name}" for role, name in assignment.items())
-
     settings = data["settings"]
     return [
         ("Environment", str(data["env_id"])),
-        ("Current policies", team(data["policies"])),
-        ("The other policy", team(data["instead"]) or "none"),
+        ("Current policies", _team(data["policies"])),
+        ("The other policy", _team(data["instead"]) or "none"),
         ("Replays", f"{settings['num_replays']} of every state"),
         ("What is lost", str(settings["measure"])),
         ("Seed", str(settings["seed"])),

@@ -242,6 +242,11 @@ def test_what_is_no_run_is_refused(tmp_path, recorded, evaluation):
     refused(evaluation, "version 2; this viewer reads")
     (evaluation / "run.json").write_text(plan[:100])
     refused(evaluation, "cannot be read as the plan of an evaluation")
+    for changes in ({"env_kwargs": [1]}, {"env_kwargs": {"checks": True}}, {"options": [1]}):
+        data = json.loads(plan)
+        data["plan"] |= changes
+        (evaluation / "run.json").write_text(json.dumps(data))
+        refused(evaluation, "cannot be read as the plan of an evaluation")
 
 
 def test_a_damaged_transcript_is_told(recorded, tmp_path):
