@@ -70,8 +70,7 @@ class SingleAgentView(gymnasium.Env[str, str]):
         self._partners = {
             other: self._partner(other, partners or {}) for other in agents if other != agent
         }
-        # Scripted team-mates draw from it; `reset` seeds it, so that equal seeds meet equal team-
-        # mates.
+        # Scripted team-mates draw from it; `reset` seeds it: equal seeds meet equal ones.
         self._rng = random.Random(0)
         self._reward_of_reset = 0.0
         self._is_over = True
@@ -144,8 +143,7 @@ class SingleAgentView(gymnasium.Env[str, str]):
                 env.step(env.scripted_action(other, partner, self._rng))
             else:
                 env.step(partner(env.observe(other)))
-            # Of the last step alone: the sums that PettingZoo's `last` gives would count spans
-            # twice.
+            # Of the last step alone: the sums of PettingZoo's `last` would count spans twice.
             reward += env.rewards[self.agent]
         return reward
 

@@ -226,7 +226,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             game.state.current_player_id,
             _with_news(empty, game, self._rule_kind),
             (0,) * self.num_players,
-            self._names(game),
+            tuple(_name(game, player) for player in range(self.num_players)),
             CopyOnRead(game),
             chance,
         )
@@ -278,9 +278,6 @@ class TextArenaEnv(TextEnv[TextArenaState]):
     def _ansi(self, state: TextArenaState) -> str:
         game = state.game.opened()
         return "\n".join(f"[{_name(game, sender)}] {text}" for sender, text in game.state.logs)
-
-    def _names(self, game: Any) -> tuple[str, ...]:
-        return tuple(_name(game, player) for player in range(self.num_players))
 
     def _state_json(self, state: TextArenaState) -> Any:
         # Seed and moves determine a game, whose own object has no stable form.

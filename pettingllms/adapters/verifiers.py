@@ -92,7 +92,6 @@ def build(
         """Levels with consecutive seeds."""
 
         def load(self) -> Iterator[Any]:
-            """Yield one task per level."""
             start = self.config.first_seed
             for seed in range(start, start + self.config.num_tasks):
                 yield LevelTask(LevelData(name=f"{env_id}#{seed}", seed=seed), self.config.task)
@@ -101,7 +100,6 @@ def build(
         """The team's turns as control flow between the agents."""
 
         async def run(self, task: Any, agents: Any) -> None:
-            """Play one episode."""
             env = make(env_id, checks=False, **arguments)
             await play_episode(env, task, agents)
 

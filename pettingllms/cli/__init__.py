@@ -12,8 +12,7 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line; ends the process with 0 (done), 1 (failed) or 2 (wrong use)."""
     try:
-        # Here, not above: without the extra `cli` a traceback about click would say nothing of
-        # it.
+        # Here, not above: a traceback about click would say nothing of the extra `cli`.
         from pettingllms.cli.app import run
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
@@ -22,7 +21,9 @@ def main() -> None:
             raise
         from pettingllms.errors import MissingDependency
 
-        sys.exit(_refused(str(MissingDependency("the command `pettingllms`", package, "cli"))))
+        missing = MissingDependency("the command `pettingllms`", package, "cli")
+        sys.stderr.write(f"error: {missing}\n")
+        sys.exit(2)
     for name in ("stdin", "stdout", "stderr"):
         # None: whoever has started this process has closed it.
         stream: Any = getattr(sys, name) or open(os.devnull, "r+", encoding="utf-8")  # noqa: SIM115
@@ -30,8 +31,3 @@ def main() -> None:
         stream.reconfigure(errors="backslashreplace")
         setattr(sys, name, stream)
     sys.exit(run(sys.argv[1:]))
-
-
-def _refused(reason: str) -> int:
-    sys.stderr.write(f"error: {reason}\n")
-    return 2

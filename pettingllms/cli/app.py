@@ -34,29 +34,24 @@ from pettingllms.tables import (
     terminal_table,
 )
 
-# Places as texts: `--help` and the completion of a shell import none of the commands.
+# Name -> module with its function `NAME_command`, and what it does. As texts: `--help` and the
+# completion of a shell import none of the commands.
 _COMMANDS = {
-    "list": ("pettingllms.cli.catalogue:list_command", "List the installed environments."),
-    "info": ("pettingllms.cli.catalogue:info_command", "Show the page of an environment."),
-    "play": ("pettingllms.cli.play:play_command", "Play a role yourself."),
-    "eval": ("pettingllms.cli.evaluate:eval_command", "Evaluate policies, with intervals."),
-    "bench": ("pettingllms.cli.bench:bench_command", "Play all games and get one score."),
-    "compare": ("pettingllms.cli.evaluate:compare_command", "Compare two runs."),
-    "crossplay": (
-        "pettingllms.cli.crossplay:crossplay_command",
-        "Play members of different runs together.",
-    ),
-    "blame": ("pettingllms.cli.blame:blame_command", "Say which answer lost an episode."),
-    "replay": ("pettingllms.cli.show:replay_command", "Show a recorded episode and verify it."),
-    "view": ("pettingllms.cli.show:view_command", "Write a run as one HTML page."),
-    "data": ("pettingllms.cli.data:data_group", "Check data files, export answers."),
-    "check": (
-        "pettingllms.cli.check:check_command",
-        "Check that an environment keeps the contract.",
-    ),
-    "package": ("pettingllms.cli.new:package_command", "Package an environment for a hub."),
-    "new": ("pettingllms.cli.new:new_command", "Create an environment."),
-    "doctor": ("pettingllms.cli.check:doctor_command", "Report what works on this machine."),
+    "list": ("catalogue", "List the installed environments."),
+    "info": ("catalogue", "Show the page of an environment."),
+    "play": ("play", "Play a role yourself."),
+    "eval": ("evaluate", "Evaluate policies, with intervals."),
+    "bench": ("bench", "Play all games and get one score."),
+    "compare": ("evaluate", "Compare two runs."),
+    "crossplay": ("crossplay", "Play members of different runs together."),
+    "blame": ("blame", "Say which answer lost an episode."),
+    "replay": ("show", "Show a recorded episode and verify it."),
+    "view": ("show", "Write a run as one HTML page."),
+    "data": ("data", "Check data files, export answers."),
+    "check": ("check", "Check that an environment keeps the contract."),
+    "package": ("new", "Package an environment for a hub."),
+    "new": ("new", "Create an environment."),
+    "doctor": ("check", "Report what works on this machine."),
 }
 # What the user mends by typing something else ends with 2; everything else with 1.
 _WRONG_USE = (
@@ -77,8 +72,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module, _, name = _COMMANDS[cmd_name][0].partition(":")
-        return getattr(importlib.import_module(module), name)
+        module = importlib.import_module(f"pettingllms.cli.{_COMMANDS[cmd_name][0]}")
+        return getattr(module, f"{cmd_name}_command")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -165,8 +165,6 @@ def _print_findings(console: Console, findings: dict[str, Any]) -> None:
         how = "reinstall" if name in _ALWAYS else install_command(brought.get(name, ""))
         missing = visible(how, "dim")
         packages.add_row(name, found or visible("missing", "yellow"), "" if found else missing)
-    console.print()
-    console.print(packages)
     rows = {f"environment {name}": why for name, why in findings["environments"].items()}
     for group, found in findings["plug_ins"].items():
         kind = group.rpartition(".")[2]
@@ -176,16 +174,15 @@ def _print_findings(console: Console, findings: dict[str, Any]) -> None:
         lacks = (why or "").startswith(_LACKS)
         mark = visible("needs an extra", "yellow") if lacks else _mark(why is None)
         plug_ins.add_row(name, mark, visible((why or "").removeprefix(_LACKS)))
-    console.print()
-    console.print(plug_ins)
     tiers = plain_table("sandbox", "", "")
     for tier in findings["sandbox"]:
         facts = ", ".join(f"{key} {value}" for key, value in tier["facts"].items())
         tiers.add_row(
             tier["isolation"], _mark(tier["is_available"]), visible(tier["reason"] or facts)
         )
-    console.print()
-    console.print(tiers)
+    for table in (packages, plug_ins, tiers):
+        console.print()
+        console.print(table)
 
 
 def _mark(works: bool) -> Any:

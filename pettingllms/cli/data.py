@@ -16,11 +16,11 @@ from pettingllms.tables import visible
 
 
 @click.group("data")
-def data_group() -> None:
+def data_command() -> None:
     """Check data files of problems, and export the answers that runs recorded."""
 
 
-@data_group.command("check")
+@data_command.command("check")
 @click.argument("source")
 @click.option("--against", metavar="SOURCE", help="Another source: report rows that are in both.")
 @click.option("--split", help="Split of a hub data set.")
@@ -86,7 +86,7 @@ def check_command(
     return 0
 
 
-@data_group.command("export")
+@data_command.command("export")
 @click.argument("run", type=options.RunPath(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--view",

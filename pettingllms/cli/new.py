@@ -162,8 +162,7 @@ def write_hub_package(package: HubPackage, parent: Path) -> list[Path]:
         raise InvalidArgument("in", str(parent), f"a folder without {package.name} in it")
     fields = _fields(package, env)
     tree = f"hubs/{HUBS[package.hub]}"
-    # Harbor's unit is a task, a folder per level; the other hubs install one package for all
-    # levels.
+    # Harbor's unit is a task, a folder per level; other hubs install one package for all of them.
     if package.hub != "harbor":
         return list(write_tree(tree, target, partial(_filled, fields)))
     if len(env.possible_agents) > 1:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import click
@@ -108,72 +108,68 @@ def _can_be_alone(env_id: str) -> bool:
     return True
 
 
+@dataclass
 class _Game:
     """One episode between a person and policies."""
 
-    def __init__(
-        self,
-        recorder: RecordTranscripts,
-        policies: Mapping[str, Policy],
-        assignment: Mapping[str, str],
-        sampling: Mapping[str, Sampling],
-        runner: asyncio.Runner,
-        console: Console,
-    ) -> None:
-        self._recorder = recorder
-        self._env: TextEnv[Any] = recorder.env
-        self._policies = policies
-        self._assignment = assignment
-        self._sampling = sampling
-        self._runner = runner
-        self._console = console
-        self._told_rules: set[str] = set()
-        self._chats: Chats = {}
-        self._earlier: list[Any] = []
-        """(snapshot of the recorder, chats) before each action of the person."""
+    recorder: RecordTranscripts
+    policies: Mapping[str, Policy]
+    assignment: Mapping[str, str]
+    sampling: Mapping[str, Sampling]
+    runner: asyncio.Runner
+    console: Console
+    told_rules: set[str] = field(default_factory=set[str])
+    """Agents whose rules the person has read."""
+    chats: Chats = field(default_factory=Chats)
+    earlier: list[Any] = field(default_factory=list[Any])
+    """(snapshot of the recorder, chats) before each action of the person."""
+
+    @property
+    def env(self) -> TextEnv[Any]:
+        """What is played."""
+        return self.recorder.env
 
     def play(self) -> None:
-        env = self._env
+        env = self.env
         seed = env.episode_seed
-        self._console.print(
+        self.console.print(
             visible(str(env.metadata["name"]), "bold cyan"), f"seed {seed}", f"[dim]{HELP}[/dim]"
         )
         while not has_ended(env):
             role = role_of(env.agent_selection)
-            if role in self._policies:
+            if role in self.policies:
                 self._policy_acts(role)
             elif not self._person_acts():
-                self._console.print("stopped before the end")
+                self.console.print("stopped before the end")
                 return
         self._tell_end()
 
     def _policy_acts(self, role: str) -> None:
-        sampling = self._sampling.get(role) or Sampling()
-        prompt = self._prompt("play", self._env.agent_selection)
-        completion, usage = self._runner.run(one_answer(self._policies[role], prompt, sampling))
-        self._step(acted(completion, usage), self._assignment[role], show_text=True)
-        remember(self._chats, prompt, completion.text)
+        sampling = self.sampling.get(role) or Sampling()
+        prompt = self._prompt("play", self.env.agent_selection)
+        completion, usage = self.runner.run(one_answer(self.policies[role], prompt, sampling))
+        self._step(acted(completion, usage), self.assignment[role], show_text=True)
+        remember(self.chats, prompt, completion.text)
 
     def _prompt(self, *what: str) -> Prompt:
-        assert self._env.episode_seed is not None
+        assert self.env.episode_seed is not None
         # Of the episode's seed: the same level played twice meets the same team-mates.
-        seed = derive_seed(self._env.episode_seed, *what, self._env.turn)
-        return prompt_of(self._env, self._chats, seed)
+        seed = derive_seed(self.env.episode_seed, *what, self.env.turn)
+        return prompt_of(self.env, self.chats, seed)
 
     def _person_acts(self) -> bool:
         """Ask the person for an action; False when they leave."""
-        agent = self._env.agent_selection
-        self._show_prompt(agent, whole=agent not in self._told_rules)
-        self._told_rules.add(agent)
+        agent = self.env.agent_selection
+        self._show_prompt(agent, whole=agent not in self.told_rules)
+        self.told_rules.add(agent)
         while True:
-            wish = ask(self._console, agent)
+            wish = ask(self.console, agent)
             match wish:
                 case "quit":
                     return False
                 case Say(text):
-                    # A snapshot, not a replay: team-mates need not be asked for the same answers
-                    # again.
-                    self._earlier.append((self._recorder.snapshot(), dict(self._chats)))
+                    # A snapshot, not a replay: team-mates need not be asked again.
+                    self.earlier.append((self.recorder.snapshot(), dict(self.chats)))
                     self._step(text, "you", show_text=False)
                     return True
                 case "undo":
@@ -185,60 +181,60 @@ class _Game:
                     self._hint()
 
     def _undo(self) -> bool:
-        if not self._earlier:
-            self._console.print("nothing to take back", style="yellow")
+        if not self.earlier:
+            self.console.print("nothing to take back", style="yellow")
             return False
-        snapshot, self._chats = self._earlier.pop()
-        self._recorder.restore(snapshot)
-        self._console.print("taken back", style="yellow")
+        snapshot, self.chats = self.earlier.pop()
+        self.recorder.restore(snapshot)
+        self.console.print("taken back", style="yellow")
         return True
 
     def _hint(self) -> None:
-        env = self._env
+        env = self.env
         if not env.scripted_policies:
-            self._console.print("this environment has no scripted policy", style="yellow")
+            self.console.print("this environment has no scripted policy", style="yellow")
             return
         policy = env.scripted_policies[0]
         asked = one_answer(load_policy(f"scripted:{policy}"), self._prompt("hint"), Sampling())
-        hint, _ = self._runner.run(asked)
-        self._console.print(visible(f"{policy} would say:", "yellow"), visible(hint.text))
+        hint, _ = self.runner.run(asked)
+        self.console.print(visible(f"{policy} would say:", "yellow"), visible(hint.text))
 
     def _show_prompt(self, agent: str, *, whole: bool) -> None:
-        messages = self._env.messages(agent)
+        messages = self.env.messages(agent)
         shown = messages if whole else messages[-1:]
         parts = [visible(message["content"].rstrip() + "\n") for message in shown]
         parts[-1].rstrip()
-        title = f"turn {self._env.turn + 1}: {agent} (you) reads"
-        self._console.print(Panel(Group(*parts), title=title, title_align="left"))
+        title = f"turn {self.env.turn + 1}: {agent} (you) reads"
+        self.console.print(Panel(Group(*parts), title=title, title_align="left"))
 
     def _step(self, text: str, who: str, *, show_text: bool) -> None:
-        env, agent = self._env, self._env.agent_selection
-        self._recorder.step(text)
+        env, agent = self.env, self.env.agent_selection
+        self.recorder.step(text)
         if show_text:
             title = visible(f"{agent} ({who}) says")
-            self._console.print(Panel(visible(text), title=title, title_align="left"))
+            self.console.print(Panel(visible(text), title=title, title_align="left"))
         info = env.infos[agent]
         parts = info["reward_parts"]
         line = f"{agent}: team {parts['team']:+.3f}, local {parts['local']:+.3f}"
-        self._console.print(visible(line, "dim"))
+        self.console.print(visible(line, "dim"))
         if info["parse_error"]:
-            self._console.print(visible(f"not understood: {info['parse_error']}", "yellow"))
+            self.console.print(visible(f"not understood: {info['parse_error']}", "yellow"))
 
     def _tell_end(self) -> None:
-        env = self._env
+        env = self.env
         env.render_mode = "ansi"
-        self._console.print(Panel(visible(str(env.render())), title="the end", title_align="left"))
+        self.console.print(Panel(visible(str(env.render())), title="the end", title_align="left"))
         agent = env.agent_selection
         is_success = env.infos[agent]["success"]
         how = "solved" if is_success else "out of turns" if env.truncations[agent] else "failed"
-        assert self._recorder.transcript is not None
-        returns = self._recorder.transcript.returns()
+        assert self.recorder.transcript is not None
+        returns = self.recorder.transcript.returns()
         figures = ", ".join(f"{name} {value:+.3f}" for name, value in returns.items())
         style = "bold green" if is_success else "bold red"
-        self._console.print(
+        self.console.print(
             visible(how, style), visible(f"after turn {env.infos[agent]['turn'] + 1}")
         )
-        self._console.print(visible(f"returns: {figures}"))
+        self.console.print(visible(f"returns: {figures}"))
 
 
 HELP = 'type your answer; """ begins and ends one of several lines; /help lists commands'

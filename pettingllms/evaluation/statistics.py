@@ -50,8 +50,7 @@ def wilson_interval(
         raise InvalidArgument("share", share, "a number in [0, 1]")
     if not num_draws > 0:
         raise InvalidArgument("num_draws", num_draws, "a number above 0")
-    # Wilson rather than the normal approximation: it keeps sense at 0 and 1, where good and bad
-    # policies end up.
+    # Wilson, not the normal approximation: it makes sense at 0 and 1, where many policies end up.
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     scale = 1 + z * z / num_draws
     centre = (share + z * z / (2 * num_draws)) / scale

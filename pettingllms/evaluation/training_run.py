@@ -357,8 +357,7 @@ def tree_moments(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[RecordTr
         followed, agent = decision["candidates"][decision["chosen"]], decision["agent"]
         compare_replay(index, "agent", agent, env.agent_selection)
         compare_replay(index, "observation", decision["observation"], str(env.observe(agent)))
-        # As recorded: games may price tokens, and counting again would need the model's
-        # tokenizer.
+        # As recorded: games may price tokens, and to count again would take the tokenizer.
         counts = TokenCounts(decision["num_prompt_tokens"], followed["num_tokens"])
         action = Action(followed["text"], followed["finish_reason"], counts)
         play_recorded(recorder, action, followed)

@@ -18,7 +18,6 @@ from pettingllms.testing import (
     rewards,
     states,
 )
-from pettingllms.testing.interface import check_page
 from pettingllms.testing.report import (
     CheckReport,
     CheckStatus,
@@ -29,7 +28,6 @@ from pettingllms.testing.report import (
     SkippedCheck,
     Subject,
 )
-from pettingllms.testing.states import check_shortest, check_splits, check_variety
 
 Check = Callable[[Subject], Mapping[str, float] | None]
 """A check: its docstring is the promise; it raises, or returns figures."""
@@ -48,9 +46,9 @@ CHECKS: tuple[Check, ...] = (
     arguments.check_shared_arguments,
     arguments.check_second_values,
     arguments.check_difficulties,
-    check_variety,
-    check_splits,
-    check_shortest,
+    states.check_variety,
+    states.check_splits,
+    states.check_shortest,
     observations.check_observe,
     observations.check_watching,
     observations.check_reading,
@@ -81,7 +79,7 @@ CHECKS: tuple[Check, ...] = (
     cheap.check_cheap_policies,
     incentives.check_alignment,
     states.check_state_key,
-    check_page,
+    interface.check_page,
 )
 """All checks, in the order in which `check_env` runs them."""
 

@@ -64,7 +64,7 @@ def ladder_actors(scripted_policies: Sequence[str]) -> dict[str, PlayerOfEpisode
     }
     for name in scripted_policies:
         if name != "oracle":
-            actors[name] = _scripted(name)
+            actors[name] = partial(scripted_actor, name)
     otherwise = actors.get("random", actors["a constant"])
     for share in ORACLE_SHARES:
         actors[f"oracle in {share:.0%}"] = _mixed(share, otherwise)
@@ -122,10 +122,6 @@ def check_ladder(
             f"{env_id}({given}): more success must return more, but " + "; ".join(found)
         )
     return results
-
-
-def _scripted(name: str) -> PlayerOfEpisode:
-    return lambda rng: scripted_actor(name, rng)
 
 
 def _mixed(share: float, otherwise: PlayerOfEpisode) -> PlayerOfEpisode:

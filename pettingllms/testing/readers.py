@@ -173,14 +173,11 @@ def _is_said(decision: _Decision, number: int) -> bool:
 def _num_counted(decision: _Decision, answer: ListAnswer) -> int:
     """How many of the first items do what all do; 0 items are no answer."""
     whole = _effect(decision.env, answer.with_items(answer.items))
-    counts = range(len(answer.items) - 1, 0, -1)
-    found = [n for n in counts if _same(decision, answer, n, whole)]
-    return min(found, default=len(answer.items))
-
-
-def _same(decision: _Decision, answer: ListAnswer, number: int, whole: _Effect) -> bool:
-    part = _effect(decision.env, answer.with_items(answer.items[:number]))
-    return not part.refused and part == whole
+    for number in range(1, len(answer.items)):
+        part = _effect(decision.env, answer.with_items(answer.items[:number]))
+        if not part.refused and part == whole:
+            return number
+    return len(answer.items)
 
 
 def _decisions(subject: Subject) -> Iterator[_Decision]:

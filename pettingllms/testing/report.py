@@ -139,7 +139,8 @@ class Subject:
         # A copy: whether they are still the same is a check of its own.
         self.given = {n: deepcopy(v) for n, v in kwargs.items() if isinstance(v, list | dict | set)}
         self.maker = _maker_of(env)
-        self.parameters = frozenset(inspect.signature(self.maker).parameters)
+        kind = spec(env).load() if isinstance(env, str) else env
+        self.parameters = frozenset(inspect.signature(kind).parameters)
         first = cast(Any, self())
         if not isinstance(first, TextEnv):
             raise ConformanceError(f"{first!r} is not a pettingllms.TextEnv")
@@ -176,18 +177,4 @@ def _maker_of(env: str | Callable[..., Any]) -> Callable[..., Any]:
     # What was registered by a call has an id that another process does not know.
     if not (found.package or is_source(found.id)):
         return partial(found.load(), **found.kwargs)
-    return _Made(found.id)
-
-
-class _Made:
-    """`make` of one id, with the parameters of the environment as its own; picklable."""
-
-    def __init__(self, env_id: str) -> None:
-        self.env_id = env_id
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        return inspect.signature(spec(self.env_id).load())
-
-    def __call__(self, **kwargs: Any) -> AnyEnv:
-        return make(self.env_id, checks=False, **kwargs)
+    return partial(make, found.id, checks=False)

@@ -94,12 +94,14 @@ class Boards:
         if env is None:
             return
         self._has_boards = True
-        played = _Replay(env) if env.state_hash() == episode.state_hash else None
-        if played is None or not all(map(played.play, episode.decisions)):
+        seen: list[_Seen] = []
+        is_same = env.state_hash() == episode.state_hash
+        if not (is_same and all(_play(env, decision, seen) for decision in episode.decisions)):
             self._stop(f"the episode of seed {episode.seed} went another way")
             return
         # Only now: what a course that turns out to be another one shows is never shown.
-        played.write()
+        for target, found in seen:
+            target.update(found)
         episode.final_board = str(env.render())
 
     def _opened(self, episode: ShownEpisode) -> TextEnv[Any] | None:
@@ -113,41 +115,30 @@ class Boards:
         return self._env
 
 
-class _Replay:
-    """Plays an episode again, decision by decision, with all candidates."""
+_Seen = tuple[dict[str, Any], dict[str, Any]]
+"""A decision or a candidate, and what playing it again shows of it."""
 
-    def __init__(self, env: TextEnv[Any]) -> None:
-        self._env = env
-        self._found: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
-    def play(self, decision: Decision) -> bool:
-        """Whether the followed action, if there is one, led where it was recorded to."""
-        env, chosen = self._env, decision["chosen"]
-        if env.agent_selection != decision["agent"]:
-            return chosen is None
-        self._found.append((decision, {"board": str(env.render())}))
-        known: dict[str, dict[str, Any] | None] = {}
-        for position, candidate in enumerate(decision["candidates"]):
-            text = candidate["text"]
-            # A program would be run by playing it; and equal answers lead to the same place.
-            if position != chosen and text not in known:
-                known[text] = None if "```" in text else _led(env.fork(), decision, candidate)
-        if chosen is not None:
-            followed = decision["candidates"][chosen]
-            known[followed["text"]] = led = _led(env, decision, followed)
-            if led is None:
-                return False
-        self._found += [
-            (candidate, found)
-            for candidate in decision["candidates"]
-            if (found := known[candidate["text"]]) is not None
-        ]
-        return True
-
-    def write(self) -> None:
-        """Put what was found into the decisions and their candidates."""
-        for target, found in self._found:
-            target.update(found)
+def _play(env: TextEnv[Any], decision: Decision, seen: list[_Seen]) -> bool:
+    """Play a decision again; whether the action followed, if any, led where it was recorded to."""
+    chosen = decision["chosen"]
+    if env.agent_selection != decision["agent"]:
+        return chosen is None
+    seen.append((decision, {"board": str(env.render())}))
+    known: dict[str, dict[str, Any] | None] = {}
+    for position, candidate in enumerate(decision["candidates"]):
+        text = candidate["text"]
+        # A program would be run by playing it; and equal answers lead to the same place.
+        if position != chosen and text not in known:
+            known[text] = None if "```" in text else _led(env.fork(), decision, candidate)
+    if chosen is not None:
+        followed = decision["candidates"][chosen]
+        known[followed["text"]] = led = _led(env, decision, followed)
+        if led is None:
+            return False
+    found = ((candidate, known[candidate["text"]]) for candidate in decision["candidates"])
+    seen += [(candidate, led) for candidate, led in found if led is not None]
+    return True
 
 
 def _led(env: TextEnv[Any], decision: Decision, candidate: dict[str, Any]) -> dict[str, Any] | None:

@@ -34,25 +34,10 @@ from pettingllms.viewer.summary import RunSummary
 BLOCK_CHARS = 1 << 18
 # Scripts of the page, in the order in which they are joined into one.
 SCRIPTS = (
-    "uplot/uPlot.js",
-    "start.js",
-    "store.js",
-    "text.js",
-    "board.js",
-    "chart.js",
-    "list.js",
-    "tree.js",
-    "tokens.js",
-    "compare.js",
-    "detail.js",
-    "figures.js",
-    "summary.js",
-    "blame.js",
-    "crossplay.js",
-    "overview.js",
-    "app.js",
-    "main.js",
-)
+    "uplot/uPlot.js", "start.js", "store.js", "text.js", "board.js", "chart.js", "list.js",
+    "tree.js", "tokens.js", "compare.js", "detail.js", "figures.js", "summary.js", "blame.js",
+    "crossplay.js", "overview.js", "app.js", "main.js",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,9 +64,9 @@ def write_view(run: str | Path, target: str | Path, *, max_replays: int = 200) -
     Raises:
         ViewerError: The path is not a run, or the page cannot be written.
     """
-    opened, path = open_run(Path(run)), Path(target)
-    num_episodes = _written(path, partial(fill_view, run=opened, max_replays=max_replays))
-    return _summary(path, num_episodes, opened.notices)
+    opened = open_run(Path(run))
+    fill = partial(fill_view, run=opened, max_replays=max_replays)
+    return _written(Path(target), fill, opened.notices)
 
 
 def write_overview(runs: Sequence[Path], target: str | Path) -> ViewSummary:
@@ -96,8 +81,7 @@ def write_overview(runs: Sequence[Path], target: str | Path) -> ViewSummary:
     # Relative, so that the folder of runs can be moved or sent as a whole.
     links = list(map(quote, pages))
     overview = Overview([open_run(run) for run in runs], links)
-    num_episodes = _written(path, partial(fill_overview, overview=overview))
-    return _summary(path, num_episodes, overview.notices())
+    return _written(path, partial(fill_overview, overview=overview), overview.notices())
 
 
 def write_parts(parts: Sequence[Block], target: Path, *, title: str) -> None:
@@ -147,24 +131,21 @@ def fill_overview(file: IO[str], *, overview: Overview, version: str | None = No
     return 0
 
 
-def _written(path: Path, fill: Callable[[IO[str]], int]) -> int:
+def _written(
+    path: Path, fill: Callable[[IO[str]], int], notices: Sequence[str] = ()
+) -> ViewSummary:
     """Let a page be filled next to its place and move it there: the old page or the new one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # A page can be made again: it need not survive a power cut.
         with whole_file(path, is_durable=False) as file:
-            result = fill(file)
+            num_episodes = fill(file)
     except OSError as error:
         raise ViewerError(
             f"the page {path} cannot be written ({error}). Name another file."
         ) from error
-    return result
-
-
-def _summary(path: Path, num_episodes: int, notices: Sequence[str]) -> ViewSummary:
-    return ViewSummary(
-        path=path, num_episodes=num_episodes, num_bytes=path.stat().st_size, notices=tuple(notices)
-    )
+    size = path.stat().st_size
+    return ViewSummary(path=path, num_episodes=num_episodes, num_bytes=size, notices=tuple(notices))
 
 
 class _Page:

@@ -48,7 +48,6 @@ class Command:
     the last line that is printed."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         check_texts("arguments of the command", self.arguments, "a program and its arguments")
         if Path(self.answer).is_absolute() or ".." in Path(self.answer).parts:
             raise InvalidArgument("answer of the command", self.answer, "a path inside its folder")

@@ -209,7 +209,6 @@ class Workflow:
     """Scripted policies by name, the best one first, for a warm start and for comparison."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         for name in ("run", "reward"):
             if not callable(getattr(self, name)):
                 raise InvalidArgument(f"{name} of the workflow", getattr(self, name), "a function")

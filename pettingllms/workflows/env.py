@@ -190,7 +190,10 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         after = WorkflowState(state.task, state.seed, calls, reached.request, reached.parse_error)
         if reached.request is not None:
             _RUNS.put(self.workflow, after, None, run)
-        return _transition(after, reached)
+        if reached.score is None:
+            return Transition(after, reached.team, reached.local)
+        team = reached.team + reached.score.reward
+        return Transition(after, team, reached.local, True, reached.score.success)
 
     def _reached(
         self, run: WorkflowRun, state: WorkflowState, calls: Sequence[RecordedCall]
@@ -232,13 +235,6 @@ class WorkflowEnv(TextEnv[WorkflowState]):
             return WorkflowRun(self.workflow, state.task, state.seed, (*state.calls, call))
         run.answer(call)
         return run
-
-
-def _transition(after: WorkflowState, reached: Reached) -> Transition:
-    if reached.score is None:
-        return Transition(after, reached.team, reached.local)
-    team = reached.team + reached.score.reward
-    return Transition(after, team, reached.local, True, reached.score.success)
 
 
 def _misfit(state: WorkflowState, action: Action) -> str | None:

@@ -225,8 +225,13 @@ def scope() -> Scope | None:
 @functools.cache
 def _install() -> None:
     try:
-        for part in (_install_tasks, _install_chance, _install_console):
-            part()
+        _replace(BaseEventLoop, "create_task", _create_task)
+        _replace(threading.Thread, "start", _start)
+        _replace(ThreadPoolExecutor, "submit", _submit)
+        _install_chance()
+        _replace(type(os.environ), "__getitem__", _variable)
+        _replace(builtins, "input", _input)
+        _replace(builtins, "print", _print)
         _replace(http.client.HTTPConnection, "putrequest", _put_request)
         _install_clock()
         _rebind()
@@ -299,12 +304,6 @@ def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
 
 
 # Tasks and threads ------------------------------------------------------------------------------
-
-
-def _install_tasks() -> None:
-    _replace(BaseEventLoop, "create_task", _create_task)
-    _replace(threading.Thread, "start", _start)
-    _replace(ThreadPoolExecutor, "submit", _submit)
 
 
 def _create_task(real: Any, loop: Any, work: Any, **options: Any) -> Any:
@@ -443,12 +442,6 @@ def _set_method(kind: type, name: str, method: Any) -> None:
 
 
 # Variables, input and output --------------------------------------------------------------------
-
-
-def _install_console() -> None:
-    _replace(type(os.environ), "__getitem__", _variable)
-    _replace(builtins, "input", _input)
-    _replace(builtins, "print", _print)
 
 
 def _variable(real: Any, environ: Any, key: Any) -> Any:

@@ -326,16 +326,13 @@ class WorkflowRun:
                 self._wait()
                 if self._score is not None:
                     self._leave()
-                request = None if self._score else self._next()
+                # Of several requests the one that was sent first, by its place.
+                waiting = sorted(self._waiting, key=lambda one: _order(one.request.place))
+                request = None if self._score else waiting[0].request
                 return Reached(request, self._score, self._team, self._local, self._parse_error)
         except BaseException:  # also where whoever waits is interrupted: nobody else has this run
             self.close()
             raise
-
-    def _next(self) -> ChatRequest:
-        """Of several requests the one that was sent first, by its place."""
-        places = {one.request: _order(one.request.place) for one in self._waiting}
-        return min(places, key=lambda request: places[request])
 
     def close(self) -> None:
         """Let the run go: whatever it still asks is refused."""

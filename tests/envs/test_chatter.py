@@ -21,7 +21,7 @@ import pettingllms
 from pettingllms.types import ParseError
 from pettingllms_envs.code.text import read_tests
 from pettingllms_envs.datasets import CodeTest
-from pettingllms_envs.math.text import read_boxed
+from pettingllms_envs.math.text import read_solution
 from pettingllms_envs.python_tool import read_program
 
 PARTS = json.loads(Path(__file__).with_name("chatter.json").read_text("utf-8"))
@@ -230,7 +230,7 @@ def test_no_chatter_turns_a_program_into_another():
     st.sampled_from(["12", "\\frac{1}{2}", "x_{1}^{2}", "\\{1, 2\\}", "(1, 2]"]),
 )
 def test_no_chatter_turns_a_boxed_answer_into_another(before, dress, after, answer):
-    read = read_boxed(before + dress.replace("A", answer) + after)
+    read = read_solution(before + dress.replace("A", answer) + after, is_program=False)
     assert isinstance(read, ParseError) or read.answer == answer
     assert not isinstance(read, ParseError) or "{A}" not in dress or "\\boxed" in after
 

@@ -92,11 +92,6 @@ def _asked(hint: Hint) -> str:
     return f"rank {hint.rank}" if hint.colour is None else NAMES[COLOURS[hint.colour]]
 
 
-def colours_text(rules: Rules) -> str:
-    """The colours of a game: `R (red), G (green)`."""
-    return ", ".join(f"{one} ({NAMES[one]})" for one in COLOURS[: rules.colours])
-
-
 def card_text(card: Card) -> str:
     """A card in two characters: `R1`."""
     return "??" if card == HIDDEN else f"{COLOURS[card.colour]}{card.rank}"
@@ -398,7 +393,8 @@ class FireworksEnv(PlaceholderEnv[FireworksState]):
         costs_text = fault_text(
             self._costs, "an impossible action", "a target reached", self.reward
         )
-        shown = {**rules._asdict(), "colours": colours_text(rules)}
+        named = ", ".join(f"{one} ({NAMES[one]})" for one in COLOURS[: rules.colours])
+        shown = {**rules._asdict(), "colours": named}
         shown |= {"max_turns": max_turns, "costs": costs_text}
         limits = constant_fields(_LIMITS, [shown[name] for name in _LIMITS])
         self._placeholders = _FIELDS | limits

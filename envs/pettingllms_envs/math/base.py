@@ -53,8 +53,7 @@ from pettingllms_envs.math.text import (
     board,
     excerpt,
     fields,
-    read_boxed,
-    read_program,
+    read_solution,
     task_prompts,
     worked_answer,
 )
@@ -401,7 +400,7 @@ class AnswerEnv(TextEnv[MathState]):
         return fields(state, self.max_turns)
 
     def _parse(self, state: MathState, agent: str, text: str) -> Solution | ParseError:
-        return read_program(text) if role_of(agent) == "tool" else read_boxed(text)
+        return read_solution(text, is_program=role_of(agent) == "tool")
 
     def _state_json(self, state: MathState) -> Any:
         # How an answer is judged or comes about is not part of what a level is.

@@ -28,15 +28,11 @@ def _is_close(a: Any, b: Any, float_rounding: int, numeric_precision: int) -> bo
     precision = 1e-6 if a.has(Float) or b.has(Float) else 1e-20
     symbols = sorted(a.free_symbols | b.free_symbols, key=str)
     values = {symbol: Rational(11 + place, 7) for place, symbol in enumerate(symbols)}
-    for read in (_evaluated, _without_percent):
+    for read in (_evaluated, lambda number: grader.get_pct_val(number, number)):
         first, second = (read(one).subs(values).evalf(30) for one in (a, b))
         if abs((first - second).evalf(30)) <= precision * max(abs(first), abs(second)):
             return True
     return False
-
-
-def _without_percent(number: Any) -> Any:
-    return grader.get_pct_val(number, number)
 
 
 # Within sets, intervals, matrices and relations too: the library looks the name up.

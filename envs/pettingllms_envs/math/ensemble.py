@@ -138,8 +138,7 @@ class MathEnsembleEnv(AnswerEnv):
         super().__init__(
             stages=(tuple(candidates), (JUDGE,)),
             max_turns=max_turns,
-            # Candidates are paid for their own answers alone; what the judge makes of them is its
-            # merit.
+            # Candidates are paid for their own answers; what a judge makes of them is its merit.
             is_paid_twice=False,
             templates=templates,
             **answers,

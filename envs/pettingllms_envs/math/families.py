@@ -63,10 +63,6 @@ def _changes(params: Params) -> Sequence[object]:
     return (params[0], ", then ".join(words))
 
 
-def _percent_value(params: Sequence[Any]) -> Any:
-    return reduce(lambda value, change: value * (100 + change) / 100, params)
-
-
 def _base(rng: random.Random, difficulty: int) -> Params:
     base = rng.choice((2, 3, 4, 5, 6, 7, 8, 9))
     return (base, rng.randint(base**2, base ** (3 + difficulty)))
@@ -111,7 +107,7 @@ ARITHMETIC = (
     Family(
         "percent_chain",
         _percent,
-        Calculation(_percent_value),
+        Calculation(lambda p: reduce(lambda value, change: value * (100 + change) / 100, p)),
         shown=_changes,
         canonical=lambda p: (p[0], *sorted(p[1:])),
     ),
@@ -378,10 +374,6 @@ def _division(rng: random.Random, difficulty: int) -> Params:
     return (root, first, *(nonzero(rng, 9) for _ in range(difficulty + 2)))
 
 
-def _remainder(params: Sequence[Any]) -> Any:
-    return reduce(lambda value, coefficient: value * params[0] + coefficient, params[1:])
-
-
 def _symmetric(rng: random.Random, difficulty: int) -> Params:
     total, product = nonzero(rng, 4 + 2 * difficulty), nonzero(rng, 4 + 3 * difficulty)
     return (total, product, rng.randint(2, 2 + difficulty))
@@ -420,7 +412,7 @@ ALGEBRA = (
     Family(
         "polynomial_remainder",
         _division,
-        Calculation(_remainder),
+        Calculation(lambda p: reduce(lambda value, factor: value * p[0] + factor, p[1:])),
         shown=lambda p: (polynomial(p[1:]), polynomial((1, -p[0]))),
     ),
     Family("power_sum", _symmetric, Calculation(_power_sum)),

@@ -18,8 +18,7 @@ from importlib import resources
 from itertools import takewhile
 from typing import NamedTuple
 
-from pettingllms import parsing
-from pettingllms.parsing import one_line
+from pettingllms.parsing import one_line, read_boxed, read_program
 from pettingllms.prompts import PromptTemplate
 from pettingllms.types import ParseError, role_of
 from pettingllms_envs.datasets import MathProblem
@@ -54,16 +53,12 @@ class Solution(NamedTuple):
     """The boxed answer of a reasoning; None for a program, which has yet to be run."""
 
 
-def read_program(text: str) -> Solution | ParseError:
-    """Read the program of an answer; see `pettingllms.parsing`."""
-    program = parsing.read_program(text, MAX_PROGRAM_CHARS)
-    return program if isinstance(program, ParseError) else Solution(program, None)
-
-
-def read_boxed(text: str) -> Solution | ParseError:
-    r"""Read the last `\boxed{...}` of an answer; see `pettingllms.parsing`."""
-    answer = parsing.read_boxed(text)
-    return answer if isinstance(answer, ParseError) else Solution(text, answer)
+def read_solution(text: str, *, is_program: bool) -> Solution | ParseError:
+    r"""Read the program of an answer, or its last `\boxed{...}`; see `pettingllms.parsing`."""
+    found = read_program(text, MAX_PROGRAM_CHARS) if is_program else read_boxed(text)
+    if isinstance(found, ParseError):
+        return found
+    return Solution(found, None) if is_program else Solution(text, found)
 
 
 def excerpt(text: str) -> str:

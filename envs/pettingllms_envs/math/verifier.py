@@ -142,8 +142,7 @@ class Verifier:
             return Verdict(Outcome.WRONG, "a repeating decimal, where a fraction is asked for")
         # Units are compared here and removed: math-verify does not convert or compare them.
         texts = normalised(reference), normalised(answer)
-        # One that has a unit makes a quantity of the other: `3 m` is none of `3 cm`, and `3m` is 3
-        # times m elsewhere.
+        # One that has a unit makes a quantity of the other: elsewhere `3m` is 3 times m.
         units = [split_unit(text, is_quantity=bool(unit))[1] for text in texts]
         is_quantity = unit_named(unit) is not None or any(units)
         wanted, own_unit = split_unit(texts[0], is_quantity=is_quantity)
@@ -159,8 +158,7 @@ class Verifier:
             verdict = self._remembered(wanted, given, tolerance)
         except _Passing as passing:
             return passing.verdict
-        # math-verify compares bare lists as sets; a root that is asked for twice must be given
-        # twice.
+        # math-verify compares bare lists as sets; a double root must be given twice.
         if verdict.is_correct and drops_duplicates(wanted, given):
             return Verdict(Outcome.WRONG, "the same answers, but not equally often")
         return verdict

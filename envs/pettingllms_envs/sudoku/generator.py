@@ -224,8 +224,7 @@ def _easy_clues(rng: random.Random, shape: Geometry, solution: bytes, target: in
     cube, placed = propagate(shape, cube)
     skipped: list[int] = []
     for cell in rest:
-        # The cell is known already: as a clue it would be redundant, so it only fills up the
-        # number.
+        # The cell is known already: as a clue it is redundant, and only fills up the number.
         if cube.bit_count() == num_cells or placed >> bits[cell] & 1:
             skipped.append(cell)
         else:

@@ -143,8 +143,7 @@ def write(puzzle: Puzzle, grid: Grid, fills: Iterable[Fill]) -> tuple[Grid, list
         old, right, bits = cells[cell], solution[cell], units[cell]
         if old == value:
             continue
-        # The old value leaves its units first, so replacing a value cannot conflict with
-        # itself.
+        # The old value leaves its units first, so replacing it cannot conflict with itself.
         if (used ^ bits[old]) & bits[value]:
             refused.append((fill, f"{value} already in its {taken}"))
             continue

@@ -131,8 +131,7 @@ def propagate(shape: Geometry, cube: int, placed: int = 0) -> tuple[int, int]:
             # `once`: at least one member of the unit is possible; `twice`: at least two.
             once, twice = cube, 0
             for fold in folds:
-                # Only anchor bits are meaningful at the end; the others hold sums over shifted
-                # windows.
+                # Only anchor bits mean something at the end; others sum over shifted windows.
                 once_here, twice_here = once, twice
                 for shift in fold:
                     members = once_here >> shift
@@ -143,15 +142,13 @@ def propagate(shape: Geometry, cube: int, placed: int = 0) -> tuple[int, int]:
                 return 0, 0
             singles = anchors & ~twice
             if singles:
-                # Spread each anchor back over all its members; the cube then picks the one that is
-                # possible.
+                # Spread each anchor back over its members: the cube picks the possible one.
                 for fold in folds:
                     here = singles
                     for shift in fold:
                         singles |= here << shift
                 found |= cube & singles
-        # Singles that were placed before are found again in each round; without this no fixed
-        # point.
+        # Singles placed before are found again in each round: without this, no fixed point.
         found &= ~placed
         if not found:
             return cube, placed
@@ -170,8 +167,7 @@ def narrowest_cell(shape: Geometry, cube: int) -> tuple[int, int]:
         count = digits.bit_count()
         if 1 < count < fewest:
             fewest, best = count, (cell, digits)
-            # No undecided cell has fewer than two candidates, so the first with two is as good as
-            # any.
+            # No undecided cell has fewer than two candidates: the first with two will do.
             if count == 2:
                 break
     return best
