@@ -222,7 +222,8 @@ class RecordTranscripts(ChecksWrapper[Any]):
         if cause is not None:
             self._record(agent, read, action)
         elif steps:
-            steps[-1]["end"] = end
+            # A new one: forks and snapshots share the steps that they have in common.
+            steps[-1] = {**steps[-1], "end": end}
             self._save()
 
     def _record(self, agent: str, observation: str, action: str) -> None:

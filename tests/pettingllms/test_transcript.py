@@ -4,6 +4,7 @@ import pickle
 import pytest
 
 import pettingllms
+from pettingllms.ends import End
 from pettingllms.errors import InvalidArgument, OrderError, ReplayDivergence, TranscriptError
 from pettingllms.transcript import RecordTranscripts, Transcript
 
@@ -81,6 +82,12 @@ def test_forks_record_on_their_own(guess_id):
     twin.step("1")
     assert len(twin.transcript.steps) == len(env.transcript.steps) + 1
     twin.transcript.replay()
+    moment = env.snapshot()
+    env.fork().truncate(End.CONTEXT)
+    assert env.transcript.steps[-1]["end"] is None
+    env.truncate(End.CONTEXT)
+    env.restore(moment)
+    assert env.transcript.steps[-1]["end"] is None
 
 
 def test_objects_that_json_cannot_hold_are_refused_when_recording(guess_id, guess_env):
