@@ -50,6 +50,8 @@ _TOO_LONG = re.compile(
 )
 """How OpenAI, vLLM, SGLang, llama.cpp and others say that a prompt is longer than the context."""
 _CHECK_TIMEOUT_S = 20.0
+_NO_LIST = (openai.APIError, AttributeError, RecursionError, TypeError, ValueError)
+"""What the client raises where a server lists no models, or answers anything else than a list."""
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0
 
@@ -156,7 +158,7 @@ class EndpointPolicy:
             await self._once.models.list()
         except (openai.APIConnectionError, openai.AuthenticationError) as error:
             raise self._explained(error) from error
-        except (openai.APIError, RecursionError, ValueError):
+        except _NO_LIST:
             pass  # a list of models is not needed; requests will show what is wrong
         self._has_answered = True
 
@@ -292,7 +294,7 @@ class EndpointPolicy:
             is_alive = True
         except (openai.APIConnectionError, openai.InternalServerError):
             is_alive = False
-        except (openai.APIError, RecursionError, ValueError):
+        except _NO_LIST:
             is_alive = True
         return PolicyFailure(
             f"{self} did not answer within {self.settings.timeout_s:g} s (after "
@@ -322,7 +324,7 @@ class EndpointPolicy:
         try:
             page: Any = await self._once.models.list()
             known = sorted(str(entry.id) for entry in page.data or ())
-        except (openai.APIError, AttributeError, RecursionError, TypeError, ValueError):
+        except _NO_LIST:
             return PolicyUnavailable(f"{told}. Check {where} and the name of the model.")
         if self.model in known:
             listed = "though the server lists this model"

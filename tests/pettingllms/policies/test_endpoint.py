@@ -250,7 +250,9 @@ def test_a_dead_server_is_told():
         checked(policy)
 
 
-@pytest.mark.parametrize("models", [["tiny"], None, (500, {}, "boom"), (200, {}, "not json")])
+@pytest.mark.parametrize(
+    "models", [["tiny"], None, (500, {}, "boom"), (200, {}, "not json"), (200, {}, "null")]
+)
 def test_a_server_passes_the_check_with_or_without_a_list_of_models(chat_server, models):
     chat_server.models = models
     checked(load_policy(chat_server.policy, settings()))
