@@ -17,6 +17,7 @@ from typing import Any, cast
 from pettingllms.ends import end_of_error
 from pettingllms.env import TextEnv, role_of
 from pettingllms.evaluation.plan import EpisodeSpec, policy_of
+from pettingllms.parsing import encodable
 from pettingllms.policies import Completion, Policy, PolicyFailure, Prompt, Sampling, Usage, acted
 from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
@@ -286,7 +287,8 @@ def prompt_of(env: TextEnv[Any], chats: Chats, seed: int) -> Prompt:
 def remember(chats: Chats, prompt: Prompt, text: str) -> None:
     """Keep what an agent has read and written, with `observation_mode="delta"`."""
     if prompt.env is not None and prompt.env.observation_mode == "delta":
-        chats[prompt.agent] = [*prompt.messages, {"role": "assistant", "content": text}]
+        said = {"role": "assistant", "content": encodable(text)}
+        chats[prompt.agent] = [*prompt.messages, said]
 
 
 async def one_answer(

@@ -117,6 +117,12 @@ def test_chats_grow_in_delta_mode_only(begin, scripted, mode, lengths):
     assert policy.is_closed
 
 
+def test_what_a_policy_reads_of_its_own_answers_can_be_sent(begin, scripted):
+    policy = scripted("mine", lambda prompt: "\ud800 1")
+    evaluate(begin("oracle", "mine", num_levels=1, env_kwargs={"observation_mode": "delta"}))
+    assert policy.prompts[-1].messages[2]["content"] == "\ufffd 1"
+
+
 def test_failed_episodes_are_left_out_counted_and_made_up_for(begin, scripted):
     failing = {3, 7}
     by_seed = {}
