@@ -5,17 +5,9 @@ import pytest
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
 
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import (
-    AddedToken,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    trainers,
-)
 from transformers import PreTrainedTokenizerFast
 
 from pettingllms.adapters.tokenised import CharacterTokenizer, TextCodec
@@ -37,12 +29,15 @@ def fast(inner, **special):
 
 def byte_level():
     """Like GPT-2, Llama 3, Qwen and SmolLM."""
-    inner = Tokenizer(models.BPE())
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     inner.train_from_iterator(
-        WORDS, trainers.BpeTrainer(vocab_size=320, initial_alphabet=alphabet, show_progress=False)
+        WORDS,
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=320, initial_alphabet=alphabet, show_progress=False
+        ),
     )
     return fast(inner)
 
@@ -51,10 +46,12 @@ def unigram():
     """Like SentencePiece: control pieces are in the vocabulary, and win against all others."""
     letters = sorted({*"".join(WORDS), *"".join(CONTROLS)})
     pieces = [(name, 0.0) for name in CONTROLS] + [(letter, -5.0) for letter in letters]
-    inner = Tokenizer(models.Unigram([*pieces, ("▁", -5.0)], unk_id=4, byte_fallback=False))
-    inner.normalizer = normalizers.NFKC()
-    inner.pre_tokenizer = pre_tokenizers.Metaspace()
-    inner.decoder = decoders.Metaspace()
+    inner = tokenizers.Tokenizer(
+        tokenizers.models.Unigram([*pieces, ("▁", -5.0)], unk_id=4, byte_fallback=False)
+    )
+    inner.normalizer = tokenizers.normalizers.NFKC()
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    inner.decoder = tokenizers.decoders.Metaspace()
     return fast(inner)
 
 
@@ -63,19 +60,19 @@ def word_piece():
     letters = sorted({*"".join(WORDS), *"".join(CONTROLS)})
     pieces = [*CONTROLS, *letters, *(f"##{letter}" for letter in letters)]
     vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
-    inner = Tokenizer(models.WordPiece(vocabulary, unk_token="<unk>"))
-    inner.normalizer = normalizers.BertNormalizer(lowercase=False)
-    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    inner.add_special_tokens([AddedToken(name, normalized=True) for name in CONTROLS])
+    inner = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="<unk>"))
+    inner.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    inner.add_special_tokens([tokenizers.AddedToken(name, normalized=True) for name in CONTROLS])
     return fast(inner)
 
 
 def one_letter():
     """A letter is the end token: nothing can write it."""
     letters = {letter: number for number, letter in enumerate(sorted({*"".join(WORDS), "<unk>"}))}
-    inner = Tokenizer(models.WordLevel(letters, unk_token="<unk>"))
-    inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    inner.decoder = decoders.Fuse()
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(letters, unk_token="<unk>"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    inner.decoder = tokenizers.decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="\n", unk_token="<unk>")
 
 

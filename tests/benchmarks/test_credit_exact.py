@@ -27,6 +27,7 @@ from credit_study.rows import read_table
 from credit_study.tabular import Players, advantages, value_targets
 
 import pettingllms
+from pettingllms_trainers import types
 from pettingllms_trainers.algorithms.auto import EpisodeRewards, Evidence
 from pettingllms_trainers.config.algorithm import StepContext, algorithm_of
 from pettingllms_trainers.learning.groups import score_decisions
@@ -34,16 +35,6 @@ from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.candidates import FailureLog, RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.player import play_episodes
-from pettingllms_trainers.types import (
-    Candidate,
-    Decision,
-    DecisionKey,
-    RequestLimits,
-    RolloutTree,
-    SamplingSettings,
-    TokenCompletion,
-    TreeOutcome,
-)
 
 KWARGS = {
     "team": "proposer-planner", "size": 4, "max_turns": 3, "moves_per_turn": 1, "min_moves": 2,
@@ -75,8 +66,8 @@ def trees_of(sample, levels):
             answers = sample.answers[place][sample.is_sampled[place]]
             follows = sample.follows[place][sample.is_sampled[place]]
             candidates = tuple(
-                Candidate(
-                    completion=TokenCompletion(
+                types.Candidate(
+                    completion=types.TokenCompletion(
                         token_ids=(1 + int(answer),), logprobs=(0.0,), text="", finish_reason="stop"
                     ),
                     reward=levels.rewards[node, answer],
@@ -87,17 +78,19 @@ def trees_of(sample, levels):
                 for answer, value in zip(answers, follows, strict=True)
             )
             role = ROLES[levels.agent[node]]
-            key = DecisionKey(number, len(decisions), f"{role}_0", int(levels.turn[node]))
+            key = types.DecisionKey(number, len(decisions), f"{role}_0", int(levels.turn[node]))
             decisions.append(
-                Decision(
+                types.Decision(
                     key=key, role=role, policy="p", prompt_ids=(1 + int(levels.row[node]),),
                     observation="", candidates=candidates, chosen=int(sample.chosen[place]),
                     state_key=str(levels.state[node]),
                 )
             )  # fmt: skip
         is_solved = bool(sample.taken(levels.success)[group, episode].sum())
-        outcome = TreeOutcome(success=is_solved, terminated=is_solved, truncated=not is_solved)
-        tree = RolloutTree(
+        outcome = types.TreeOutcome(
+            success=is_solved, terminated=is_solved, truncated=not is_solved
+        )
+        tree = types.RolloutTree(
             episode=number, env_seed=group, initial_state_hash="", decisions=tuple(decisions),
             outcome=outcome,
         )  # fmt: skip
@@ -158,7 +151,7 @@ class Table:
     """A tabular policy as the trainer's policy of all roles, on real environments."""
 
     is_concurrent = False
-    limits = RequestLimits(max_batch_tokens=1 << 30, context_length=None, vocab_size=1 << 30)
+    limits = types.RequestLimits(max_batch_tokens=1 << 30, context_length=None, vocab_size=1 << 30)
 
     def __init__(self, rows, policy, v):
         self.policy, self.v = policy, v
@@ -179,7 +172,7 @@ class Table:
         rng, own = random.Random(request.seed), self.policy[row]
         entropy = float(-(own * np.log(own)).sum())
         return [
-            TokenCompletion(
+            types.TokenCompletion(
                 token_ids=(1 + answer,), logprobs=(0.0,), text=TEXTS[answer],
                 finish_reason="stop", entropies=(entropy,),
             )
@@ -198,7 +191,7 @@ class Table:
         size = algorithm.episodes_per_level
         specs = [RolloutSpec(n, n // size, 7 + n) for n in range(num * size)]
         settings = RolloutSettings(
-            sampling=dict.fromkeys(ROLES, SamplingSettings()), branching_roles=ROLES
+            sampling=dict.fromkeys(ROLES, types.SamplingSettings()), branching_roles=ROLES
         )
         strategy = algorithm.strategy(StepContext())
         return asyncio.run(

@@ -10,22 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.parsing import (
-    MAX_CHARS,
-    Block,
-    Part,
-    after_thinking,
-    boxed_answer,
-    code_blocks,
-    encodable,
-    one_line,
-    printed_part,
-    read_boxed,
-    read_list,
-    read_phrase,
-    read_program,
-    usual_answer,
-)
+from pettingllms import parsing
 from pettingllms.types import ParseError
 
 CASES = json.loads(Path(__file__).with_name("parsing.json").read_text(encoding="utf-8"))
@@ -36,7 +21,7 @@ def letters(said):
 
 
 def listed(text):
-    return read_list(text, lambda items: items)
+    return parsing.read_list(text, lambda items: items)
 
 
 def any_words(said):
@@ -44,15 +29,15 @@ def any_words(said):
 
 
 READERS = {
-    "thinking": after_thinking,
-    "marks": lambda text: read_phrase(text, any_words, needs_mark=True, is_free=True),
+    "thinking": parsing.after_thinking,
+    "marks": lambda text: parsing.read_phrase(text, any_words, needs_mark=True, is_free=True),
     "lists": listed,
-    "printed": lambda text: read_list(printed_part(text), lambda items: items),
-    "bare": lambda text: read_list(text, lambda items: items, letters),
-    "programs": lambda text: read_program(text, 100),
-    "boxes": read_boxed,
-    "phrases": lambda text: read_phrase(text, any_words, needs_mark=True),
-    "whole": lambda text: read_phrase(text, any_words, needs_mark=False),
+    "printed": lambda text: parsing.read_list(parsing.printed_part(text), lambda items: items),
+    "bare": lambda text: parsing.read_list(text, lambda items: items, letters),
+    "programs": lambda text: parsing.read_program(text, 100),
+    "boxes": parsing.read_boxed,
+    "phrases": lambda text: parsing.read_phrase(text, any_words, needs_mark=True),
+    "whole": lambda text: parsing.read_phrase(text, any_words, needs_mark=False),
 }
 
 
@@ -66,7 +51,7 @@ def test_what_is_read(kind):
 def test_the_usual_answer_is_short_and_behind_a_plain_mark():
     """Of five characters at most, the spaces around it included."""
     for text, answer in CASES["usual"]:
-        assert usual_answer(text, 5) == answer, text
+        assert parsing.usual_answer(text, 5) == answer, text
 
 
 @pytest.mark.parametrize(
@@ -84,7 +69,7 @@ def test_lists_have_a_limit(text, items):
 
 
 def test_the_last_list_of_a_program_is_an_answer_as_if_it_were_marked():
-    assert printed_part("seen: [1] once") == Part("[1]", is_marked=True)
+    assert parsing.printed_part("seen: [1] once") == parsing.Part("[1]", is_marked=True)
 
 
 def test_refusals_say_why():
@@ -93,17 +78,19 @@ def test_refusals_say_why():
 
 
 def test_only_the_beginning_of_a_long_text_is_looked_at():
-    assert [one_line(" " * spaces + "a", 4) for spaces in (15, 16)] == ["a", ""]
-    too_long = read_phrase("#### " + "x" * (MAX_CHARS + 1), any_words, needs_mark=True)
+    assert [parsing.one_line(" " * spaces + "a", 4) for spaces in (15, 16)] == ["a", ""]
+    too_long = parsing.read_phrase(
+        "#### " + "x" * (parsing.MAX_CHARS + 1), any_words, needs_mark=True
+    )
     assert isinstance(too_long, ParseError)
 
 
 def test_blocks_have_labels_and_contents():
     text = "```Input\n1\n```\n```output x\n2\n```\n``` \n3"
-    assert code_blocks(text) == [
-        Block("input", "", "1\n", is_closed=True),
-        Block("output", "x", "2\n", is_closed=True),
-        Block("", "", "3", is_closed=False),
+    assert parsing.code_blocks(text) == [
+        parsing.Block("input", "", "1\n", is_closed=True),
+        parsing.Block("output", "x", "2\n", is_closed=True),
+        parsing.Block("", "", "3", is_closed=False),
     ]
 
 
@@ -114,10 +101,10 @@ def test_the_first_reading_of_a_phrase_that_fits_counts():
         offered.append(said)
         return said if said == "fox" else ParseError("no animal")
 
-    assert read_phrase("#### Their animal: fox (red)", fits, needs_mark=True) == "fox"
+    assert parsing.read_phrase("#### Their animal: fox (red)", fits, needs_mark=True) == "fox"
     expected = ["Their animal: fox (red)", "Their animal: fox", "fox (red)", "fox"]
     assert offered == expected
-    refused = read_phrase("#### Not this animal: fox", fits, needs_mark=True)
+    refused = parsing.read_phrase("#### Not this animal: fox", fits, needs_mark=True)
     assert refused == ParseError("no animal")
 
 
@@ -138,7 +125,7 @@ def test_any_text_is_read_or_refused(kind, text):
 
 @given(SIGNS)
 def test_a_surrogate_without_a_partner_is_replaced(text):
-    mended = encodable(text)
+    mended = parsing.encodable(text)
     assert mended.encode().decode() == mended
     assert mended == text or any("\ud800" <= sign < "\ue000" for sign in text)
 
@@ -146,7 +133,7 @@ def test_a_surrogate_without_a_partner_is_replaced(text):
 @pytest.mark.parametrize("unit", CASES["units"])
 def test_a_long_text_is_no_trap(unit):
     text = unit * ((1 << 15) // len(unit))
-    short = "#### " + text[: MAX_CHARS - 1]
+    short = "#### " + text[: parsing.MAX_CHARS - 1]
     fenced = ("```" + text, "```python\n" + text + "\n```", text + "```python")
     for whole in (text, "#### [" + text, "#### [1]" + text + "#### [1]", short, *fenced):
         for read in READERS.values():
@@ -155,18 +142,18 @@ def test_a_long_text_is_no_trap(unit):
 
 def test_nested_boxes():
     hostile = r"\boxed{" * 200_000
-    assert boxed_answer(hostile) is None
-    assert boxed_answer(hostile + "1}") == "1"
+    assert parsing.boxed_answer(hostile) is None
+    assert parsing.boxed_answer(hostile + "1}") == "1"
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r`")).filter(str.strip))
 def test_a_written_program_is_read_back(program):
-    assert read_program(f"So:\n```python\n{program}\n```\nDone.", 10**6) == f"{program}\n"
+    assert parsing.read_program(f"So:\n```python\n{program}\n```\nDone.", 10**6) == f"{program}\n"
 
 
 @given(st.text(), st.integers(3, 50))
 def test_one_line_is_short_and_printable(text, limit):
-    line = one_line(text, limit)
+    line = parsing.one_line(text, limit)
     assert len(line) <= limit
     assert line.isprintable()
-    assert one_line(line, len(line)) == line, "what fits is whole"
+    assert parsing.one_line(line, len(line)) == line, "what fits is whole"

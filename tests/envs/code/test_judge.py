@@ -12,16 +12,7 @@ from pettingllms.edits import EDITS
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import ExecutionResult, Status
 from pettingllms_envs.code import Judge, judge
-from pettingllms_envs.code.judge import (
-    ENTRY_BYTES,
-    FIRST_PORTION,
-    MAX_SLOW_RUNS,
-    PORTION,
-    SHORT_LIMIT_S,
-    Memory,
-    key_of,
-    worth_of_tests,
-)
+from pettingllms_envs.code import judge as judging
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 WORTH = json.loads(Path(__file__).with_name("worth.json").read_text("utf-8"))
@@ -126,14 +117,14 @@ MANY = CodeProblem(
 )
 
 
-REST = 30 - FIRST_PORTION
+REST = 30 - judging.FIRST_PORTION
 
 
 @pytest.mark.parametrize(
     ("status", "output", "limits"),
     [
-        (Status.CPU_LIMIT, "", [4.0] * FIRST_PORTION),
-        (Status.OK, "no", [4.0] * FIRST_PORTION + [SHORT_LIMIT_S] * REST),
+        (Status.CPU_LIMIT, "", [4.0] * judging.FIRST_PORTION),
+        (Status.OK, "no", [4.0] * judging.FIRST_PORTION + [judging.SHORT_LIMIT_S] * REST),
         (Status.OK, None, [4.0] * 30),
     ],
     ids=["never ends", "wrong", "right"],
@@ -157,7 +148,7 @@ def test_few_runs_of_one_program_exceed_the_limit(num_right, status):
     sandbox = ScriptedSandbox(script)
     passed = Judge(sandbox).passes(MANY, "slow", MANY.tests)
     assert passed == tuple(n < num_right for n in range(30))
-    assert len(sandbox.runs) - num_right <= MAX_SLOW_RUNS - 1 + PORTION
+    assert len(sandbox.runs) - num_right <= judging.MAX_SLOW_RUNS - 1 + judging.PORTION
 
 
 def test_the_output_that_is_read_is_bounded_by_what_is_expected():
@@ -184,7 +175,7 @@ def test_the_worst_turn_of_a_tester_costs_a_fixed_number_of_runs():
     assert len(judge.bad_programs(MANY)) == 6
     found = len(sandbox.runs)
     assert found <= 12 * 17, "finding the known-bad programs, once per problem"
-    worth = worth_of_tests(judge, MANY, (CodeTest("5000", "5000"),), ())
+    worth = judging.worth_of_tests(judge, MANY, (CodeTest("5000", "5000"),), ())
     assert (worth.num_right, worth.num_exposed, worth.value) == (1, 0, 0.0)
     assert len(sandbox.runs) - found == 1 + 6
     assert {limits.cpu_s for code, _, limits in sandbox.runs[found:] if code != "right"} == {1.0}
@@ -279,7 +270,7 @@ def test_worth_of_tests(judge, double, why, pairs, value):
     tests = tuple(CodeTest(*pair) for pair in pairs)
     examples = (*double.public_tests, CodeTest("-2\n", "-4\n"))  # the second one is telling
     double = double._replace(public_tests=examples)
-    worth = worth_of_tests(judge, double, tests, ())
+    worth = judging.worth_of_tests(judge, double, tests, ())
     assert worth.value == pytest.approx(value), why
     assert worth.judged_by == "solution"
 
@@ -292,7 +283,7 @@ def test_a_call_of_the_example_is_worth_nothing_however_written(judge, add, argu
     wrong = "def add(a, b):\n    return 0 if a == 1 else a + b\n"
     problem = add._replace(public_tests=(CodeTest("[-1, 2]", "1"),), wrong_programs=(wrong,))
     tests = (CodeTest(arguments, str(sum(json.loads(arguments)))),)
-    assert worth_of_tests(judge, problem, tests, ()).value == value
+    assert judging.worth_of_tests(judge, problem, tests, ()).value == value
 
 
 ABOVE_FOUR = CodeProblem(
@@ -319,22 +310,22 @@ def test_an_example_that_is_edited_without_thought_is_worth_nothing(
     problem = ABOVE_FOUR._replace(id=f"above_{has_solution}", solution=solution)
     passing = () if has_solution else (ABOVE_FOUR.solution,)
     edited = CodeTest(EDITS[edit]("3 5"), output)
-    assert worth_of_tests(judge, problem, (edited,), passing).value == 0
-    honest = worth_of_tests(judge, problem, (CodeTest("8 9", "17"),), passing)
+    assert judging.worth_of_tests(judge, problem, (edited,), passing).value == 0
+    honest = judging.worth_of_tests(judge, problem, (CodeTest("8 9", "17"),), passing)
     assert (honest.value, honest.num_bad) == (1.0, 1), "of three one takes more than an edit"
 
 
 def test_without_a_solution_passing_programs_judge(judge, double):
     problem = double._replace(id="unsolved", solution=None)
     tests = (CodeTest("-3\n", "-6\n"),)
-    assert worth_of_tests(judge, problem, tests, ()).judged_by == "nobody"
-    assert worth_of_tests(judge, problem, tests, ()).value == 0.0
+    assert judging.worth_of_tests(judge, problem, tests, ()).judged_by == "nobody"
+    assert judging.worth_of_tests(judge, problem, tests, ()).value == 0.0
     passing = ("print(int(input()) * 2)", "print(int(input()) << 1)", "n = input()\nprint(7)")
-    worth = worth_of_tests(judge, problem, tests, passing)
+    worth = judging.worth_of_tests(judge, problem, tests, passing)
     assert worth.judged_by == "passing programs"
     assert worth.value == 1.0
     split = ("print(int(input()) * 2)", "print(7)")
-    assert worth_of_tests(judge, problem, tests, split).value == 0.0
+    assert judging.worth_of_tests(judge, problem, tests, split).value == 0.0
 
 
 def test_a_starved_run_is_not_remembered(double):
@@ -345,7 +336,7 @@ def test_a_starved_run_is_not_remembered(double):
 
         def run_many(self, code, stdins, limits):
             self.num_runs += len(stdins)
-            is_starved = self.num_runs <= FIRST_PORTION
+            is_starved = self.num_runs <= judging.FIRST_PORTION
             result = ExecutionResult(
                 Status.TIMEOUT if is_starved else Status.OK,
                 *("6", "", 0, 8.0, 0.2, 0),
@@ -356,14 +347,14 @@ def test_a_starved_run_is_not_remembered(double):
 
     sandbox = Crowded()
     judge = Judge(sandbox)
-    tests = (CodeTest("3", "6"),) * FIRST_PORTION
-    assert judge.passes(double, "p", tests) == (False,) * FIRST_PORTION
-    assert judge.passes(double, "p", tests) == (True,) * FIRST_PORTION
-    assert judge.passes(double, "p", tests) == (True,) * FIRST_PORTION
-    assert sandbox.num_runs == 2 * FIRST_PORTION
+    tests = (CodeTest("3", "6"),) * judging.FIRST_PORTION
+    assert judge.passes(double, "p", tests) == (False,) * judging.FIRST_PORTION
+    assert judge.passes(double, "p", tests) == (True,) * judging.FIRST_PORTION
+    assert judge.passes(double, "p", tests) == (True,) * judging.FIRST_PORTION
+    assert sandbox.num_runs == 2 * judging.FIRST_PORTION
     sandbox.num_runs = 0
-    assert not any(run.is_ok for run in judge.run(double, "p", ["3"] * FIRST_PORTION))
-    assert all(run.is_ok for run in judge.run(double, "p", ["3"] * FIRST_PORTION))
+    assert not any(run.is_ok for run in judge.run(double, "p", ["3"] * judging.FIRST_PORTION))
+    assert all(run.is_ok for run in judge.run(double, "p", ["3"] * judging.FIRST_PORTION))
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=40)
@@ -372,9 +363,9 @@ STEPS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=40)
 @example(2, [(0, True), (1, True), (0, False), (2, True), (0, False)])
 @given(st.integers(1, 4), STEPS)
 def test_the_least_recently_used_goes_first(size, steps):
-    memory, known = Memory(size * ENTRY_BYTES), []
+    memory, known = judging.Memory(size * judging.ENTRY_BYTES), []
     for number, is_new in steps:
-        key = key_of(number)
+        key = judging.key_of(number)
         if is_new:
             memory.remember(key, number + 0.5)  # a number takes no bytes of its own
             known = [other for other in known if other != number] + [number]
@@ -388,7 +379,7 @@ def test_the_least_recently_used_goes_first(size, steps):
 
 def test_keys_keep_neighbouring_parts_apart():
     parts = [("ab", "c"), ("a", "bc"), ("ab", "c", ""), ("a', 'b", "c"), ("ab", None), ("\ud800",)]
-    assert len({key_of(*part) for part in parts}) == len(parts)
+    assert len({judging.key_of(*part) for part in parts}) == len(parts)
 
 
 class Echo:

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms.testing import play
 from pettingllms.testing.play import mixed_actor
+from pettingllms_envs.panel import rules
 from pettingllms_envs.panel.env import Statement, own_text, read_expert, statement_text
-from pettingllms_envs.panel.rules import (
-    Level,
-    PanelState,
-    Request,
-    canonical_form,
-    content_of,
-    generate,
-)
 
 
 def started(seed=0, **kwargs):
@@ -172,8 +165,8 @@ def test_examples_of_prompts_end_no_episode(role):
         assert fork.infos[agent]["parse_error"] is None or text == prompt
 
 
-LINKED = Request(6, 4, 3, None, 3)
-linked = st.integers(0, 10**6).map(lambda seed: generate(random.Random(seed), LINKED))
+LINKED = rules.Request(6, 4, 3, None, 3)
+linked = st.integers(0, 10**6).map(lambda seed: rules.generate(random.Random(seed), LINKED))
 
 
 def told(texts):
@@ -191,7 +184,7 @@ def told(texts):
 
 @given(level=linked)
 def test_the_answer_follows_from_what_experts_know_and_from_no_less(level):
-    own = [own_text(PanelState(level, 9), expert).split(", ") for expert in range(6)]
+    own = [own_text(rules.PanelState(level, 9), expert).split(", ") for expert in range(6)]
     known = told([text for texts in own for text in texts])
     assert known == level.true
     assert all(0 <= value < 100 for value in known.values())
@@ -242,7 +235,7 @@ def test_links_are_facts_that_are_true_or_false():
 
 
 plain = st.integers(0, 10**6).map(
-    lambda seed: generate(random.Random(seed), Request(3, 2, 2, None))
+    lambda seed: rules.generate(random.Random(seed), rules.Request(3, 2, 2, None))
 )
 
 
@@ -253,13 +246,13 @@ def test_names_and_seats_do_not_matter_to_form_and_split(level, data):
     seated = level._replace(
         values=tuple(level.values[number] for number in order), needed=level.needed[::-1]
     )
-    assert content_of(seated) == content_of(level)
-    image = Level(
+    assert rules.content_of(seated) == rules.content_of(level)
+    image = rules.Level(
         tuple(tuple(sorted((n.translate(names), v) for n, v in own)) for own in seated.values),
         tuple(name.translate(names) for name in seated.needed),
         tuple((a.translate(names), b.translate(names), sign) for a, b, sign in level.links),
     )
-    assert canonical_form(image) == canonical_form(level)
+    assert rules.canonical_form(image) == rules.canonical_form(level)
     assert image.answer == level.answer
 
 
@@ -267,5 +260,5 @@ def test_names_and_seats_do_not_matter_to_form_and_split(level, data):
 def test_links_and_their_signs_are_part_of_the_canonical_form(level):
     first, *rest = level.links
     other = level._replace(links=((*first[:2], -first[2]), *rest))
-    assert canonical_form(other) != canonical_form(level)
-    assert canonical_form(level._replace(links=tuple(rest))) != canonical_form(level)
+    assert rules.canonical_form(other) != rules.canonical_form(level)
+    assert rules.canonical_form(level._replace(links=tuple(rest))) != rules.canonical_form(level)

@@ -10,56 +10,41 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.errors import InvalidArgument
+from pettingllms_envs.queens import rules
 from pettingllms_envs.queens.env import board_text, kind_text, parse_level
-from pettingllms_envs.queens.rules import (
-    KINDS,
-    Level,
-    Move,
-    Request,
-    after,
-    attacks,
-    canonical_form,
-    distance,
-    generate,
-    goals,
-    legal_moves,
-    reaches,
-    solutions,
-)
 
 NUM_SOLUTIONS = {4: 2, 5: 10, 6: 4, 7: 40, 8: 92, 9: 352, 10: 724}
 """OEIS A000170."""
 
 
 def queens(size):
-    return Level((0,) * size, (False,) * size, 0)
+    return rules.Level((0,) * size, (False,) * size, 0)
 
 
 def levels(size=6, fixed=1, low=2, high=6, pieces=0):
-    request = Request(size, fixed, low, high, None, pieces).checked()
-    return st.integers(0, 10**6).map(lambda seed: generate(random.Random(seed), request))
+    request = rules.Request(size, fixed, low, high, None, pieces).checked()
+    return st.integers(0, 10**6).map(lambda seed: rules.generate(random.Random(seed), request))
 
 
 @pytest.mark.parametrize("size", NUM_SOLUTIONS)
 def test_all_solutions_are_found(size):
-    found = solutions(size)
+    found = rules.solutions(size)
     assert len(found) == len(set(found)) == NUM_SOLUTIONS[size]
-    assert not any(attacks(queens(size), one) for one in found)
+    assert not any(rules.attacks(queens(size), one) for one in found)
 
 
 @given(level=levels(), row=st.integers(-1, 6), col=st.integers(-1, 6))
 def test_moves_change_one_free_queen(level, row, col):
-    following = after(level, level.start, Move(row, col))
+    move = rules.Move(row, col)
+    following = rules.after(level, level.start, move)
     inside = 0 <= row < 6 and 0 <= col < 6
     is_legal = inside and not level.fixed[row] and level.start[row] != col
-    assert (
-        (following is not None) == is_legal == (Move(row, col) in legal_moves(level, level.start))
-    )
+    assert (following is not None) == is_legal == (move in rules.legal_moves(level, level.start))
     if is_legal:
         expected = list(level.start)
         expected[row] = col
         assert following == tuple(expected)
-        assert after(level, following, Move(row, level.start[row])) == level.start
+        assert rules.after(level, following, rules.Move(row, level.start[row])) == level.start
 
 
 def walked(level, columns):
@@ -94,17 +79,17 @@ def test_rules_and_distances_are_those_of_the_text(level):
         one for one in product(range(5), repeat=5) if all(one[row] == col for row, col in still)
     ]
     found = {one: 0 for one in boards if not walked(level, one)}
-    assert sorted(found) == list(goals(level))
+    assert sorted(found) == list(rules.goals(level))
     queue = list(found)
     for board in queue:
-        for near in (after(level, board, move) for move in legal_moves(level, board)):
+        for near in (rules.after(level, board, move) for move in rules.legal_moves(level, board)):
             if near not in found:
                 found[near] = found[board] + 1
                 queue.append(near)
     assert found[level.start] == level.shortest
     for one in random.Random(0).sample(boards, 50):
-        assert found[one] == distance(level, one)
-        assert walked(level, one) == attacks(level, one)
+        assert found[one] == rules.distance(level, one)
+        assert walked(level, one) == rules.attacks(level, one)
 
 
 @settings(max_examples=40)
@@ -120,7 +105,7 @@ def test_levels_are_read_back_and_their_mirror_images_have_one_form(level, order
     for image in (rows[::-1], [row[::-1] for row in rows], [row[::-1] for row in rows[::-1]]):
         lines = sorted(line.translate(renamed) for line in heads)
         lines += [row.translate(renamed) for row in image]
-        assert canonical_form(parse_level("\n".join(lines))) == canonical_form(level)
+        assert rules.canonical_form(parse_level("\n".join(lines))) == rules.canonical_form(level)
 
 
 @given(level=levels(size=6, fixed=1, low=1, high=5, pieces=1))
@@ -129,19 +114,21 @@ def test_other_rules_are_another_form(level):
     near, far = (
         level._replace(kinds=((*level.kinds[0], leap),)) for leap in ((1, 5, 1), (1, 6, 1))
     )
-    assert canonical_form(far) == canonical_form(level)
-    assert (canonical_form(near) == canonical_form(level)) == (reaches(near) == reaches(level))
+    assert rules.canonical_form(far) == rules.canonical_form(level)
+    assert (rules.canonical_form(near) == rules.canonical_form(level)) == (
+        rules.reaches(near) == rules.reaches(level)
+    )
 
 
 def test_every_drawn_kind_differs_from_queens_and_the_others():
     for seed in range(20):
-        level = generate(random.Random(seed), Request(9, 3, 3, 9, None, 4).checked())
-        assert set(level.pieces) >= set(KINDS[:4])
-        assert len(set(reaches(level))) == len(set(level.pieces))
+        level = rules.generate(random.Random(seed), rules.Request(9, 3, 3, 9, None, 4).checked())
+        assert set(level.pieces) >= set(rules.KINDS[:4])
+        assert len(set(rules.reaches(level))) == len(set(level.pieces))
 
 
 def test_environments_of_queens_alone_refuse_other_pieces():
-    level = generate(random.Random(0), Request(6, 1, 2, 5, None, 1).checked())
+    level = rules.generate(random.Random(0), rules.Request(6, 1, 2, 5, None, 1).checked())
     text = board_text(level, level.start)
     with pytest.raises(InvalidArgument, match="Make the environment with pieces=1 or more"):
         pettingllms.make("queens_v0", levels=[text])
@@ -153,7 +140,7 @@ def test_environments_of_queens_alone_refuse_other_pieces():
 def test_boards_under_other_rules_are_other_states():
     """Even if the rules differ beyond the board alone: prompts do."""
     env = pettingllms.make("queens_v0", pieces=1, checks=False)
-    here = generate(random.Random(0), Request(6, 1, 2, 5, None, 1).checked())
+    here = rules.generate(random.Random(0), rules.Request(6, 1, 2, 5, None, 1).checked())
     far = here._replace(kinds=((*here.kinds[0], (1, 6, 1)),))
     hashes = []
     for level in (here, far):

@@ -15,18 +15,7 @@ from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.seeding import SPLITS, split_of
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
-from pettingllms_envs.search import SearchEnv
-from pettingllms_envs.search.tasks import (
-    Request,
-    best,
-    content_of,
-    generate,
-    is_match,
-    names_answer,
-    normalised,
-    parse_task,
-    scores,
-)
+from pettingllms_envs.search import SearchEnv, tasks
 
 TASK = {
     "question": "Who founded Orvan Mills?",
@@ -63,8 +52,8 @@ def reference(query, documents, k1=1.2, b=0.75):
 @given(query=texts, documents=st.lists(texts, min_size=1, max_size=6))
 def test_scores_are_those_of_the_formula(query, documents):
     expected = reference(query, documents)
-    assert scores(query, tuple(documents)) == pytest.approx(expected)
-    order = best(query, tuple(documents), 3)
+    assert tasks.scores(query, tuple(documents)) == pytest.approx(expected)
+    order = tasks.best(query, tuple(documents), 3)
     ranked = sorted(range(len(documents)), key=lambda one: (-round(expected[one], 9), one))
     assert [round(expected[n], 9) for n in order] == [
         round(expected[n], 9) for n in ranked[:3] if expected[n] > 0
@@ -79,25 +68,25 @@ def test_scores_are_those_of_the_formula(query, documents):
     ],
 )
 def test_answers_are_right_whatever_their_case_articles_and_signs(answer, is_right):
-    assert is_match(answer, parse_task(LINE)) == is_right
+    assert tasks.is_match(answer, tasks.parse_task(LINE)) == is_right
 
 
 def test_names_that_are_articles_are_names():
-    task = parse_task(json.dumps({**TASK, "answers": ["A"]}))
-    assert is_match("a", task)
-    assert not is_match("the", task)
+    task = tasks.parse_task(json.dumps({**TASK, "answers": ["A"]}))
+    assert tasks.is_match("a", task)
+    assert not tasks.is_match("the", task)
 
 
 @given(st.text(max_size=40))
 def test_normalising_is_idempotent_and_raises_nothing(text):
-    assert normalised(normalised(text)) == normalised(text)
+    assert tasks.normalised(tasks.normalised(text)) == tasks.normalised(text)
 
 
 @pytest.mark.parametrize("style", ["names", "letters"])
 @pytest.mark.parametrize("hops", [1, 2, 3])
 def test_generated_questions_follow_the_documents(style, hops):
     """The chain is walked again in the texts alone, and every search of a title finds it."""
-    request = Request(hops, 20, 2, style, None).checked()
+    request = tasks.Request(hops, 20, 2, style, None).checked()
     phrases = {
         "founder of": "was founded by",
         "birthplace of": "was born in",
@@ -107,7 +96,7 @@ def test_generated_questions_follow_the_documents(style, hops):
         "seat of": "has its seat in",
     }
     for seed in range(8):
-        task = generate(random.Random(seed), request)
+        task = tasks.generate(random.Random(seed), request)
         assert len(task.documents) == len({one.title for one in task.documents}) == 20
         everything = " ".join(one.text for one in task.documents)
         if style == "letters":
@@ -124,15 +113,15 @@ def test_generated_questions_follow_the_documents(style, hops):
         assert len(set(steps if style == "names" else relations)) >= 1
         assert name == task.answers[0]
         for number in task.supporting:
-            assert number in best(task.documents[number].title, task.corpus, 2)
+            assert number in tasks.best(task.documents[number].title, task.corpus, 2)
 
 
 @pytest.mark.parametrize("style", ["names", "letters"])
 def test_questions_name_no_answer_and_chains_repeat_nothing(style):
     for seed in range(200):
-        task = generate(random.Random(seed), Request(3, 20, 3, style, None))
-        words = f" {normalised(task.question)} "
-        assert not any(f" {normalised(answer)} " in words for answer in task.answers)
+        task = tasks.generate(random.Random(seed), tasks.Request(3, 20, 3, style, None))
+        words = f" {tasks.normalised(task.question)} "
+        assert not any(f" {tasks.normalised(answer)} " in words for answer in task.answers)
         titles = [task.documents[one].title for one in task.supporting]
         assert len({*titles, task.answers[0]}) == 4
 
@@ -141,7 +130,7 @@ def followed(task, results):
     """Return the name at the end of the chain, read from what honest searches find alone."""
 
     def searched(query, fits):
-        texts = [task.documents[n].text for n in best(query, task.corpus, results)]
+        texts = [task.documents[n].text for n in tasks.best(query, task.corpus, results)]
         (text,) = (one for one in texts if fits(one))
         return text
 
@@ -170,11 +159,13 @@ def followed(task, results):
     split=st.sampled_from(SPLITS),
 )
 def test_questions_in_drawn_words_are_answered_by_honest_searches(seed, hops, documents, split):
-    task = generate(random.Random(seed), Request(hops, documents, 3, "drawn", split).checked())
-    assert split_of(content_of(task)) == split
+    task = tasks.generate(
+        random.Random(seed), tasks.Request(hops, documents, 3, "drawn", split).checked()
+    )
+    assert split_of(tasks.content_of(task)) == split
     assert len({one.title for one in task.documents}) == len(task.documents) == documents
     assert followed(task, 3) in task.answers
-    assert not names_answer(task.question, task)
+    assert not tasks.names_answer(task.question, task)
     names = re.findall(r"([A-Z]\w+ \w+) is also called (\w+ \w+) or (\w+ \w+)\.", str(task))
     assert len({name for three in names for name in three}) == 3 * (documents - 8)
     relations = set(re.findall(r"the (\w+) of ", task.question))
@@ -184,8 +175,10 @@ def test_questions_in_drawn_words_are_answered_by_honest_searches(seed, hops, do
 def test_searching_for_the_question_does_not_lead_to_drawn_answers():
     """Among 1,000 documents: it finds where the chain begins and the words, and no more."""
     for seed in range(5):
-        task = generate(random.Random(seed), Request(5, 1000, 2, "drawn", "test").checked())
-        hits = set(best(task.question, task.corpus, 20))
+        task = tasks.generate(
+            random.Random(seed), tasks.Request(5, 1000, 2, "drawn", "test").checked()
+        )
+        hits = set(tasks.best(task.question, task.corpus, 20))
         chain = [n for n in task.supporting if " " in task.documents[n].title]
         assert chain[0] in hits
         assert len(hits & set(chain[1:])) <= 1
@@ -193,9 +186,9 @@ def test_searching_for_the_question_does_not_lead_to_drawn_answers():
 
 def test_aliases_belong_to_one_entity():
     for seed in range(20):
-        task = generate(random.Random(seed), Request(1, 64, 3, "names", None))
+        task = tasks.generate(random.Random(seed), tasks.Request(1, 64, 3, "names", None))
         found = re.findall(r"also known as ([^.]+)\.", " ".join(d.text for d in task.documents))
-        assert len({*map(normalised, found)}) == 64
+        assert len({*map(tasks.normalised, found)}) == 64
 
 
 CASES = json.loads(Path(__file__).with_name("answers.json").read_text("utf-8"))

@@ -35,9 +35,15 @@ LONG = Limits(wall_s=60, cpu_s=30)
 
 
 @pytest.fixture
-def sandbox(any_jail):
+def best(any_jail):
+    """The name of the strongest tier that there is."""
+    return any_jail.describe()["isolation"]
+
+
+@pytest.fixture
+def sandbox(best):
     """A sandbox of this test's own, with two servers."""
-    with Sandbox(isolation=any_jail.describe()["isolation"], workers=2, limits=LONG) as made:
+    with Sandbox(isolation=best, workers=2, limits=LONG) as made:
         yield made
 
 
@@ -142,11 +148,11 @@ def test_a_child_killed_from_outside_is_run_again(sandbox, tmp_path):
     assert sandbox.describe()["num_restarts"] == 0
 
 
-def test_a_stopped_server_is_replaced(any_jail, monkeypatch):
+def test_a_stopped_server_is_replaced(best, monkeypatch):
     monkeypatch.setattr(pool, "_GRACE_S", 0.3)
     monkeypatch.setattr(pool, "_TICK_S", 0.1)
     monkeypatch.setattr(worker, "_STOP_TIMEOUT_S", 0.5)
-    with Sandbox(isolation=any_jail.describe()["isolation"], workers=2) as sandbox:
+    with Sandbox(isolation=best, workers=2) as sandbox:
         for pid in sandbox.describe()["server_pids"]:
             for process in {pid, *leaves_of(pid)}:
                 os.kill(process, signal.SIGSTOP)
@@ -156,10 +162,9 @@ def test_a_stopped_server_is_replaced(any_jail, monkeypatch):
         assert sandbox.run(DOUBLE, "4").stdout == "8\n"
 
 
-def test_servers_are_recycled(any_jail, monkeypatch):
+def test_servers_are_recycled(best, monkeypatch):
     monkeypatch.setattr(pool, "_RUNS_PER_SERVER", 20)
-    isolation = any_jail.describe()["isolation"]
-    with Sandbox(isolation=isolation, workers=2) as sandbox:
+    with Sandbox(isolation=best, workers=2) as sandbox:
         results = sandbox.run_many(DOUBLE, [str(n) for n in range(120)])
         assert [int(result.stdout) for result in results] == [2 * n for n in range(120)]
         assert sandbox.describe()["num_restarts"] >= 3
@@ -199,10 +204,9 @@ def test_results_of_many_runs_do_not_pile_up_descriptors(sandbox):
 
 
 class TestEnd:
-    def test_close_leaves_nothing(self, any_jail):
-        isolation = any_jail.describe()["isolation"]
+    def test_close_leaves_nothing(self, best):
         before = num_descriptors(), threading.active_count()
-        sandbox = Sandbox(isolation=isolation, workers=2)
+        sandbox = Sandbox(isolation=best, workers=2)
         sandbox.run("1")
         pids = sandbox.describe()["server_pids"]
         inner = [leaf for pid in pids for leaf in leaves_of(pid)]
@@ -213,8 +217,8 @@ class TestEnd:
         with pytest.raises(SandboxError, match="closed"):
             sandbox.run("1")
 
-    def test_close_while_a_program_runs(self, any_jail):
-        sandbox = Sandbox(isolation=any_jail.describe()["isolation"], workers=1, limits=LONG)
+    def test_close_while_a_program_runs(self, best):
+        sandbox = Sandbox(isolation=best, workers=1, limits=LONG)
         sandbox.describe()
         with ThreadPoolExecutor(5) as threads:
             running = [threads.submit(sandbox.run, "while True: pass") for _ in range(5)]
@@ -225,10 +229,9 @@ class TestEnd:
                     run.result(60)
 
     @pytest.mark.parametrize("ending", ["exit", "exception", "SIGINT", "SIGTERM", "SIGKILL"])
-    def test_the_process_ends(self, any_jail, ending):
-        isolation = any_jail.describe()["isolation"]
+    def test_the_process_ends(self, best, ending):
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPTS["ending"], isolation, ending],
+            [sys.executable, "-c", SCRIPTS["ending"], best, ending],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=300,
@@ -266,8 +269,8 @@ def test_other_processes_have_servers_of_their_own(sandbox, method):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_process_does_not_keep_our_servers_alive(any_jail):
-    sandbox = Sandbox(isolation=any_jail.describe()["isolation"], workers=1)
+def test_a_forked_process_does_not_keep_our_servers_alive(best):
+    sandbox = Sandbox(isolation=best, workers=1)
     (server,) = sandbox.describe()["server_pids"]
     child = os.fork()
     if child == 0:
@@ -281,9 +284,9 @@ def test_a_forked_process_does_not_keep_our_servers_alive(any_jail):
         os.waitpid(child, 0)
 
 
-def test_one_server_runs_several_programs_at_once(any_jail, monkeypatch):
+def test_one_server_runs_several_programs_at_once(best, monkeypatch):
     monkeypatch.setattr(isolation, "_MAX_SERVERS", 1)
-    with Sandbox(isolation=any_jail.describe()["isolation"], workers=4) as sandbox:
+    with Sandbox(isolation=best, workers=4) as sandbox:
         assert len(sandbox.describe()["server_pids"]) == 1
         (server,) = sandbox.describe()["server_pids"]
         code = "import time\nn = int(input())\ntime.sleep(2)\nprint(n)"
@@ -300,11 +303,11 @@ def test_one_server_runs_several_programs_at_once(any_jail, monkeypatch):
         assert statuses == [Status.OK, Status.ERROR] * 12
 
 
-def test_many_programs_at_once_on_one_server(any_jail, monkeypatch):
+def test_many_programs_at_once_on_one_server(best, monkeypatch):
     """More than a program may have open files, all of which its child begins with."""
     monkeypatch.setattr(isolation, "_MAX_SERVERS", 1)
     code = "import time\ntime.sleep(0.5)\nprint(input())"
-    with Sandbox(any_jail.describe()["isolation"], workers=80, limits=LONG) as sandbox:
+    with Sandbox(best, workers=80, limits=LONG) as sandbox:
         results = sandbox.run_many(code, [str(n) for n in range(160)])
         assert [result.stdout for result in results] == [f"{n}\n" for n in range(160)]
 

@@ -80,11 +80,10 @@ def test_an_answer_that_does_not_fit_ends_the_episode(opened, case):
 
 
 @pytest.mark.parametrize(("several", "number"), [({}, 2), ({"parallel_tool_calls": False}, 1)])
-def test_one_call_is_one_call(opened, several, number):
-    outcomes = []
-    env = opened(asking(tools=TOOLS, **several), reward=lambda _, said: outcomes.append(said) or 1)
-    env.step(f"{call('add')}\n{call('tell')}")
-    names = [one["function"]["name"] for one in outcomes[0]["tool_calls"]]
+def test_one_call_is_one_call(played, several, number):
+    run = asking(tools=TOOLS, **several)
+    _, said = played(lambda client: run(None, client), f"{call('add')}\n{call('tell')}")
+    names = [one["function"]["name"] for one in said["tool_calls"]]
     assert names == ["add", "tell"][:number]
 
 

@@ -66,23 +66,18 @@ def test_every_answer_is_received_once_and_is_one_turn(opened, run, num_forks):
     assert set(received) == {7}
 
 
-def test_an_answer_that_was_sent_and_did_not_come_is_given_again(opened):
+def test_an_answer_that_was_sent_and_did_not_come_is_given_again(played):
     """What a retry of the client says in its head counts, not that the request is equal."""
 
-    def run(task, client):
+    def run(client):
         body = {"model": "planner", "messages": [{"role": "user", "content": "one"}]}
         ask = client.openai().chat.completions.create
         again = {"x-stainless-retry-count": "1"}
         texts = [ask(**body, extra_headers=head) for head in ({}, again, {})]
         return [one.choices[0].message.content for one in texts]
 
-    outcomes = []
-    env = opened(run, reward=lambda task, outcome: outcomes.append(outcome) or 1.0)
-    env.step("3")
-    assert env.end is None
-    env.step("4")
-    assert outcomes == [["3", "3", "4"]]
-    assert len(env.state().calls) == 2
+    requests, texts = played(run, "3", "4")
+    assert (len(requests), texts) == (2, ["3", "3", "4"])
 
 
 def test_equal_requests_of_a_team_stay_apart_when_one_is_sent_again(opened):

@@ -67,11 +67,15 @@ class Caller:
         self.place = (urlsplit(self.url).hostname, urlsplit(self.url).port)
         self.connection = HTTPConnection(*self.place, timeout=60)
 
-    def post(self, route, body, key=None):
+    def sent(self, route, body):
+        """Send a request; return the answer, of which the head has come."""
         path = f"{urlsplit(self.url).path}/{route}"
-        headers = {"Authorization": f"Bearer {key or self.endpoint.api_key}"}
+        headers = {"Authorization": f"Bearer {self.endpoint.api_key}"}
         self.connection.request("POST", path, body, headers)
-        answer = self.connection.getresponse()
+        return self.connection.getresponse()
+
+    def post(self, route, body):
+        answer = self.sent(route, body)
         return answer.status, answer.read()
 
     def is_served(self):
@@ -162,11 +166,8 @@ def test_a_client_that_waits_gets_signs_of_life(is_streamed, beat):
     """They come before there is an answer, and mean nothing in either format."""
     caller, answer = Caller(beat_s=0.05), Future()
     caller.run.ask = lambda request, is_repeated=False: answer
-    path = f"{urlsplit(caller.url).path}/chat/completions"
-    body = json.dumps({"model": "planner", "messages": CHAT["messages"], "stream": is_streamed})
-    headers = {"Authorization": f"Bearer {caller.endpoint.api_key}"}
-    caller.connection.request("POST", path, body, headers)
-    response = caller.connection.getresponse()
+    body = {"model": "planner", "messages": CHAT["messages"], "stream": is_streamed}
+    response = caller.sent("chat/completions", json.dumps(body))
     assert response.read(1) == beat
     answer.set_result(Answered(Action("late"), 0))
     text = response.read().decode()
@@ -184,10 +185,7 @@ def test_a_client_that_leaves_while_it_waits_is_no_error(caplog):
     caller, has_left = Caller(beat_s=0.05), threading.Event()
     answered, caller.run.ask = caller.run.ask, lambda request, is_repeated=False: Future()
     caller.run.forget = lambda answer: has_left.set()
-    path = f"{urlsplit(caller.url).path}/chat/completions"
-    headers = {"Authorization": f"Bearer {caller.endpoint.api_key}"}
-    caller.connection.request("POST", path, json.dumps({**CHAT, "stream": False}), headers)
-    response = caller.connection.getresponse()
+    response = caller.sent("chat/completions", json.dumps({**CHAT, "stream": False}))
     assert response.read(1) == b" "
     response.close()
     caller.connection.close()

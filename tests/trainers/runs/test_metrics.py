@@ -11,6 +11,7 @@ from rich.console import Console
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.learning.groups import score_decisions, training_groups
+from pettingllms_trainers.runs import recorder
 from pettingllms_trainers.runs.evaluate import untouched
 from pettingllms_trainers.runs.metrics import (
     METRICS,
@@ -19,13 +20,6 @@ from pettingllms_trainers.runs.metrics import (
     ledger_metrics,
     metrics_table,
     rollout_metrics,
-)
-from pettingllms_trainers.runs.recorder import (
-    Doing,
-    LiveProgress,
-    PlainProgress,
-    ProgressView,
-    progress_view,
 )
 from pettingllms_trainers.runs.report import build_report, learning_curve, no_gain, report_table
 from pettingllms_trainers.types import UpdateStats
@@ -159,7 +153,7 @@ STEP = {
 
 def shown(kind, steps=20):
     console = Console(file=io.StringIO(), width=160, force_terminal=kind == "live")
-    view = progress_view(kind, console, steps)
+    view = recorder.progress_view(kind, console, steps)
     with view:
         view.note("warm start")
         for step in range(1, steps + 1):
@@ -169,7 +163,7 @@ def shown(kind, steps=20):
 
 def test_plain_view_is_one_line_per_step():
     kind, text = shown("auto")
-    assert kind is PlainProgress
+    assert kind is recorder.PlainProgress
     lines = text.splitlines()
     assert lines[0] == "warm start"
     assert lines[1] == (
@@ -180,34 +174,34 @@ def test_plain_view_is_one_line_per_step():
 
 
 def test_a_long_silence_is_broken_by_what_is_done(monkeypatch):
-    monkeypatch.setattr(PlainProgress, "quiet_s", 0.001)
+    monkeypatch.setattr(recorder.PlainProgress, "quiet_s", 0.001)
     console = Console(file=io.StringIO(), width=160)
-    view, said = progress_view("plain", console, 3), threading.Event()
+    view, said = recorder.progress_view("plain", console, 3), threading.Event()
 
     def activity():
         if console.file.getvalue():
             said.set()
-        return Doing("rollouts: 7 of at most 7 completions", 7, 7)
+        return recorder.Doing("rollouts: 7 of at most 7 completions", 7, 7)
 
     with view, view.busy(activity):
         assert said.wait(60)
     lines = console.file.getvalue().splitlines()
     assert lines[0] == "rollouts: 7 of at most 7 completions, 0 s, 0:00 left"
-    with progress_view("off", console, 3) as silent, silent.busy(activity):
+    with recorder.progress_view("off", console, 3) as silent, silent.busy(activity):
         pass
 
 
 def test_live_view_and_silence():
     kind, text = shown("live")
-    assert kind is LiveProgress
+    assert kind is recorder.LiveProgress
     for part in ("tool used", "12,346", "20 of 20 train steps"):
         assert part in text
-    assert shown("off") == (ProgressView, "")
+    assert shown("off") == (recorder.ProgressView, "")
 
 
 def test_nothing_is_cut_where_a_terminal_has_80_columns():
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    with progress_view("live", console, 20) as view:
+    with recorder.progress_view("live", console, 20) as view:
         view.note("warm start of planner: step 20 of 20, loss 2.553, and nothing else to be told")
         view.step(1, STEP)
         view.note("evaluation after train step 1: 64 completions of held-out episodes")

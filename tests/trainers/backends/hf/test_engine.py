@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+import transformers
 from backend_toys import (
     CONFIGS,
     CONTEXT,
@@ -15,14 +16,6 @@ from backend_toys import (
     make_model,
     make_requests,
     token_ids,
-)
-from transformers import (
-    Gemma2Config,
-    GPT2Config,
-    GPTNeoXConfig,
-    OlmoeConfig,
-    Phi3Config,
-    Qwen2Config,
 )
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
@@ -37,14 +30,14 @@ from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 EOS = TOKENIZER.eos_token_id
 
 FAMILIES = CONFIGS | {
-    "qwen2": lambda: Qwen2Config(**SIZES | {"tie_word_embeddings": False}),
-    "gpt2": lambda: GPT2Config(
+    "qwen2": lambda: transformers.Qwen2Config(**SIZES | {"tie_word_embeddings": False}),
+    "gpt2": lambda: transformers.GPT2Config(
         vocab_size=V, n_positions=CONTEXT, n_embd=32, n_layer=2, n_head=4, initializer_range=0.2,
         bos_token_id=1, eos_token_id=EOS,
     ),
-    "gpt_neox": lambda: GPTNeoXConfig(**SIZES),
-    "phi3": lambda: Phi3Config(**SIZES),
-    "olmoe": lambda: OlmoeConfig(**SIZES, num_experts=4, num_experts_per_tok=2),
+    "gpt_neox": lambda: transformers.GPTNeoXConfig(**SIZES),
+    "phi3": lambda: transformers.Phi3Config(**SIZES),
+    "olmoe": lambda: transformers.OlmoeConfig(**SIZES, num_experts=4, num_experts_per_tok=2),
 }  # fmt: skip
 
 
@@ -142,7 +135,7 @@ def test_sampled_first_tokens_follow_the_softmax(policy):
 
 def biased(policy, token, amount=50.0):
     """An engine whose model always writes one token."""
-    model = AutoModelForCausalLM.from_config(GPT2Config(
+    model = AutoModelForCausalLM.from_config(transformers.GPT2Config(
         vocab_size=V, n_positions=CONTEXT, n_embd=32, n_layer=1, n_head=2,
         tie_word_embeddings=False, bos_token_id=1, eos_token_id=EOS,
     ))  # fmt: skip
@@ -190,7 +183,7 @@ def test_broken_weights_are_an_error_and_not_a_completion(policy):
 
 
 def test_models_whose_scores_are_changed_share_no_prompts(caplog):
-    config = Gemma2Config(**SIZES, head_dim=8)
+    config = transformers.Gemma2Config(**SIZES, head_dim=8)
     model = make_model(config)
     requests = make_requests(3)
     own_attention = model.config._attn_implementation

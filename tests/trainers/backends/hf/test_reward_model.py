@@ -4,12 +4,7 @@ import asyncio
 
 import pytest
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    Qwen3ForSequenceClassification,
-)
+import transformers
 
 from pettingllms_trainers.backends.hf.reward_model import RewardModel
 from pettingllms_trainers.backends.hf.tiny import build_tiny
@@ -21,10 +16,10 @@ PROMPT = ({"role": "user", "content": "hello"},)
 
 def classifier(directory, num_labels=1):
     build_tiny(directory, hidden_size=16, num_layers=1, num_heads=2)
-    config = AutoConfig.from_pretrained(directory, num_labels=num_labels)
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+    config = transformers.AutoConfig.from_pretrained(directory, num_labels=num_labels)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     torch.manual_seed(0)
-    model = Qwen3ForSequenceClassification(config)
+    model = transformers.Qwen3ForSequenceClassification(config)
     model.save_pretrained(directory)
     return tokenizer
 
@@ -46,7 +41,7 @@ def test_answers_that_wait_share_a_pass_and_have_the_scores_of_one_alone(tmp_pat
 
     scores = [verdict.score for verdict in asyncio.run(ask())]
     assert batches == [3]
-    model = Qwen3ForSequenceClassification.from_pretrained(tmp_path).eval()
+    model = transformers.Qwen3ForSequenceClassification.from_pretrained(tmp_path).eval()
     for text, score in zip(texts, scores, strict=True):
         chat = [*PROMPT, {"role": "assistant", "content": text}]
         ids = tokenizer.apply_chat_template(chat, return_tensors="pt", return_dict=True)[
@@ -68,6 +63,6 @@ def test_an_error_without_a_message_is_named_by_its_type(tmp_path, monkeypatch):
     def fails(*args):
         raise OSError
 
-    monkeypatch.setattr(AutoModelForSequenceClassification, "from_pretrained", fails)
+    monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", fails)
     with pytest.raises(ConfigError, match=r"cannot be loaded: OSError$"):
         RewardModel.from_pretrained(str(tmp_path))
