@@ -286,16 +286,13 @@ def iter_lines(
 
 
 def load_json(path: Path) -> Any:
-    """The data of a JSON file.
+    """The data of a JSON file; see `parse_json`.
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is not JSON in UTF-8, or it nests deeper than can be read.
+        ValueError: It is not JSON in UTF-8, or nested too deeply.
     """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError as error:
-        raise ValueError("it nests deeper than can be read") from error
+    return parse_json(path.read_text(encoding="utf-8"))
 
 
 def read_lines(path: Path, *keys: str) -> list[dict[str, Any]]:
