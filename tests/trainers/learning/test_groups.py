@@ -389,7 +389,7 @@ def test_the_baseline_is_that_of_the_algorithm():
 
 def test_the_scale_of_a_batch_is_its_root_mean_square():
     assert batch_scale([3.0, -4.0, 0.0, 0.0]) == 2.5
-    assert batch_scale([]) == 1.0
+    assert batch_scale([]) == batch_scale([0.0, 0.0]) == 1.0
 
 
 class Visited(tuple):

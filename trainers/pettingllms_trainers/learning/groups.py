@@ -280,19 +280,19 @@ def leave_one_out(rewards: Sequence[float], *, norm: Norm = "none") -> list[floa
 
 
 def batch_scale(advantages: Sequence[float]) -> float:
-    """The root mean square of the advantages of a step's groups, or 1 if there are none.
+    """The root mean square of the advantages of a step's groups, or 1 if all are 0.
 
     Dividing by it instead of by each group's own standard deviation keeps groups apart in which
     much is at stake from those in which candidates hardly differ. The second are most groups if
     candidates are compared by a V, and what is between their candidates is the error of V.
 
     Args:
-        advantages: [N] centred rewards of all groups with signal.
+        advantages: [N] centred rewards of all groups with signal. Those of one role are all 0 where
+            groups are of several, and it always earned their mean.
 
     Source:
         REINFORCE++-baseline (arXiv 2501.03262): the mean of the group, the scale of the batch.
         Changed: one scale per role, as the rewards of roles may differ in size.
     """
-    if not advantages:
-        return 1.0
-    return math.sqrt(math.fsum(value * value for value in advantages) / len(advantages))
+    mean_square = math.fsum(value * value for value in advantages) / max(len(advantages), 1)
+    return math.sqrt(mean_square) or 1.0
