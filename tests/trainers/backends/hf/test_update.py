@@ -263,7 +263,7 @@ def test_the_gradient_is_clipped():
 
 def test_memory_that_does_not_suffice_is_told_and_changes_nothing(monkeypatch):
     """A device that is full in the second backward pass; the next update goes on as if new."""
-    policy = make_policy()
+    policy, other = (make_policy(num_warmup_steps=4) for _ in range(2))
     groups = sample_groups(policy)
     before = weights_of(policy)
     calls = iter(range(100))
@@ -284,7 +284,8 @@ def test_memory_that_does_not_suffice_is_told_and_changes_nothing(monkeypatch):
     ):
         assert part in str(caught.value)
     assert torch.equal(before, weights_of(policy))
-    stats, expected = policy.updater.update(groups), make_policy().updater.update(groups)
+    stats, expected = policy.updater.update(groups), other.updater.update(groups)
+    assert stats.learning_rate == expected.learning_rate
     assert stats.grad_norm == pytest.approx(expected.grad_norm, rel=1e-4)
 
 

@@ -145,7 +145,7 @@ class AdaptiveKLController:
         if self.reference is None:
             self.reference = self._weights.copy()
         # Not in the update that took it.
-        elif config.reference_every and step % config.reference_every == 0:
+        elif config.reference_every and step and step % config.reference_every == 0:
             own = self._weights.copy()
             self.reference = moved_reference(self.reference, own, config.reference_mix)
 
@@ -326,16 +326,18 @@ class Updater:
             UpdateError: Loss or gradient is not finite, memory does not suffice, or the engine has
                 other weights than the trainer.
         """
-        # Before a schedule moves: a refused update has not taken place.
+        # A refused or failed update has not taken place: no schedule moves before its end.
         for _, groups in updates:
             check_groups(groups)
         with updates[0][0]._enough_memory():
-            return _run([updater._updating(groups) for updater, groups in updates])
+            found = _run([updater._updating(groups) for updater, groups in updates])
+        for updater, _ in updates:
+            updater._num_updates += 1
+        return found
 
     def _updating(self, groups: Sequence[TrainingGroup]) -> _Updating[UpdateStats]:
         settings, step = self._settings, self._num_updates
         rate = learning_rate(settings.optimizer, step, settings.num_steps)
-        self._num_updates += 1
         self._controller.begin(step)
         if not groups:
             return UpdateStats(num_groups=0, skipped="no groups to train on", learning_rate=rate)
