@@ -264,6 +264,18 @@ def test_rollouts_whose_judge_is_down_fail_and_an_answer_that_breaks_it_does_not
     assert len(candidates) == 3 * sum(len(tree.decisions) for tree in trees)
 
 
+def test_half_a_surrogate_pair_is_judged_as_a_letter_that_can_be_sent(echo_env):
+    rewards = Rewards([reward_of(PLAIN, lambda messages, answer: len(answer.encode()))])
+    shaped = ShapedEpisodes(LocalEpisodes(echo_env()), rewards)
+
+    async def branch():
+        episode, _ = await shaped.start(0)
+        return await shaped.branch(episode, ["\ud800"])
+
+    (found,) = asyncio.run(branch())
+    assert found.judged == {"r": len("\N{REPLACEMENT CHARACTER}".encode())}
+
+
 def test_noise_and_alignment_are_those_computed_by_hand(echo_env, scripted_pool):
     twice = PLAIN.model_copy(update={"judged_twice": 1.0})
     draws = iter(range(1000))

@@ -23,7 +23,7 @@ from pettingllms.ends import End, end_of_error
 from pettingllms.errors import FOREIGN, counted
 from pettingllms.files import json_line, open_to_append, read_lines
 from pettingllms.loops import DaemonThreads
-from pettingllms.parsing import after_thinking
+from pettingllms.parsing import after_thinking, encodable
 from pettingllms.policies import Policy, PolicyFailure, Prompt, Sampling, Usage
 from pettingllms.prompts import as_observation
 from pettingllms_trainers.config.sections import RewardConfig, qualified
@@ -560,7 +560,8 @@ class ShapedEpisodes:
         if not self._rewards.rewards:
             below, extras = await self._episodes.branch(episode, texts), [_NOTHING] * len(texts)
         else:  # both at once: a judge may take as long as the environment
-            exchanges = [Exchange(state.messages, str(text)) for text in texts]
+            # Servers of fixed policies may send what nobody could tokenise or send on.
+            exchanges = [Exchange(state.messages, encodable(str(text))) for text in texts]
             below, extras = await asyncio.gather(
                 self._episodes.branch(episode, texts),
                 asyncio.gather(*(self._rewards.judge(role, one) for one in exchanges)),
