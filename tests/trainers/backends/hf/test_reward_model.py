@@ -6,10 +6,11 @@ import pytest
 import torch
 import transformers
 
+from pettingllms.ends import End
 from pettingllms_trainers.backends.hf.reward_model import RewardModel
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.rollout.judging import Exchange
+from pettingllms_trainers.rollout.judging import Assessment, Exchange
 
 PROMPT = ({"role": "user", "content": "hello"},)
 
@@ -49,6 +50,30 @@ def test_answers_that_wait_share_a_pass_and_have_the_scores_of_one_alone(tmp_pat
         ]
         assert score == pytest.approx(model(ids).logits.item(), abs=1e-5)
     assert len({round(score, 4) for score in scores}) == 3
+
+
+def test_a_failed_pass_says_nothing_of_the_answers_that_waited_for_it(tmp_path, monkeypatch):
+    classifier(tmp_path)
+    found = RewardModel.from_pretrained(str(tmp_path))
+
+    def fails(self, texts):
+        raise torch.OutOfMemoryError("the GPU is full")
+
+    async def ask():
+        return await asyncio.gather(*(found.score(Exchange(PROMPT, text), 0) for text in "ab"))
+
+    monkeypatch.setattr(RewardModel, "_scores", fails)
+    verdict = Assessment(None, "OutOfMemoryError: the GPU is full", end=End.SERVER)
+    assert asyncio.run(ask()) == [verdict] * 2
+
+
+def test_a_chat_that_is_too_long_loses_its_beginning_and_not_the_answer(tmp_path):
+    classifier(tmp_path)
+    found = RewardModel.from_pretrained(str(tmp_path))
+    found._tokenizer.model_max_length = 8
+    prompt = ({"role": "user", "content": "hello" * 9},)
+    one, other = (asyncio.run(found.score(Exchange(prompt, text), 0)) for text in "ab")
+    assert one.score != other.score
 
 
 def test_a_classifier_of_several_classes_is_refused(tmp_path):

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from pettingllms.ends import End
+from pettingllms.errors import FOREIGN
 from pettingllms_trainers.config.sections import base_of_adapter
 from pettingllms_trainers.errors import ConfigError, reason_of
 from pettingllms_trainers.rollout.judging import Assessment, Exchange
@@ -49,24 +51,40 @@ class RewardModel:
         # Models made for chat often lack one, and batches are padded.
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
+        # The answer comes last: what is too long loses its beginning.
+        tokenizer.truncation_side = "left"
         model.config.pad_token_id = tokenizer.pad_token_id
         return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer)
 
     async def score(self, exchange: Exchange, seed: int) -> Assessment:
         """The seed has no effect."""
+        try:
+            score = await self._joined(self._text(exchange))
+        except FOREIGN as error:  # such as a full GPU, or a template that refuses the prompt
+            return Assessment(None, f"{type(error).__name__}: {error}", end=End.SERVER)
+        return (
+            Assessment(score) if math.isfinite(score) else Assessment(None, f"the score is {score}")
+        )
+
+    async def _joined(self, text: str) -> float:
         answer = asyncio.get_running_loop().create_future()
-        self._waiting.append((self._text(exchange), answer))
+        self._waiting.append((text, answer))
         await asyncio.sleep(0)  # all that can ask at this moment have asked
         async with self._turn:
             batch, self._waiting = self._waiting, []
             if batch:
-                scores = await asyncio.to_thread(self._scores, [text for text, _ in batch])
-                for (_, one), score in zip(batch, scores, strict=True):
-                    one.set_result(score)
-        score = await answer
-        return (
-            Assessment(score) if math.isfinite(score) else Assessment(None, f"the score is {score}")
-        )
+                await self._answer(batch)
+        return await answer
+
+    async def _answer(self, batch: Sequence[tuple[str, asyncio.Future[float]]]) -> None:
+        try:
+            scores = await asyncio.to_thread(self._scores, [text for text, _ in batch])
+        except FOREIGN as error:  # whoever waits gets it
+            for _, one in batch:
+                one.set_exception(error)
+        else:
+            for (_, one), score in zip(batch, scores, strict=True):
+                one.set_result(score)
 
     def _text(self, exchange: Exchange) -> str:
         chat = [*exchange.messages, {"role": "assistant", "content": exchange.answer}]
