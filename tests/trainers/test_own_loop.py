@@ -133,6 +133,22 @@ def test_weights_and_states_come_back(policies, table, tmp_path):
         assert all(map(torch.equal, weights(policy), weights(resumed)))
 
 
+def test_a_state_that_cannot_be_written_leaves_the_one_before_it(policies, tmp_path, monkeypatch):
+    policy, torch_save = policies["planner"], torch.save
+    policy.save_state(tmp_path)
+
+    def full(state, file):
+        torch_save(state, file)
+        file.truncate(100)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        policy.save_state(tmp_path)
+    policy.load_state(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
+
+
 def test_roles_of_a_policy_share_it_and_cells_can_sample(table):
     both = {"roles": {"tool": "p", "planner": "p"}, "policies": {"p": table["policies"]["p"]}}
     frozen = {"p": table["policies"]["p"] | {"frozen": True}}

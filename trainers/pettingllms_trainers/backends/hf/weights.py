@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from pettingllms.files import whole_file
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.ranks import Ranks
 
@@ -196,25 +196,21 @@ def read_state(path: Path) -> dict[str, Any]:
         return torch.load(path, weights_only=True, map_location="cpu", mmap=True)
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
         raise CheckpointError(
-            f"the checkpoint {path.parent.parent} is damaged: {path.name}: {error}. Remove this "
-            "directory to resume from the checkpoint before it, or from the start"
+            f"{path} cannot be read ({error}). Continue from an earlier state, or from the start"
         ) from error
 
 
 def write_share(directory: Path, rank: int, state: Mapping[str, Any]) -> None:
-    """Write what one rank saves of a state, and make it durable.
+    """Write what one rank saves of a state whole, in place of an earlier one, and durable.
 
     Args:
         directory: Of the state; it exists.
         rank: Names the file.
         state: Entries, or the rank's parts of entries that are tables.
     """
-    path = directory / (_MAIN if rank == 0 else f"state-{rank}.pt")
-    with path.open("wb") as file:
+    # A checkpoint counts as written when its directory is renamed: its bytes must be there.
+    with whole_file(directory / (_MAIN if rank == 0 else f"state-{rank}.pt"), "wb") as file:
         torch.save(dict(state), file)
-        # A checkpoint counts as written when its directory is renamed: its bytes must be there.
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def read_shares(directory: Path) -> dict[str, Any]:
