@@ -230,6 +230,10 @@ def test_wrong_servers_are_refused_at_the_start(servers):
     servers[1].script = {"/collective_rpc": (404, "not found")}
     with pytest.raises(ConfigError, match=r"404: not found\)\. Start it with: .*DEV_MODE=1"):
         connect(servers)
+    for answer in ("<html>", '{"results": [{}]}', "[" * 100_000):  # of another program
+        servers[1].script = {"/collective_rpc": (200, answer)}
+        with pytest.raises(ConfigError, match=r"does not say its settings: .*Start it with: "):
+            connect(servers)
     with pytest.raises(ConfigError, match=r"cannot be used \(http://127.0.0.1:1: ConnectError"):
         ServedVLLM(["http://127.0.0.1:1"], TOKENIZER, stop_ids={END}, config=VLLMServerConfig())
 

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from pettingllms.errors import MALFORMED
 from pettingllms.exchange import WholeClient, http
 from pettingllms.loops import finish
 from pettingllms_trainers.backends.protocols import EngineSpec
@@ -48,6 +49,7 @@ _PAUSE_S = 0.5
 """Before a request that has failed is sent again."""
 _HEALTH_TIMEOUT_S = 10.0
 _LONGEST_MESSAGE = 400
+_SETTINGS = ("logprobs_mode", "max_model_len", "vocab_size", "max_loras", "max_lora_rank")
 _MAX_BYTES = 256 << 20
 """Of an answer: about a hundred bytes a token, with its log-probability."""
 
@@ -188,7 +190,11 @@ class _Replica:
     def settings(self) -> Mapping[str, Any]:
         """What `TrainedWeights.describe_for_trainer` says."""
         answer = self._call([("/collective_rpc", {"method": "describe_for_trainer"})])
-        return answer.json()["results"][0]
+        try:
+            found = answer.json()["results"][0]
+            return {name: found[name] for name in _SETTINGS}
+        except (*MALFORMED, RecursionError) as error:
+            raise _ReplicaLost(f"{self.url}: it does not say its settings: {error!r}") from error
 
     def load(self, folder: Path, version: str) -> None:
         """Replace the weights by those in a folder that it sees; it can be used afterwards."""
@@ -439,7 +445,7 @@ def _checked_limits(replica: _Replica, max_adapters: int, max_adapter_rank: int)
             f"the vLLM server {replica.url} has the logprobs mode {settings['logprobs_mode']!r}; "
             f"it must be 'processed_logprobs'. Start it with: {start}"
         )
-    slots, rank = settings.get("max_loras", 0), settings.get("max_lora_rank", 0)
+    slots, rank = settings["max_loras"], settings["max_lora_rank"]
     if max_adapters and (slots <= max_adapters or rank < max_adapter_rank):
         raise ConfigError(
             f"the vLLM server {replica.url} can load {slots} LoRA adapters of a rank up to {rank}; "
