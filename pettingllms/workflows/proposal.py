@@ -98,21 +98,27 @@ def _answers(request: ChatRequest) -> Iterator[str]:
             yield call_text(tool["name"], **(_least(tool.get("parameters") or {}) or {}))
 
 
-def _least(schema: Any, root: Any = None) -> Any:
-    """Some data that fits a JSON schema, as far as its types say it."""
+def _least(schema: Any, root: Any = None, opened: tuple[str, ...] = ()) -> Any:
+    """Some data that fits a JSON schema, as far as its types say it.
+
+    A schema within itself, of which the references are `opened`, is null.
+    """
     root = schema if root is None else root
     if not isinstance(schema, Mapping):
         return {}
     known = cast("Mapping[str, Any]", schema)
     if "$ref" in known:
-        return _least(root.get("$defs", {}).get(known["$ref"].rpartition("/")[2]), root)
-    if "enum" in known or "const" in known:
+        name = known["$ref"].rpartition("/")[2]
+        part = root.get("$defs", {}).get(name)
+        return None if name in opened else _least(part, root, (*opened, name))
+    if known.get("enum") or "const" in known:
         return known["const"] if "const" in known else known["enum"][0]
     for key in ("anyOf", "oneOf", "allOf"):
-        if key in known:
-            return _least(known[key][0], root)
+        if known.get(key):
+            return _least(known[key][0], root, opened)
     if "properties" in known:
-        return {name: _least(part, root) for name, part in known["properties"].items()}
+        parts = known["properties"].items()
+        return {name: _least(part, root, opened) for name, part in parts}
     kind = known.get("type", "object")
     kinds = {"string": "x", "integer": 1, "number": 1, "boolean": False, "array": [], "null": None}
     return kinds.get(kind if isinstance(kind, str) else kind[0], {})

@@ -326,7 +326,7 @@ def check_schema(schema: Any, about: str = "") -> str:
         MissingDependency: The package jsonschema is not installed.
     """
     jsonschema, referencing = _libraries()
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, Mapping) or not isinstance(schema.get("$schema", ""), str):
         raise ValueError(f"{schema!r} is not a JSON schema")
     try:
         kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
@@ -349,7 +349,7 @@ def _check_parts(part: Any, resolver: Any) -> None:
         return
     for key, value in cast("Mapping[str, Any]", part).items():
         try:
-            if key == "$ref" and isinstance(value, str):
+            if key in ("$ref", "$dynamicRef") and isinstance(value, str):
                 resolver.lookup(value)
         except _libraries()[1].exceptions.Unresolvable as error:
             raise ValueError(f"ill-formed JSON schema: {key} = {value!r}: {error}") from error

@@ -153,11 +153,19 @@ def test_answers_that_are_too_deep_or_too_large_do_not_fit():
 
 
 @pytest.mark.parametrize(
-    "part", [{"$ref": "https://schemas.invalid/a.json"}, {"$ref": "#/$defs/none"}, {"pattern": "["}]
+    "part",
+    [
+        {"$ref": "https://schemas.invalid/a.json"},
+        {"$ref": "#/$defs/none"},
+        {"$dynamicRef": "#none"},
+        {"pattern": "["},
+    ],
 )
 def test_schemas_that_cannot_be_used_are_refused_at_once_and_load_nothing(part):
     with pytest.raises(ValueError, match="ill-formed JSON schema"):
         check_schema({"properties": {"a": {"anyOf": [part]}}})
+    with pytest.raises(ValueError, match="is not a JSON schema"):
+        check_schema({"$schema": 7})
 
 
 def test_parts_of_a_schema_may_refer_to_others():

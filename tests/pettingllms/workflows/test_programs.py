@@ -112,6 +112,21 @@ def test_a_dry_run_proposes_who_asks(name, proposed):
     assert role_of(env.agent_selection) == next(iter(proposed))
 
 
+def test_a_dry_run_calls_what_takes_a_tree(tmp_path):
+    node = {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}
+    tree = {"type": "object", "properties": {"left": node}}
+    parameters = {**tree, "$defs": {"node": tree}}
+    tool = {"type": "function", "function": {"name": "grow", "parameters": parameters}}
+    file = tmp_path / "gardener.py"
+    body = {"model": "gardener", "messages": [{"role": "user", "content": "grow"}], "tools": [tool]}
+    file.write_text(
+        "from openai import OpenAI\n\n"
+        f"def main(text):\n    OpenAI().chat.completions.create(**{body})\n"
+    )
+    (seen,) = seen_agents(f"{file}:main", "grow")
+    assert seen.told_by == {"model": "gardener"}
+
+
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
