@@ -201,34 +201,11 @@ def test_no_chatter_turns_a_program_into_another():
         assert not isinstance(read, ParseError) or dress not in MUST_READ or is_open, kind
 
 
-@given(
-    st.sampled_from(
-        ["", "So \\boxed{7}? No.\n", "<think>\\boxed{7}</think>", "$7$ or \\fbox{7}\n"]
-    ),
-    st.sampled_from(
-        [
-            "\\boxed{A}",
-            "**\\boxed{A}**",
-            "$$\\boxed{A}$$",
-            "#### \\boxed{ A }",
-            "\\boxed\n{A}",
-            "\\boxed{A",
-        ]
-    ),
-    st.sampled_from(
-        [
-            "",
-            ".",
-            "\n#### Check\nIt is not 7.",
-            " and not 7",
-            "\n[7]",
-            "\n<think>\\boxed{7}",
-            " } {7}",
-            " {\\boxed{7",
-        ]
-    ),
-    st.sampled_from(["12", "\\frac{1}{2}", "x_{1}^{2}", "\\{1, 2\\}", "(1, 2]"]),
-)
+BOXES = CODE["boxes"]
+"""What stands before a boxed answer, how it is dressed, what follows, and answers."""
+
+
+@given(*map(st.sampled_from, BOXES.values()))
 def test_no_chatter_turns_a_boxed_answer_into_another(before, dress, after, answer):
     read = read_solution(before + dress.replace("A", answer) + after, is_program=False)
     assert isinstance(read, ParseError) or read.answer == answer

@@ -140,15 +140,7 @@ def test_a_file_that_has_no_none_can_ask_for_all_splits():
     assert levels[0] == levels[1] != levels[2]
 
 
-HEAVY = (
-    "torch",
-    "transformers",
-    "pettingllms_envs",
-    "pydantic",
-    "numpy",
-    "gymnasium",
-    "pettingzoo",
-)
+BIG = ("torch", "transformers", "pettingllms_envs", "pydantic", "numpy", "gymnasium", "pettingzoo")
 TOOLS = ("click", "rich", "scipy", "openai", "aiolimiter", "torch")
 OURS = ("pettingllms.cli", "pettingllms.policies", "pettingllms.evaluation")
 LIBRARIES = ("openenv", "ray", "tianshou", "trl", "verifiers", "textarena", "supersuit", "torch")
@@ -158,8 +150,8 @@ ADAPTERS = ("gymnasium", "pettingzoo", "tokenised", "trl", "rllib", "tianshou", 
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
-        ("import pettingllms", HEAVY),
-        ("import pettingllms.sandbox", HEAVY),
+        ("import pettingllms", BIG),
+        ("import pettingllms.sandbox", BIG),
         ("import pettingllms; pettingllms.make('plan_path_v0').reset(seed=0)", (*TOOLS, *OURS)),
         ("".join(f"import pettingllms.adapters.{name};" for name in ADAPTERS), LIBRARIES),
     ],

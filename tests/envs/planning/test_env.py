@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 
 import pettingllms
-from pettingllms.errors import (
-    InvalidArgument,
-    MissingDependency,
-    UnreachableRequest,
-)
+from pettingllms.errors import InvalidArgument, MissingDependency, UnreachableRequest
 from pettingllms.testing import HOSTILE_TEXTS, play, transcript_of
 from pettingllms.testing.play import mixed_actor, scripted_actor
 from pettingllms_envs.plan_path.env import VIEWS

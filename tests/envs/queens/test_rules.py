@@ -94,8 +94,7 @@ def test_rules_and_distances_are_those_of_the_text(level):
 
 @settings(max_examples=40)
 @given(
-    level=levels() | levels(size=12, fixed=3, low=5, high=9, pieces=3),
-    order=st.permutations("ABC"),
+    level=levels() | levels(size=12, fixed=3, low=5, high=9, pieces=3), order=st.permutations("ABC")
 )
 def test_levels_are_read_back_and_their_mirror_images_have_one_form(level, order):
     text = board_text(level, level.start)

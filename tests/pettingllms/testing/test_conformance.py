@@ -8,17 +8,8 @@ import warnings
 
 import pytest
 
+from pettingllms import testing
 from pettingllms.errors import ConformanceError, UnreachableRequest
-from pettingllms.testing import (
-    CHECKS,
-    CheckStatus,
-    ConformanceWarning,
-    check_documentation,
-    check_env,
-    examine_env,
-    promise_of,
-    transcript_of,
-)
 from pettingllms.testing.conformance import finding_of
 from pettingllms.testing.incentives import check_alignment
 from pettingllms.testing.interface import check_parallel
@@ -32,10 +23,12 @@ def statuses(report):
 
 
 def test_the_report_lists_every_check_and_what_was_measured(corridor_env):
-    report = check_env(corridor_env, longest=20)
+    report = testing.check_env(corridor_env, longest=20)
     assert report.env == "CorridorEnv(longest=20)"
-    assert [finding.promise for finding in report.findings] == [*map(promise_of, CHECKS)]
-    not_kept = [f.check for f in report.findings if f.status is not CheckStatus.KEPT]
+    assert [finding.promise for finding in report.findings] == [
+        *map(testing.promise_of, testing.CHECKS)
+    ]
+    not_kept = [f.check for f in report.findings if f.status is not testing.CheckStatus.KEPT]
     assert not_kept == [
         *("parallel", "rendering", "difficulties", "shortest"),
         *("same_moment", "private", "state_key"),
@@ -55,9 +48,9 @@ def test_the_report_lists_every_check_and_what_was_measured(corridor_env):
 
 
 def test_an_id_that_is_registered_in_this_process_is_checked_in_others_too(guess_id):
-    report = check_env(guess_id, max_turns=4)
+    report = testing.check_env(guess_id, max_turns=4)
     assert report.env == "guess_v0(max_turns=4)"
-    assert statuses(report)["other_process"] is CheckStatus.KEPT
+    assert statuses(report)["other_process"] is testing.CheckStatus.KEPT
 
 
 def test_what_is_no_text_env_is_refused():
@@ -65,7 +58,7 @@ def test_what_is_no_text_env_is_refused():
         unwrapped = object()
 
     with pytest.raises(ConformanceError, match="is not a pettingllms"):
-        check_env(Other)
+        testing.check_env(Other)
 
 
 def test_all_broken_promises_are_listed_and_the_cause_is_chained(corridor_env):
@@ -74,7 +67,7 @@ def test_all_broken_promises_are_listed_and_the_cause_is_chained(corridor_env):
             return super()._act(state, agent, action)._replace(info={"mood": 1}, local=1e9)
 
     with pytest.raises(ConformanceError, match=r"broken promises:(.|\n)*mood") as error:
-        check_env(Faulty)
+        testing.check_env(Faulty)
     assert str(error.value).count("\n- ") > 2
     assert error.value.__cause__ is not None
 
@@ -143,9 +136,9 @@ INCENTIVES = {
 def test_what_cannot_be_checked_is_skipped_and_said(corridor_env, change, kwargs, checks, why):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        report = check_env(change(corridor_env), **kwargs)
-    reasons = {finding.check: finding.message for finding in report.of(CheckStatus.SKIPPED)}
-    texts = [str(w.message) for w in caught if w.category is ConformanceWarning]
+        report = testing.check_env(change(corridor_env), **kwargs)
+    reasons = {finding.check: finding.message for finding in report.of(testing.CheckStatus.SKIPPED)}
+    texts = [str(w.message) for w in caught if w.category is testing.ConformanceWarning]
     for text, reason in zip(texts, reasons.values(), strict=True):
         assert "not checked" in text
         assert reason in text
@@ -168,17 +161,17 @@ def test_what_is_not_promised_is_said(guess_env):
         (check_parallel, Subject(guess_env, {}), "The roles act one after another."),
     ):
         finding = finding_of(check, subject)
-        assert finding.status is CheckStatus.NOT_PROMISED
+        assert finding.status is testing.CheckStatus.NOT_PROMISED
         assert message in finding.message
 
 
 def test_undocumented_environments_are_found(guess_env):
     with pytest.raises(ConformanceError, match="sections"):
-        check_documentation(guess_env())
+        testing.check_documentation(guess_env())
 
 
 def test_transcripts_tell_all(guess_env):
-    text = transcript_of(guess_env(), 1, scripted_actor("oracle", random.Random(0)))
+    text = testing.transcript_of(guess_env(), 1, scripted_actor("oracle", random.Random(0)))
     assert text.startswith("seed 1 agents teller_0, guesser_0\n---- step 0 turn 0 teller_0 reads\n")
     assert text.endswith("terminated\n")
 
@@ -188,8 +181,8 @@ def test_examining_raises_nothing_of_what_it_finds(corridor_env):
         def _parse(self, state, agent, text):
             raise RuntimeError("no reader today")
 
-    report = examine_env(Faulty)
-    assert report.of(CheckStatus.BROKEN)
+    report = testing.examine_env(Faulty)
+    assert report.of(testing.CheckStatus.BROKEN)
     assert "RuntimeError: no reader today" in str(report)
 
 

@@ -1,7 +1,7 @@
 """Clients that leave before they are answered and ask again: a lost answer is not a turn."""
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
@@ -84,18 +84,9 @@ def test_equal_requests_of_a_team_stay_apart_when_one_is_sent_again(opened):
     """Each has an answer of its own, whoever of them leaves and comes again."""
 
     def run(task, client):
-        found = []
-
-        def ask(asker):
-            found.append(said(asker, "one"))
-
         askers = [client.openai(), hasty(client, 8)]
-        threads = [threading.Thread(target=ask, args=(asker,)) for asker in askers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return sorted(found)
+        with ThreadPoolExecutor(2) as threads:
+            return sorted(threads.map(lambda asker: said(asker, "one"), askers))
 
     outcomes = []
     env = opened(run, reward=lambda task, outcome: outcomes.append(outcome) or 1.0)

@@ -4,19 +4,10 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import backend_toys as toys
 import peft
 import pytest
 import torch
-from backend_toys import (
-    add_adapter,
-    base_of,
-    engine_logprobs,
-    flat,
-    groups_of,
-    make_requests,
-    token_ids,
-    training,
-)
 from transformers import AutoModelForCausalLM
 
 from pettingllms.errors import InvalidArgument
@@ -47,25 +38,25 @@ def directory(tmp_path_factory):
 
 @pytest.fixture
 def base(directory):
-    return base_of(directory)
+    return toys.base_of(directory)
 
 
 def settings(*, engine=None, frozen=False, **options):
-    learning = None if frozen else training(**{"learning_rate": 2e-2} | options)
+    learning = None if frozen else toys.training(**{"learning_rate": 2e-2} | options)
     return {"engine": EngineConfig(**(engine or {})), "training": learning}
 
 
 def add(base, name="tool", seed=0, lora=None, **options):
-    return TransformersPolicy(add_adapter(base, name, seed, lora), **settings(**options))
+    return TransformersPolicy(toys.add_adapter(base, name, seed, lora), **settings(**options))
 
 
 def requests(count=4, seed=0):
-    return make_requests(count, seed=seed, candidates=(3,), max_completion_tokens=8)
+    return toys.make_requests(count, seed=seed, candidates=(3,), max_completion_tokens=8)
 
 
 def sample(policy, seed=0):
     wanted = requests(seed=seed)
-    return groups_of(wanted, policy.engine.generate_now(wanted), ("tool",), seed)
+    return toys.groups_of(wanted, policy.engine.generate_now(wanted), ("tool",), seed)
 
 
 def snapshot(base):
@@ -102,7 +93,10 @@ def test_every_policy_computes_with_its_own_adapter(base, attention, packing):
     policies = [add(base, name, seed, **options) for seed, name in enumerate(("a", "b", "c.d"))]
     groups = [sample(policy) for policy in policies]
     for policy, own in zip(policies, groups, strict=True):
-        gaps = [(flat(policy.updater.score(g)) - engine_logprobs(g)).abs().max() for g in groups]
+        gaps = [
+            (toys.flat(policy.updater.score(g)) - toys.engine_logprobs(g)).abs().max()
+            for g in groups
+        ]
         assert gaps[policies.index(policy)] < 1e-4
         assert sorted(gaps)[1] > 0.1, "another adapter would be noticed"
         assert policy.updater.update(own).first_ratio_error < 1e-4
@@ -122,7 +116,7 @@ def test_adapters_that_learn_in_one_pass_learn_what_they_learn_alone(directory, 
     options = {"loss": {"kl_coefficient": 0.1}, "learning_rate": 1e-3} | optimizer
     ends, stats = [], []
     for is_mixed in (True, False):
-        base = base_of(directory)
+        base = toys.base_of(directory)
         policies = [
             add(base, name, seed, lora={"rank": 2 + seed}, **options)
             for seed, name in enumerate(names)
@@ -162,8 +156,8 @@ def test_a_batch_has_rows_of_several_adapters(base, attention):
     found = policies[0].engine.generate_now(mixed)
     for index, policy in enumerate((*policies, bare)):
         expected = policy.engine.generate_now(wanted)
-        assert token_ids(found[index::3]) == token_ids(expected)
-    assert token_ids(found[0::3]) != token_ids(found[2::3])
+        assert toys.token_ids(found[index::3]) == toys.token_ids(expected)
+    assert toys.token_ids(found[0::3]) != toys.token_ids(found[2::3])
 
 
 def test_a_frozen_policy_plays_as_the_bare_base(base, directory):
@@ -227,7 +221,7 @@ def test_the_reference_is_the_policy_at_the_start_of_training(base, is_trained_b
 
 
 def test_a_bfloat16_base_has_float32_adapters(directory):
-    base = base_of(directory, "bfloat16")
+    base = toys.base_of(directory, "bfloat16")
     policy = add(base, engine={"precision": "bfloat16"})
     before, computed = snapshot(base), set()
     for module in base.model.modules():
@@ -275,7 +269,7 @@ def test_a_saved_adapter_is_loaded_by_peft_and_trained_further(base, directory, 
 
 
 def test_a_base_that_nobody_else_has_is_saved_with_the_adapter(directory, tmp_path):
-    base = base_of(directory, is_stored=False)
+    base = toys.base_of(directory, is_stored=False)
     policy = add(base)
     policy.save_pretrained(tmp_path / "first")
     loaded = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "first")
