@@ -50,10 +50,9 @@ Examples:
 @click.command("blame", epilog=_EXAMPLES)
 @click.argument("source", metavar="SOURCE")
 @options.policy_option
-@click.option(
+@options.repeated(
     "--instead",
     "instead_values",
-    multiple=True,
     metavar="[ROLE=]POLICY",
     help="The other policy, instead of that of the run: an expert, an untrained model, any.  "
     "[default: the first scripted policy of the environment, if it has any]",

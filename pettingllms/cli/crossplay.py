@@ -61,11 +61,9 @@ def crossplay_command(context: click.Context, runs: tuple[str, ...], **values: A
         options.refuse_given(
             context, "--resume", "runs", "episodes", "samples", "seed", "environment", "out"
         )
-    folder, names = (
-        _resumed(values["resume"], trust=values["trust"])
-        if values["resume"]
-        else _begun(runs, values)
-    )
+        folder, names = _resumed(values["resume"], trust=values["trust"])
+    else:
+        folder, names = _begun(runs, values)
     with folder.owned():
         return _crossplayed(folder, names, values)
 

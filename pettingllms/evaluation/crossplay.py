@@ -40,11 +40,10 @@ from pettingllms.evaluation.report import (
     share_difference,
     solved_of,
 )
-from pettingllms.evaluation.sides import RunTeam
+from pettingllms.evaluation.sides import RunTeam, task_table
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.tables import Block, TextTable
 from pettingllms.trust import Name
-from pettingllms.types import flat_table
 
 FILE = "crossplay.json"
 FORMAT = "pettingllms-crossplay"
@@ -210,9 +209,7 @@ def _assignment(
 
 def _check_alike(first: RunTeam, other: RunTeam, name: str) -> None:
     one, two = (
-        {"environment": str(team.env_id), "sampling": dict(team.sampling)}
-        | flat_table(team.env_kwargs, "env.")
-        | flat_table(team.options, "option.")
+        task_table(team.env_id, team.env_kwargs, team.options) | {"sampling": dict(team.sampling)}
         for team in (first, other)
     )
     differing = [key for key in {**one, **two} if one.get(key) != two.get(key)]

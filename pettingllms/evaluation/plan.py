@@ -140,8 +140,7 @@ class EvaluationPlan:
     def with_distinct_levels(self, env: TextEnv[Any]) -> EvaluationPlan:
         """The plan with as many levels that differ up to symmetry, each drawn once.
 
-        If the environment has fewer, the plan has those, and `num_wanted` says how many were asked
-        for.
+        If the environment has fewer, the plan has those, and `num_wanted` the number asked for.
 
         Args:
             env: What `make_env` returned.

@@ -53,12 +53,10 @@ def rows_of(path: str | Path, view: str = "rollouts", *, trust: bool = False) ->
     """
     if view not in VIEWS:
         raise InvalidArgument("view", view, ", ".join(VIEWS))
-    is_training = is_training_run(path)
-    rows = (
-        _of_training(TrainingRun.open(path, trust=trust))
-        if is_training
-        else _of_evaluation(RunFolder.open(path, trust=trust))
-    )
+    if is_training_run(path):
+        rows = _of_training(TrainingRun.open(path, trust=trust))
+    else:
+        rows = _of_evaluation(RunFolder.open(path, trust=trust))
     if view == "rollouts":
         return rows
     return _sft(rows) if view == "sft" else _preference(rows)

@@ -168,7 +168,7 @@ def _of_evaluation(name: str, folder: RunFolder, variant: str) -> Side:
     return Side(
         name=name,
         policies=names_of(plan.variants[variant]),
-        task=_task(str(plan.env_id), plan.env_kwargs, plan.options),
+        task=task_table(plan.env_id, plan.env_kwargs, plan.options),
         settings=settings,
         results=results,
         success=clustered_share(*solved_of(levels)),
@@ -201,7 +201,7 @@ def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) ->
     return Side(
         name=name,
         policies=_policies(run, variant, line["step"]),
-        task=_task(str(run.env_id), line["env"], {}),
+        task=task_table(run.env_id, line["env"], {}),
         settings={
             **flat_table({role: asdict(value) for role, value in sampling.items()}, "sampling."),
             **{"seed": seed, "levels": found["num_episodes"], "samples": 1},
@@ -230,8 +230,12 @@ def _check_variant(variant: str, variants: Mapping[str, Any], path: Path) -> Non
         )
 
 
-def _task(env_id: str, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    return {"environment": env_id, **flat_table(kwargs, "env."), **flat_table(options, "option.")}
+def task_table(
+    env_id: Name, kwargs: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is played, by dotted keys."""
+    played = flat_table(kwargs, "env.") | flat_table(options, "option.")
+    return {"environment": str(env_id), **played}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

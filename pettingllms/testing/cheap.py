@@ -56,8 +56,7 @@ class CheapPolicy(NamedTuple):
     team: tuple[tuple[str, str], ...]
     """(role, policy) of all roles."""
     cheap: float
-    """Pay of the team's episode, mean over the role's agents and over levels that the search did
-    not use."""
+    """Pay of the team's episode, mean over the role's agents and over levels not searched."""
     oracle: float
     """Pay of the oracle's episode, mean over the same agents and levels."""
     success: float

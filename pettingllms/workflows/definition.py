@@ -203,8 +203,7 @@ class Workflow:
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
     """Variables of the environment in a run, besides those that name the endpoint."""
     addresses: Sequence[str] = ()
-    """Addresses in the code, such as ``http://localhost:11434/v1``, whose requests are for the
-    team."""
+    """Addresses in the code, such as ``http://localhost:11434/v1``, that stand for the team."""
     demonstrators: Mapping[str, Demonstrator] = field(default_factory=dict[str, Demonstrator])
     """Scripted policies by name, the best one first, for a warm start and for comparison."""
 

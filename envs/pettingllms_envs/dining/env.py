@@ -236,8 +236,7 @@ class DiningState(NamedTuple):
     said: tuple[Utterance, ...]
     """The latest message of each philosopher."""
     choices: Choices = ()
-    """What the philosophers who have acted in this turn have chosen, in the order of their
-    seats."""
+    """What those who have acted in this turn have chosen, in the order of their seats."""
     last: Choices = ()
     """What all chose in the turn before; empty in the first one."""
 
