@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, StatisticsError, correlation, fmean
+from statistics import NormalDist, correlation, fmean
 from typing import Any, NamedTuple
 
 from pettingllms.errors import InvalidArgument, MissingDependency
@@ -135,6 +135,8 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     mean = fmean(values)
     if len(values) == 1:
         return Interval(mean, -math.inf, math.inf)
+    if len(set(values)) == 1:  # whose mean may be rounded
+        return Interval(values[0], values[0], values[0])
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     quantile = float(special_functions().stdtrit(len(values) - 1, 0.5 + confidence / 2))
     half = quantile * math.sqrt(variance / len(values))
@@ -203,11 +205,11 @@ def sign_test(num_better: int, num_worse: int) -> float:
 
 def correlation_of(first: Sequence[float], second: Sequence[float]) -> float:
     """Pearson's correlation of paired values; 0 where one side does not vary."""
-    try:
-        # Rounding may carry it past 1, where the root of the square-and-add rule is imaginary.
-        return max(-1.0, min(1.0, correlation(first, second)))
-    except StatisticsError:
+    # Asked first: around a mean that is rounded, equal values vary, and together with others.
+    if len(set(first)) < 2 or len(set(second)) < 2:
         return 0.0
+    # Rounding may carry it past 1, where the root of the square-and-add rule is imaginary.
+    return max(-1.0, min(1.0, correlation(first, second)))
 
 
 def special_functions() -> Any:

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
@@ -100,13 +100,18 @@ def test_mean_interval_is_that_of_scipy(stats, values):
         assert found.high == pytest.approx(expected.high, abs=1e-6)
 
 
-def test_one_value_has_no_interval():
+def test_one_value_has_no_interval_and_equal_ones_have_no_width():
     assert mean_interval([3.0]) == Interval(3.0, -math.inf, math.inf)
+    assert mean_interval([0.1] * 3) == Interval(0.1, 0.1, 0.1)
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=20))
-def test_correlation_is_pearsons(stats, pairs):
-    first, second = zip(*pairs, strict=True)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=20),
+    st.sampled_from([1, 3, 5]),
+)
+@example([(1, 2)] * 6, 5)
+def test_correlation_is_pearsons(stats, pairs, num_plays):
+    first, second = zip(*((one / num_plays, two / num_plays) for one, two in pairs), strict=True)
     found = correlation_of(first, second)
     if len(set(first)) > 1 and len(set(second)) > 1:
         assert found == pytest.approx(stats.pearsonr(first, second).statistic, abs=1e-9)
