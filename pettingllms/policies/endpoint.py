@@ -355,7 +355,10 @@ def _is_address(text: str) -> bool:
 
 
 def _limiter(per_minute: float | None) -> AsyncLimiter | None:
-    return None if per_minute is None else AsyncLimiter(per_minute, 60)
+    if per_minute is None:
+        return None
+    # Room for one request at least: the limiter refuses to wait for more than it can hold.
+    return AsyncLimiter(max(1, per_minute), 60 * max(1, 1 / per_minute))
 
 
 def _spent(failure: PolicyFailure, usage: Usage) -> PolicyFailure:

@@ -274,7 +274,11 @@ def test_openai_itself_needs_a_key(monkeypatch):
 @pytest.mark.parametrize(
     ("limit", "allowed"),
     # A request for at most 99 tokens, and one of its prompt.
-    [({"requests_per_minute": 3}, 3), ({"tokens_per_minute": 250}, 2)],
+    [
+        ({"requests_per_minute": 3}, 3),
+        ({"requests_per_minute": 0.5}, 1),
+        ({"tokens_per_minute": 250}, 2),
+    ],
 )
 def test_no_more_a_minute_than_allowed(chat_server, limit, allowed):
     async def run():
