@@ -428,6 +428,7 @@ async def play_all(
         InvalidArgument: A limit is out of its range.
     """
     max_concurrency = check_whole("max_concurrency", max_concurrency, 1)
+    max_failures = check_whole("max_failures", max_failures, 0)
 
     async def one(item: Item) -> None:
         try:

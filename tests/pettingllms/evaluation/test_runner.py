@@ -211,6 +211,8 @@ def test_too_many_failures_stop_the_evaluation(begin, scripted):
     folder = begin("oracle", "mine")
     with pytest.raises(EvaluationStopped, match=r"4 episodes failed.*3 allowed.*coughed"):
         evaluate(folder, max_failures=3, max_concurrency=2)
+    with pytest.raises(InvalidArgument, match="max_failures"):
+        evaluate(folder, max_failures=-1)
 
 
 def test_what_fails_beside_the_last_failure_is_not_counted(begin, scripted):
