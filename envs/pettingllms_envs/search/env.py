@@ -182,7 +182,8 @@ def _query_in(said: str) -> str | ParseError:
 def _answer_in(said: str, task: SearchTask) -> str | ParseError:
     if said == TERSE_MORE or _MORE.fullmatch(said):
         return MORE
-    query = _query_in(said)
+    # What is said by those who know nothing may be right: some answers are "None" or "Nothing".
+    query = one_line(said, MAX_CHARS) if is_match(said, task) else _query_in(said)
     if isinstance(query, ParseError) or can_be_answer(query, task):
         return query
     return ParseError(f"{one_line(said, 40)} is not a name of the documents; say only the answer")

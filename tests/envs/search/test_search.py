@@ -309,9 +309,10 @@ def test_what_is_no_name_of_the_documents_ends_nothing(text):
 
 def test_answers_that_no_document_holds_can_be_given():
     env = started()
-    level = json.loads(LINE) | {"question": "Is it old?", "answers": ["yes"]}
-    for text, success in [("no", False), ("Yes.", True)]:
-        env.reset(options={"level": json.dumps(level)})
+    level = json.loads(LINE) | {"question": "Is it old?"}
+    said = [("yes", "no", False), ("yes", "Yes.", True), ("Nothing", "nothing", True)]
+    for answer, text, success in said:
+        env.reset(options={"level": json.dumps(level | {"answers": [answer]})})
         env.step("#### Sorn")
         env.step(f"#### {text}")
         assert all(env.terminations.values())
