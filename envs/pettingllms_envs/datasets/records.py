@@ -61,7 +61,7 @@ class MathProblem(NamedTuple):
     tolerance: float = 0.0
     """Maximum absolute error that still counts as right."""
     form: str = ""
-    """Kind of answer, where the reference does not say it: `fraction` refuses repeating decimals.
+    """Kind of answer, where the reference does not say it: `fraction` refuses decimals.
     Empty: the reference says it; see `pettingllms_envs.math.notation.objection`."""
     difficulty: str = ""
     """The source's own word for it."""

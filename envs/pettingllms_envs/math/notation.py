@@ -55,6 +55,7 @@ _REPEATING = re.compile(
     rf"(?<!\d)(\d+)\.(\d*)(?:{_BAR}(?:\{{(\d+)\}}|(\d))|\((\d+)\))(?![\d.]|\s*\\dot)"
     r"|(?<!\d)(\d+)\.(\d*)\\dot\s*\{?(\d)\}?(\d*)\\dot\s*\{?(\d)\}?(?![\d.])"
 )
+_DIGITS_BEHIND = re.compile(r"\.\d")
 _BRACKETS = re.compile(r"[()\[\]{}]")
 _PYTHON_LIST = re.compile(r"\[([^\[\]();]*)\]")
 _AND = re.compile(r"\\text\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b")
@@ -115,9 +116,9 @@ def _bare(text: str) -> str:
     return text.strip()
 
 
-def is_repeating(text: str) -> bool:
-    """Whether a text has a repeating decimal in it, such as `0.(3)`."""
-    return _REPEATING.search(text) is not None
+def is_decimal(text: str) -> bool:
+    """Whether a text has a decimal in it, such as `0.5`, `.5` or `0.(3)`."""
+    return (_DIGITS_BEHIND.search(text) or _REPEATING.search(text)) is not None
 
 
 def _as_fraction(found: re.Match[str]) -> str:

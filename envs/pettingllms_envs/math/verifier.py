@@ -17,7 +17,7 @@ from pettingllms_envs.math.notation import (
     drops_duplicates,
     in_other_case,
     in_shape_of,
-    is_repeating,
+    is_decimal,
     normalised,
     numeral_bases,
     objection,
@@ -138,8 +138,9 @@ class Verifier:
         # Before anything is parsed: all later steps are then bounded.
         if len(answer) > MAX_ANSWER_CHARS:
             return Verdict(Outcome.UNPARSABLE, f"longer than {MAX_ANSWER_CHARS} characters")
-        if form == "fraction" and is_repeating(answer):
-            return Verdict(Outcome.WRONG, "a repeating decimal, where a fraction is asked for")
+        # Also one that ends: to write the question's digits out is no conversion.
+        if form == "fraction" and is_decimal(answer):
+            return Verdict(Outcome.WRONG, "a decimal, where a fraction is asked for")
         # Units are compared here and removed: math-verify does not convert or compare them.
         texts = normalised(reference), normalised(answer)
         # One that has a unit makes a quantity of the other: elsewhere `3m` is 3 times m.

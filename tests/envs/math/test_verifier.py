@@ -79,10 +79,11 @@ def test_the_public_cases_of_math_verify(verifier):
     assert not wrong
 
 
-def test_a_repeating_decimal_is_no_answer_where_a_fraction_is_asked_for(verifier):
+def test_a_decimal_is_no_answer_where_a_fraction_is_asked_for(verifier):
     assert verifier.judge(r"\frac{1}{3}", r"0.\overline{3}").is_correct
-    verdict = verifier.judge(r"\frac{1}{3}", r"0.\overline{3}", form="fraction")
-    assert "a fraction is asked for" in verdict.detail
+    for decimal in (r"0.\overline{3}", "0.(3)", "0.333333333", ".3333333", r"33.3333333\%"):
+        verdict = verifier.judge(r"\frac{1}{3}", decimal, form="fraction")
+        assert "a fraction is asked for" in verdict.detail
     assert verifier.judge(r"\frac{1}{3}", "1/3", form="fraction").is_correct
 
 
