@@ -28,11 +28,15 @@ def _is_close(a: Any, b: Any, float_rounding: int, numeric_precision: int) -> bo
     precision = 1e-6 if a.has(Float) or b.has(Float) else 1e-20
     symbols = sorted(a.free_symbols | b.free_symbols, key=str)
     values = {symbol: Rational(11 + place, 7) for place, symbol in enumerate(symbols)}
-    for read in (_evaluated, lambda number: grader.get_pct_val(number, number)):
+    for read in (_evaluated, _without_percent):
         first, second = (read(one).subs(values).evalf(30) for one in (a, b))
         if abs((first - second).evalf(30)) <= precision * max(abs(first), abs(second)):
             return True
     return False
+
+
+def _without_percent(number: Any) -> Any:
+    return grader.get_pct_val(number, number)
 
 
 # Within sets, intervals, matrices and relations too: the library looks the name up.
@@ -65,7 +69,11 @@ def _outcome(reference: str, candidate: str, tolerance: float) -> tuple[str, str
     # For both answers alike: the library takes `i` for real in `2i`, but not in `i`, and symbols
     # that differ in this are never equal.
     is_complex = any(map(grader.should_treat_as_complex, (reference, candidate)))
-    parser.should_treat_as_complex = lambda latex_str: is_complex
+
+    def treat_as_complex(latex_str: str) -> bool:
+        return is_complex
+
+    parser.should_treat_as_complex = treat_as_complex
     wanted, given = _parsed(reference), _parsed(candidate)
     if not given:
         return "unparsable", "not a formula"
