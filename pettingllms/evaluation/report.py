@@ -39,7 +39,7 @@ Levels = Mapping[str, Sequence[EpisodeResult]]
 
 def tokens(usage: Usage) -> str:
     """Tokens in words; what a server did not report is not counted as 0."""
-    if usage.num_unknown == usage.num_requests:
+    if 0 < usage.num_requests == usage.num_unknown:
         return f"unknown: no usage reported for {counted(usage.num_requests, 'answer')}"
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     hidden = f" ({usage.reasoning_tokens:,} reasoning)" if usage.reasoning_tokens else ""

@@ -109,6 +109,7 @@ def test_cached_tokens_have_a_price_of_their_own_if_one_is_named(result, price, 
     ).roles["planner"]
     assert role.cost_usd == pytest.approx(dollars)
     assert tokens(role.usage) == "1,000 in (400 cached), 200 out (150 reasoning)"
+    assert tokens(Usage()) == "0 in, 0 out"
 
 
 def test_reports_are_json_without_infinities(result):
