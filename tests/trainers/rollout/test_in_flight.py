@@ -22,17 +22,17 @@ RUN = """
 num_steps = 7
 [env]
 id = "toy_echo_v0"
-[policies.team]
+[policies.shared]
 model = "tiny"
 [roles]
-caller = "team"
-echo = "team"
+caller = "shared"
+echo = "shared"
 [algorithm]
 num_candidates = 2
 [rollout]
 num_levels = 1
 """
-SERVERS = ["--engine.kind", "vllm_server", "--policies.team.endpoints", "http://127.0.0.1:8000"]
+SERVERS = ["--engine.kind", "vllm_server", "--policies.shared.endpoints", "http://127.0.0.1:8000"]
 REFILLS = ["--rollout.max-refills=2", "--rollout.min-groups=3"]
 
 

@@ -235,7 +235,8 @@ class Sampler:
         trees, num_episodes = await self._round(in_flight, 0)
         while (
             num_refills < self._config.rollout.max_refills
-            and not in_flight.is_cut_short
+            # Each rank cuts its own levels short; all have to play another round, or none.
+            and not await self._collective(self.pool.ranks.any, in_flight.is_cut_short)
             and not self._has_enough(trees, in_flight.pending)
         ):
             if may_stop and self._stop.is_wanted():
@@ -294,13 +295,16 @@ class Sampler:
 
     async def _joined(self, share: Share, in_flight: InFlightRollouts) -> list[RolloutTree]:
         ranks = self.pool.ranks
-        if ranks.size == 1:
-            return joined(share, self._failures, ranks)
-        # Ranks exchange what they have in the same order: that of the train steps.
-        await in_flight.comes_next.wait()
-        if self._config.plays_beside_updates:  # other steps' rollouts go on while this one waits
-            return await asyncio.to_thread(joined, share, self._failures, ranks)
-        return joined(share, self._failures, ranks)
+        if ranks.size > 1:
+            # Ranks exchange what they have in the same order: that of the train steps.
+            await in_flight.comes_next.wait()
+        return await self._collective(joined, share, self._failures, ranks)
+
+    async def _collective(self, call: Callable[..., ResultT], *arguments: Any) -> ResultT:
+        """The result of a call that waits for other ranks, while other steps' rollouts go on."""
+        if self.pool.ranks.size > 1 and self._config.plays_beside_updates:
+            return await asyncio.to_thread(call, *arguments)
+        return call(*arguments)
 
     def _settings(
         self,
