@@ -117,8 +117,9 @@ class JoinedValues:
 
 
 # Turns of the event loop without a request after which nobody is on the way to one. One is enough
-# for episodes that keep step; a turn takes microseconds.
-_TURNS = 4
+# for episodes that keep step, a round of further levels begins some after the last answer of the
+# one before; a turn takes microseconds.
+_TURNS = 16
 
 
 async def all_have_asked(num_asked: Callable[[], int]) -> None:
