@@ -501,7 +501,10 @@ class TrainingRollouts:
         records: Records,
     ) -> None:
         """Continue where a checkpoint was written."""
-        self.sampler.num_levels_used, self.pending = num_levels_used, list(pending)
+        # A step that is kept when one fails may have begun further rounds in that one.
+        num = self._config.rollout.num_levels
+        used = [first + num for one in pending for first in one.first_levels]
+        self.sampler.num_levels_used, self.pending = max(num_levels_used, *used, 0), list(pending)
         self.sampler.memory, self.sampler.records = memory, records
 
     def take(self, step: int) -> Sample | None:
