@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import tomllib
 
@@ -67,6 +68,13 @@ def test_a_run_shows_itself(trained):
     assert page.path.is_file()
     assert page._repr_html_().startswith("<iframe srcdoc=")
     assert "2 of 2 train steps" in repr(run)
+
+
+def test_a_run_that_has_just_begun_has_no_metrics(trained, tmp_path):
+    shutil.copytree(
+        trained[0].directory, tmp_path / "run", ignore=shutil.ignore_patterns("metrics.jsonl")
+    )
+    assert load_run(tmp_path / "run").metrics.empty
 
 
 def test_its_policies_are_evaluated_in_a_cell(trained):

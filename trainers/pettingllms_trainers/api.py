@@ -142,7 +142,8 @@ class Run:
         """A row per train step, from 0, the start; a column per metric, see METRICS.md."""
         from pandas import DataFrame  # a second, which not every caller needs
 
-        return DataFrame(read_lines(self._files.metrics, "step")).set_index("step")
+        lines = read_lines(self._files.metrics, "step")
+        return DataFrame(lines, columns=None if lines else ["step"]).set_index("step")
 
     @property
     def evaluations(self) -> DataFrame:
