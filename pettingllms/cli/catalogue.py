@@ -212,7 +212,7 @@ def _page_json(env_id: str, env: TextEnv[Any]) -> dict[str, Any]:
         "difficulty_names": env.difficulties.names,
         "difficulty": env.difficulty,
         "prompt_fields": dict(env.prompt_fields),
-        "arguments": {p.name: _default_json(p.default) for p in _arguments(env)},
+        "arguments": {p.name: _default_json(p) for p in _arguments(env)},
         "sections": {
             name: text.strip() for name, text in sections_of(type(env).__doc__ or "").items()
         },
@@ -221,7 +221,8 @@ def _page_json(env_id: str, env: TextEnv[Any]) -> dict[str, Any]:
     }
 
 
-def _default_json(default: Any) -> Any:
+def _default_json(parameter: inspect.Parameter) -> Any:
+    default = "required" if parameter.default is parameter.empty else parameter.default
     try:
         json.dumps(default, allow_nan=False)
     except (TypeError, ValueError):

@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import MALFORMED, InvalidArgument
 from pettingllms.files import load_json
 from pettingllms.plain_text import PlainText
 from pettingllms.workflows.tools import assistant_text, read_json, read_reply, taken_apart
@@ -252,7 +252,7 @@ def _read(
                 rest, asked, enable_auto_tools=True, model_output_token_ids=ids
             )
         calls = [(call.name, read_json(call.arguments)) for call in found or ()]
-    except (ValueError, TypeError, LookupError):  # what a model writes is never an error
+    except MALFORMED:  # what a model writes is never an error
         return text, []
     if not all(isinstance(arguments, Mapping) for _, arguments in calls):
         return text, []
