@@ -34,6 +34,8 @@ class Line(NamedTuple):
     """Success of each seed before training, in [0, 1]."""
     after: list[float]
     """Success of each seed after it."""
+    early: Sequence[float] = ()
+    """Success of each seed after a third of the tokens; empty where it is not shown."""
 
 
 class Bar(NamedTuple):
@@ -90,7 +92,7 @@ def _table(found: Mapping[str, Sequence[Line]]) -> str:
     gains = [[b - a for a, b in zip(line.before, line.after, strict=True)] for _, line in lines]
     corrected = holm([*map(p_value, gains)])
     seeds = {len(gain) for gain in gains}
-    differ = len(seeds) > 1
+    differ, has_early = len(seeds) > 1, any(line.early for _, line in lines)
     rows = [
         [
             *([task] if task else []),
@@ -98,6 +100,7 @@ def _table(found: Mapping[str, Sequence[Line]]) -> str:
             f"{line.tokens:,.0f}",
             *([str(len(line.after))] if differ else []),
             _shown(line.before),
+            *([_shown(line.early) if line.early else ""] if has_early else []),
             _shown(line.after),
             f"**{paired(gain)}**" if p < _LEVEL else paired(gain),
         ]
@@ -105,7 +108,8 @@ def _table(found: Mapping[str, Sequence[Line]]) -> str:
     ]
     head = ["task"] if any(found) else []
     head += ["who is trained, by AT-GRPO unless named", "sampled tokens"]
-    head += [*(["seeds"] if differ else []), "before", "after", "gain"]
+    head += [*(["seeds"] if differ else []), "before"]
+    head += [*(["after a third"] if has_early else []), "after", "gain"]
     num = "" if differ else f"of {max(seeds, default=0)} seeds "
     note = (
         f"\nMeans {num}with 95 % t-intervals; gains in points, **bold** where Holm's correction "
@@ -155,9 +159,9 @@ def abstract_beside() -> str:
         team = bars["team"][: len(TABLE["abstract"]["beside_seeds"])]
         by_play = {**beside, "single": [], "team": team}
         third = _lines({**by_play, "apart": []}, [], section["tokens"] / 3)
-        early = {line.who: line for line in third if line.tokens}
+        early = {line.who: line.after for line in third if line.tokens}
         ends = _lines(by_play, [*section["alone"]], section["tokens"])
-        found[_TASKS[task]] = [x for end in ends for x in (early.get(end.who), end) if x]
+        found[_TASKS[task]] = [end._replace(early=early.get(end.who, ())) for end in ends]
     return _table(found)
 
 
