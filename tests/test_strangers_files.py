@@ -270,7 +270,8 @@ def test_a_benchmark_is_not_resumed_with_a_stranger(place, capsys):
     folder = place.folder / "bench"
     folder.mkdir()
     about = {"format": FORMAT, "suite": QUICK.name, "policies": [f"openai:m@{place.listener.url}"]}
-    about |= {"name": "x", "sampling": [], "prices": [], "seed": 0, "created": "", "versions": {}}
+    about |= {"name": "x", "sampling": [], "prices": [], "seed": 0, "created": ""}
+    about["versions"] = {"pettingllms": "0"}
     (folder / "bench.json").write_text(json.dumps(about))
     assert pettingllms(["bench", "--resume", str(folder)]) == 2
     assert "--trust" in capsys.readouterr().err
