@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from pettingllms.files import PARTIAL
 from pettingllms_trainers.backends.ray.cluster import explained
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import CheckpointError
@@ -301,9 +302,10 @@ class PolicyWorker:
                 return
 
     def save_state(self, name: str, directory: Path) -> list[str]:
-        """Save the state of a policy; the files that are there then."""
+        """Save the state of a policy; the files that are there then, of others as well."""
         self.call(name, "updater", "save_state", directory)
-        return [path.name for path in directory.iterdir()]
+        # Not those that others are writing: they get another name.
+        return [path.name for path in directory.iterdir() if not path.name.endswith(PARTIAL)]
 
 
 def _joined(
