@@ -44,7 +44,12 @@ def test_limits_out_of_range(name, value):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"isolation": "strong"}, {"flavour": "fat"}, {"workers": 0}, {"workers": 5000}]
+    "arguments",
+    [
+        {"isolation": "strong"},
+        {"flavour": "fat"},
+        *({"workers": workers} for workers in (0, 5000, 2.5, "3", True)),
+    ],
 )
 def test_arguments_out_of_range(arguments):
     with pytest.raises(InvalidArgument, match=next(iter(arguments))):
