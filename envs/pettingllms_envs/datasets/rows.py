@@ -10,6 +10,7 @@ import ast
 import json
 import re
 import string
+import sys
 import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -300,8 +301,17 @@ def _olympiadbench(row: Row) -> dict[str, Any]:
     return {
         "question": f"{context}\n\n{question}" if context else question,
         "answer": ", ".join(p.strip().strip("$") if len(parts) > 1 else p for p in parts),
-        "tolerance": tolerance,
+        "tolerance": _tolerance(tolerance, "error"),
     }
+
+
+def _tolerance(value: Any, name: str) -> float:
+    # True is an int to Python, and no tolerance.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refuse(value, name, "a number")
+    if not 0 <= value <= sys.float_info.max:
+        raise RowError(f"{name} is not a finite number of at least 0")
+    return value
 
 
 def _chat(row: Row, column: str) -> tuple[str, str]:
@@ -511,10 +521,7 @@ def _own_tests(row: Row) -> dict[str, Any]:
 
 
 def _own_tolerance(row: Row) -> dict[str, Any]:
-    tolerance = row.get("tolerance")
-    if not isinstance(tolerance, int | float):
-        raise _refuse(tolerance, "tolerance", "a number")
-    return {"tolerance": tolerance}
+    return {"tolerance": _tolerance(row.get("tolerance"), "tolerance")}
 
 
 _READERS: Mapping[str, Callable[[Row], dict[str, Any]]] = {
