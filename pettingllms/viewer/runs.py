@@ -92,7 +92,7 @@ def _training(path: Path) -> OpenedRun:
     curves = {
         "metrics": columns,
         "axes": {
-            name: [steps, list(accumulate(value or 0 for value in values))]
+            name: [steps, list(accumulate(v if isinstance(v, int | float) else 0 for v in values))]
             for name, (steps, values) in axes.items()
         },
         "evaluations": variant_columns(evaluations),

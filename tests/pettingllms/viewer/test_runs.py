@@ -123,14 +123,20 @@ def test_an_evaluation_that_still_goes_on(evaluation):
 
 def test_numbers_that_are_not_finite_are_shown(training, write, tmp_path):
     decisions = [write.decision("tool_0", 0, [write.candidate("x", float("nan"), float("inf"))])]
-    run = training([write.tree(1, 0, decisions)], [{"step": 1, "loss/tool/loss": float("nan")}])
+    metrics = [
+        {"step": 1, "loss/tool/loss": float("nan"), "time/step_s": float("nan")},
+        {"step": 2, "time/step_s": 1.5},
+    ]
+    run = training([write.tree(1, 0, decisions)], metrics)
     text = (run / "rollouts.jsonl").read_text()
     (run / "rollouts.jsonl").write_text(text.replace("Infinity", "1e999"))
     path = write_view(run, tmp_path / "view.html", max_replays=0).path
     shown = episodes(path)[0]["decisions"][0]["candidates"][0]
     assert (shown["reward"], shown["advantage"]) == ("NaN", "1e999")
     assert json.loads(block(path, "index"))["rewards"] == {"tool": [None]}
-    assert json.loads(block(path, "curves"))["metrics"] == {"loss/tool/loss": [[1], ["NaN"]]}
+    curves = json.loads(block(path, "curves"))
+    assert curves["metrics"]["loss/tool/loss"] == [[1], ["NaN"]]
+    assert curves["axes"]["time"] == [[1, 2], [0, 1.5]]
 
 
 def test_a_training_run_without_rollouts(training, tmp_path):
