@@ -211,6 +211,7 @@ def _candidate(recorded: Mapping[str, Any]) -> dict[str, Any]:
     candidate = {
         "text": _text(recorded["text"]),
         **{key: recorded[key] for key in _CANDIDATE},
+        "success": bool(recorded["success"]),
         "advantage": recorded["advantage"],
         "figures": _figures(recorded, (*_CANDIDATE, "advantage")),
     }

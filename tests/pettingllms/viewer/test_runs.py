@@ -139,6 +139,19 @@ def test_numbers_that_are_not_finite_are_shown(training, write, tmp_path):
     assert curves["axes"]["time"] == [[1, 2], [0, 1.5]]
 
 
+def test_answers_that_do_not_say_whether_they_solved_are_compared(training, write, tmp_path):
+    agents, successes = ("tool_0", "planner_0"), (False, None, False, True)
+    decisions = [
+        write.decision(agents[n % 2], n // 2, [write.candidate("x", r := n % 2, r, success=solved)])
+        for n, solved in enumerate(successes)
+    ]
+    run = training([write.tree(1, 0, decisions, success=True)])
+    summary = write_view(run, tmp_path / "view.html", max_replays=0)
+    (episode,) = episodes(summary.path)
+    shown = [decision["candidates"][0]["success"] for decision in episode["decisions"]]
+    assert shown == [False, False, False, True]
+
+
 def test_a_training_run_without_rollouts(training, tmp_path):
     run = training([])
     (run / "rollouts.jsonl").unlink()
