@@ -275,6 +275,8 @@ def _question_answer(row: Row) -> dict[str, Any]:
 def _multiple_choice(row: Row) -> dict[str, Any]:
     """MMLU: an answer is the number of a choice, from 0, or its letter."""
     choices, answer = list_field(row, "choices"), row.get("answer")
+    if len(choices) > len(string.ascii_uppercase):
+        raise RowError("more choices than letters")
     letters = string.ascii_uppercase[: len(choices)]
     if isinstance(answer, int) and 0 <= answer < len(letters):
         answer = letters[answer]
