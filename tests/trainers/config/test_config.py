@@ -185,6 +185,12 @@ def test_the_hash_ignores_only_where_and_what_is_shown(run_file):
     same = load_config(run_file(), ["--output-dir", "x", "--logging.progress", "off"])
     other = load_config(run_file(), ["--seed", "1"])
     assert config_hash(config) == config_hash(same)
+    # `launch --servers` starts them on other ports when a run is resumed.
+    moved = {
+        name: policy.model_copy(update={"endpoints": ("http://localhost:40001",)})
+        for name, policy in config.policies.items()
+    }
+    assert config_hash(config.model_copy(update={"policies": moved})) == config_hash(config)
     assert config_hash(config) != config_hash(other)
 
 

@@ -51,6 +51,14 @@ def test_what_is_given_counts():
     two = config_of(FULL, FULL, rollout=short)
     assert two.policies["p"].chat_template_kwargs == {}
     assert two.policies["q"].chat_template_kwargs == {"enable_thinking": False}
+    several = config_of(
+        FULL,
+        FULL,
+        env=[{"id": "toy_echo_v0", "name": name} for name in "ab"],
+        roles={"a.echo": "q", "b.echo": "p", "caller": "p"},
+        rollout=short,
+    )
+    assert several.policies["q"].chat_template_kwargs == {"enable_thinking": False}
 
 
 def test_policies_of_several_kinds_have_a_rate_each():

@@ -66,6 +66,12 @@ def test_a_run_that_learns_or_has_nothing_left_to_learn_is_not_stuck(step):
     assert not watch.is_stalled
 
 
+def test_rollouts_that_are_cut_off_now_and_then_are_noise():
+    cut, sound = metrics() | {"rollout/end/context": 0.2}, metrics()
+    watch, said = after(*[cut, *[sound] * 5] * 3)
+    assert (said, watch.warnings()) == ([[]] * 18, [])
+
+
 def test_what_has_passed_is_reported_in_the_end_but_stops_nothing():
     stuck, sound = metrics(skipped="tp"), metrics()
     watch, said = after(*[stuck] * 3, sound, *[stuck] * 2, sound)

@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM
 from pettingllms_trainers.backends.device import check_parallel
 from pettingllms_trainers.backends.hf.adapters import Adapter
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
+from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.model import LoadedModel, use_float32_head
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.self_check import check_model
@@ -154,7 +155,7 @@ def _own_models(
     of_base: dict[tuple[int, int], TransformersEngine] = {}
     for name, policy in policies.items():
         if policy.is_sharded:
-            copied = CopiedModel(policy.loaded, config)
+            copied = CopiedModel(policy.loaded, config, policy.grammars)
             engines[name] = (copied, WeightSync(copied, policy))
         else:
             # An adapter with a tokenizer of its own may end its answers by another token.
@@ -223,7 +224,9 @@ def folder_for_files(config: Config, num_bytes: int) -> str | Path | None:
 class CopiedModel(TransformersEngine):
     """An engine with full weights of its own; see `TakesWeights`."""
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+    def __init__(
+        self, loaded: LoadedModel, config: EngineConfig, grammars: Grammars | None = None
+    ) -> None:
         model_config = copy.deepcopy(loaded.model.config)
         # The check replaces it where layouts are right.
         model_config._attn_implementation = "sdpa"
@@ -236,7 +239,7 @@ class CopiedModel(TransformersEngine):
         copied = LoadedModel(self._model, loaded.tokenizer)
         wants_sharing = config.attention == "shared_prefix"
         shares_prompts = wants_sharing and check_model(copied, config.precision) is None
-        super().__init__(copied, config, shares_prompts=shares_prompts)
+        super().__init__(copied, config, shares_prompts=shares_prompts, grammars=grammars)
         self.needs_weights = True
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:

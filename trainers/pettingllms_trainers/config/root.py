@@ -288,7 +288,7 @@ def settled(config: Config) -> dict[str, Any]:
     for name, policy in config.models.items():
         if policy.chat_template_kwargs is None:
             roles = config.roles_of(name)
-            room = min(limits.get(role) or rollout.max_completion_tokens for role in roles)
+            room = min(entry_of(limits, role) or rollout.max_completion_tokens for role in roles)
             cannot_think = policy.model != TINY and room < THINKING_TOKENS
             kwargs = {"enable_thinking": False} if cannot_think else {}
             policies[name] = policy.model_copy(update={"chat_template_kwargs": kwargs})

@@ -400,7 +400,7 @@ class PolicyConfig(Section):
     qwen3_coder, deepseek_v31, openai (gpt-oss), or hf (the tokenizer's response_template). It needs
     the package vllm. Prompts then offer tools as the chat template does. Empty: the parser with
     which the model was trained, if any; otherwise tools are offered and called as Hermes does."""
-    endpoints: Endpoints = ()
+    endpoints: Annotated[Endpoints, COSMETIC] = ()
     """Addresses of the vLLM servers that generate for this policy when engine.kind is
     vllm_server, such as http://127.0.0.1:8000; all have the same model."""
 

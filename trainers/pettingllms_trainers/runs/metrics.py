@@ -487,7 +487,7 @@ class StallWatch:
         resting = [
             key
             for key, finding in self._present.items()
-            if not self._config.updates_policy(finding.policy, step - 1)
+            if finding.policy and not self._config.updates_policy(finding.policy, step - 1)
         ]
         # What was wrong for too few steps to be reported is forgotten: single bad steps are noise.
         for key in [key for key in self._present if key not in wrong and key not in resting]:
