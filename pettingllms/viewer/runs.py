@@ -247,12 +247,22 @@ def _report(path: Path, plan: Mapping[str, Any], notices: list[str]) -> Mapping[
     try:
         report = parse_json(path.read_bytes())
         variants, failures = dict(report["variants"]), dict(report.get("failures", {}))
+        for one in variants.values():
+            _check_figures(one)
         if not report["is_complete"]:
             notices.append(_stopped(path.parent, plan, variants, failures))
         return {name: {**one, "failures": failures} for name, one in variants.items()}
     except (ValueError, KeyError, TypeError) as error:
         notices.append(f"report.json: cannot be read ({data_problem(error)})")
         return None
+
+
+def _check_figures(figures: Mapping[str, Any]) -> None:
+    """Raise KeyError or TypeError where a figure that the page needs is missing."""
+    for name in ("num_episodes", "num_expected"):
+        _ = figures[name]
+    for bound in ("value", "low", "high"):
+        _ = figures["success"][bound]
 
 
 def _stopped(

@@ -121,6 +121,21 @@ def test_an_evaluation_that_still_goes_on(evaluation):
     assert head(summary.path)["notices"] == list(summary.notices)
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [({"success": 0.5}, "TypeError"), ({"success": {"value": 0.5}}, "no key 'low'")],
+)
+def test_a_report_whose_figures_are_damaged_is_told(evaluation, changes, told):
+    path = evaluation / "report.json"
+    report = json.loads(path.read_text())
+    report["variants"]["main"] |= changes
+    path.write_text(json.dumps(report))
+    summary = write_view(evaluation, evaluation / "view.html")
+    assert summary.num_episodes == 16
+    assert re.search(f"report.json: cannot be read .*{told}", summary.notices[0])
+    assert head(summary.path)["figures"] is None
+
+
 def test_numbers_that_are_not_finite_are_shown(training, write, tmp_path):
     decisions = [write.decision("tool_0", 0, [write.candidate("x", float("nan"), float("inf"))])]
     metrics = [
@@ -140,10 +155,14 @@ def test_numbers_that_are_not_finite_are_shown(training, write, tmp_path):
 
 
 def test_answers_that_do_not_say_whether_they_solved_are_compared(training, write, tmp_path):
-    agents, successes = ("tool_0", "planner_0"), (False, None, False, True)
     decisions = [
-        write.decision(agents[n % 2], n // 2, [write.candidate("x", r := n % 2, r, success=solved)])
-        for n, solved in enumerate(successes)
+        write.decision(agent, turn, [write.candidate("x", reward, reward, success=success)])
+        for turn, agent, reward, success in (
+            (0, "tool_0", -1.0, False),
+            (0, "planner_0", 1.0, None),
+            (1, "tool_0", -1.0, False),
+            (1, "planner_0", 1.0, True),
+        )
     ]
     run = training([write.tree(1, 0, decisions, success=True)])
     summary = write_view(run, tmp_path / "view.html", max_replays=0)
