@@ -267,7 +267,8 @@ class Sandbox:
         under_way: deque[Future[Finished]] = deque()
         try:
             for request in requests:
-                if len(under_way) >= window:
+                # A pool that has given up its last server has no window; `submit` says so.
+                if under_way and len(under_way) >= window:
                     yield under_way.popleft().result()
                 under_way.append(pool.submit(request))
             while under_way:

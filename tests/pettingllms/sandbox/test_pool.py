@@ -137,6 +137,21 @@ def _busy(sandbox, pids):
     return found
 
 
+def test_without_its_last_server_a_sandbox_raises_its_own_error(sandbox, monkeypatch):
+    def fail():
+        raise SandboxError("no room")
+
+    servers = sandbox._opened()
+    monkeypatch.setattr(servers, "_start", fail)
+    for pid in servers.server_pids:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not servers.server_pids)
+    with pytest.raises(SandboxError, match="Make a new one"):
+        sandbox.run_many(DOUBLE, ["4"])
+    with pytest.raises(SandboxError, match="Make a new one"):
+        sandbox.run_calls("def f(n): return n", "f", [[4]])
+
+
 def test_a_child_killed_from_outside_is_run_again(sandbox, tmp_path):
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(sandbox.run, "import time\ntime.sleep(2)\nprint('done')")
