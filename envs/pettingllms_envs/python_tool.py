@@ -74,13 +74,24 @@ def read_program(text: str) -> str | ParseError:
     return parsing.read_program(text, MAX_SOURCE_CHARS)
 
 
-@lru_cache(maxsize=256)
+class _Starved(Exception):
+    """The fields of a `ProgramRun` that tells of a crowded machine: not to be remembered."""
+
+
 def run_program(source: str, stdin: str) -> ProgramRun:
     """Run a program in the sandbox, or tell what the same program did on the same input before.
 
     Raises:
         SandboxError: If the sandbox failed, so that nothing is known about the program.
     """
+    try:
+        return _remembered_run(source, stdin)
+    except _Starved as starved:
+        return ProgramRun(*starved.args)
+
+
+@lru_cache(maxsize=256)
+def _remembered_run(source: str, stdin: str) -> ProgramRun:
     # Not at the top: most teams of these games write no programs, and need no sandbox.
     from pettingllms.sandbox import Limits, Status, default_sandbox
 
@@ -88,7 +99,10 @@ def run_program(source: str, stdin: str) -> ProgramRun:
     result = default_sandbox().run(source, stdin, limits)
     if result.status is Status.SANDBOX_ERROR:
         raise SandboxError(f"the program of a tool agent could not be run: {result.stderr}")
-    return ProgramRun(result.is_ok, result.stdout, _report(result), _ending(result))
+    run = ProgramRun(result.is_ok, result.stdout, _report(result), _ending(result))
+    if result.starved:
+        raise _Starved(*run)
+    return run
 
 
 def _report(result: ExecutionResult) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from pettingllms import sandbox
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox.outcome import sandbox_failure
+from pettingllms.sandbox.outcome import ExecutionResult, Status, sandbox_failure
 from pettingllms.types import ParseError
 from pettingllms_envs.python_tool import (
     MAX_SOURCE_CHARS,
@@ -77,6 +77,22 @@ def test_the_same_program_on_the_same_input_is_run_once():
     program = "import os; print(os.urandom(8).hex())"
     assert run_program(program, "a") is run_program(program, "a")
     assert run_program(program, "a").stdout != run_program(program, "b").stdout
+
+
+def test_a_starved_run_is_told_and_not_remembered(monkeypatch):
+    class Crowded:
+        starved = [True, False]
+
+        def run(self, code, stdin, limits):
+            starved = self.starved.pop(0)
+            status = Status.TIMEOUT if starved else Status.OK
+            return ExecutionResult(status, "3", "", 0, 8.0, 0.2, 0, False, starved=starved)
+
+    crowded = Crowded()
+    monkeypatch.setattr(sandbox, "default_sandbox", lambda: crowded)
+    assert run_program("print('starved once')", "").ending == "timeout"
+    assert run_program("print('starved once')", "").is_ok
+    assert run_program("print('starved once')", "").is_ok
 
 
 def test_a_failing_sandbox_is_an_error_and_not_the_programs_fault(monkeypatch):
