@@ -203,7 +203,11 @@ def _fields(package: HubPackage, env: TextEnv[Any]) -> dict[str, str]:
 
 def _with_extra(package: HubPackage) -> str:
     """The requirement with the extra of the adapter: `pettingllms[openenv]==0.1.0`."""
-    return re.sub(r"^pettingllms\b", f"pettingllms[{package.hub}]", package.requirement, count=1)
+
+    def extended(name: re.Match[str]) -> str:
+        return f"pettingllms[{','.join(filter(None, (package.hub, name[1])))}]"
+
+    return re.sub(r"^pettingllms\b(?:\s*\[\s*([^]]*)\])?", extended, package.requirement, count=1)
 
 
 def _level_fields(env: TextEnv[Any], seed: int) -> dict[str, str]:

@@ -90,6 +90,17 @@ def test_a_path_or_an_address_becomes_a_requirement(monkeypatch, tmp_path, text)
     assert needed.url == ((tmp_path / "here").as_uri() if text == "here" else text)
 
 
+@pytest.mark.parametrize("extras", ["", "[]", "[code]", "[code, math]", " [openenv]"])
+def test_the_extras_of_a_requirement_are_kept(tmp_path, extras):
+    package = HubPackage("queens_v0", "openenv", {}, f"pettingllms{extras}==0.1.0", 1, 0)
+    write_hub_package(package, tmp_path)
+    project = tomllib.loads((tmp_path / package.name / "pyproject.toml").read_text())["project"]
+    needed = Requirement(project["dependencies"][0])
+    given = Requirement(package.requirement)
+    assert needed.extras == given.extras | {"openenv"}
+    assert (needed.name, needed.specifier) == (given.name, given.specifier)
+
+
 def judged(task, answers):
     """Return the reward that the judge of a Harbor task writes for an answer file."""
     (task / "answers.json").write_text(answers)
