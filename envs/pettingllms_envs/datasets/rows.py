@@ -29,6 +29,9 @@ PYTHON_3 = 3
 
 MAX_TIME_LIMIT_S = 20.0
 
+_LONGEST_LIMIT_S = (3600 - 2) // 3
+"""Of own files: a run is given three times its limit, and 2 s, of the sandbox's hour at most."""
+
 Row = Mapping[str, Any]
 _GSM8K_ANSWER = re.compile(r"####\s*(.+?)\s*$")
 _GSM8K_CALCULATION = re.compile(r"<<.*?>>")
@@ -517,7 +520,9 @@ def _own_tests(row: Row) -> dict[str, Any]:
         raise RowError("no tests")
     if row.get("wrong_programs") is not None:
         found["wrong_programs"] = tuple(texts_field(row, "wrong_programs"))
-    if (seconds := _seconds(row.get("time_limit_s"))) > 0:
+    if seconds := _seconds(row.get("time_limit_s")):
+        if not 0.001 <= seconds <= _LONGEST_LIMIT_S:
+            raise RowError(f"time_limit_s is not from 0.001 to {_LONGEST_LIMIT_S} seconds")
         found["time_limit_s"] = seconds
     return found
 
