@@ -123,7 +123,14 @@ def test_harbor_tasks_are_judged_by_their_level(tmp_path):
         steps = play(env, scripted_actor("oracle", random.Random(0)))
         solutions.append(json.dumps([step["action"] for step in steps]))
         assert judged(task, solutions[-1]) == "1"
-    for wrong in (solutions[1], "[]", "no JSON", "[3]", json.dumps(["#### []"] * 100)):
+    for wrong in (
+        solutions[1],
+        "[]",
+        "no JSON",
+        "[" * 100_000,
+        "[3]",
+        json.dumps(["#### []"] * 100),
+    ):
         assert judged(tasks[0], wrong) == "0"
 
 
