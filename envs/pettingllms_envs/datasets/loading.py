@@ -15,6 +15,7 @@ import json
 import logging
 import random
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -162,8 +163,8 @@ def read_rows(source: str | Path, split: str | None = None) -> Iterator[Row | Ro
         split: The split of a hub data set. A file is read whole.
 
     Raises:
-        InvalidArgument: The file does not exist or has another suffix, the source is neither a file
-            nor a hub name, or a hub data set is asked for without a split.
+        InvalidArgument: The file does not exist, is damaged or has another suffix, the source is
+            neither a file nor a hub name, or a hub data set is asked for without a split.
         MissingDependency: Parquet or hub data without the extra `data`.
     """
     check_kind("source", source, str | Path, "the path of a file, or the name of a hub data set")
@@ -210,14 +211,23 @@ def _as_row(value: object) -> Row | RowError:
 def _values_of_file(path: Path) -> Iterator[object]:
     if path.name.endswith(".parquet"):
         parquet = _library("pyarrow.parquet", f"reading {path.name}", "pyarrow")
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=256):
-                yield from batch.to_pylist()
+        try:
+            with parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches(batch_size=256):
+                    yield from batch.to_pylist()
+        except (ValueError, OSError) as error:
+            # What the system refuses has a number; pyarrow's own errors have none.
+            if getattr(error, "errno", None):
+                raise
+            raise InvalidArgument("source", str(path), f"a Parquet file ({error})") from error
     elif path.name.endswith(".json"):
         yield from _array_of(path)
     else:
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
-            yield from _values_of_lines(path, (line for line in file if line.strip()))
+        try:
+            with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
+                yield from _values_of_lines(path, (line for line in file if line.strip()))
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise InvalidArgument("source", str(path), f"a whole gzip file ({error})") from error
 
 
 def _array_of(path: Path) -> list[object]:

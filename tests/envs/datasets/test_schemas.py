@@ -172,6 +172,11 @@ def test_parquet_is_read_or_asks_for_the_extra(tmp_path):
         return
     parquet.write_table(arrow.Table.from_pylist(SUMS), path)
     assert list(read_rows(path)) == SUMS
+    whole = path.read_bytes()
+    for damaged in (b"PAR1", whole[:4] + bytes(60) + whole[64:]):
+        path.write_bytes(damaged)
+        with pytest.raises(InvalidArgument, match="a Parquet file"):
+            list(read_rows(path))
 
 
 def test_damaged_lines_are_rows_with_a_reason(tmp_path):
@@ -196,6 +201,9 @@ def test_damaged_lines_are_rows_with_a_reason(tmp_path):
         ("a.jsonl", json.dumps(SUMS).encode(), r"one JSON array; name it \.json"),
         ("a.jsonl", json.dumps(SUMS, indent=1).encode(), r"one JSON array; name it \.json"),
         ("a.json", b'{"a": 1}\n{"a": 2}\n', r"JSON Lines: name it \.jsonl"),
+        ("a.jsonl.gz", json.dumps(SUMS[0]).encode(), "a whole gzip file"),
+        ("a.jsonl.gz", gzip.compress(b"{}", mtime=0)[:-9], "a whole gzip file"),
+        ("a.jsonl.gz", gzip.compress(b"", mtime=0)[:10] + b"\xff" * 9, "a whole gzip file"),
         ("a.jsonl", '{"question": "caf\xe9", "answer": "1"}'.encode("latin-1"), "perhaps Latin-1"),
     ],
     ids=repr,
