@@ -51,7 +51,7 @@ PRELUDE = "; ".join(
 )
 """What graders of function problems put before a program: starter code names `List`, say, and not
 the module that it is from."""
-_FUTURE = re.compile(r"^from __future__ import .*\n?", re.MULTILINE)
+_FUTURE = re.compile(r"^from __future__ import (?:\([^()]*\))?.*\n?", re.MULTILINE)
 _FILES = ("input.txt", "correct_output.txt", "solution_output.txt")
 # Files that exist in memory only, because there are no others in the sandbox.
 _CHECKING = f"""\

@@ -100,7 +100,15 @@ def test_numbers_of_thousands_of_digits_are_returned_and_compared(judge):
     assert judge.passes(problem, program, problem.tests) == (False,), "digits are no number"
 
 
-@pytest.mark.parametrize("future", ["", "from __future__ import annotations\n"])
+@pytest.mark.parametrize(
+    "future",
+    [
+        "",
+        "from __future__ import annotations\n",
+        "from __future__ import (\n    annotations,\n)\n",
+        "from __future__ import (annotations)  # lazy\n",
+    ],
+)
 def test_starter_code_needs_no_imports(judge, add, future):
     lines = ["def add(a: List[int], b: Optional[int]) -> int:", "    return pow(a + b, 1)"]
     assert judge.passes(add, future + "\n".join(lines), add.tests) == (True,) * 3
