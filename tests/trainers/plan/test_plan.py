@@ -413,6 +413,8 @@ def test_a_dry_run_estimates_the_time_from_a_step(small_run_file, tmp_path, caps
     ("flags", "message"),
     [
         (["--gpus", "0"], "both must be positive"),
+        (["--gpu-memory", "0"], "both must be positive"),
+        (["--gpu-memory", "nan"], "both must be positive"),
         (
             ["--device", "cuda:0", "--gpus", "2", "--engine.precision", "bfloat16"],
             'Set device = "cuda" or "auto"',

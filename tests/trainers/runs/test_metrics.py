@@ -261,6 +261,7 @@ def test_a_run_without_a_gain_says_so(before, after, sampled, is_told):
     lines = [evaluation(0, before), evaluation(2, after)]
     for line, share in zip(lines, sampled or (), strict=False):
         line["variants"]["sampled"] = variant(share)
+    assert no_gain(build_report(lines[:1])) == "", "nothing was trained"
     told = no_gain(build_report(lines))
     assert bool(told) == is_told
     if is_told:

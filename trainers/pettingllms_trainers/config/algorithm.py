@@ -185,8 +185,8 @@ class ValueConfig(Section):
     model: Literal["head", "own"] = "head"
     """head: a small network on the policy's last hidden state at the end of the prompt, beside an
     adapter if there is one; own: a separate small transformer over the prompt's tokens."""
-    hidden_size: int = Field(default=128, ge=8)
-    """Width of the head's hidden layer, or of the separate model."""
+    hidden_size: int = Field(default=128, ge=8, multiple_of=4)
+    """Width of the head's hidden layer, or of the separate model, which has 4 attention heads."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Learning rate of V."""
     num_epochs: int = Field(default=4, ge=1)

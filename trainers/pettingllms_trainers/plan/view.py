@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -361,7 +362,8 @@ def show_plan(
     Raises:
         PettingLLMsError: Bad input.
     """
-    if (num_gpus is not None and num_gpus < 1) or (gpu_gib is not None and gpu_gib <= 0):
+    is_size = gpu_gib is None or 0 < gpu_gib < math.inf
+    if (num_gpus is not None and num_gpus < 1) or not is_size:
         raise ConfigError(f"--gpus is {num_gpus} and --gpu-memory {gpu_gib}; both must be positive")
     transformers_logging.disable_progress_bar()
     check_trackers(config.logging)

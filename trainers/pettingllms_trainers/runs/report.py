@@ -48,16 +48,21 @@ def no_gain(report: Mapping[str, Any]) -> str:
     before = report.get("warm_start", report["before"])["variants"]
     after = report["after"]["variants"]
     ways = [(before[n], after[n]) for n in ("greedy", "sampled") if n in before and n in after]
-    if not ways or report["before"]["step"] or any(one["success"] == 1 for one, _ in ways):
+    steps = report["after"]["step"]
+    if (
+        not ways
+        or not steps
+        or report["before"]["step"]
+        or any(one["success"] == 1 for one, _ in ways)
+    ):
         return ""
     # Both were measured on the same levels; the end of the interval guards against luck.
     if any(other["success_low"] > one["success"] for one, other in ways):
         return ""
     one, other = ways[0]
-    steps = counted(report["after"]["step"], "train step")
     return (
-        f"No gain is shown after {steps}: {one['success']:.1%} of the held-out levels "
-        f"before and {other['success']:.1%} ({other['success_low']:.1%} to "
+        f"No gain is shown after {counted(steps, 'train step')}: {one['success']:.1%} of the "
+        f"held-out levels before and {other['success']:.1%} ({other['success_low']:.1%} to "
         f"{other['success_high']:.1%}) after. More train steps or levels may show one; the page "
         "'A run that does not learn' says what else to try."
     )
