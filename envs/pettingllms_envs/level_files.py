@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Sequence
+from os.path import isfile
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -33,9 +34,9 @@ def read_levels(
         if not levels:
             raise InvalidArgument("levels", levels, _ALLOWED)
         return tuple(read_one(text) for text in levels)
-    paths = [
-        path for path in sorted(glob.glob(str(levels), recursive=True)) if Path(path).is_file()
-    ]
+    # The name of a file may look like a pattern.
+    names = [str(levels)] if isfile(levels) else sorted(glob.glob(str(levels), recursive=True))
+    paths = [name for name in names if isfile(name)]
     if not paths:
         raise InvalidArgument("levels", str(levels), _ALLOWED, "No file matches.")
     found: list[LevelT] = []

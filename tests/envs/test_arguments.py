@@ -200,7 +200,8 @@ def test_levels_come_from_texts_files_and_options(env_id, levels, tmp_path):
     fits = {"philosophers": 3} if env_id == "dining_v0" else {}
     (tmp_path / "a.txt").write_text("\n\n".join(levels) + "\n")
     (tmp_path / "b.txt").write_text(f"\n\n{one}\n")
-    for given_levels in (levels, tmp_path / "*.txt", str(tmp_path / "a.txt")):
+    (tmp_path / "[1]").write_text("\n\n".join(levels))
+    for given_levels in (levels, tmp_path / "*.txt", str(tmp_path / "a.txt"), tmp_path / "[1]"):
         env = pettingllms.make(env_id, checks=False, levels=given_levels, split=None, **fits)
         seen = set()
         for seed in range(20):
@@ -217,6 +218,7 @@ def test_levels_come_from_texts_files_and_options(env_id, levels, tmp_path):
         ([], InvalidArgument, "levels"),
         ([3], InvalidArgument, "levels"),
         (str(tmp_path / "nothing*"), InvalidArgument, "No file matches"),
+        ("#" * 5000, InvalidArgument, "No file matches"),
         (tmp_path / "c.txt", LevelFormatError, rf"c\.txt.*line {one.count(chr(10)) + 3}"),
         (tmp_path / "d.txt", LevelFormatError, r"d\.txt.* holds no level"),
     ]:
