@@ -39,7 +39,7 @@ _ASKED = {
     "judged": ("interactive", "files", "formula"),
     "math": ("picture", "choices"),
 }
-_NOTE = re.compile(r"^\W*(?:notes?|explanations?)\W*$", re.IGNORECASE | re.MULTILINE)
+_NOTE = re.compile(r"^[^\w\n]*(?:notes?|explanations?)[^\w\n]*$", re.IGNORECASE | re.MULTILINE)
 _DRAWN = re.compile(r"\[asy\]|\\begin\{tikzpicture\}")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n\s*\n")
 _MAX_SENTENCE_CHARS = 400

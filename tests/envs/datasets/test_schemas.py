@@ -23,7 +23,12 @@ from pettingllms_envs.datasets import (
 )
 from pettingllms_envs.datasets.asserts import UnreadableTest, read_tests
 from pettingllms_envs.datasets.loading import read_rows
-from pettingllms_envs.datasets.statements import REASONS, accepts_any_case, accepts_several
+from pettingllms_envs.datasets.statements import (
+    REASONS,
+    accepts_any_case,
+    accepts_several,
+    objection,
+)
 
 ROWS = json.loads(Path(__file__).with_name("rows.json").read_text(encoding="utf-8"))
 """`good`: rows of every schema; `read`: row, change, fields; `bad`: schema, change, reason."""
@@ -139,6 +144,19 @@ def test_the_built_in_problems_have_one_answer(is_free):
 def test_no_statement_raises(text):
     accepts_several(text)
     accepts_any_case(text)
+
+
+@pytest.mark.parametrize("kind", ["code", "math"])
+@pytest.mark.parametrize("unit", ["\n", " ", "![", "\n!"])
+def test_long_statements_are_searched_in_linear_time(kind, unit):
+    assert objection("Print 1" + unit * 300_000 + "x", kind) == ""
+
+
+@pytest.mark.parametrize("note", ["Note", "-----Notes:-----", "  *Explanation*  "])
+def test_pictures_of_examples_are_no_objection(note):
+    statement = f"Print 1.\n\n{note}\nSum = <image> a"
+    assert objection(statement, "code") == ""
+    assert objection(statement.replace(note, f"{note} this"), "code") == REASONS["formula"]
 
 
 SUMS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
