@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -61,11 +61,11 @@ def problem_table(
     schema: str | None,
     labels: str | Sequence[str] | None,
     max_tests: int | None,
-    play: Callable[[CodeProblem], tuple[CodeProblem, str]] | None = None,
+    judge: Judge | None = None,
 ) -> ProblemTable[CodeProblem]:
     """The problems of an environment, by id; arguments as those of `CodeEnv`.
 
-    `play` plays a problem that is not built in with its own solution; see `ProblemTable`.
+    `judge` plays a problem that is not built in with its own solution; see `ProblemTable`.
 
     Raises:
         InvalidArgument: An argument is out of its range.
@@ -89,7 +89,9 @@ def problem_table(
         problems = of_difficulty(problems, wanted)
     # Tests are cut here, so that worth and rewards are over what is run.
     cut = [p._replace(tests=p.tests[:max_tests]) for p in problems]
-    return ProblemTable(cut, None if source == BUILTIN else play)
+    if source == BUILTIN or judge is None:
+        return ProblemTable(cut, None)
+    return ProblemTable(cut, judge.played, judge.num_starved)
 
 
 TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -263,8 +265,7 @@ class CodeEnv(TextEnv[CodeState]):
         self._tests_per_turn = tests_per_turn
         self._history = history
         self._judge = Judge(sandbox, exact=exact) if sandbox or exact else default_judge()
-        play = self._judge.played
-        self._problems = problem_table(source, split, schema, labels, max_tests, play)
+        self._problems = problem_table(source, split, schema, labels, max_tests, self._judge)
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> CodeState:
         return CodeState(self._problems.draw(rng, options).id)

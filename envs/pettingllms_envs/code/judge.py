@@ -267,6 +267,10 @@ class Judge:
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(Judge, exact=self._exact), (self._sandbox,)
 
+    def num_starved(self) -> int:
+        """How many runs so far say more about the machine than about their program."""
+        return self._num_starved
+
     def run(
         self, problem: CodeProblem, program: str, inputs: Sequence[str]
     ) -> tuple[Execution, ...]:

@@ -368,13 +368,19 @@ class ProblemTable(Mapping[str, ProblemT]):
         problems: The problems.
         play: A problem -> the problem as its own solution solves it, and why that solves none of
             it, or ""; None for problems that were played when they were written.
+        num_starved: How many runs so far had too little of the machine. A refusal is not kept if
+            this grew meanwhile.
     """
 
     def __init__(
-        self, problems: Sequence[ProblemT], play: Callable[[ProblemT], tuple[ProblemT, str]] | None
+        self,
+        problems: Sequence[ProblemT],
+        play: Callable[[ProblemT], tuple[ProblemT, str]] | None,
+        num_starved: Callable[[], int] = int,
     ) -> None:
         self._problems = {problem.id: problem for problem in problems}
         self._play = play
+        self._num_starved = num_starved
         self._played: dict[str, tuple[ProblemT, str]] = {}
 
     def __getitem__(self, name: str) -> ProblemT:
@@ -393,11 +399,16 @@ class ProblemTable(Mapping[str, ProblemT]):
     def _of(self, name: str) -> tuple[ProblemT, str]:
         if self._play is None:
             return self._problems[name], ""
-        if name not in self._played:
-            found = self._played[name] = self._play(self._problems[name])
-            if found[1]:
-                _logger.warning("problem %s is left out: %s", name, found[1])
-        return self._played[name]
+        if name in self._played:
+            return self._played[name]
+        num_starved = self._num_starved()
+        found = self._play(self._problems[name])
+        if found[1]:
+            _logger.warning("problem %s is left out: %s", name, found[1])
+        # A slow moment of the machine must not leave a problem out for good.
+        if not found[1] or self._num_starved() == num_starved:
+            self._played[name] = found
+        return found
 
     def draw(self, rng: random.Random, options: Mapping[str, Any]) -> ProblemT:
         """The problem that `options["problem"]` names, or a random one that can be solved.

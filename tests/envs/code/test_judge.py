@@ -1,6 +1,7 @@
 """Verdicts on programs and tests, and what a judge remembers."""
 
 import json
+import random
 import tracemalloc
 from pathlib import Path
 
@@ -9,10 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pettingllms.edits import EDITS
-from pettingllms.errors import SandboxError
+from pettingllms.errors import InvalidArgument, SandboxError
 from pettingllms.sandbox import ExecutionResult, Status
 from pettingllms_envs.code import Judge, judge
 from pettingllms_envs.code import judge as judging
+from pettingllms_envs.code.env import problem_table
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 WORTH = json.loads(Path(__file__).with_name("worth.json").read_text("utf-8"))
@@ -363,6 +365,26 @@ def test_a_starved_run_is_not_remembered(double):
     sandbox.num_runs = 0
     assert not any(run.is_ok for run in judge.run(double, "p", ["3"] * judging.FIRST_PORTION))
     assert all(run.is_ok for run in judge.run(double, "p", ["3"] * judging.FIRST_PORTION))
+
+
+def test_a_problem_is_not_left_out_for_good_because_its_own_solution_was_starved():
+    class Crowded:
+        is_crowded = True
+
+        def run_many(self, code, stdins, limits):
+            status = Status.TIMEOUT if self.is_crowded else Status.OK
+            result = ExecutionResult(
+                status, "1", "", 0, 8.0, 0.2, 0, truncated=False, starved=self.is_crowded
+            )
+            return [result] * len(stdins)
+
+    sandbox = Crowded()
+    problem = CodeProblem("one", "Print 1.", (CodeTest("", "1"),), solution="print(1)")
+    table = problem_table([problem], None, None, None, None, Judge(sandbox))
+    with pytest.raises(InvalidArgument, match="takes longer than its time limit"):
+        table.draw(random.Random(0), {"problem": "one"})
+    sandbox.is_crowded = False
+    assert table.draw(random.Random(0), {"problem": "one"}) == problem
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=40)
