@@ -34,7 +34,7 @@ _FILL = r"\[\d{1,2}, ?\d{1,2}, ?\d{1,2}\]"
 _USUAL = re.compile(rf"\[{_FILL}(?>(?:, ?{_FILL})*)\]", re.ASCII)
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,4}")
-_RULES = re.compile(r"\s(?=\s*(?:boxes|cages|diagonals))")
+_RULES = re.compile(r"\s(?=boxes|cages|diagonals)")
 _TERSE = re.compile(r"[0-9]{3}(?>(?:,[0-9]{3})*)")
 MAX_TERSE_SIZE = 9
 """Largest n whose fills can be written as digits: every number has one."""

@@ -286,6 +286,14 @@ def test_usual_boxes_may_be_written_out():
         read_puzzle("." * 256 + " diagonals")
 
 
+@pytest.mark.parametrize("space", [" ", "\n"])
+def test_long_texts_of_puzzles_are_read_in_linear_time(space):
+    gap = space * 300_000
+    assert read_puzzle(puzzle_text(PUZZLES[3]).replace(" ", gap, 1)) == PUZZLES[3]
+    with pytest.raises(LevelFormatError, match=r"symbols|lines"):
+        read_puzzle("." * 81 + gap + "x")
+
+
 def test_a_puzzle_that_is_not_found_is_refused(monkeypatch):
     monkeypatch.setattr("pettingllms_envs.sudoku.generator.DRAWS", 20)
     with pytest.raises(UnreachableRequest, match="drawn rules"):
