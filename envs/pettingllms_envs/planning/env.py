@@ -792,7 +792,7 @@ class ExactEnv(PlanningEnv):
             "distance": left,
             "shortest": shortest,
             "moves_used": used,
-            "optimality": 0.0 if left or not used else shortest / used,
+            "optimality": shortest / used if is_done and used and not left else 0.0,
             "illegal_moves": trial.num_illegal,
             name: cls._write(moves),
         }

@@ -103,6 +103,7 @@ def test_team_parts_add_up_to_the_progress(env_id, team):
             total += info["reward_parts"]["team"]
             assert -0.1 - loss <= info["reward_parts"]["team"] <= 1.1 + loss
             assert -0.05 / 6 - 1e-9 <= info["reward_parts"]["local"] <= 0
+            assert 0 <= info.get("optimality", 0) <= info["success"]
             if env.turn > turn:
                 assert total == pytest.approx(worth(state, info) + info["success"])
             else:
