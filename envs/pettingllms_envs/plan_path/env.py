@@ -289,7 +289,7 @@ def _distance(maze: Maze, position: int, call: HelperCall, max_moves: int) -> To
 
 
 def _neighbours(maze: Maze, position: int, call: HelperCall, max_moves: int) -> ToolWork:
-    moves = legal_moves(maze, maze.level.cell(call.row, call.col))
+    moves = legal_moves(maze, maze.moved(position, maze.level.cell(call.row, call.col)))
     return _without_moves(call, moves_json(moves))
 
 

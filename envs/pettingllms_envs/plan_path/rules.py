@@ -144,6 +144,10 @@ class Maze:
         """Whether a move from a free cell is legal."""
         return self.ground[position + self.delta[move]] == FREE
 
+    def moved(self, position: int, cell: int) -> int:
+        """The position of a player who is put on a free cell."""
+        return cell
+
 
 class RuledMaze(Maze):
     """A maze with rules of its own: steps on it depend on the keys that were found."""
@@ -176,6 +180,10 @@ class RuledMaze(Maze):
     def is_open(self, position: int, move: str) -> bool:
         """Whether a move is legal."""
         return self.step(position, move) != position
+
+    def moved(self, position: int, cell: int) -> int:
+        """The position of a player who is put on a free cell, with the keys found so far."""
+        return self._terrain.opened_at(cell, position // self._area) * self._area + cell
 
     def after(self, position: int) -> Iterator[tuple[str, int]]:
         """Yield the legal moves and the positions to which they lead; none from the goal."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import pettingllms
@@ -100,6 +100,7 @@ def read(board):
     return env.parse_level(board), plain
 
 
+@example("PkmG\nk: key of m\nm: door of k", "R")
 @given(level_texts(), st.text("UDLR", max_size=30))
 def test_moves_and_boards_equal_the_plain_rules(board, moves):
     level, plain = read(board)
@@ -115,6 +116,12 @@ def test_moves_and_boards_equal_the_plain_rules(board, moves):
     assert (done.executed, done.illegal) == (executed, num_tried - len(executed))
     assert env.level_text(level, done.position) == plain.board(state)
     assert env.level_text(level) == board
+    for (row, col), symbol in plain.at.items():
+        if symbol != "#":
+            found = {symbol} if plain.means.get(symbol, "").startswith("key") else set()
+            here = row, col, state[2] | found
+            told = answer(level, done.position, HelperCall("neighbours", row, col), 8).result
+            assert json.loads(told) == [way for way in STEPS if plain.step(here, way) != here]
 
 
 @given(level_texts(max_side=5))
