@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from pettingllms.arguments import check_whole
 from pettingllms.callers import current_caller
 from pettingllms.errors import InvalidArgument, SandboxError
 from pettingllms.sandbox.isolation import (
@@ -87,8 +86,10 @@ class Sandbox:
         allowed = ("auto", *map(str, Tier))
         if isolation not in allowed:
             raise InvalidArgument("isolation", isolation, " or ".join(map(repr, allowed)))
-        if workers is not None:
-            workers = check_whole("workers", workers, 1, 1024)
+        # Not `check_whole`: it loads numpy, which nothing here needs.
+        is_whole = isinstance(workers, int) and not isinstance(workers, bool)
+        if workers is not None and not (is_whole and 1 <= workers <= 1024):
+            raise InvalidArgument("workers", workers, "None or an integer from 1 to 1024")
         packages_of(flavour)
         self.flavour: Flavour = flavour
         self.limits = limits or Limits()
