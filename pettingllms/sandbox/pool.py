@@ -399,6 +399,8 @@ class Pool:
                 return
 
     def _end_late(self, server: ForkServer, late: Late) -> None:
+        if late.process < 0:
+            return  # the server does it
         server.in_flight[late.number].runnable_s = runnable_s(late.process)
         # Where it may not be done from here, the server does it.
         with contextlib.suppress(ProcessLookupError, PermissionError):

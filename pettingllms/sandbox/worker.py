@@ -92,7 +92,8 @@ class Late(NamedTuple):
     number: int
     """Number of the run, as `Worker.send` gave it."""
     process: int
-    """A pidfd. Whoever receives it ends the process and closes it; else the server does."""
+    """A pidfd. Whoever receives it ends the process and closes it; else the server does. -1: there
+    was no free descriptor for it."""
 
 
 class WorkerDied(Exception):
@@ -111,16 +112,18 @@ class Worker:
     """
 
     def __init__(self, config: dict[str, Any], library: int) -> None:
-        # SEQPACKET keeps message boundaries, so that a job and its descriptors arrive together.
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket = ours
-        self._log = os.memfd_create("log", os.MFD_CLOEXEC)
+        self._opened = contextlib.ExitStack()
         self.num_runs = 0
         # No user site, no site module, no script folder on the path, no byte code: the server must
         # not import anything of the host's configuration.
         flags = ("-s", "-S", "-P", "-B", "-X", "utf8")
         try:
+            # SEQPACKET keeps message boundaries, so that a job and its descriptors arrive together.
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._socket = self._opened.enter_context(ours)
             with theirs:
+                self._log = os.memfd_create("log", os.MFD_CLOEXEC)
+                self._opened.callback(os.close, self._log)
                 self._process = subprocess.Popen(
                     [sys.executable, *flags, str(_SCRIPT), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
@@ -135,7 +138,7 @@ class Worker:
                 )
             socket.send_fds(ours, [json.dumps(config).encode()], [library])
         except OSError as error:
-            self._release()
+            self._opened.close()
             raise SandboxError(f"the fork server could not be started: {error}") from error
 
     def wait_until_ready(self) -> dict[str, Any]:
@@ -187,8 +190,9 @@ class Worker:
         data, descriptors = self._receive(timeout_s)
         if not data:
             return None
-        if descriptors:
-            return Late(*NUMBER.unpack(data), process=descriptors[0])
+        if len(data) == NUMBER.size:
+            # Where this process has no descriptor free, the kernel keeps what was sent.
+            return Late(*NUMBER.unpack(data), process=descriptors[0] if descriptors else -1)
         self.num_runs += 1
         reason = data[RESULT.size :].decode("utf-8", "replace")
         return ChildReport._make((*RESULT.unpack(data[: RESULT.size]), reason, 0.0))
@@ -221,7 +225,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._release()
+        self._opened.close()
 
     def kill(self) -> None:
         """As `stop`, without asking."""
@@ -232,13 +236,7 @@ class Worker:
         """Forget a server that belongs to the process we were forked from."""
         # `Popen` would otherwise warn about, and try to reap, a child of another process.
         self._process.returncode = 0
-        self._release()
-
-    def _release(self) -> None:
-        self._socket.close()
-        if self._log >= 0:
-            os.close(self._log)
-            self._log = -1
+        self._opened.close()
 
     def _last_words(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -422,6 +422,15 @@ def test_a_python_without_memory_files(monkeypatch):
     assert all("no memfd_create here" in report.reason for report in probe())
 
 
+@pytest.mark.parametrize(
+    ("when", "said"),
+    [("late", ["timeout", "7"]), ("dead", ["this sandbox is closed. Make a new one."])],
+)
+def test_nobody_waits_for_ever_where_no_descriptor_is_free(best, when, said):
+    done = ran(SCRIPTS["full"], best, when)
+    assert done.stdout.splitlines() == said, done.stderr
+
+
 def test_a_root_that_is_alone_in_its_namespace():
     done = ran(SCRIPTS["alone"])
     if "no user namespace" in done.stderr:
