@@ -26,10 +26,11 @@ train-llm: $(VENV)/.train
 	$(BIN)/pettingllms-train recipe:plan_path_smollm2 --output-dir $(LLM_RUN) $(ARGS)
 
 # Bytecode is kept whatever the shell says: each worker would rewrite all test modules, and each of
-# the processes that tests start would compile all that it loads.
+# the processes that tests start would compile all that it loads. A worker that ended is not replaced:
+# the new one would begin with the test that ended it, for ever.
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PYTEST_WORKERS) \
-		--dist loadscope $(ARGS)
+		--dist loadscope --max-worker-restart 0 $(ARGS)
 
 # Which lines and branches the tests reach: a table, and pages in .cache/coverage.
 coverage: $(VENV)/.dev
