@@ -84,6 +84,15 @@ def test_a_prompt_is_read_as_often_as_the_update_reads_it(packing, num_tokens):
     assert (learnt.num_tokens, learnt.num_answer_tokens) == (num_tokens, 12)
 
 
+@pytest.mark.parametrize(("flags", "num_updates"), [([], 2), (["--policies.tool.frozen=true"], 1)])
+def test_parts_are_probed_once_all_that_learn_have_learnt(flags, num_updates):
+    watch = Watch(load_config("recipe:plan_path", flags), 1)
+    watch.num_updates = num_updates - 1
+    assert not watch.is_probing
+    watch.num_updates += 1
+    assert watch.is_probing
+
+
 def test_engines_that_write_at_the_same_time_cannot_be_told_apart():
     config = load_config("recipe:plan_path", ["--engine.kind=vllm"])
     with pytest.raises(ConfigError, match='engines "vllm" of 2 policies write at the same time'):

@@ -37,8 +37,9 @@ def test_a_recorded_run_says_how_long_answers_are(small_run_file, tmp_path, caps
     assert "assumed" not in text
 
 
-def test_this_machine_is_measured_first(small_run_file, capsys):
-    flags = ["--gpu", "here", "--json", "--engine.precision=auto"]
+@pytest.mark.parametrize("policy", [(), ("--policies.t.frozen=true",)])
+def test_this_machine_is_measured_first(small_run_file, capsys, policy):
+    flags = ["--gpu", "here", "--json", "--engine.precision=auto", *policy]
     assert main(["plan", str(small_run_file()), *flags]) == 0
     found = json.loads(capsys.readouterr().out)
     (here,) = found["fleets"]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms_trainers.config.algorithm import algorithm_class, algorithm_names
-from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.config.sections import LoraConfig
+from pettingllms_trainers.config.loading import config_of, load_config
+from pettingllms_trainers.config.sections import LoraConfig, base_groups
 from pettingllms_trainers.fleet.planner import fastest, sizes
 from pettingllms_trainers.fleet.simulate import (
     Fleet,
@@ -18,6 +18,7 @@ from pettingllms_trainers.fleet.simulate import (
     SimulatedEngine,
     Speeds,
     VirtualLoop,
+    learning_bases,
     prompt_of,
     rollouts_on,
     step_on,
@@ -167,6 +168,7 @@ def test_standing_still_is_an_error():
         runner.run(asyncio.Event().wait())
 
 
+MODEL = "Qwen/Qwen3-0.6B"
 RUN = """
 [env]
 id = "plan_path_v0"
@@ -222,6 +224,49 @@ def test_decisions_of_equal_answers_take_one_after_another(config, environment):
     asking = {name: speed._replace(client_s=0.5) for name, speed in ENGINES.items()}
     found = rollouts_on(config, environment, workload(), Fleet((1, 1), (1, 1)), asking)
     assert found.player_s == pytest.approx(6 * 3 * 2 * 0.5), "a request for each decision"
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_tool"),
+    [
+        ({"policies": {"tool": {"fixed": "oracle"}, "planner": {"model": MODEL}}}, 0),
+        (
+            {"policies": {"tool": {"model": MODEL, "frozen": True}, "planner": {"model": MODEL}}},
+            6 * 3,
+        ),
+        (
+            {
+                "policies": {"planner": {"model": MODEL}},
+                "roles": dict.fromkeys(("tool", "planner"), "planner"),
+                "algorithm": {"branching_roles": ["planner"]},
+            },
+            6 * 3,
+        ),
+        ({"updates": {"phases": [{"roles": ["planner"], "num_steps": 1}, {}]}}, 6 * 3),
+    ],
+)
+def test_only_what_is_trained_learns_and_has_gpus_for_it(config, changes, num_tool):
+    """The planner alone: 3 turns of 6 levels, each with a prompt of 20 and 4 answers of 10."""
+    table = config.model_dump(mode="json", exclude_none=True, exclude=set(changes))
+    own = config_of(table, changes)
+    bases = base_groups(own.models)
+    fleet = Fleet((1,) * len(bases), (1,) * len(learning_bases(own)))
+    engines = {group[0]: ENGINE for group in bases}
+    (environment,) = make_environments(own)
+    found = rollouts_on(own, environment, workload(), fleet, engines)
+    assert found.num_completion_tokens == 10 * (num_tool + 6 * 3 * 4)
+    assert found.num_tokens == {"planner": 6 * 3 * (20 + 40)}
+    speed = LearningSpeed(optimizer_step_s=5.0, sync_s=1.0)
+    speeds = Speeds(engines, dict.fromkeys(learning_bases(own), speed))
+    trained = [name for name in own.models if not own.policies[name].frozen]
+    step = step_on(own, found, fleet, speeds)
+    assert step.update_s == {name: 5.0 * (name == "planner") for name in trained}
+    tried = []
+    fastest(own, 5, tried.append)
+    assert {(len(one.generate), len(one.learn)) for one in tried} == {
+        (0, 0),
+        (len(bases), len(trained)),
+    }
 
 
 @pytest.mark.parametrize("name", algorithm_names())

@@ -14,7 +14,7 @@ from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.sections import base_groups
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.fleet.simulate import Speeds
+from pettingllms_trainers.fleet.simulate import Speeds, learning_bases
 from pettingllms_trainers.fleet.speeds import EngineCall, LearningSpeed, fitted, non_negative
 from pettingllms_trainers.fleet.workload import Workload, from_trees
 from pettingllms_trainers.policies.pool import Batcher, PolicyPool
@@ -99,8 +99,8 @@ def measured_here(
     groups = base_groups(config.models)
     engines = {g[0]: fitted([call for name in g for call in watch.calls[name][1:]]) for g in groups}
     learning = {
-        g[0]: _learning([one for name in g for one in watch.learnt[name][1:]], steps)
-        for g in groups
+        base: _learning([one for name in names for one in watch.learnt[name][1:]], names, steps)
+        for base, names in learning_bases(config).items()
     }
     return Here(Speeds(engines, learning), workload, [step["time/step_s"] for step in steps])
 
@@ -122,7 +122,15 @@ async def _branch_s(env: TextEnv[Any], trees: Sequence[RolloutTree]) -> float:
     return spent_s / texts
 
 
-def _learning(learnt: Sequence[Learnt], steps: Sequence[Mapping[str, float]]) -> LearningSpeed:
+def _learning(
+    learnt: Sequence[Learnt], names: Sequence[str], steps: Sequence[Mapping[str, float]]
+) -> LearningSpeed:
+    if not learnt:
+        raise ConfigError(
+            f"no update of {' and '.join(names)} could be measured: in these train steps none of "
+            "the answers that are trained on earned different rewards. Take more "
+            "rollout.num_levels, leave updates.phases out, or name a GPU"
+        )
     rows = np.array([one[:-1] for one in learnt], float)
     seconds = np.array([one.seconds for one in learnt])
     # What belongs to nothing else is the updates', too: advantages, what is recorded.
@@ -142,7 +150,7 @@ class Watch:
         num_unprobed: Train steps after which parts of batches are computed once more.
     """
 
-    def __init__(self, config: Config, num_unprobed: float) -> None:
+    def __init__(self, config: Config, num_unprobed: int) -> None:
         self.config, self._num_unprobed = config, num_unprobed
         self.calls: dict[str, list[EngineCall]] = {}
         """Policy to the calls of its engine."""
@@ -153,7 +161,11 @@ class Watch:
     @property
     def is_probing(self) -> bool:
         """Whether parts of batches are to be computed once more."""
-        return self.num_updates >= self._num_unprobed * len(self.calls)
+        steps = range(self._num_unprobed)
+        names = self.config.models
+        return self.num_updates >= sum(
+            self.config.updates_policy(name, step) for name in names for step in steps
+        )
 
     def watched(self, pool: PolicyPool) -> PolicyPool:
         """The policies with engines that answer one batch after another, all timed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,9 +12,9 @@ from transformers.utils import logging as transformers_logging
 
 from pettingllms.errors import counted
 from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
-from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.algorithm import Algorithm, algorithm_class, algorithm_names
+from pettingllms_trainers.config.algorithm import algorithm_names
+from pettingllms_trainers.config.loading import config_of
 from pettingllms_trainers.config.sections import base_groups
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.fleet.here import measured_here
@@ -22,6 +23,7 @@ from pettingllms_trainers.fleet.simulate import (
     Rollouts,
     Speeds,
     StepTimes,
+    learning_bases,
     learning_gpus,
     rollouts_on,
     step_on,
@@ -60,7 +62,7 @@ class Found(NamedTuple):
 
 
 def fastest(config: Config, num_gpus: int, trial: Trial, larger: Fleet | None = None) -> Found:
-    """Try fleets of a size: shared GPUs, and splits over (generate, learn) x base model.
+    """Try fleets of a size: shared GPUs, and splits over the base models that generate and learn.
 
     All splits in eighths are tried. Around the fastest, smaller parts are moved, down to a 32nd, as
     long as that is faster.
@@ -105,8 +107,8 @@ def _fleets(config: Config, num_gpus: int, unit: int) -> Iterator[Fleet]:
     shards, num_models = config.engine.num_shards, len(base_groups(config.models))
     yield from _in_turn(config, num_gpus)
     if config.engine.has_copy:
-        for parts in _divided(num_gpus // unit, 2 * num_models):
-            yield from _split([part * unit for part in parts], shards)
+        for parts in _divided(num_gpus // unit, num_models + len(learning_bases(config))):
+            yield from _split([part * unit for part in parts], num_models, shards)
 
 
 def _in_turn(config: Config, num_gpus: int) -> Iterator[Fleet]:
@@ -130,7 +132,7 @@ def _halved(config: Config, fleet: Fleet, num_gpus: int) -> Iterator[Fleet]:
     parts = [*(number * shards // 2 for number in fleet.generate), *(n // 2 for n in fleet.learn)]
     # What halving rounds away goes to the last part, or the fleet would be too small.
     parts[-1] += num_gpus - sum(parts)
-    yield from _split(parts, shards)
+    yield from _split(parts, len(fleet.generate), shards)
 
 
 def _neighbours(fleet: Fleet, unit: int, shards: int) -> Iterator[Fleet]:
@@ -140,14 +142,13 @@ def _neighbours(fleet: Fleet, unit: int, shards: int) -> Iterator[Fleet]:
         moved = list(parts)
         moved[source] -= unit
         moved[target] += unit
-        yield from _split(moved, shards)
+        yield from _split(moved, len(fleet.generate), shards)
 
 
-def _split(parts: Sequence[int], shards: int) -> Iterator[Fleet]:
-    half = len(parts) // 2
-    generate = tuple(part // shards for part in parts[:half])
-    if min((*generate, *parts[half:])) > 0:
-        yield Fleet(generate, tuple(parts[half:]))
+def _split(parts: Sequence[int], num_models: int, shards: int) -> Iterator[Fleet]:
+    generate, learn = [part // shards for part in parts[:num_models]], parts[num_models:]
+    if min((*generate, *learn)) > 0:
+        yield Fleet(tuple(generate), tuple(learn))
 
 
 def _divided(total: int, num: int) -> Iterator[tuple[int, ...]]:
@@ -213,6 +214,8 @@ def plan_fleet(
     transformers_logging.disable_progress_bar()
     on_gpu = gpu != HERE or computes_on_gpu(config, 1)
     config, _ = with_fast_precision(config, Ranks(), on_gpu=on_gpu)
+    if not learning_bases(config):
+        raise ConfigError("all policies are frozen, so that there is no train step to plan")
     environments = make_environments(config)
     if gpu == HERE:
         return _plan_here(config, environments)
@@ -269,10 +272,11 @@ def _plan_here(config: Config, environments: Sequence[RunEnvironment]) -> FleetP
 
 
 def _with_algorithms(config: Config) -> Iterator[tuple[str, Config]]:
-    """The run with each announced algorithm and its default parameters."""
+    """The run with each announced algorithm and its default parameters, where it allows them."""
+    table = config.model_dump(mode="json", exclude_none=True, exclude={"algorithm"})
     for name in algorithm_names():
-        kind: type[Algorithm] = algorithm_class(name)
-        yield name, config.model_copy(update={"algorithm": kind(name=name)})
+        with contextlib.suppress(ConfigError):  # such as V of a fixed policy
+            yield name, config_of(table, {"algorithm": {"name": name}})
 
 
 def bottleneck(step: StepTimes) -> str:
@@ -301,7 +305,6 @@ class _Planner:
     ) -> None:
         self._config, self._environments, self._gpu = config, environments, gpu
         self._plan = make_plan(config, environments, num_gpus=1, gpu_gib=gpu.num_bytes / (1 << 30))
-        self._names = [group[0] for group in base_groups(config.models)]
         self._rollouts: dict[tuple[Efficiency, Fleet], Rollouts] = {}
         self.workload: Workload = (
             from_script(config, environments)
@@ -337,15 +340,18 @@ class _Planner:
         return rollouts_on(config, environment, self.workload, fleet, speeds.engines)
 
     def _speeds(self, reached: Efficiency) -> Speeds:
-        shapes: dict[str, ModelShape] = {name: self._plan.shapes[name] for name in self._names}
-        shards = self._config.engine.num_shards
+        shapes, shards = self._plan.shapes, self._config.engine.num_shards
+        names = [group[0] for group in base_groups(self._config.models)]
         how = {
             "is_recomputed": self._config.resolved_loss.old_logprobs == "recompute",
             "is_checkpointed": self._config.optimizer.gradient_checkpointing,
         }
         return Speeds(
-            {name: engine_of(shape, self._gpu, shards, reached) for name, shape in shapes.items()},
-            {name: learning_of(shape, self._gpu, reached, **how) for name, shape in shapes.items()},
+            {name: engine_of(shapes[name], self._gpu, shards, reached) for name in names},
+            {
+                base: learning_of(shapes[trained[0]], self._gpu, reached, **how)
+                for base, trained in learning_bases(self._config).items()
+            },
         )
 
     def _fits(self, fleet: Fleet) -> bool:

@@ -21,7 +21,8 @@ from pettingllms_trainers.config.algorithm import StepContext
 from pettingllms_trainers.config.sections import base_groups
 from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
 from pettingllms_trainers.fleet.workload import Workload, longest_answer
-from pettingllms_trainers.learning.groups import sampled_tokens
+from pettingllms_trainers.learning.groups import collect_decisions, sampled_tokens
+from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import Batcher, ModelPolicy, PolicyPool
 from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks, StopRequest
@@ -370,8 +371,8 @@ class SimulatedEpisodes:
         return id, self._state(position)
 
     async def environment(self, episode: int) -> TextEnv[Any]:
-        """See `Episodes.environment`; there is none."""
-        raise NotImplementedError("a simulated episode has no environment")
+        """See `Episodes.environment`; there is none, and who asks for it does not look at it."""
+        return cast(TextEnv[Any], None)
 
     async def close(self, episode: int) -> None:
         self._positions.pop(episode, None)
@@ -425,19 +426,38 @@ class Fleet(NamedTuple):
     generate: tuple[int, ...]
     """Engines of each base model (in the order of `base_groups`), each on GPUs of its own."""
     learn: tuple[int, ...]
-    """GPUs of each base model that only learn; empty: the GPUs that generate learn, too."""
+    """GPUs of each base model of `learning_bases` that only learn; empty: the GPUs that generate
+    learn, too."""
     num_shared: int = 0
     """Processes on a GPU each (or several, with shards), which generate and then learn with all
     policies; without Ray each plays a share of the levels. 0: every base model has its own GPUs."""
 
 
+def learning_bases(config: Config) -> dict[str, list[str]]:
+    """Base model to its policies that are trained; none of which all policies are frozen."""
+    trained = {
+        group[0]: [name for name in group if not config.policies[name].frozen]
+        for group in base_groups(config.models)
+    }
+    return {base: names for base, names in trained.items() if names}
+
+
 def learning_gpus(config: Config, fleet: Fleet) -> dict[str, int]:
-    """Base model -> the GPUs on which it learns."""
-    names = [group[0] for group in base_groups(config.models)]
+    """Base model to the GPUs on which it learns."""
+    bases = learning_bases(config)
     if fleet.num_shared:
-        return dict.fromkeys(names, fleet.num_shared)
-    own = fleet.learn or [config.engine.num_shards * num for num in fleet.generate]
-    return dict(zip(names, own, strict=True))
+        return dict.fromkeys(bases, fleet.num_shared)
+    if fleet.learn:
+        return dict(zip(bases, fleet.learn, strict=True))
+    own = zip(base_groups(config.models), fleet.generate, strict=True)
+    return {group[0]: config.engine.num_shards * num for group, num in own if group[0] in bases}
+
+
+class _Silent(FixedPolicy):
+    """A fixed policy that answers at once: how long its server takes is not known."""
+
+    async def answer(self, *_: Any, **__: Any) -> TokenCompletion:
+        return _answer(0)
 
 
 class _NoValue:
@@ -528,7 +548,14 @@ def _pool(scene: Scene, servers: Mapping[str, Sequence[Server]], ranks: Ranks) -
                 batcher=Batcher(engine, is_continuous=config.is_continuous),
                 updater=cast(Update, _NoValue()),
             )
-    return PolicyPool(policies=policies, roles=environment.roles, ranks=ranks)
+    silent = {
+        name: _Silent(name=name, policy=cast(Any, None))
+        for name, policy in config.policies.items()
+        if policy.fixed
+    }
+    return PolicyPool(
+        policies=policies, roles=environment.roles, fixed_policies=silent, ranks=ranks
+    )
 
 
 class PlayedSteps(NamedTuple):
@@ -538,8 +565,8 @@ class PlayedSteps(NamedTuple):
     """Simulated seconds at which the first of them could begin."""
     end_s: float
     """Simulated seconds at which the last of them was complete."""
-    trees: list[list[RolloutTree]]
-    """By train step, without episodes that were given up."""
+    trees: Mapping[int, list[RolloutTree]]
+    """Train step, from 0, to its rollouts, without episodes that were given up."""
 
 
 class SimulatedRollouts:
@@ -587,7 +614,8 @@ class SimulatedRollouts:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        return PlayedSteps(begin_s, end_s, trees[self._most :])
+        # As `_begin` counts them: the first step is number 1.
+        return PlayedSteps(begin_s, end_s, dict(enumerate(trees[self._most :], self._most + 1)))
 
     def _begin(self, step: int, version: int) -> None:
         pending = self._sampler.pending(step, version)
@@ -601,21 +629,27 @@ class SimulatedRollouts:
 
 
 def _learnt(
-    config: Config, workload: Workload, trees: Sequence[RolloutTree]
+    config: Config, workload: Workload, played: Mapping[int, Sequence[RolloutTree]]
 ) -> tuple[dict[str, float], dict[str, float], dict[str, int]]:
-    """What the updates learn from: decisions with a signal, by base model.
+    """What the updates learn from: decisions of trained roles with a signal, by base model.
 
     Returns:
         Tokens of prompts and answers (packed, a prompt once for all its candidates), those of
         answers alone, and optimizer steps; summed over epochs and the policies of the base model.
     """
-    optimizer = config.optimizer
+    optimizer, algorithm = config.optimizer, config.algorithm.at(StepContext())
     base = {name: group[0] for group in base_groups(config.models) for name in group}
+    trained = (
+        decision
+        for step, trees in played.items()
+        for _, decision in collect_decisions(trees, functools.partial(config.trains, step=step))
+        if algorithm.compares(decision.role)
+    )
     tokens: defaultdict[str, float] = defaultdict(float)
     answers: defaultdict[str, float] = defaultdict(float)
     groups: defaultdict[str, float] = defaultdict(float)
     completions: defaultdict[str, float] = defaultdict(float)
-    for decision in (decision for tree in trees for decision in tree.decisions):
+    for decision in trained:
         num, policy = len(decision.candidates), decision.policy
         used = workload.share_used(decision.key.agent, num)
         written = sum(len(one.completion.token_ids) for one in decision.candidates)
@@ -722,7 +756,7 @@ class Scene:
             must_drain = not config.swaps_within_answers
             rollouts = SimulatedRollouts(places[0].sampler, most, must_drain=must_drain)
             played = await rollouts.play(_NUM_ROUNDS * most)
-            steps = enumerate(played.trees, most + 1)
+            steps = played.trees.items()
             age = fmean(age_metrics(trees, step)["rollout/mean_age"] for step, trees in steps)
         else:
             rollout = config.rollout.model_copy(update={"max_staleness": 0})
@@ -730,14 +764,14 @@ class Scene:
             places = [Place.of(alone, rank, size) for rank in range(size)]
             found = await asyncio.gather(*(place.play() for place in places))
             end_s = asyncio.get_running_loop().time()
-            played = PlayedSteps(0.0, end_s, [[*itertools.chain(*found)]])
+            played = PlayedSteps(0.0, end_s, {0: [*itertools.chain(*found)]})
             age = (1 + most) / 2 if most else 0.0  # as many steps are played at once
         return self._summary(places, played)._replace(age=age)
 
     def _summary(self, places: Sequence[Place], played: PlayedSteps) -> Rollouts:
         """The figures of a train step: means over those that were played."""
         config, num, end_s = self.config, len(played.trees), played.end_s
-        trees = list(itertools.chain(*played.trees))
+        trees = list(itertools.chain(*played.trees.values()))
         episodes = [place.episodes for place in places]
         # In flight, episodes that are still open at the end have no length yet.
         spans = [span for one in episodes for span in one.spans if num == 1 or span[1] < end_s]
@@ -745,7 +779,7 @@ class Scene:
         servers = [place.servers for place in places]
         tokens, answers, optimizer_steps = (
             {name: round(x / num) for name, x in table.items()}
-            for table in _learnt(config, self.workload, trees)
+            for table in _learnt(config, self.workload, played.trees)
         )
         decisions = [decision for tree in trees for decision in tree.decisions]
         asking_s = sum(one.client_s for one in _all(servers))

@@ -14,7 +14,7 @@ from rich.text import Text
 from pettingllms.errors import counted
 from pettingllms.tables import MAX_WIDTH, TextTable, terminal_table
 from pettingllms_trainers.fleet.planner import HERE, FleetPlan, bottleneck
-from pettingllms_trainers.fleet.simulate import Fleet, StepTimes
+from pettingllms_trainers.fleet.simulate import StepTimes
 
 _NUM_SHOWN = 5
 _HEAD = "GPUs, generate, learn, step s, rollouts, updates, tokens/s, busy, tail, level, $"
@@ -69,14 +69,14 @@ def fleet_view(plan: FleetPlan) -> RenderableType:
                 for name, step in plan.algorithms.items()
             ),
         ),
-        Text(f"fastest: {_name(best.fleet, plan)}; it waits for {bottleneck(best)}"),
+        Text(f"fastest: {_name(best, plan)}; it waits for {bottleneck(best)}"),
         Text(
             f"age of its tokens in training: {best.rollouts.age:.1f} updates; episodes given up: "
             f"{best.rollouts.stale:.1%}"
         ),
         Text(
             f"cheapest number of GPUs: {cheapest.num_gpus}, "
-            f"{_name(cheapest.steps[0].fleet, plan)}; ${usd:,.0f} for "
+            f"{_name(cheapest.steps[0], plan)}; ${usd:,.0f} for "
             f"{counted(plan.num_steps, 'train step')}"
         ),
     )
@@ -135,14 +135,16 @@ def _busy(step: StepTimes) -> str:
     return "/".join(f"{share:.0%}" for share in step.rollouts.busy.values())
 
 
-def _name(fleet: Fleet, plan: FleetPlan) -> str:
+def _name(step: StepTimes, plan: FleetPlan) -> str:
+    fleet, parts = step.fleet, list[str]()
     if fleet.num_shared:
         return f"{fleet.num_shared} shared"
-    if not fleet.learn:
-        pairs = zip(plan.models, fleet.generate, strict=True)
-        return "; ".join(f"{name}: {num} write, then learn" for name, num in pairs)
-    pairs = zip(plan.models, fleet.generate, fleet.learn, strict=True)
-    return "; ".join(f"{name}: {write} write, {learn} learn" for name, write, learn in pairs)
+    learn = dict(zip(step.update_s, fleet.learn, strict=False))  # empty where who writes learns
+    for names, num in zip(plan.models, fleet.generate, strict=True):
+        base = names.partition(", ")[0]
+        learns = f"{learn[base]} learn" if base in learn else "then learn"
+        parts.append(f"{names}: {num} write" + f", {learns}" * (base in step.update_s))
+    return "; ".join(parts)
 
 
 def _values(step: StepTimes) -> dict[str, Any]:
