@@ -105,10 +105,10 @@ def in_thread(work: Callable[[], T], interrupt: Callable[[], None] = lambda: Non
     thread.start()
     try:
         is_awaited.set()
-        _wait_for(done)
+        wait_for(done)
     except KeyboardInterrupt:
         interrupt()
-        _wait_for(done)
+        wait_for(done)
         raise
     return done.result()
 
@@ -149,7 +149,8 @@ def _work(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> No
     jobs.put(None)  # for the other threads
 
 
-def _wait_for(done: Future[Any]) -> None:
+def wait_for(done: Future[Any]) -> None:
+    """Wait until a future is done; an interrupt ends the wait."""
     # Looking up now and then: a signal that comes just before a wait would not end it.
     while not wait([done], timeout=_LOOK_UP_S).done:
         pass

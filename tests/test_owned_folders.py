@@ -78,6 +78,7 @@ def test_two_evaluations_in_one_folder(waiting, refused, chat_server, monkeypatc
     first = waiting([*MAIN, *evaluate, chat_server.policy], tmp_path / "run")
     refused(pettingllms, *evaluate, "random", pid=first.pid)
     while not (tmp_path / "run" / "run.json").exists():
+        assert first.poll() is None
         time.sleep(0.05)
     refused(pettingllms, "eval", "--trust", "--resume", "run", pid=first.pid)
     first.send_signal(signal.SIGKILL)

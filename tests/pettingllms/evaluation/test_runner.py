@@ -220,7 +220,7 @@ def test_what_fails_beside_the_last_failure_is_not_counted(begin, scripted):
     both_asked = asyncio.Barrier(2)
 
     async def fail(prompts, n, sampling):
-        await both_asked.wait()
+        await asyncio.wait_for(both_asked.wait(), 60)
         raise PolicyFailure("the server coughed")
 
     policy.sample = fail

@@ -273,7 +273,7 @@ def test_other_processes_have_servers_of_their_own(sandbox, method):
     sandbox.run("1")
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
-    process = context.Process(target=_in_another_process, args=(sandbox, theirs))
+    process = context.Process(target=_in_another_process, args=(sandbox, theirs), daemon=True)
     process.start()
     assert ours.poll(60)
     assert ours.recv() == ("8\n", "10\n")

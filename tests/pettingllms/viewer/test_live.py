@@ -53,7 +53,7 @@ def running(training, write):
 
 
 def read(url):
-    with urllib.request.urlopen(url) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.read()
 
 
@@ -88,7 +88,7 @@ def test_several_runs_are_served_with_links(browser, serve, running, training, w
 
 def test_a_server_that_has_ended_is_reported(browser, running):
     server = LiveServer([running[0]])
-    thread = threading.Thread(target=server.serve)
+    thread = threading.Thread(target=server.serve, daemon=True)
     thread.start()
     browser.open(server.url)
     server.close()

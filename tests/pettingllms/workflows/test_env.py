@@ -201,7 +201,7 @@ def test_a_forked_process_has_an_endpoint_and_runs_of_its_own(opened):
 
     holder = threading.Thread(target=hold)
     holder.start()
-    holds.wait()
+    assert holds.wait(60)
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
 
@@ -215,7 +215,7 @@ def test_a_forked_process_has_an_endpoint_and_runs_of_its_own(opened):
         # On one connection each would read what others are told.
         theirs.send(definition._shared() is client)
 
-    process = context.Process(target=play)
+    process = context.Process(target=play, daemon=True)
     process.start()
     may_go.set()
     holder.join()

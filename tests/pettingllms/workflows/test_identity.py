@@ -252,14 +252,16 @@ def test_a_thread_that_one_run_began_serves_others(opened):
 
     @functools.cache
     def begin():
-        threading.Thread(target=lambda: [one() for one in iter(work.get, None)]).start()
+        threading.Thread(
+            target=lambda: [one() for one in iter(work.get, None)], daemon=True
+        ).start()
 
     def run(task, client):
         begin()
         found = Future()
         context = copy_context()
         work.put(lambda: found.set_result(context.run(lambda: (os.urandom(4), time.time()))))
-        drawn, now = found.result()
+        drawn, now = found.result(60)
         said(client.openai().chat.completions.create(model="planner", messages=GO))
         return drawn.hex(), now
 
@@ -290,11 +292,11 @@ def test_a_client_may_be_shared_by_event_loops(played):
 def test_a_run_that_is_over_leaves_no_connection_in_a_shared_client(opened):
     """Its loop ends with it: the next run that asks with the client would meet a closed one."""
     shared, ended, loop = httpx.AsyncClient(), [], asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
     def there(work):
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
+        return asyncio.run_coroutine_threadsafe(work, loop).result(60)
 
     def chat(client):
         where = {"base_url": client.base_url, "api_key": client.api_key}

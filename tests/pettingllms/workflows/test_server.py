@@ -264,7 +264,7 @@ def test_slow_clients_are_left_and_others_served(head):
                 with suppress(OSError):
                     sender.sendall(b"x" * bool(head))
 
-    dripping = threading.Thread(target=drip)
+    dripping = threading.Thread(target=drip, daemon=True)
     dripping.start()
     assert caller.is_served()
     for sender in slow:

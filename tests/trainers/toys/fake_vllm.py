@@ -65,10 +65,10 @@ class FakeServer(ThreadingHTTPServer):
         thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
-            with self:
-                yield self
-                self.shutdown()
+            yield self
         finally:
+            self.shutdown()
+            self.server_close()
             thread.join()
 
 

@@ -9,7 +9,6 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import wait
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pettingllms import role_of
 from pettingllms.curriculum import LevelRecord, level_shares, with_episodes
-from pettingllms.loops import DaemonThreads
+from pettingllms.loops import DaemonThreads, wait_for
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.config.algorithm import Algorithm, StepContext
@@ -552,12 +551,13 @@ class TrainingRollouts:
             try:
                 yield
                 is_updated.set()
+                wait_for(played)
                 played.result()
             except BaseException:
                 # The run ends, if need be at once: nobody waits for what is left to play.
                 is_updated.set()
                 loop.call_soon_threadsafe(play.cancel)
-                wait([played])
+                wait_for(played)
                 raise
             self._ranks.barrier()  # engines that they share get new weights now
         else:
