@@ -235,8 +235,9 @@ class Memory:
                 self._num_bytes -= freed
 
 
-_OUTPUT_FACTOR = 4
-"""A program may print this many times as much as the longest expected output."""
+_OUTPUT_FACTOR = 8
+"""A program may write this many times the bytes of the longest expected output, for decimals may
+have all their digits; a function twice as many, whose value is told in JSON and as its `repr`."""
 
 MAX_BYTES = 1 << 27
 """Bound on what a judge remembers: 128 MiB, some hundred thousand verdicts."""
@@ -374,9 +375,10 @@ class Judge:
             return verdicts[-1]
 
         # Output far longer than any expected one is wrong anyway; the bound keeps it small.
-        size = max((len(test.output) for test in tests), default=0)
+        size = max((len(test.output.encode("utf-8", "replace")) for test in tests), default=0)
+        most = _OUTPUT_FACTOR * (size if problem.function_name is None else 2 * size)
         inputs = [test.input for test in tests]
-        self._execute(problem, program, inputs, is_right, max_slow, _OUTPUT_FACTOR * size)
+        self._execute(problem, program, inputs, is_right, max_slow, most)
         return verdicts
 
     def matches(self, problem: CodeProblem, run: Execution, test: CodeTest) -> bool:

@@ -164,9 +164,26 @@ def test_few_runs_of_one_program_exceed_the_limit(num_right, status):
 def test_the_output_that_is_read_is_bounded_by_what_is_expected():
     sandbox = ScriptedSandbox(lambda code, stdin: (Status.OK, stdin))
     long = MANY._replace(tests=(*MANY.tests, CodeTest("1", "7" * 100_000)))
-    for problem, largest in ((MANY, 1 << 17), (long, 400_000)):
+    for problem, largest in ((MANY, 1 << 17), (long, 800_000)):
         Judge(sandbox).passes(problem, "right", problem.tests)
         assert sandbox.runs[-1][2].output_bytes == largest
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(["\N{GRINNING FACE}" * 100] * 600, "\N{GRINNING FACE}" * 100), ([0.1 + 0.2] * 30_000, "0.3")],
+    ids=["bytes of characters", "digits of decimals"],
+)
+def test_long_right_outputs_are_right_however_they_are_written(judge, value, shown):
+    quoted = shown if shown == "0.3" else f'"{shown}"'
+    tests = {
+        None: ("", "\n".join([shown] * len(value))),
+        "f": ("[]", f"[{','.join([quoted] * len(value))}]"),
+    }
+    program = f"def f(): return [{value[0]!r}] * {len(value)}\nprint(*f())"
+    for name, test in tests.items():
+        problem = CodeProblem("long", "Say it.", (CodeTest(*test),), function_name=name)
+        assert judge.passes(problem, program, problem.tests) == (True,)
 
 
 def test_the_worst_turn_of_a_tester_costs_a_fixed_number_of_runs():
