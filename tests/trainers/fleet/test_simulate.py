@@ -1,6 +1,7 @@
 """Simulated engines against what can be calculated, and real rollout code on them."""
 
 import asyncio
+import json
 import math
 import random
 
@@ -24,7 +25,7 @@ from pettingllms_trainers.fleet.simulate import (
     step_on,
 )
 from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
-from pettingllms_trainers.fleet.workload import Step, Workload
+from pettingllms_trainers.fleet.workload import Step, Workload, from_run
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
@@ -277,6 +278,31 @@ def test_every_algorithm_plays(config, environment, name):
     assert found.seconds >= 6 * 10 * 0.01 - 1e-9, "decisions of an episode come one after another"
     assert found.num_completion_tokens > 0
     assert max(found.busy.values()) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("num_continuation_tokens", [0, 160])
+def test_tokens_of_continuations_are_no_answers_of_a_recorded_run(
+    config, environment, tmp_path, num_continuation_tokens
+):
+    """Two rollouts of 2 decisions with 2 answers of 10 tokens; the other rollout was as long."""
+    decisions = [
+        {"agent": agent, "turn": 0, "num_prompt_tokens": 20, "candidates": [{"num_tokens": 10}] * 2}
+        for agent in AGENTS
+    ]
+    tree = {"step": 1, "set": "training", "outcome": {}, "decisions": decisions}
+    (tmp_path / "rollouts.jsonl").write_text(json.dumps(tree) + "\n")
+    metrics = {
+        "step": 1,
+        "rollout/num_trees": 2,
+        "rollout/num_completion_tokens": 80 + num_continuation_tokens,
+        "rollout/num_continuation_tokens": num_continuation_tokens,
+        "time/rollout_s": 25.0,
+        "time/generate_s": 1.0,
+    }
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
+    found = from_run(config, [environment], tmp_path)
+    assert [step.lengths for step in found.episodes[0]] == [(10, 10)] * 2
+    assert found.branch_s == 24.0 / (8 + num_continuation_tokens / 10)
 
 
 def test_processes_share_the_levels(config, environment):

@@ -97,10 +97,12 @@ def from_trees(
         for tree in trees
         if tree.decisions
     ]
-    num_branches = sum(len(step.lengths) for episode in played for step in episode)
+    lengths = [step.lengths for episode in played for step in episode]
+    # Answers of continuations are carried out, too; they are as long as the others.
+    more = 1 + sum(tree.num_continuation_tokens for tree in trees) / sum(map(sum, lengths))
     # What rollouts took beside engines and environments: the process that plays.
-    waited_s = sum(_waited_s(step) for step in steps) - branch_s * num_branches
-    decision_s = max(waited_s, 0.0) / sum(map(len, played))
+    waited_s = sum(map(_waited_s, steps)) - branch_s * more * sum(map(len, lengths))
+    decision_s = max(waited_s, 0.0) / (more * len(lengths))
     text = f"{counted(len(played), 'rollout')} of {counted(len(steps), 'train step')} taken here"
     used = {agent: shares_with_signal(trees, agent) for stage in stages for agent in stage}
     return Workload(tuple(played), stages, branch_s, used, text, decision_s)
@@ -175,12 +177,14 @@ def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path)
     lines = read_lines(path / "metrics.jsonl", "step")
     if (metrics := next((line for line in lines if line["step"] == step), None)) is None:
         raise ConfigError(f"{path} has no readable metrics of train step {step}; name another run")
-    kept = sum(sum(_lengths(decision)) for tree in trees for decision in tree["decisions"])
-    all_of_step = metrics["rollout/num_completion_tokens"] / metrics["rollout/num_trees"]
-    # Recorded are the most instructive trees, whose answers need not be of the usual length.
-    scale = all_of_step / (kept / len(trees))
-    num_branches = sum(len(d["candidates"]) for tree in trees for d in tree["decisions"])
-    num_branches *= metrics["rollout/num_trees"] / len(trees)
+    lengths = [_lengths(decision) for tree in trees for decision in tree["decisions"]]
+    num_tokens = metrics["rollout/num_completion_tokens"]
+    # Continuations are not recorded. Recorded are the most instructive trees, whose answers need
+    # not be of the usual length.
+    own = (num_tokens - metrics["rollout/num_continuation_tokens"]) / metrics["rollout/num_trees"]
+    scale = own / (sum(map(sum, lengths)) / len(trees))
+    # Those of continuations are carried out, too; they are as long as the others.
+    num_branches = sum(map(len, lengths)) / len(trees) * num_tokens / own
     return Workload(
         tuple(tuple(_recorded(tree, scale)) for tree in trees),
         stages,
