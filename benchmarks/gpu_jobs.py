@@ -368,8 +368,7 @@ def planned_bytes(load: GpuWorkload, name: str, kind: str) -> int:
             "optimizer": optimizer_of(load, name).model_dump(),
         }
     )
-    rank = LORA.rank if kind == "lora" else 0
-    shape = counted(model_config(name), rank, LORA.targets, "the campaign")
+    shape = counted(model_config(name), "the campaign", config.policies["policy"].lora)
     lengths = Lengths(load.prompt_length, load.completion_length)
     plan = plan_memory(
         config, {"policy": shape}, {"policy": lengths}, num_ranks=1, gpu_bytes=80 << 30

@@ -2,7 +2,9 @@
 
 import contextlib
 import io
+import json
 import re
+from collections import Counter
 
 import huggingface_hub.constants
 import peft
@@ -12,6 +14,7 @@ import torch
 from rich.console import Console
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithms.grpo import Grpo
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.attention import flat_forward, use_layouts
@@ -32,6 +35,7 @@ from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.memory import plan_memory
 from pettingllms_trainers.plan.view import plan_view, warnings_of
 from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.runs.prompts import RolePrompt, lengths_of
 from pettingllms_trainers.types import Lengths
 
 GIB = 1 << 30
@@ -77,6 +81,44 @@ def test_counts_are_those_of_the_real_model_and_adapter(directory):
     assert shape.num_parameters == number
     few = PolicyConfig(model=str(directory), lora={"rank": 4, "targets": ["q_proj"]})
     assert 0 < shape_of("p", few).num_trained < shape.num_trained
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes", "context"),
+    [
+        ("opt", {"ffn_dim": 96, "word_embed_proj_dim": 64}, 128),
+        ("gpt2", {}, 128),
+        ("bloom", {}, None),
+        ("qwen3", {"intermediate_size": 96, "head_dim": 16, "num_key_value_heads": 4}, 128),
+    ],
+)
+def test_families_that_call_their_sizes_by_other_names_are_planned(
+    tmp_path, family, sizes, context
+):
+    named = {"vocab_size": 32, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    positions = {} if context is None else {"max_position_embeddings": context}
+    config = AutoConfig.for_model(family, **named, **positions, **sizes)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    shape = shape_of("p", PolicyConfig(model=str(tmp_path)))
+    inner = 96 if sizes else 4 * 64
+    gates = family == "qwen3"  # the others project up and down
+    matrices = 2 * (4 * 64 * 64 + (2 + gates) * 64 * inner) + 32 * 64
+    assert (shape.intermediate_size, shape.context_length) == (inner, context)
+    assert shape.num_matrix_parameters == matrices
+    (prompt, _) = lengths_of(
+        config_of({"model": str(tmp_path)}), {"p": shape}, {"echo": RolePrompt(200, True)}
+    )["p"]
+    assert prompt == (max(128 - 512, 1) if context else 200 + 512)
+
+
+@pytest.mark.parametrize("targets", [("lm_head",), ("q_proj", "embed_tokens"), ("down",)])
+def test_a_dry_run_refuses_the_targets_of_adapters_that_a_start_refuses(directory, targets):
+    policy = PolicyConfig(model=str(directory), lora={"rank": 4, "targets": targets})
+    with pytest.raises(ConfigError, match=r"\[policies.p\]: .*linear layers of the model: down_pr"):
+        shape_of("p", policy)
+    base = AdapterBase.from_pretrained(str(directory), precision="float32", device="cpu")
+    with pytest.raises(InvalidArgument, match="linear layers of the model: down_proj"):
+        base.add("p", policy.lora, 0)
 
 
 def test_an_unknown_model_is_a_clear_error(monkeypatch):
@@ -146,7 +188,7 @@ def test_what_a_layer_keeps_is_counted(family, kind):
     Prompts are a half of the tokens, and completions have a copy of their keys.
     """
     measured = kept_bytes(family, kind, 3) - kept_bytes(family, kind, 2)
-    shape = counted(_model(family, 2, "float32").config, 0, "all-linear", "")
+    shape = counted(_model(family, 2, "float32").config, "")
 
     def estimate(num_layers):
         size = MicroBatchSize(192, 0, 1, 2)
@@ -157,10 +199,12 @@ def test_what_a_layer_keeps_is_counted(family, kind):
     assert estimate(3) - estimate(2) == pytest.approx(measured, rel=0.08)
 
 
-def memory_of(config, num_ranks=1, gpu_gib=80):
+def memory_of(config, num_ranks=1, gpu_gib=80, **numbers):
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
     lengths = dict.fromkeys(shapes, Lengths(4096, 4096))
-    return plan_memory(config, shapes, lengths, num_ranks=num_ranks, gpu_bytes=gpu_gib * GIB)
+    return plan_memory(
+        config, shapes, lengths, num_ranks=num_ranks, gpu_bytes=gpu_gib * GIB, **numbers
+    )
 
 
 P = 8_190_735_360
@@ -223,6 +267,41 @@ def test_adapters_share_one_base_that_may_have_four_bits(precision):
     assert found.policies["a"].weights == round(base) + adapter
     assert found.policies["b"].weights == adapter, "the base is there once"
     assert found.engine_weights == 2 * P, "the engine has it in full"
+
+
+@pytest.mark.parametrize(
+    ("roles", "optimizer", "gradients"),
+    [
+        ("ab", {}, (1, 1)),  # in the same passes
+        ("aab", {"role_gradients": True}, (2, 1)),  # one after another, two roles of the first
+    ],
+)
+def test_adapters_of_a_base_have_the_gradients_that_are_there_at_once(roles, optimizer, gradients):
+    large = {"tokens_per_microbatch": 1 << 20}
+    config = config_of(optimizer=large, **two_of(lora={"rank": 8}))
+    changed = config.optimizer.model_copy(update=optimizer)
+    config = config.model_copy(update={"optimizer": changed})
+    found = memory_of(config, num_groups=dict.fromkeys("ab", 1), num_roles=Counter(roles))
+    number = 4 * shape_of("a", config.models["a"]).num_trained
+    own = [found.policies[name] for name in "ab"]
+    assert [memory.gradients for memory in own] == [number * copies for copies in gradients]
+    at_once = max(gradients) if optimizer else sum(gradients)
+    kept = sum(memory.kept for memory in own)
+    assert found.learning == {"a": kept + number * at_once + own[0].activations}
+    assert found.updating.total == GIB + found.learning["a"]
+    lora = {"model": "Qwen/Qwen3-8B", "lora": {"rank": 8}}
+    alone = memory_of(config_of(lora, optimizer=large), num_groups={"p": 1 if optimizer else 2})
+    assert own[0].activations == alone.policies["p"].activations
+
+
+def test_a_base_is_on_the_gpu_where_one_of_its_adapters_learns():
+    """A frozen policy that plays like the base may come first; its engine has a copy."""
+    sections = two_of(lora={"rank": 8})
+    sections["policies"]["a"] = {"model": "Qwen/Qwen3-8B", "frozen": True}
+    engine = {"kind": "vllm", "precision": "bfloat16"}
+    found = memory_of(config_of(engine=engine, **sections)).policies
+    assert (found["a"].weights, found["a"].cpu) == (0, 0)
+    assert found["b"].weights > 2 * P
 
 
 def test_eight_bit_moments_are_planned():
@@ -436,3 +515,8 @@ def test_a_directory_with_an_adapter_is_planned_as_that_adapter(tmp_path):
     assert stored.has_adapter
     planned = shape_of("p", stored)
     assert planned.num_trained == shape_of("p", new).num_trained < planned.num_parameters / 2
+    settings = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    settings["target_modules"] = ["lm_head"]
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match="linear layers of the model"):
+        shape_of("p", stored.model_copy(update={"model": f"{tmp_path}/./adapter"}))

@@ -365,9 +365,8 @@ class _Planner:
                 gpu_bytes=round(self._gpu.num_bytes),
                 num_groups=self._plan.step.num_groups,
             )
-            # GPUs that only learn hold one policy; shared ones hold the fullest phase of all.
-            own = memory.policies[name]
-            needed = own.kept + own.passing if fleet.learn else memory.peak
+            # GPUs that only learn hold one base; shared ones hold the fullest phase of all.
+            needed = memory.learning[name] if fleet.learn else memory.peak
             if needed > limit:
                 what = f"{name} learns" if fleet.learn else "a process generates and learns"
                 self.reason = (

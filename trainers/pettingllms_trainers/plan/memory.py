@@ -60,11 +60,6 @@ class PolicyMemory(NamedTuple):
         """Bytes that are held at all times."""
         return self.weights + self.optimizer + self.reference
 
-    @property
-    def passing(self) -> int:
-        """Bytes that are held during its update only."""
-        return self.gradients + self.activations
-
 
 class Phase(NamedTuple):
     """Memory that is held at once on the fullest GPU that a trainer computes on, in bytes."""
@@ -86,6 +81,8 @@ class MemoryPlan(NamedTuple):
 
     policies: Mapping[str, PolicyMemory]
     """Policy with a model to its memory."""
+    learning: Mapping[str, int]
+    """Base model, by its first policy, to what its policies hold on a GPU on which they learn."""
     engine_weights: int
     """Copies of weights in all engines on the GPU."""
     kv_cache: int
@@ -131,23 +128,39 @@ def plan_memory(
         optimizer = config.optimizer.model_copy(update={"packed_attention": "flex"})
         config = config.model_copy(update={"optimizer": optimizer})
     groups = base_groups(config.models)
+    if num_roles is None:
+        num_roles = {name: len(config.roles_of(name)) for name in config.models}
     policies: dict[str, PolicyMemory] = {}
-    for name, base in ((name, names) for names in groups for name in names):
-        policy, shape, longest = config.models[name], shapes[name], lengths[name]
-        sizes = micro_batch_sizes(config, longest, num_groups[name] if num_groups else None)
-        kind = _kind(config, policy)
-        activations = max(activation_bytes(config, shape, longest, size, kind) for size in sizes)
-        activations = round(activations * (1 if has_gpu else _HEAP_SHARE))
-        roles = len(config.roles_of(name)) if num_roles is None else num_roles[name]
-        # Gradients of roles are there at once, to be compared before they are added.
-        copies = max(roles, 1) if config.optimizer.role_gradients else 1
-        # The base is counted with its first policy: adapters share one.
-        own = _base_bytes(config, base, shape) if name == base[0] else 0
-        policies[name] = _policy_memory(config, policy, shape, activations, num_ranks, copies, own)
+    passing: dict[str, int] = {}
+    for base in groups:
+        learners = [name for name in base if not config.models[name].frozen]
+        # Gradients of roles are there at once, to be compared before they are added; then the
+        # adapters of a base learn one after another, else in the same passes.
+        compares = config.optimizer.role_gradients and any(num_roles[n] > 1 for n in learners)
+        for name in base:
+            policy, shape, longest = config.models[name], shapes[name], lengths[name]
+            joined = [name] if compares or policy.frozen else learners
+            number = sum(num_groups[n] for n in joined) if num_groups else None
+            sizes = micro_batch_sizes(config, longest, number)
+            kind = _kind(config, policy)
+            activations = max(
+                activation_bytes(config, shape, longest, size, kind) for size in sizes
+            )
+            activations = round(activations * (1 if has_gpu else _HEAP_SHARE))
+            copies = max(num_roles[name], 1) if compares else 1
+            # Adapters share their base, which is counted with the first of them.
+            own = _base_bytes(config, base, shape) if name == (*learners, *base)[0] else 0
+            policies[name] = _policy_memory(
+                config, policy, shape, activations, num_ranks, copies, own
+            )
+        found = [policies[name] for name in base]
+        gradients = [memory.gradients for memory in found]
+        passing[base[0]] = max(memory.activations for memory in found)
+        passing[base[0]] += max(gradients) if compares else sum(gradients)
     placed = _busiest_gpu(config, groups, policies)
     shown_names = [name for group in placed for name in group]
-    shown = [policies[name] for name in shown_names]
-    kept = sum(memory.kept for memory in shown) + (_CONTEXT_BYTES if has_gpu else _PROCESS_BYTES)
+    kept = sum(policies[name].kept for name in shown_names)
+    kept += _CONTEXT_BYTES if has_gpu else _PROCESS_BYTES
     written = {
         name: _written(config, longest, is_bounded=num_groups is not None)
         for name, longest in lengths.items()
@@ -174,10 +187,14 @@ def plan_memory(
     loading = _FLOAT * max(shape.num_parameters for shape in shapes.values())
     return MemoryPlan(
         policies=policies,
+        learning={
+            base[0]: passing[base[0]] + sum(policies[name].kept for name in base) for base in groups
+        },
         engine_weights=sum(own.weights for own in engines.values()),
         kv_cache=own_cache + sum(own.cache for own in engines.values()),
         generating=Phase(kept + own_cache, {name: own.total for name, own in engines.items()}),
-        updating=Phase(kept + max((each.passing for each in shown), default=0), asleep),
+        # Bases learn one after another.
+        updating=Phase(kept + max(passing[group[0]] for group in placed), asleep),
         handing_over=Phase(kept + largest * config.engine.has_copy, waking),
         cpu=num_ranks * (sum(memory.cpu for memory in policies.values()) + loading),
         files=is_elsewhere * max(size * shapes[group[0]].num_parameters for group in groups),

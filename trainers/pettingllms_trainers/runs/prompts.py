@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,8 +72,7 @@ def checked_prompts(
     """
     check_models(config)
     prompts = first_prompts(config, environments)
-    known = {name: context_length(policy) for name, policy in config.models.items()}
-    contexts = {name: length for name, length in known.items() if length is not None}
+    contexts = {name: context_length(policy) for name, policy in config.models.items()}
     for problem in prompt_problems(config, contexts, prompts):
         raise ConfigError(problem)
     return prompts
@@ -217,12 +217,12 @@ def answer_lengths(config: Config, environments: Sequence[RunEnvironment]) -> di
 
 
 def prompt_problems(
-    config: Config, contexts: Mapping[str, int], prompts: Mapping[str, RolePrompt]
+    config: Config, contexts: Mapping[str, int | None], prompts: Mapping[str, RolePrompt]
 ) -> Iterator[str]:
     """Yield which policies cannot read their first prompts, each with the key to change.
 
     Args:
-        contexts: Policy to its longest prompt and completion together, in tokens.
+        contexts: Policy to its longest prompt and completion together, in tokens; None: no limit.
         prompts: Role to its longest prompt in the first turn.
     """
     for name, policy in config.models.items():
@@ -234,7 +234,8 @@ def prompt_problems(
                 f"{', '.join(roles)}: the policy would read all of these as one unknown token. Add "
                 f"them, or leave policies.{name}.vocabulary out ({len(policy.vocabulary)} now)"
             )
-    for name, context in contexts.items():
+    limits = {name: context for name, context in contexts.items() if context is not None}
+    for name, context in limits.items():
         roles = [role for role in prompts if config.policy_of(role) == name]
         completion = max(sampling_of(config.rollout, r).max_completion_tokens for r in roles)
         first = max((prompts[r].num_tokens for r in roles if prompts[r].is_measured), default=0)
@@ -278,7 +279,7 @@ def lengths_of(
     for name, shape in shapes.items():
         roles = [role for role in prompts if config.policy_of(role) == name]
         completion = max(longest[role] for role in roles)
-        limit = shape.context_length
+        limit = shape.context_length or sys.maxsize
         if config.engine.max_length:
             prompt = min(config.engine.max_length, limit) - completion
         else:
@@ -311,7 +312,7 @@ def with_cpu_cache(config: Config, prompts: Mapping[str, RolePrompt]) -> Config:
     num_sequences = min(vllm.max_num_seqs, max(asked, config.evaluation.num_episodes))
     needed = 0
     for name, shape in shapes.items():
-        longest = min(vllm.max_model_len or shape.context_length, shape.context_length)
+        longest = min(filter(None, (vllm.max_model_len, shape.context_length)), default=1)
         blocks = num_sequences * -(-sum(lengths[name]) // _BLOCK)
         # One more: vLLM keeps an empty block for itself.
         num_tokens = (1 + max(blocks, -(-longest // _BLOCK))) * _BLOCK

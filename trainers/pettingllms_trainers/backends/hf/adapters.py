@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import threading
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,6 +70,15 @@ def check_targets(targets: Collection[str], layers: Collection[str]) -> None:
             "lora.targets", unknown or given, f"linear layers of the model: {', '.join(known)}",
             "embeddings and the output head cannot have an adapter: vLLM has none for them",
         )  # fmt: skip
+
+
+def new_settings(layers: Iterable[str], lora: LoraConfig) -> peft.LoraConfig:
+    """The settings of a new adapter; for the layers see `linear_layers`."""
+    every = {path.rpartition(".")[2] for path in layers}
+    targets = every if lora.targets == "all-linear" else lora.targets
+    return peft.LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, target_modules=list(targets), task_type="CAUSAL_LM"
+    )
 
 
 def read_settings(directory: Path) -> peft.LoraConfig:
@@ -313,12 +322,7 @@ class AdapterBase:
         Raises:
             InvalidArgument: A target is not a linear layer of the model, or is the output head.
         """
-        every = {path.rpartition(".")[2] for path in self._linear_layers}
-        targets = every if lora.targets == "all-linear" else lora.targets
-        settings = peft.LoraConfig(
-            r=lora.rank, lora_alpha=lora.alpha, target_modules=list(targets), task_type="CAUSAL_LM"
-        )
-        return self._inject(name, settings, self.tokenizer, seed)
+        return self._inject(name, new_settings(self._linear_layers, lora), self.tokenizer, seed)
 
     def read(self, name: str, directory: Path) -> Adapter:
         """An adapter as it was saved.

@@ -12,21 +12,29 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import peft
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    Qwen3Config,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Qwen3Config
+from transformers.pytorch_utils import Conv1D
 
-from pettingllms_trainers.backends.hf.adapters import read_settings
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.hf.adapters import (
+    check_targets,
+    linear_layers,
+    new_settings,
+    read_settings,
+)
 from pettingllms_trainers.backends.hf.chat import Chat, read_chat, unread_argument
 from pettingllms_trainers.backends.hf.model import MAX_LOGITS
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_policy, build_tokenizer
 from pettingllms_trainers.config import Config, PolicyConfig
-from pettingllms_trainers.config.sections import PACKAGED, TINY, base_of_adapter, model_directory
+from pettingllms_trainers.config.sections import (
+    PACKAGED,
+    TINY,
+    LoraConfig,
+    base_of_adapter,
+    model_directory,
+)
 from pettingllms_trainers.errors import ConfigError, reason_of
 from pettingllms_trainers.types import Lengths
 
@@ -155,8 +163,8 @@ class ModelShape(NamedTuple):
     has_head_norms: bool
     """Whether queries and keys are normalised."""
     vocab_size: int
-    context_length: int
-    """Longest prompt and completion together, in tokens."""
+    context_length: int | None
+    """Longest prompt and completion together, in tokens; None where nothing says it."""
     source: str
     """Where the sizes come from, for people."""
 
@@ -170,14 +178,17 @@ def shape_of(name: str, policy: PolicyConfig) -> ModelShape:
     """The sizes of a policy's model, without loading or downloading weights.
 
     Raises:
-        ConfigError: There is no configuration of this model, and it is not a published one.
-        InvalidArgument: The sizes of a tiny model do not go together.
+        ConfigError: There is no configuration of this model, and it is not a published one; or it
+            cannot have these sizes, or this adapter.
     """
-    source = base_of_adapter(policy.model) or policy.model
-    if source == TINY:
-        return _tiny_shape(policy)
+    base = base_of_adapter(policy.model)
     try:
-        return _shape(source, *_adapter_of(policy))
+        if policy.model == TINY:
+            return counted(_tiny_config(policy), "sizes in the run file", policy.lora)
+        lora: Any = policy.lora  # frozen, so that it has a hash, which its type does not say
+        return _shape(base or policy.model, lora, policy.model if base else "")
+    except InvalidArgument as error:
+        raise ConfigError(f"[policies.{name}]: {error}") from error
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"[policies.{name}] model = {policy.model!r}: its config.json cannot be read "
@@ -186,24 +197,14 @@ def shape_of(name: str, policy: PolicyConfig) -> ModelShape:
         ) from error
 
 
-def _adapter_of(policy: PolicyConfig) -> tuple[int, str | tuple[str, ...]]:
-    """Rank and layers of the adapter that is trained; rank 0 without one."""
-    if policy.lora.rank or base_of_adapter(policy.model) is None:
-        return policy.lora.rank, policy.lora.targets
-    settings = read_settings(Path(policy.model))
-    return settings.r, tuple(sorted(settings.target_modules or ()))
-
-
-def _tiny_shape(policy: PolicyConfig) -> ModelShape:
+def _tiny_config(policy: PolicyConfig) -> Any:
     with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
         build_policy(folder, policy)
-        config = AutoConfig.from_pretrained(folder)
-    lora = policy.lora
-    return counted(config, lora.rank, lora.targets, "sizes in the run file")
+        return AutoConfig.from_pretrained(folder)
 
 
 @functools.cache
-def _shape(source: str, rank: int, targets: str | tuple[str, ...]) -> ModelShape:
+def _shape(source: str, lora: LoraConfig, adapter: str) -> ModelShape:
     """Look on this machine, then among the published sizes, then on the hub: the first is fast."""
     if Path(source).is_dir():
         config, origin = AutoConfig.from_pretrained(source), "config.json in the directory"
@@ -216,7 +217,7 @@ def _shape(source: str, rank: int, targets: str | tuple[str, ...]) -> ModelShape
                 config, origin = published_config(source), "published sizes, no config.json here"
             else:
                 config, origin = AutoConfig.from_pretrained(source), "config.json of the hub"
-    return counted(config, rank, targets, origin)
+    return counted(config, origin, lora, adapter)
 
 
 def published_config(source: str) -> Qwen3Config:
@@ -235,14 +236,22 @@ def published_config(source: str) -> Qwen3Config:
     )
 
 
-def counted(config: Any, rank: int, targets: str | tuple[str, ...], source: str) -> ModelShape:
+_NO_ADAPTER = LoraConfig()
+
+
+def counted(
+    config: Any, source: str, lora: LoraConfig = _NO_ADAPTER, adapter: str = ""
+) -> ModelShape:
     """The sizes of a model that is built without memory.
 
     Args:
         config: Configuration of transformers.
-        rank: Of a LoRA adapter; 0: none.
-        targets: Layers with an adapter; see `LoraConfig.targets`.
         source: Where the configuration is from, for people.
+        lora: The adapter that it gets, if that has a rank.
+        adapter: Directory of the adapter that it has; empty: none.
+
+    Raises:
+        InvalidArgument: The model cannot have this adapter.
     """
     text = config.get_text_config()
     # Counted on the real modules, as formulas differ between families.
@@ -250,36 +259,37 @@ def counted(config: Any, rank: int, targets: str | tuple[str, ...], source: str)
         model = AutoModelForCausalLM.from_config(config)
     num_heads = text.num_attention_heads
     head_size = getattr(text, "head_dim", None) or text.hidden_size // num_heads
-    layers = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
-    num_matrix_parameters = sum(layer.weight.numel() for layer in layers)
-    return ModelShape(  # before the model gets an adapter, whose layers are linear too
-        num_parameters=sum(p.numel() for p in model.parameters()),
-        num_trained=_num_trained(model, rank, targets),
-        num_matrix_parameters=num_matrix_parameters,
+    # Inputs and outputs: GPT-2 has its matrices the other way round.
+    sizes = [
+        (m.in_features, m.out_features) if isinstance(m, torch.nn.Linear) else (m.nx, m.nf)
+        for m in model.modules()
+        if isinstance(m, torch.nn.Linear | Conv1D)
+    ]
+    num_parameters = num_trained = sum(p.numel() for p in model.parameters())
+    has_head_norms = any(name.endswith("q_norm") for name, _ in model.named_modules())
+    if adapter or lora.rank:  # last, as layers of an adapter are linear, too
+        layers = linear_layers(model)
+        settings = read_settings(Path(adapter)) if adapter else new_settings(layers, lora)
+        check_targets(settings.target_modules or (), layers)
+        with torch.device("meta"):
+            adapted: Any = peft.get_peft_model(model, settings)
+        num_trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    return ModelShape(
+        num_parameters=num_parameters,
+        num_trained=num_trained,
+        num_matrix_parameters=sum(read * written for read, written in sizes),
         hidden_size=text.hidden_size,
-        intermediate_size=text.intermediate_size,
+        # Families without the name, or that leave the size open: the widest input is that of down.
+        intermediate_size=getattr(text, "intermediate_size", None) or max(sizes)[0],
         num_layers=text.num_hidden_layers,
         num_heads=num_heads,
         query_size=num_heads * head_size,
         key_value_size=(getattr(text, "num_key_value_heads", None) or num_heads) * head_size,
-        has_head_norms=any(name.endswith("q_norm") for name, _ in model.named_modules()),
+        has_head_norms=has_head_norms,
         vocab_size=text.vocab_size,
-        context_length=text.max_position_embeddings,
+        context_length=getattr(text, "max_position_embeddings", None),
         source=source,
     )
-
-
-def _num_trained(model: PreTrainedModel, rank: int, targets: str | tuple[str, ...]) -> int:
-    if rank:
-        import peft
-
-        layers = targets if isinstance(targets, str) else list(targets)
-        with torch.device("meta"):
-            adapted: Any = peft.get_peft_model(
-                model, peft.LoraConfig(r=rank, target_modules=layers)
-            )
-        return sum(p.numel() for p in adapted.parameters() if p.requires_grad)
-    return sum(p.numel() for p in model.parameters())
 
 
 _FLOAT, _HALF = 4, 2
