@@ -121,6 +121,17 @@ def test_structured_responses(opened):
     assert env.infos["planner_0"]["success"]
 
 
+def test_a_json_object_and_a_single_call_may_be_asked_for(played):
+    def run(client):
+        create = client.openai().responses.create
+        create(model="planner", input="go", text={"format": {"type": "json_object"}})
+        create(model="planner", input="go", tools=[TOOL], parallel_tool_calls=False)
+
+    (first, second), _ = played(run, "{}", CALL)
+    assert first.form.schema == '{"type": "object"}'
+    assert second.form.one_call
+
+
 def test_a_hand_off_of_the_agents_sdk_with_its_defaults(opened):
     agents = pytest.importorskip("agents")
 
