@@ -258,19 +258,22 @@ def test_solved_beats_unsolved(env_id, team):
                 assert gained >= 1.05 - 1e-9 if success else gained < 0.1
 
 
-@every_game
+FAILING = [
+    ("print('hello')", "hello"),
+    ("import os\nprint({right!r}, flush=True)\nos.abort()", ""),
+    ("print(1/0)", "ZeroDivisionError"),
+    ("def", "SyntaxError"),
+    ("pass", "nothing was printed"),
+    ("open('/etc/passwd').read()", "status: "),
+    ("print('x' * 50_000)", "characters left out"),
+    *((f"print({{right!r}}, flush=True)\n{end}", "") for end in ("1 / 0", "exit(1)", "def")),
+]
+
+
+# Games differ in what they read, not in how a program ends: one of each kind is enough for most.
 @pytest.mark.parametrize(
-    ("program", "said"),
-    [
-        ("print(1/0)", "ZeroDivisionError"),
-        ("def", "SyntaxError"),
-        ("pass", "nothing was printed"),
-        ("print('hello')", "hello"),
-        ("print('x' * 50_000)", "characters left out"),
-        ("open('/etc/passwd').read()", "status: "),
-        *((f"print({{right!r}}, flush=True)\n{end}", "") for end in ("1 / 0", "exit(1)", "def")),
-        ("import os\nprint({right!r}, flush=True)\nos.abort()", ""),
-    ],
+    ("env_id", "program", "said"),
+    [(env_id, *case) for env_id in ALL for case in FAILING[: None if env_id == ALL[0] else 2]],
 )
 def test_programs_that_fail_or_have_no_answer_propose_nothing_and_cost(env_id, program, said):
     env, planner = made(env_id), made(env_id, team="single")
