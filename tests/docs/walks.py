@@ -62,20 +62,28 @@ def game(walk, folder):
         env.step('#### ["U", "R"]')
 
 
+class Enough(Exception):
+    """What would follow belongs to no walk."""
+
+
 def train(walk, folder):
     """The second train step of the embedded default, without an evaluation."""
     from pettingllms_trainers import train
 
     def on_step(step, metrics):
-        (walk.start if step == 1 else walk.stop)()  # again after the last one, which is harmless
+        (walk.start if step == 1 else walk.stop)()
+        if step == 2:
+            raise Enough
 
-    small = {"num_steps": 3, "warm_start": {"num_steps": 2}, "rollout": {"num_levels": 4}}
     changes = {
-        **small,
-        "evaluation": {"num_episodes": 4, "every": 3},
+        "num_steps": 3,
+        "warm_start": {"num_steps": 2, "num_episodes": 8},
+        "rollout": {"num_levels": 4},
+        "evaluation": {"num_episodes": 1, "every": 3},
         "output_dir": str(folder / "run"),
     }
-    train("recipe:plan_path", on_step=on_step, **changes)
+    with contextlib.suppress(Enough):
+        train("recipe:plan_path", on_step=on_step, **changes)
 
 
 def evaluate(walk, folder):
