@@ -19,8 +19,10 @@ from pettingllms.transcript import RecordTranscripts
 VARIANTS = json.loads(Path(__file__).with_name("variants.json").read_text("utf-8"))
 
 SMALL = {
+    "cheap": {"SEARCHED_SEEDS": (200,), "MEASURED_SEEDS": range(300, 306)},
     "incentives": {"CONTINUATIONS": 1, "LEVEL_SEEDS": (0, 1), "SEARCHED_SEEDS": (0,)},
     "observations": {"SEEDS": (0, 1), "ANSWER_SEEDS": range(3)},
+    "readers": {"DECISIONS": 2},
     "rewards": {"SEEDS": (0, 1)},
     "states": {"SEEDS": (0, 1), "LEVEL_SEEDS": (0, 1), "LENGTH_SEEDS": (0, 1), "HASHED_LEVELS": 12},
 }
