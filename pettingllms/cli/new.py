@@ -29,6 +29,7 @@ from pettingllms.cli.app import stdout
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.registry import make
+from pettingllms.sources import is_source
 from pettingllms.tables import visible
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
@@ -153,9 +154,18 @@ def write_hub_package(package: HubPackage, parent: Path) -> list[Path]:
 
     Raises:
         UnknownEnvironment: If there is no such environment.
-        InvalidArgument: If the environment refuses an argument, the folder exists, or a Harbor
-            task would need several agents: one agent writes all answers in advance there.
+        InvalidArgument: If the environment is a source, which is on this machine only, or refuses
+            an argument, the folder exists, or a Harbor task would need several agents: one agent
+            writes all answers in advance there.
     """
+    if is_source(package.env_id):
+        raise InvalidArgument(
+            "ID",
+            package.env_id,
+            "the id of an installed environment",
+            "The package is played on other machines: announce the game in a package of your own "
+            "(entry points of the group pettingllms.envs), and name that with --requirement.",
+        )
     env = make(package.env_id, checks=False, **package.arguments)
     target = parent / package.name
     if target.exists():
@@ -192,22 +202,13 @@ def _fields(package: HubPackage, env: TextEnv[Any]) -> dict[str, str]:
         "agents": ", ".join(env.possible_agents),
         "arguments": repr(dict(package.arguments)),
         "requirement": package.requirement,
-        "requirement_json": json.dumps(_with_extra(package)),
+        "requirement_json": json.dumps(package.requirement),
         "requirement_shell": shlex.quote(package.requirement),
         "levels": str(package.levels),
         "first_seed": str(package.first_seed),
         "max_turns": str(env.max_turns),
         "examples": "\n".join(_examples(package, env)) if package.hub == "nemo-gym" else "",
     }
-
-
-def _with_extra(package: HubPackage) -> str:
-    """The requirement with the extra of the adapter: `pettingllms[openenv]==0.1.0`."""
-
-    def extended(name: re.Match[str]) -> str:
-        return f"pettingllms[{','.join(filter(None, (package.hub, name[1])))}]"
-
-    return re.sub(r"^pettingllms\b(?:\s*\[\s*([^]]*)\])?", extended, package.requirement, count=1)
 
 
 def _level_fields(env: TextEnv[Any], seed: int) -> dict[str, str]:

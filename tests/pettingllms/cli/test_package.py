@@ -49,7 +49,7 @@ def test_files_are_well_formed(hub, tmp_path):
 @pytest.mark.parametrize("hub", ["verifiers", "openenv"])
 def test_packages_name_what_they_need(hub, tmp_path):
     project = tomllib.loads((packaged(hub, tmp_path) / "pyproject.toml").read_text())["project"]
-    assert project["dependencies"][0] == f"pettingllms[{hub}]==0.1.0"
+    assert project["dependencies"][0] == "pettingllms==0.1.0"
     assert "maze" in project["description"]
 
 
@@ -86,19 +86,16 @@ def test_a_path_or_an_address_becomes_a_requirement(monkeypatch, tmp_path, text)
     assert run(["package", "queens_v0", "--for", "openenv", "--requirement", text]) == 0
     (made,) = tmp_path.glob("queens_v0/pyproject.toml")
     needed = Requirement(tomllib.loads(made.read_text())["project"]["dependencies"][0])
-    assert (needed.name, needed.extras) == ("pettingllms", {"openenv"})
+    assert (needed.name, needed.extras) == ("pettingllms", set())
     assert needed.url == ((tmp_path / "here").as_uri() if text == "here" else text)
 
 
-@pytest.mark.parametrize("extras", ["", "[]", "[code]", "[code, math]", " [openenv]"])
-def test_the_extras_of_a_requirement_are_kept(tmp_path, extras):
-    package = HubPackage("queens_v0", "openenv", {}, f"pettingllms{extras}==0.1.0", 1, 0)
+@pytest.mark.parametrize("text", ["pettingllms[code, math]==0.1.0", "pettingllms-envs==0.1.0"])
+def test_a_requirement_is_kept_as_it_is_given(tmp_path, text):
+    package = HubPackage("queens_v0", "openenv", {}, text, 1, 0)
     write_hub_package(package, tmp_path)
     project = tomllib.loads((tmp_path / package.name / "pyproject.toml").read_text())["project"]
-    needed = Requirement(project["dependencies"][0])
-    given = Requirement(package.requirement)
-    assert needed.extras == given.extras | {"openenv"}
-    assert (needed.name, needed.specifier) == (given.name, given.specifier)
+    assert project["dependencies"][0] == text
 
 
 def judged(task, answers):
@@ -155,6 +152,9 @@ def test_nothing_is_overwritten_and_nothing_unknown_packaged(tmp_path):
         packaged("verifiers", tmp_path, "no_such_v0")
     with pytest.raises(InvalidArgument, match="invalid size"):
         packaged("openenv", tmp_path / "other", size=1)
+    for source in ("game.py", "workflow:team.py:flow", "pettingllms_envs.queens:QueensEnv"):
+        with pytest.raises(InvalidArgument, match="entry points of the group pettingllms.envs"):
+            packaged("openenv", tmp_path / "other", source)
     assert not (tmp_path / "other").exists()
 
 
