@@ -137,8 +137,9 @@ def finding_of(check: Check, subject: Subject) -> Finding:
     started = time.perf_counter()
     status, message, error, figures = CheckStatus.KEPT, "", None, {}
     try:
-        figures = check(subject) or {}
-        message = figures.message if isinstance(figures, Figures) else ""
+        found = check(subject)
+        message = found.message if isinstance(found, Figures) else ""
+        figures = found or {}
     except SkippedCheck as reason:
         status, message = CheckStatus.SKIPPED, str(reason)
     except NotPromised as reason:

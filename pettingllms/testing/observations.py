@@ -25,7 +25,7 @@ from pettingllms.testing.play import (
     steps_of,
 )
 from pettingllms.testing.readers import framed
-from pettingllms.testing.report import NotPromised, Subject
+from pettingllms.testing.report import Figures, NotPromised, SkippedCheck, Subject
 from pettingllms.testing.uninformed import (
     EpisodeActor,
     answers_to_other_levels,
@@ -218,7 +218,7 @@ class _Item(NamedTuple):
     """Index of the text among all texts of the field, from 0."""
 
 
-def check_private(subject: Subject) -> None:
+def check_private(subject: Subject) -> Figures | None:
     """What a private field shows its reader, no one else reads before the reader has written it.
 
     `private_fields` of the environment names the fields. Their values, cut at commas, semicolons
@@ -244,6 +244,15 @@ def check_private(subject: Subject) -> None:
                 f"{item.owner} alone knows and has not written, and the like at "
                 f"{len(found.texts)} of {len(found.looked)} moments."
             )
+    searched = {item.field for (item, _), found in hits.items() if found.is_enough()}
+    missed = [field for field in env.private_fields if field not in searched]
+    said = (
+        f"Nothing of {', '.join(missed)} was looked for: it needs {MIN_LEAKS} different texts of "
+        f"at least {MIN_PRIVATE_CHARS} characters, and prompts of others before these are written."
+    )
+    if not searched:
+        raise SkippedCheck(said)
+    return Figures({}, said) if missed else None
 
 
 class _Hits(NamedTuple):
@@ -260,6 +269,10 @@ class _Hits(NamedTuple):
         self.looked.append(text)
         self.texts.extend([text] * names(prompt, text))
         self.by_chance.extend([other] * (other != text and names(prompt, other)))
+
+    def is_enough(self) -> bool:
+        """Whether texts were looked for, and so many that a leak would have been found."""
+        return len({*self.looked}) >= MIN_LEAKS
 
     def is_leak(self) -> bool:
         # A word may stand in a prompt by chance; most moments and several words are no chance.
@@ -410,7 +423,7 @@ def check_answers_hidden(subject: Subject) -> None:
     level. A list must not stand in the first prompt either.
     """
     env = subject()
-    oracle = oracle_episodes(env, ANSWER_SEEDS)
+    oracle, is_searched = oracle_episodes(env, ANSWER_SEEDS), False
     teams: dict[str, EpisodeActor] = {
         "silence": lambda seed: always(""),
         "answers to other levels": answers_to_other_levels(oracle),
@@ -428,6 +441,12 @@ def check_answers_hidden(subject: Subject) -> None:
             before = asked
         for (agent, when), found in hits.items():
             require(not found.is_leak(), f"{agent} reads the answer {found.texts[:1]} in {when}.")
+            is_searched = is_searched or found.is_enough()
+    if not is_searched:
+        raise NotPromised(
+            f"Nothing was looked for: it needs {MIN_LEAKS} different answers of an agent that "
+            "reads on, none of them named in its first prompt, or lists for its first prompt."
+        )
 
 
 def _asked(env: AnyEnv, seed: int, actor: Actor) -> Iterator[tuple[str, str, str, bool]]:

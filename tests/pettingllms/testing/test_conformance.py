@@ -13,6 +13,7 @@ from pettingllms.errors import ConformanceError, UnreachableRequest
 from pettingllms.testing.conformance import finding_of
 from pettingllms.testing.incentives import check_alignment
 from pettingllms.testing.interface import check_parallel
+from pettingllms.testing.observations import check_answers_hidden, check_private
 from pettingllms.testing.play import scripted_actor
 from pettingllms.testing.report import NotPromised, Subject
 from pettingllms.testing.states import check_splits, check_state_key, check_variety
@@ -159,10 +160,26 @@ def test_what_is_not_promised_is_said(guess_env):
         (check_splits, given, "The levels are given; they have no splits."),
         (check_splits, Subject(guess_env, {}), "The environment has no argument 'split'."),
         (check_parallel, Subject(guess_env, {}), "The roles act one after another."),
+        (check_answers_hidden, Subject(guess_env, {"max_turns": 1}), "Nothing was looked for"),
     ):
         finding = finding_of(check, subject)
         assert finding.status is testing.CheckStatus.NOT_PROMISED
         assert message in finding.message
+
+
+def test_what_was_not_looked_for_is_said(guess_env):
+    class Short(guess_env):
+        """Its numbers have two digits, which any prompt may show by chance."""
+
+        private_fields = ("secret",)
+
+    skipped, partial = testing.CheckStatus.SKIPPED, testing.CheckStatus.KEPT
+    for env, status, missed in ((Short, skipped, "secret"), ("dining_v0", partial, "need_compact")):
+        finding = finding_of(check_private, Subject(env, {}))
+        assert (finding.status, finding.message.split(" was ")[0]) == (
+            status,
+            f"Nothing of {missed}",
+        )
 
 
 def test_undocumented_environments_are_found(guess_env):
