@@ -67,6 +67,14 @@ def excerpt(text: str) -> str:
     return text if len(text) <= WORK_CHARS else "... " + text[-WORK_CHARS:]
 
 
+# Lines of a prompt's own: in what somebody else has written they are quoted.
+_OWN_LINE = re.compile(
+    r"\s*(?:--- turn \d|\w+_\d+ (?:answered:|gave no answer)|turn \d+ of \d"
+    r"|(?:problem|earlier turns|in this turn|the attempts|(?:the|your) last turn[^:]*):\s*$)",
+    re.IGNORECASE,
+)
+
+
 def attempts_text(attempts: Sequence[Attempt]) -> str:
     """The attempts of one turn as a prompt shows them."""
     return "\n\n".join(map(_attempt_text, attempts))
@@ -77,12 +85,15 @@ def _attempt_text(attempt: Attempt) -> str:
         head = f"{attempt.agent} gave no answer ({attempt.report})."
     else:
         head = f"{attempt.agent} answered: {one_line(attempt.answer, ANSWER_CHARS)}"
-    return f"{head}\n{attempt.work}" if attempt.work else head
+    lines = attempt.work.splitlines(keepends=True)
+    work = "".join(f"> {line}" if _OWN_LINE.match(line) else line for line in lines)
+    return f"{head}\n{work}" if work else head
 
 
 def answers_compact(attempts: Sequence[Attempt]) -> str:
     """The answers of one turn, in the order of action: `12|-`."""
-    answers = (attempt.answer for attempt in attempts)
+    # A bar within an answer would make it two.
+    answers = (one.answer and one.answer.replace("|", "\\vert ") for one in attempts)
     return "|".join("-" if one is None else one_line(one, ANSWER_CHARS) for one in answers)
 
 
