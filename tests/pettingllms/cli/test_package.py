@@ -153,7 +153,7 @@ def test_nothing_is_overwritten_and_nothing_unknown_packaged(tmp_path):
     with pytest.raises(InvalidArgument, match="invalid size"):
         packaged("openenv", tmp_path / "other", size=1)
     for source in ("game.py", "workflow:team.py:flow", "pettingllms_envs.queens:QueensEnv"):
-        with pytest.raises(InvalidArgument, match="entry points of the group pettingllms.envs"):
+        with pytest.raises(InvalidArgument, match="name that with --requirement"):
             packaged("openenv", tmp_path / "other", source)
     assert not (tmp_path / "other").exists()
 
