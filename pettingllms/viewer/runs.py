@@ -28,8 +28,9 @@ from pettingllms.viewer.episodes import (
     tree_episode,
 )
 
-EVALUATION_FORMAT = "pettingllms-evaluation"
-EVALUATION_VERSION = 1
+JUDGED, CROSSPLAY = "blame.json", "crossplay.json"
+# Of all formats that are read here.
+VERSION = 1
 
 
 def open_run(path: Path) -> OpenedRun:
@@ -125,20 +126,14 @@ def _evaluation(path: Path) -> OpenedRun:
     run_path = path / "run.json"
     try:
         text = run_path.read_text(encoding="utf-8")
-        data = parse_json(text)
-        is_ours = data["format"] == EVALUATION_FORMAT
-        plan, version = data["plan"], data["version"]
+        data = _of_format("evaluation", text)
+        plan = data["plan"]
         kwargs, options = plan.get("env_kwargs", {}), plan.get("options", {})
         check_kwargs(kwargs, options)
         env_id, variants = str(plan["env_id"]), dict(plan["variants"])
         facts = _evaluation_facts(data, plan)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(run_path, "the plan of an evaluation", error) from error
-    if not is_ours or version != EVALUATION_VERSION:
-        raise ViewerError(
-            f"{run_path} has format {data['format']!r}, version {version!r}; this viewer reads "
-            f"{EVALUATION_FORMAT!r}, version {EVALUATION_VERSION}."
-        )
     notices: list[str] = []
     return OpenedRun(
         kind="evaluation",
@@ -159,6 +154,17 @@ def _evaluation(path: Path) -> OpenedRun:
         ),
         notices=notices,
     )
+
+
+def _of_format(name: str, content: str | bytes) -> Any:
+    """The JSON data of a file; raises ValueError if they are of another format or version."""
+    data = parse_json(content)
+    if (data["format"], data["version"]) != (f"pettingllms-{name}", VERSION):
+        raise ValueError(
+            f"it has format {data['format']!r}, version {data['version']!r}; this viewer reads "
+            f"pettingllms-{name}, version {VERSION}"
+        )
+    return data
 
 
 def _transcripts(path: Path, files: list[Path]) -> OpenedRun:
@@ -423,11 +429,6 @@ def _of_variant(figures: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-JUDGED, CROSSPLAY = "blame.json", "crossplay.json"
-BLAME_FORMAT = "pettingllms-blame"
-BLAME_VERSION = 1
-CROSSPLAY_FORMAT = "pettingllms-crossplay"
-CROSSPLAY_VERSION = 1
 _OF_ANSWER = ("before", "after", "drop", "instead", "missed")
 
 _OF_CROSSPLAY = (
@@ -443,9 +444,7 @@ def open_judged(path: Path) -> OpenedRun:
     """
     file = path / JUDGED
     try:
-        data = parse_json(file.read_bytes())
-        if (data["format"], data["version"]) != (BLAME_FORMAT, BLAME_VERSION):
-            raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
+        data = _of_format("blame", file.read_bytes())
         episodes = [_episode(data, one) for one in data["episodes"]]
         return OpenedRun(
             kind="blame",
@@ -471,9 +470,7 @@ def read_crossplay(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        data = parse_json(file.read_bytes())
-        if (data["format"], data["version"]) != (CROSSPLAY_FORMAT, CROSSPLAY_VERSION):
-            raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
+        data = _of_format("crossplay", file.read_bytes())
         return {key: data[key] for key in _OF_CROSSPLAY}
     except (OSError, ValueError, KeyError, TypeError) as error:
         notices.append(f"{CROSSPLAY}: cannot be shown ({data_problem(error)})")
