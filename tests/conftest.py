@@ -70,6 +70,25 @@ def golden(request, repository):
     return check
 
 
+# Without `interface`, whose draws another process compares with its own.
+SMALL_KIT = {
+    "cheap": {"SEARCHED_SEEDS": (200,), "MEASURED_SEEDS": range(300, 306)},
+    "incentives": {"CONTINUATIONS": 1, "LEVEL_SEEDS": (0, 1), "SEARCHED_SEEDS": (0,)},
+    "observations": {"SEEDS": (0, 1), "ANSWER_SEEDS": range(3)},
+    "readers": {"DECISIONS": 2},
+    "rewards": {"SEEDS": (0, 1)},
+    "states": {"SEEDS": (0, 1), "LEVEL_SEEDS": (0, 1), "LENGTH_SEEDS": (0, 1), "HASHED_LEVELS": 12},
+}
+
+
+@pytest.fixture
+def small_kit(monkeypatch):
+    """The kit draws by day a part of what it draws by default, and at night."""
+    for module, sizes in SMALL_KIT.items():
+        for name, size in sizes.items():
+            monkeypatch.setattr(f"pettingllms.testing.{module}.{name}", size)
+
+
 @pytest.fixture(autouse=True)
 def global_rngs_untouched():
     """No test and nothing under test may touch the global generators."""

@@ -18,18 +18,6 @@ from pettingllms.transcript import RecordTranscripts
 
 VARIANTS = json.loads(Path(__file__).with_name("variants.json").read_text("utf-8"))
 
-SMALL = {
-    "cheap": {"SEARCHED_SEEDS": (200,), "MEASURED_SEEDS": range(300, 306)},
-    "incentives": {"CONTINUATIONS": 1, "LEVEL_SEEDS": (0, 1), "SEARCHED_SEEDS": (0,)},
-    "observations": {"SEEDS": (0, 1), "ANSWER_SEEDS": range(3)},
-    "readers": {"DECISIONS": 2},
-    "rewards": {"SEEDS": (0, 1)},
-    "states": {"SEEDS": (0, 1), "LEVEL_SEEDS": (0, 1), "LENGTH_SEEDS": (0, 1), "HASHED_LEVELS": 12},
-}
-"""What the kit draws by day, of the defaults of each game; at night all, and of all variants.
-
-Without `interface`, whose draws another process compares with its own.
-"""
 CASES = [
     pytest.param(
         *(env_id, kwargs, is_small),
@@ -43,10 +31,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("env_id", "kwargs", "is_small"), CASES)
-def test_keeps_the_contract(env_id, kwargs, is_small, monkeypatch):
-    for module, sizes in SMALL.items() if is_small else ():
-        for name, size in sizes.items():
-            monkeypatch.setattr(f"pettingllms.testing.{module}.{name}", size)
+def test_keeps_the_contract(env_id, kwargs, is_small, request):
+    if is_small:
+        request.getfixturevalue("small_kit")
     report = check_env(env_id, **kwargs)
     assert "page" in {finding.check for finding in report.of(CheckStatus.KEPT)}
 

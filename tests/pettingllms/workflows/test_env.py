@@ -366,6 +366,7 @@ def test_a_split_without_tasks_is_refused(opened):
         WorkflowEnv(opened().workflow, split="validation")
 
 
+@pytest.mark.usefixtures("small_kit")
 def test_a_workflow_keeps_the_contract_of_environments(ask):
     def run(task, client):
         first = ask(client, "one", task)
