@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithms.grpo import Grpo
+from pettingllms_trainers.backends.build import memory_advice
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.attention import flat_forward, use_layouts
 from pettingllms_trainers.backends.hf.layouts import PackedLayout
@@ -410,6 +411,60 @@ def test_what_does_not_fit_is_told_with_advice():
     assert "The estimate fits." in shown(sharded, plan)
 
 
+ZERO, FSDP, LORA = "deepspeed.stage = 3", "fsdp.enabled = true", "policies.p.lora.rank = 32"
+OFFLOAD, EIGHT = f'{ZERO} with deepspeed.offload = "all"', "optimizer.state_bits = 8"
+NF4 = 'policies.a.lora.base_precision = "nf4" with policies.b.lora.base_precision = "nf4"'
+
+
+@pytest.mark.parametrize(
+    ("sections", "advice"),
+    [
+        ({}, [EIGHT, FSDP, ZERO, OFFLOAD, LORA]),
+        ({"deepspeed": {"stage": 2}}, [ZERO, OFFLOAD]),
+        ({"fsdp": {"enabled": True}}, []),
+        ({"optimizer": {"role_gradients": True}}, [EIGHT, LORA]),
+        ({"algorithm": {"name": "value"}}, [EIGHT, LORA]),
+        ({"optimizer": {"state_bits": 8}}, [LORA]),
+        (two_of(lora={"rank": 8}), [NF4]),
+    ],
+)
+def test_only_what_the_rest_of_the_run_file_allows_is_advised(sections, advice):
+    config = config_of(**sections)
+    assert list(memory_advice(config, 2)) == advice
+    alone = [one for one in advice if one not in (FSDP, ZERO, OFFLOAD)]
+    assert [one for one in memory_advice(config, 1) if one != OFFLOAD] == alone
+    text = " ".join(warnings_of(config, plan_of(config, num_gpus=2, gpu_gib=1)))
+    assert f"(now 4096){''.join(f', {one}' for one in advice)}, or more" in text
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_engines_that_write_beside_updates_are_not_told_to_sleep(most):
+    config = config_of(engine={"kind": "vllm"}, rollout={"max_staleness": most})
+    sleep = "engine.vllm.sleep = true"
+    assert (sleep in memory_advice(config, 1)) == (not most)
+
+
+@pytest.mark.parametrize(
+    ("ray", "tensor_parallel_size", "advice"),
+    [
+        ({"workers_per_policy": 3}, 1, "set ray.workers_per_policy = 1, or take more GPUs"),
+        (
+            {},
+            1,
+            "set ray.workers_per_policy = 1 with ray.gpus_per_worker = 0.5, or take more GPUs",
+        ),
+        ({"gpus_per_worker": 2}, 2, "take more GPUs"),  # as many as an engine needs
+    ],
+)
+def test_ray_is_asked_for_what_it_may_be_asked_for(ray, tensor_parallel_size, advice):
+    engine = {"kind": "vllm", "vllm": {"tensor_parallel_size": tensor_parallel_size}}
+    several = len(ray) == 0
+    config = config_of(ray={"enabled": True} | ray, engine=engine, **(two_of() if several else {}))
+    devices = plan_of(config)
+    told = " ".join(warnings_of(config, devices))
+    assert f"and 1 can be used: {advice}" in told
+
+
 def test_engines_on_several_gpus_hold_a_share_each():
     model, vllm = {"model": "Qwen/Qwen3-8B"}, {"kv_cache_bytes": 5 * GIB}
     alone = memory_of(config_of(model, engine={"kind": "vllm", "vllm": vllm}))
@@ -437,7 +492,13 @@ def test_small_caches_and_lonely_shards_are_told():
     )
     told = " ".join(warnings_of(config, plan_of(config)))
     assert "holds no sequence of 8192 tokens" in told
+    assert "raise engine.vllm.kv_cache_bytes, or" in told
     assert "deepspeed.stage shards nothing" in told
+    assert 'set deepspeed.offload = "optimizer"' in told
+    fsdp = config_of({"model": "Qwen/Qwen3-0.6B"}, fsdp={"enabled": True})
+    told = " ".join(warnings_of(fsdp, plan_of(fsdp)))
+    assert "fsdp.enabled shards nothing" in told
+    assert "offload" not in told, "the two exclude each other"
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from pettingllms_trainers.backends.hf.policy import NewLearner, TransformersPoli
 from pettingllms_trainers.backends.hf.tiny import build_policy
 from pettingllms_trainers.backends.hf.updater import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
+from pettingllms_trainers.config.loading import allowed
 from pettingllms_trainers.config.root import learning_rates
 from pettingllms_trainers.config.sections import TINY, base_groups, base_of_adapter
 from pettingllms_trainers.errors import ConfigError, reason_of
@@ -80,7 +81,7 @@ def _build_group(
             engine=config.engine,
             training=None
             if config.policies[name].frozen
-            else _training(config, name, is_cpu=device.type == "cpu"),
+            else _training(config, name, ranks.size * (device.type != "cpu")),
             chat_template_kwargs=config.policies[name].chat_template_kwargs,
             tool_parser=config.policies[name].tool_parser,
             ranks=ranks,
@@ -159,7 +160,7 @@ def _new_learner(config: Config) -> NewLearner:
     return functools.partial(zero_learner, deepspeed=config.deepspeed)
 
 
-def _training(config: Config, name: str, *, is_cpu: bool) -> TrainingSettings:
+def _training(config: Config, name: str, num_gpus: int) -> TrainingSettings:
     return TrainingSettings(
         loss=config.resolved_loss,
         optimizer=config.optimizer.model_copy(
@@ -174,23 +175,41 @@ def _training(config: Config, name: str, *, is_cpu: bool) -> TrainingSettings:
         max_logprob_gap=config.engine.max_logprob_gap,
         compares_roles=config.optimizer.role_gradients and len(config.roles_of(name)) > 1,
         value=config.algorithm.critic,
-        memory_advice=_memory_advice(config, config.policies[name], is_cpu=is_cpu),
+        memory_advice=functools.partial(memory_advice, config, num_gpus),
     )
 
 
-def _memory_advice(config: Config, policy: PolicyConfig, *, is_cpu: bool) -> tuple[str, ...]:
-    advice: list[str] = []
-    if config.engine.can.reserves_memory:
+def memory_advice(config: Config, num_gpus: int) -> Iterator[str]:
+    """Yield settings with which less memory is needed at once, those that cost least first.
+
+    Not those of micro-batches, which every run may have.
+
+    Args:
+        num_gpus: On which the run computes; 0: on a CPU.
+    """
+    vllm, advice = config.engine.vllm, list[Sequence[str]]()
+    # TOML takes all other names that a policy may have without quotation marks.
+    names = {n: n if n.isascii() and "." not in n else f'"{n}"' for n in config.models}
+    tables = {name: f"policies.{key}.lora" for name, key in names.items()}
+    adapters = [name for name, policy in config.models.items() if policy.has_adapter]
+    full = [n for n, p in config.models.items() if not (p.frozen or p.has_adapter)]
+    if num_gpus and config.engine.can.reserves_memory:
         if not config.engine.sleeps:
-            advice.append("set engine.vllm.sleep = true (now false)")
-        share = config.engine.vllm.gpu_memory_utilization
-        advice.append(f"lower engine.vllm.gpu_memory_utilization (now {share:g})")
-    if not policy.has_adapter and not is_cpu and not config.fsdp.enabled:
-        stage, offload = config.deepspeed.stage, config.deepspeed.offload
-        advice.append(
-            f'raise deepspeed.stage (now {stage}) or set deepspeed.offload (now "{offload}")'
-        )
-    return tuple(advice)
+            advice.append(["engine.vllm.sleep = true"])
+        if not vllm.kv_cache_bytes:
+            share = vllm.gpu_memory_utilization
+            yield f"a lower engine.vllm.gpu_memory_utilization (now {share:g})"
+    if num_gpus and any(config.models[n].lora.base_precision != "nf4" for n in adapters):
+        advice.append([f'{tables[name]}.base_precision = "nf4"' for name in adapters])
+    if num_gpus and full:
+        advice += [["optimizer.state_bits = 8"]] * (config.optimizer.state_bits != 8)
+        if num_gpus > 1 and not config.shards_weights:
+            advice += [["fsdp.enabled = true"], ["deepspeed.stage = 3"]]
+        if config.deepspeed.offload != "all":
+            advice.append(["deepspeed.stage = 3", 'deepspeed.offload = "all"'])
+    if full:
+        advice.append([f"{tables[name]}.rank = 32" for name in full])
+    yield from allowed(config, advice)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from types import NoneType
@@ -528,6 +528,20 @@ def config_of(
     if changes:
         layers.append(layer_of(changes, "the arguments"))
     return validate(layers)
+
+
+def allowed(config: Config, advice: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the advice that a run may take, whatever else its file says.
+
+    Args:
+        advice: Settings that belong together, each as a line of TOML.
+    """
+    for lines in advice:
+        try:
+            config_of(config, tomllib.loads("\n".join(lines)))
+        except ConfigError:
+            continue
+        yield " with ".join(lines)
 
 
 def validate(layers: Sequence[Layer]) -> Config:

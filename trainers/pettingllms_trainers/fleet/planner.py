@@ -11,6 +11,7 @@ from typing import NamedTuple
 from transformers.utils import logging as transformers_logging
 
 from pettingllms.errors import counted
+from pettingllms_trainers.backends.build import memory_advice
 from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.algorithm import algorithm_names
@@ -228,8 +229,8 @@ def plan_fleet(
     fitting = [one for one in reversed(found) if one.steps]
     if not fitting:
         raise ConfigError(
-            f"no fleet of up to {num_gpus} {gpu} holds this run: {planner.reason}. Take adapters "
-            "(lora.rank), deepspeed.stage = 3, engine.vllm.tensor_parallel_size, or more GPUs"
+            f"no fleet of up to {num_gpus} {gpu} holds this run: {planner.reason}. What helps: "
+            f"{', '.join(memory_advice(config, num_gpus))}, or more or larger GPUs"
         )
     best = min((one.steps[0] for one in fitting), key=lambda step: step.step_s)
     # One fleet, two data sheets: the range is of speeds, not of splits.

@@ -18,15 +18,18 @@ from transformers.utils import logging as transformers_logging
 
 from pettingllms.errors import counted
 from pettingllms.tables import TextTable, terminal_table
+from pettingllms_trainers.backends.build import memory_advice
 from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 from pettingllms_trainers.backends.hf.shapes import chat_of, tokenizer_of
 from pettingllms_trainers.config import Config, PolicyConfig
+from pettingllms_trainers.config.loading import allowed
 from pettingllms_trainers.config.root import (
     THINKING_TOKENS,
     learning_rates,
     start_advice,
     warm_start_rates,
 )
+from pettingllms_trainers.config.sections import base_groups
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import USABLE, Devices, Plan, make_plan
 from pettingllms_trainers.ranks import Ranks, joined_ranks
@@ -108,9 +111,11 @@ def _memory_warnings(config: Config, plan: Plan) -> Iterator[str]:
     parts = min(config.engine.num_shards, num_key_heads)
     per_token = config.engine.number_bytes * (shape.cache_size // parts)
     if memory.kv_cache < per_token * longest:
+        sized = config.engine.vllm.kv_cache_bytes
+        key = "kv_cache_bytes" if sized else "gpu_memory_utilization"
         yield (
             f"the KV cache of {gib(memory.kv_cache)} GiB holds no sequence of {longest} tokens "
-            f"({gib(per_token * longest)} GiB): raise engine.vllm.gpu_memory_utilization, or lower "
+            f"({gib(per_token * longest)} GiB): raise engine.vllm.{key}, or lower "
             "engine.vllm.max_model_len"
         )
 
@@ -120,20 +125,7 @@ def _advice(config: Config, devices: Devices) -> Iterator[str]:
     if not config.optimizer.gradient_checkpointing:
         yield "optimizer.gradient_checkpointing = true"
     yield f"a lower optimizer.tokens_per_microbatch (now {config.optimizer.tokens_per_microbatch})"
-    can_sleep = config.engine.can.reserves_memory and not config.engine.sleeps
-    if can_sleep and devices.num_gpus:
-        yield "engine.vllm.sleep = true"
-    adapters = [policy for policy in config.models.values() if policy.has_adapter]
-    if devices.num_gpus and any(policy.lora.base_precision != "nf4" for policy in adapters):
-        yield 'every_policy.lora.base_precision = "nf4"'
-    if any(not policy.frozen and not policy.has_adapter for policy in config.models.values()):
-        if devices.num_gpus and config.optimizer.state_bits != 8 and not config.is_sharded:
-            yield "optimizer.state_bits = 8"
-        if devices.num_gpus > 1 and not config.shards_weights:
-            yield "fsdp.enabled = true or deepspeed.stage = 3"
-        if devices.num_gpus and config.deepspeed.offload != "all":
-            yield 'deepspeed.stage = 3 with deepspeed.offload = "all"'
-        yield "every_policy.lora.rank = 32"
+    yield from memory_advice(config, devices.num_gpus)
 
 
 def _machine_warnings(config: Config, plan: Plan) -> Iterator[str]:
@@ -153,16 +145,30 @@ def _machine_warnings(config: Config, plan: Plan) -> Iterator[str]:
             f"{counted(number, 'GPU')}: an engine needs that many"
         )
     if number < plan.devices.num_wanted:
+        fewer = [f"set {settings}" for settings in allowed(config, _fewer_gpus(config, number))]
         yield (
             f"Ray is asked for {counted(plan.devices.num_wanted, 'GPU')}, and {number} can be "
-            "used: take fewer ray.workers_per_policy, or a fraction in ray.gpus_per_worker"
+            f"used: {', or '.join([*fewer, 'take more GPUs'])}"
         )
     if config.is_sharded and number < 2 and config.deepspeed.offload == "none":
         key = "fsdp.enabled" if config.fsdp.enabled else "deepspeed.stage"
-        yield (
-            f"{key} shards nothing in one process: start one for each GPU with "
-            "torchrun --nproc-per-node, set deepspeed.offload, or leave the key out"
-        )
+        advice = [
+            "start one for each GPU with torchrun --nproc-per-node",
+            *(f"set {one}" for one in allowed(config, [['deepspeed.offload = "optimizer"']])),
+            "leave the key out",
+        ]
+        yield f"{key} shards nothing in one process: {', or '.join(advice)}"
+
+
+def _fewer_gpus(config: Config, number: int) -> Iterator[Sequence[str]]:
+    """Yield settings with which Ray asks for at most a number of GPUs."""
+    num_bases = len(base_groups(config.models))
+    if workers := int(number / (num_bases * config.ray.gpus_per_worker)):
+        yield [f"ray.workers_per_policy = {workers}"]
+    # Workers of several bases share a GPU, and none is on two of them.
+    share = math.floor(100 / -(-num_bases // number)) / 100 if number else 0
+    if share < config.ray.gpus_per_worker:
+        yield ["ray.workers_per_policy = 1", f"ray.gpus_per_worker = {share:g}"]
 
 
 Row = Sequence[object]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -87,8 +87,8 @@ class TrainingSettings:
     """Whether the gradients of roles are compared; see `RoleGradients`."""
     value: ValueConfig | None = None
     """How V is learnt; None without one."""
-    memory_advice: tuple[str, ...] = ()
-    """Advice for an error of memory, besides settings of the optimizer."""
+    memory_advice: Callable[[], Iterable[str]] = tuple
+    """Gives advice for an error of memory, besides settings of micro-batches."""
 
 
 def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
@@ -558,15 +558,15 @@ class Updater:
         except torch.OutOfMemoryError as error:
             optimizer = self._settings.optimizer
             advice = [
-                f"lower optimizer.tokens_per_microbatch (now {optimizer.tokens_per_microbatch})",
-                *self._settings.memory_advice,
+                f"a lower optimizer.tokens_per_microbatch (now {optimizer.tokens_per_microbatch})"
             ]
             if not optimizer.gradient_checkpointing:
-                advice.insert(1, "set optimizer.gradient_checkpointing = true (now false)")
+                advice.append("optimizer.gradient_checkpointing = true (now false)")
+            advice += self._settings.memory_advice()
             raise UpdateError(
-                f"update: memory does not suffice ({reason_of(error)}). The weights are "
-                f"those of the last optimizer step. What helps: {'; '.join(advice)}. Then continue "
-                "with --resume; only another deepspeed.stage or fsdp.enabled needs a new run"
+                f"update: memory does not suffice ({reason_of(error)}). The weights are those of "
+                f"the last optimizer step. What helps: {'; '.join(advice)}. Then continue with "
+                "--resume; other values of deepspeed, fsdp, lora and state_bits need a new run"
             ) from error
 
     def save_state(self, directory: Path) -> None:
