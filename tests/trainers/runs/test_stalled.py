@@ -160,5 +160,11 @@ def test_an_update_that_throws_a_policy_away_is_told_at_once():
     assert [len(lines) for lines in said] == [0, 1]
     assert "one update has moved the policy t by 3 nats per token" in said[1][0]
     assert "the learning rate is too high" in said[1][0]
+    assert "--resume refuses other settings" in said[1][0]
     assert not watch.is_stalled
     assert watch.warnings() == said[1]
+    assert "target_kl" not in said[1][0], "an update of one optimizer step cannot end early"
+    steps = CONFIG.optimizer.model_copy(update={"num_epochs": 2})
+    watch = StallWatch(CONFIG.model_copy(update={"optimizer": steps}))
+    (text,) = watch.step(1, metrics() | {"loss/t/update_kl": 3.0})
+    assert "Lower optimizer.learning_rate, or set loss.target_kl = 0.1, in a new run" in text

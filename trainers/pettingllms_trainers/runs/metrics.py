@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 from pettingllms.ends import End, EndKind
 from pettingllms.files import write_whole
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.loading import allowed
 from pettingllms_trainers.config.root import learning_rates
 from pettingllms_trainers.config.sections import qualified
 from pettingllms_trainers.errors import TrainerError
@@ -391,8 +392,8 @@ def checked(metrics: Mapping[str, float]) -> dict[str, float]:
         # Raised before the step is saved: its checkpoint would hold broken weights.
         if not math.isfinite(value):
             raise TrainerError(
-                f"{name} is {value}: training has diverged. Lower optimizer.learning_rate, or "
-                "resume from a checkpoint before this step with another seed"
+                f"{name} is {value}: training has diverged. Take a lower optimizer.learning_rate, "
+                f"or another seed, {_ADVICE['anew']}"
             )
     return dict(metrics)
 
@@ -545,7 +546,10 @@ class StallWatch:
             if kl >= _MOVED:
                 what = f"one update has moved the policy {name} by {kl:.2g} nats per token"
                 rate = learning_rates(self._config)[name]
-                yield f"moved {name}", (name, what, _ADVICE["too_far"].format(rate=rate))
+                limits = allowed(self._config, [["loss.target_kl = 0.1"]])  # a single step has none
+                limit = "".join(f", or set {one}" for one in limits)
+                advice = _ADVICE["too_far"].format(rate=rate, limit=limit)
+                yield f"moved {name}", (name, what, f"{advice}, {_ADVICE['anew']}")
 
     def _cut_off(self, metrics: Mapping[str, float]) -> _Symptoms:
         """Yield the ways in which many rollouts are cut off."""
@@ -631,7 +635,7 @@ class StallWatch:
         rate = max(learning_rates(self._config).values())
         return (
             f"the policy has collapsed. Lower optimizer.learning_rate (now {rate:g}), or raise "
-            "loss.entropy_coefficient, and continue from a checkpoint before that step"
+            f"loss.entropy_coefficient, {_ADVICE['anew']}"
         )
 
 
