@@ -379,6 +379,35 @@ def test_a_step_at_most():
     assert (parallel.num_decisions, parallel.num_samples) == (120, 120)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "at_once", "continued"),
+    [
+        # 3 turns of 2 agents: after decision n there are 5 - n others.
+        ({"name": "continuation", "num_candidates": 3, "num_continuations": 2}, 6, 6 * 15),
+        ({"name": "tree_grpo", "num_candidates": 3, "num_branchings": 2}, 2, 2 * (5 + 4)),
+        ({"name": "tree_grpo", "num_candidates": 3, "num_branchings": 9}, 2, 2 * 15),
+        ({"name": "at_grpo", "num_candidates": 3}, 0, 0),
+    ],
+)
+def test_continuations_are_samples_of_a_step(algorithm, at_once, continued):
+    config = config_of(
+        {"model": "tiny", **SIZES},
+        rollout={"num_levels": 5},
+        algorithm=algorithm,
+        evaluation={"num_episodes": 1},
+    )
+    plan = plan_of(config)
+    assert plan.step.num_continued == 5 * continued
+    num_samples = 5 * (6 * 3 + continued)
+    assert plan.step.num_samples == num_samples
+    prompt, completion = plan.lengths["p"]
+    assert plan.step.num_completion_tokens == num_samples * completion
+    assert plan.step.num_prompt_tokens == 5 * (6 + continued) * prompt
+    written = 5 * max(3 * completion + prompt, at_once * (prompt + completion))
+    assert plan.memory.kv_cache == 4 * plan.shapes["p"].cache_size * written
+    assert (f"{5 * continued} in continuations" in shown(config, plan)) == (continued > 0)
+
+
 def shown(config, plan):
     console = Console(file=io.StringIO(), width=200)
     console.print(plan_view(config, plan))

@@ -61,7 +61,7 @@ def test_unknown_or_infinite_metrics_are_refused():
     assert checked({"time/step_s": 1.0}) == {"time/step_s": 1.0}
     with pytest.raises(KeyError, match="new/thing"):
         checked({"new/thing": 1.0})
-    with pytest.raises(TrainerError, match="loss/p/loss is nan: training has diverged.* in a new run"):
+    with pytest.raises(TrainerError, match=r"loss/p/loss is nan: .* diverged.* in a new run"):
         checked({"loss/p/loss": float("nan")})
 
 

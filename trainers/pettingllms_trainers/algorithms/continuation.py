@@ -38,6 +38,9 @@ class Continuation(AtGrpo):
     def credit(self, context: StepContext) -> Credit:
         return ByContinuation(self.num_continuations, self.gamma)
 
+    def continuations(self, num_decisions: int) -> Sequence[int]:
+        return [self.num_candidates * self.num_continuations] * num_decisions
+
     @property
     def is_by_step(self) -> bool:
         return False

@@ -45,6 +45,12 @@ class TreeGrpo(Branching):
     def usual_candidates(self) -> int:
         return 1
 
+    def continuations(self, num_decisions: int) -> Sequence[int]:
+        num = min(self.num_branchings, num_decisions)
+        # At most, as they are the longest after the first decisions.
+        after_each = (self.num_candidates - 1) * self.num_continuations
+        return [after_each] * num + [0] * (num_decisions - num)
+
     def strategy(self, context: StepContext) -> Strategy:
         return Branchings(self)
 

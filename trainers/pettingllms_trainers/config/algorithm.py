@@ -84,6 +84,14 @@ class Algorithm(Section):
         """Candidates of most decisions."""
         return self.candidates_per_decision
 
+    def continuations(self, num_decisions: int) -> Sequence[int]:
+        """How often an episode is played on to its end after each of its decisions, at most.
+
+        Args:
+            num_decisions: Those of the episode, at least 1.
+        """
+        return [0] * num_decisions
+
     @abstractmethod
     def strategy(self, context: StepContext) -> Strategy:
         """How the episodes of a level are played."""

@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -65,8 +66,10 @@ class StepPlan(NamedTuple):
     """Decisions of all levels: turns times agents, every episode at its turn limit."""
     num_samples: int
     """Completions of policies with a model."""
+    num_continued: int
+    """Those of them that are in continuations."""
     num_prompt_tokens: int
-    """Tokens of their prompts, one prompt for each decision."""
+    """Tokens of their prompts, one for each decision, also of continuations."""
     num_completion_tokens: int
     num_groups: Mapping[str, int]
     """Policy with a model to the decisions of its roles."""
@@ -190,7 +193,7 @@ def _plan_step(
     # Levels are drawn by weight: each environment might get all of a step, so none is averaged.
     most = max(plans, key=lambda plan: plan.num_decisions)
     columns = dict(zip(StepPlan._fields, zip(*plans, strict=True), strict=True))
-    sums = ("num_samples", "num_prompt_tokens", "num_completion_tokens")
+    sums = ("num_samples", "num_continued", "num_prompt_tokens", "num_completion_tokens")
     found: dict[str, Any] = {name: max(columns[name]) for name in sums}
     for name in ("num_groups", "num_optimizer_steps"):
         tables: tuple[Mapping[str, int], ...] = columns[name]
@@ -204,9 +207,18 @@ def _plan_of(config: Config, env: RunEnvironment, lengths: Mapping[str, Lengths]
     num_turns = max(stage.max_turns for stage in env.training)
     num_levels = rollout.num_levels * (1 + rollout.max_refills)
     num_samples = algorithm.candidates_per_decision
-    per_agent = num_levels * algorithm.episodes_per_level * num_turns
+    num_episodes = num_levels * algorithm.episodes_per_level
+    per_agent = num_episodes * num_turns
     assigned = [config.policy_of(env.role(agent)) or "" for agent in agents]
-    asked = [lengths[name] for name in assigned if name in lengths]
+    # Each decision is taken once more in every continuation from a decision before it.
+    again = list(accumulate(algorithm.continuations(num_turns * len(agents))[:-1], initial=0))
+    continued = [num_episodes * sum(again[index :: len(agents)]) for index in range(len(agents))]
+    asked = [
+        (lengths[name], number)
+        for name, number in zip(assigned, continued, strict=True)
+        if name in lengths
+    ]
+    own = per_agent * num_samples
     # At most: which decisions have a signal is known when they are played.
     num_groups = {name: per_agent * assigned.count(name) for name in config.models}
     return StepPlan(
@@ -214,9 +226,10 @@ def _plan_of(config: Config, env: RunEnvironment, lengths: Mapping[str, Lengths]
         num_turns=num_turns,
         agents=agents,
         num_decisions=per_agent * len(agents),
-        num_samples=per_agent * num_samples * len(asked),
-        num_prompt_tokens=per_agent * sum(each.prompt for each in asked),
-        num_completion_tokens=per_agent * num_samples * sum(each.completion for each in asked),
+        num_samples=sum(own + number for _, number in asked),
+        num_continued=sum(number for _, number in asked),
+        num_prompt_tokens=sum((per_agent + number) * each.prompt for each, number in asked),
+        num_completion_tokens=sum((own + number) * each.completion for each, number in asked),
         num_groups=num_groups,
         num_optimizer_steps={
             name: optimizer.num_epochs

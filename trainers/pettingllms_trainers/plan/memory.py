@@ -278,8 +278,10 @@ def _written(config: Config, lengths: Lengths, *, is_bounded: bool) -> int:
     prompt, completion = lengths
     written = config.engine.tokens_per_batch
     if is_bounded:
-        shared = config.algorithm.candidates_per_decision * completion + prompt
-        episodes = config.rollout.num_levels * config.algorithm.episodes_per_level * shared
+        algorithm = config.algorithm
+        together = algorithm.candidates_per_decision * completion + prompt
+        together = max(together, *(num * sum(lengths) for num in algorithm.continuations(1)))
+        episodes = config.rollout.num_levels * algorithm.episodes_per_level * together
         evaluated = config.evaluation.num_episodes * sum(lengths)
         written = min(written, max(episodes, evaluated))
     return max(written, sum(lengths))

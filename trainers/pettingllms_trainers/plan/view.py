@@ -302,6 +302,7 @@ def _step(config: Config, plan: Plan) -> Iterator[Row]:
     yield "decisions", step.num_decisions, agents
     episodes = counted(algorithm.episodes_per_level, "episode")
     how = f"{algorithm.candidates_per_decision} per decision, {episodes} per level"
+    how += f"; {step.num_continued:,} in continuations" * (step.num_continued > 0)
     yield "samples", step.num_samples, how
     firsts = ", ".join(
         f"{role} {prompt.num_tokens}{'' if prompt.is_measured else ' (bytes: no tokenizer here)'}"

@@ -307,8 +307,8 @@ def with_cpu_cache(config: Config, prompts: Mapping[str, RolePrompt]) -> Config:
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
     lengths = lengths_of(config, shapes, prompts)
     algorithm = config.algorithm
-    per_level = algorithm.episodes_per_level * algorithm.candidates_per_decision
-    asked = config.rollout.num_levels * per_level
+    together = max(algorithm.candidates_per_decision, *algorithm.continuations(1))
+    asked = config.rollout.num_levels * algorithm.episodes_per_level * together
     num_sequences = min(vllm.max_num_seqs, max(asked, config.evaluation.num_episodes))
     needed = 0
     for name, shape in shapes.items():
