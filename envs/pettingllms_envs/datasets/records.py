@@ -61,8 +61,8 @@ class MathProblem(NamedTuple):
     tolerance: float = 0.0
     """Maximum absolute error that still counts as right."""
     form: str = ""
-    """Kind of answer, where the reference does not say it: `fraction` refuses decimals.
-    Empty: the reference says it; see `pettingllms_envs.math.notation.objection`."""
+    """Kind of answer, where the reference does not say it: `fraction` refuses decimals and what is
+    not in lowest terms. Empty: see `pettingllms_envs.math.notation.objection`."""
     difficulty: str = ""
     """The source's own word for it."""
     solution: str | None = None

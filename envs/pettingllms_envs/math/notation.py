@@ -6,6 +6,7 @@ and a formula that leaves the work to the verifier is not an answer.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections import Counter
@@ -119,6 +120,18 @@ def _bare(text: str) -> str:
 def is_decimal(text: str) -> bool:
     """Whether a text has a decimal in it, such as `0.5`, `.5` or `0.(3)`."""
     return (_DIGITS_BEHIND.search(text) or _REPEATING.search(text)) is not None
+
+
+_FRACTION = re.compile(
+    r"\\[dtc]?frac\s*(?:\{\s*[+-]?(\d+)\s*\}|(\d))\s*(?:\{\s*[+-]?(\d+)\s*\}|(\d))"
+    r"|(?<!\d)(\d+)\s*/\s*[+-]?(\d+)"
+)
+
+
+def is_reduced(text: str) -> bool:
+    """Whether the fractions of a text, of two whole numbers each, are in lowest terms."""
+    pairs = ([int(digits) for digits in one.groups() if digits] for one in _FRACTION.finditer(text))
+    return all(math.gcd(*pair) == 1 for pair in pairs)
 
 
 def _as_fraction(found: re.Match[str]) -> str:

@@ -18,6 +18,7 @@ from pettingllms_envs.math.notation import (
     in_other_case,
     in_shape_of,
     is_decimal,
+    is_reduced,
     normalised,
     numeral_bases,
     objection,
@@ -143,6 +144,8 @@ class Verifier:
             return Verdict(Outcome.WRONG, "a decimal, where a fraction is asked for")
         # Units are compared here and removed: math-verify does not convert or compare them.
         texts = normalised(reference), normalised(answer)
+        if form == "fraction" and not is_reduced(texts[1]):
+            return Verdict(Outcome.WRONG, "a fraction that is not in lowest terms")
         # One that has a unit makes a quantity of the other: elsewhere `3m` is 3 times m.
         units = [split_unit(text, is_quantity=bool(unit))[1] for text in texts]
         is_quantity = unit_named(unit) is not None or any(units)

@@ -84,7 +84,19 @@ def test_a_decimal_is_no_answer_where_a_fraction_is_asked_for(verifier):
     for decimal in (r"0.\overline{3}", "0.(3)", "0.333333333", ".3333333", r"33.3333333\%"):
         verdict = verifier.judge(r"\frac{1}{3}", decimal, form="fraction")
         assert "a fraction is asked for" in verdict.detail
-    assert verifier.judge(r"\frac{1}{3}", "1/3", form="fraction").is_correct
+    for right in ("1/3", r"x=\frac{1}{3}", r"\dfrac13"):
+        assert verifier.judge(r"\frac{1}{3}", right, form="fraction").is_correct
+
+
+def test_a_fraction_that_is_asked_for_is_in_lowest_terms(verifier):
+    for value, unreduced in (
+        (r"\frac{1}{3}", ["2/6", r"\frac26", r"$x=\dfrac{ 2 }{ -6}$", "(2/6)", "10/ 30"]),
+        (r"\frac{4}{3}", ["1 2/6"]),
+    ):
+        for answer in unreduced:
+            verdict = verifier.judge(value, answer, form="fraction")
+            assert "not in lowest terms" in verdict.detail
+    assert verifier.judge(r"\frac{1}{3}", "2/6").is_correct
 
 
 def test_a_refused_form_says_why(verifier):
