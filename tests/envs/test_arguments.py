@@ -164,7 +164,7 @@ def test_what_is_no_id(value):
 
 @pytest.mark.parametrize(
     ("env_id", "kwargs", "message"),
-    [*MESSAGES, ("code_v0", {"source": [CodeProblem("a", "b", ())]}, "at least one golden test")],
+    [*MESSAGES, ("code_v0", {"source": [CodeProblem("a", "b", ())]}, "Problem 0: no tests")],
 )
 def test_messages(env_id, kwargs, message):
     with pytest.raises((InvalidArgument, UnreachableRequest)) as caught:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_choice, check_flag, check_kind, check_texts, check_whole
 from pettingllms.env import ShellArguments, TextEnv
-from pettingllms.errors import InvalidArgument
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import lines_of
@@ -77,14 +76,8 @@ def problem_table(
     if wanted is not None:
         check_texts("labels", wanted, "None, a difficulty, or a sequence of difficulties")
     check_source(source, split, schema, CodeProblem)
-    if isinstance(source, str | Path):
-        path = _PATH if source == BUILTIN else str(source)
-        problems = problems_of(CodeProblem, path, split, schema)
-    else:
-        problems = tuple(source)
-        for problem in problems:
-            if not problem.tests:
-                raise InvalidArgument("source", problem, "problems with at least one golden test")
+    named = _PATH if source == BUILTIN else source
+    problems = problems_of(CodeProblem, named, split, schema)
     if wanted is not None:
         problems = of_difficulty(problems, wanted)
     # Tests are cut here, so that worth and rewards are over what is run.

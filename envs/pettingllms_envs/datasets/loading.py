@@ -291,27 +291,33 @@ _logger = logging.getLogger(__name__)
 
 
 def problems_of(
-    record: type[ProblemT], source: str, split: str | None, schema: str | None
+    record: type[ProblemT],
+    source: str | Path | Sequence[ProblemT],
+    split: str | None,
+    schema: str | None,
 ) -> tuple[ProblemT, ...]:
     """The problems of a split of a source, loaded once per process.
 
     Args:
         record: Kind of problems.
-        source: A file or hub data set; see `read_rows`.
+        source: A file or hub data set; see `read_rows`. Or problems, which have no splits.
         split: Hub: the data set's own split, required. File: `"train"`, `"validation"` or `"test"`
             is a share of the file decided by the problems' ids, so that one file never serves to
             train and to test; None is the whole file.
         schema: One of `SCHEMAS`; None: recognised by the fields.
 
     Raises:
-        InvalidArgument: As in `load_problems`, or the split is none.
+        InvalidArgument: As in `load_problems`, or the split is none, or a problem in memory could
+            not be a row of a file.
         UnreachableRequest: No problem of the file falls into the split.
     """
-    path = path_of(source)
+    if not isinstance(source, str | Path):
+        return _checked(record, tuple(source))
+    path, name = path_of(source), str(source)
     if not path.is_file():
-        return _loaded(record, source, split, schema, 0)
+        return _loaded(record, name, split, schema, 0)
     # A file is read once for all splits and environments of a process.
-    problems = _loaded(record, source, None, schema, path.stat().st_mtime_ns)
+    problems = _loaded(record, name, None, schema, path.stat().st_mtime_ns)
     check_split(split)
     if split is None:
         return problems
@@ -337,6 +343,16 @@ def check_source(source: object, split: object, schema: object, record: type) ->
         check_kind("source", problem, record, allowed)
     if not problems:
         raise InvalidArgument("source", source, allowed)
+
+
+def _checked(record: Any, problems: tuple[Any, ...]) -> Any:
+    """Problems in memory, as they would be read from a file of their own layout."""
+    schema = SCHEMAS["code_problem" if record is CodeProblem else "math_problem"]
+    loaded = _converted((problem._asdict() for problem in problems), schema)
+    for reason, (first, *_) in loaded.skipped.items():
+        allowed = f"problems that could be rows of the schema {schema.name}"
+        raise InvalidArgument("source", problems[first].id, allowed, f"Problem {first}: {reason}.")
+    return loaded.problems
 
 
 @functools.lru_cache(maxsize=16)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import string
 import sys
@@ -478,7 +479,10 @@ def _seconds(limit: Any) -> float:
     whole, nanos = parts.get("seconds") or 0, parts.get("nanos") or 0
     if not isinstance(whole, int | float) or not isinstance(nanos, int | float):
         raise RowError("time_limit does not hold numbers")
-    return whole + nanos / 1e9
+    try:
+        return float(whole) + nanos / 1e9
+    except OverflowError:  # of more than 308 digits
+        return math.inf
 
 
 def _statement(row: Row, parts: Mapping[str, str], examples: Iterable[CodeTest]) -> str:
@@ -512,7 +516,7 @@ def _own_tests(row: Row) -> dict[str, Any]:
     """Fields of `CodeProblem` that are neither strings nor labels; tests are pairs of strings."""
     found: dict[str, Any] = {}
     for name in ("tests", "public_tests"):
-        pairs = [pair if isinstance(pair, list) else [] for pair in list_field(row, name)]
+        pairs = [pair if isinstance(pair, list | tuple) else [] for pair in list_field(row, name)]
         if not all([*map(type, pair)] == [str, str] for pair in pairs):
             raise RowError(f"{name} holds something else than pairs of strings")
         found[name] = tuple(CodeTest(*pair) for pair in pairs)
@@ -520,7 +524,8 @@ def _own_tests(row: Row) -> dict[str, Any]:
         raise RowError("no tests")
     if row.get("wrong_programs") is not None:
         found["wrong_programs"] = tuple(texts_field(row, "wrong_programs"))
-    if seconds := _seconds(row.get("time_limit_s")):
+    if row.get("time_limit_s") is not None:
+        seconds = _seconds(row["time_limit_s"])
         if not 0.001 <= seconds <= _LONGEST_LIMIT_S:
             raise RowError(f"time_limit_s is not from 0.001 to {_LONGEST_LIMIT_S} seconds")
         found["time_limit_s"] = seconds

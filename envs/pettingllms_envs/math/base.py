@@ -207,10 +207,8 @@ def problem_source(
     """
     check_source(source, split, schema, MathProblem)
     chosen = _chosen(families)
-    if not isinstance(source, str | Path):
-        return ProblemTable(source, play).draw
     if source != BUILTIN:
-        return ProblemTable(problems_of(MathProblem, str(source), split, schema), play).draw
+        return ProblemTable(problems_of(MathProblem, source, split, schema), play).draw
     check_split(split)
     return lambda rng, options: _generated(rng, options, chosen, difficulty, split)
 

@@ -22,7 +22,7 @@ from pettingllms_envs.datasets import (
     load_problems,
 )
 from pettingllms_envs.datasets.asserts import UnreadableTest, read_tests
-from pettingllms_envs.datasets.loading import read_rows
+from pettingllms_envs.datasets.loading import problems_of, read_rows
 from pettingllms_envs.datasets.statements import (
     REASONS,
     accepts_any_case,
@@ -67,10 +67,45 @@ def test_bad_rows_are_refused_with_their_reason(name, change, reason):
     assert reason in str(error.value)
 
 
+OWN = {"code_problem": CodeProblem, "math_problem": MathProblem}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        *(bad for bad in ROWS["bad"] if bad[0] in OWN),
+        ("code_problem", {"tests": []}, "no tests"),
+        ("code_problem", {"time_limit_s": 10**400}, "time_limit_s is not from 0.001"),
+    ],
+)
+def test_problems_in_memory_are_refused_as_rows_are(name, change, reason):
+    good, bad = (OWN[name](**{**GOOD[name], **changed}) for changed in ({}, change))
+    assert problems_of(OWN[name], [good], None, None)[0].id == good.id
+    for problems, why in (
+        ([good, bad._replace(id="other")], reason),
+        ([good] * 2, "the id of an earlier row"),
+    ):
+        with pytest.raises(InvalidArgument) as error:
+            problems_of(OWN[name], problems, None, None)
+        assert why in str(error.value).partition("Problem 1: ")[2]
+
+
 @pytest.mark.parametrize("name", GOOD)
 def test_any_single_field_may_be_damaged_in_any_way(name):
     for field in GOOD[name]:
-        for value in (None, "", 5, [], {}, [None], {"a": None}, "\x00", b"bytes", float("nan")):
+        for value in (
+            None,
+            "",
+            5,
+            [],
+            {},
+            [None],
+            {"a": None},
+            "\x00",
+            b"bytes",
+            float("nan"),
+            10**400,
+        ):
             with contextlib.suppress(RowError):
                 assert convert(name, {**GOOD[name], field: value}).id
 
