@@ -71,7 +71,7 @@ def answer_of(
 MORE = "more"
 """What the answerer says to get another search."""
 TERSE_MORE = "?"
-"""The same in one character."""
+"""The same in one character, which is never an answer."""
 _MORE = re.compile(
     r"(?:(?:i|we)(?: still)? (?:need|want|ask for) |(?:please )?(?:search|ask|look) for )?"
     r"(?:one |some )?more(?: documents?| searches| search| information)?(?: please)?",
@@ -180,10 +180,11 @@ def _query_in(said: str) -> str | ParseError:
 
 
 def _answer_in(said: str, task: SearchTask) -> str | ParseError:
-    if said == TERSE_MORE or _MORE.fullmatch(said):
-        return MORE
-    # What is said by those who know nothing may be right: some answers are "None" or "Nothing".
-    query = one_line(said, MAX_CHARS) if is_match(said, task) else _query_in(said)
+    # What is said by those who know nothing may be right: some answers are "None", "More".
+    is_right = is_match(said, task)
+    if said == TERSE_MORE or (_MORE.fullmatch(said) and not is_right):
+        return TERSE_MORE
+    query = one_line(said, MAX_CHARS) if is_right else _query_in(said)
     if isinstance(query, ParseError) or can_be_answer(query, task):
         return query
     return ParseError(f"{one_line(said, 40)} is not a name of the documents; say only the answer")
@@ -224,10 +225,10 @@ class SearchEnv(PlaceholderEnv[SearchState]):
     ## Action
 
     Searcher: a query, `#### founder Orvan Mills`, at most 300 characters. Answerer: the answer,
-    `#### Edda Orvan`, in the same form, or the word `more` (or `?`). Texts without `####` are read
-    only if the prompt of the role does not show it. An answer is final, so that sentences are no
-    answers: where documents hold the right answer, only their words are read as one, and no name of
-    a document within other words.
+    `#### Edda Orvan`, in the same form, or `?`, or the word `more` unless it is the answer. Texts
+    without `####` are read only if the prompt of the role does not show it. An answer is final, so
+    that sentences are no answers: where documents hold the right answer, only their words are read
+    as one, and no name of a document within other words.
 
     ## Reward
 
@@ -362,7 +363,7 @@ class SearchEnv(PlaceholderEnv[SearchState]):
     def _act(self, state: SearchState, agent: str, action: str | ParseError) -> Transition:
         if agent == "searcher_0":
             return self._search(state, action)
-        if isinstance(action, ParseError) or action == MORE:
+        if isinstance(action, ParseError) or action == TERSE_MORE:
             # A turn is over with the answerer's action; the searcher's takes no time.
             after = state._replace(turns_left=state.turns_left - 1)
             team = 0.0 if after.turns_left else UNANSWERED - potential(state)
@@ -410,5 +411,5 @@ class SearchEnv(PlaceholderEnv[SearchState]):
         else:
             said = answer_of(state.task, state.found, policy, rng)
         if said is None:
-            said = MORE if is_marked else TERSE_MORE
+            said = MORE if is_marked and not is_match(MORE, state.task) else TERSE_MORE
         return "#### " * is_marked + said

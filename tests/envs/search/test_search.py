@@ -311,12 +311,17 @@ def test_answers_that_no_document_holds_can_be_given():
     env = started()
     level = json.loads(LINE) | {"question": "Is it old?"}
     said = [("yes", "no", False), ("yes", "Yes.", True), ("Nothing", "nothing", True)]
+    said += [("Thomas More", "Thomas More", True), ("More", "more", True), ("More", "More.", True)]
     for answer, text, success in said:
         env.reset(options={"level": json.dumps(level | {"answers": [answer]})})
         env.step("#### Sorn")
         env.step(f"#### {text}")
         assert all(env.terminations.values())
         assert env.infos["answerer_0"]["success"] == success
+    env.reset(options={"level": json.dumps(level | {"answers": ["More"]})})
+    for agent in ("searcher_0", "answerer_0"):
+        env.step(env.scripted_action(agent, "oracle", random.Random(0)))
+    assert env.turn == 1, "who has not found what is needed asks for another search"
 
 
 @pytest.mark.parametrize(("text", "query"), CASES["queries"])
