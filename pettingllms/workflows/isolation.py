@@ -185,10 +185,10 @@ class _Here(NamedTuple):
 
     scope: Scope
     place: str
-    """Numbers divided by dots, from `0`: the task or thread of the run."""
+    """Numbers divided by dots, from `0`: the task, thread or process of the run."""
 
     def child(self) -> _Here:
-        """The place of the next task or thread that is begun here."""
+        """The place of the next task, thread or process that is begun here."""
         self.scope.counts[self.place] += 1
         return self._replace(place=f"{self.place}.{self.scope.counts[self.place]}")
 
@@ -196,13 +196,6 @@ class _Here(NamedTuple):
 _HERE: ContextVar[_Here | None] = ContextVar("pettingllms_here", default=None)
 _THREAD = threading.local()
 _INSTALLING = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    # No forked process begins with half of it, or with a lock of a thread that it does not have.
-    os.register_at_fork(
-        before=_INSTALLING.acquire,
-        after_in_parent=_INSTALLING.release,
-        after_in_child=_INSTALLING.release,
-    )
 
 
 def _here() -> _Here | None:
@@ -214,6 +207,26 @@ def _here() -> _Here | None:
         return here or inner
     is_within = f"{inner.place}.".startswith(f"{here.place}.")
     return inner if inner.scope is here.scope and is_within else here
+
+
+def _before_fork() -> None:
+    # No process begins with half of it, or with a lock of a thread that it does not have.
+    _INSTALLING.acquire()
+    here = _here()
+    _THREAD.child = here and here.child()
+
+
+def _in_child() -> None:
+    """Give a forked process a place of its own: its requests may equal those of another one."""
+    _INSTALLING.release()
+    _HERE.set(_THREAD.child)
+    _THREAD.here = _THREAD.child
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_INSTALLING.release, after_in_child=_in_child
+    )
 
 
 def scope() -> Scope | None:

@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import functools
 import gc
+import multiprocessing
 import os
 import queue
 import random
@@ -155,6 +156,35 @@ def test_a_thread_on_its_way_to_a_recorded_request_is_waited_for(opened, run, mo
     branch.step("c")
     env.step("c")
     assert branch.state().calls == env.state().calls
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_equal_requests_of_forked_processes_stay_apart(opened):
+    """The second process asks first when the run is repeated, and gets its own answer."""
+    orders, outcomes = iter(([0, 1], [1, 0])), []
+    context = multiprocessing.get_context("fork")
+
+    def run(task, client):
+        def ask(number):
+            assert may_ask[number].wait(60)
+            chat = client.openai().chat.completions
+            pipes[number][1].send(said(chat.create(model="planner", messages=GO)))
+
+        may_ask, pipes = [context.Event() for _ in range(2)], [context.Pipe() for _ in range(2)]
+        for number in range(2):
+            context.Process(target=ask, args=(number,), daemon=True).start()
+        found = {}
+        for number in next(orders):
+            may_ask[number].set()
+            found[number] = pipes[number][0].recv() if pipes[number][0].poll(60) else None
+        return [found[0], found[1]]
+
+    env = opened(run, reward=lambda task, outcome: outcomes.append(outcome) or 1.0)
+    env.step("a")
+    fork = env.fork()
+    for one in (env, fork):
+        one.step("b")
+    assert outcomes == [["a", "b"]] * 2
 
 
 def test_what_a_workflow_cancels_is_no_turn(opened):
