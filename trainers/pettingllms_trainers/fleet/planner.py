@@ -252,8 +252,8 @@ def _plan_here(config: Config, environments: Sequence[RunEnvironment]) -> FleetP
     """Plan a run on this machine: algorithms other than its own, mostly."""
     here, fleet = measured_here(config, environments, num_steps=_NUM_MEASURED), Fleet((), (), 1)
     if not config.engine.can.is_local:
-        servers = [len(policy.endpoints) for policy in config.models.values()]
-        fleet = Fleet(tuple(servers), (1,) * len(servers))
+        (policy,) = config.models.values()  # seconds of several cannot be told apart
+        fleet = Fleet((len(policy.endpoints),), (1,))
 
     def step(own: Config) -> StepTimes:
         engines = here.speeds.engines

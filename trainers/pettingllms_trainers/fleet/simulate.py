@@ -724,8 +724,6 @@ class StepTimes(NamedTuple):
     sync_s: float
     """Seconds in which new weights go to the engines."""
     step_s: float
-    is_ahead: bool
-    """Whether rollouts and updates overlap, one train step apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -831,7 +829,7 @@ def step_on(config: Config, rollouts: Rollouts, fleet: Fleet, speeds: Speeds) ->
     met_s = rollouts.player_s * min(1.0, learn_s / rollouts.seconds)
     beside_s = max(rollouts.seconds + met_s, learn_s + rollouts.player_s)
     step_s = beside_s if is_ahead else rollouts.seconds + learn_s
-    return StepTimes(fleet, rollouts, update_s, sync_s, step_s + sync_s, is_ahead)
+    return StepTimes(fleet, rollouts, update_s, sync_s, step_s + sync_s)
 
 
 def _all(servers: Sequence[Mapping[str, Sequence[Server]]]) -> Iterable[Server]:

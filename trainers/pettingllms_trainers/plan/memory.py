@@ -134,29 +134,28 @@ def plan_memory(
     passing: dict[str, int] = {}
     for base in groups:
         learners = [name for name in base if not config.models[name].frozen]
-        # Gradients of roles are there at once, to be compared before they are added; then the
-        # adapters of a base learn one after another, else in the same passes.
         compares = config.optimizer.role_gradients and any(num_roles[n] > 1 for n in learners)
         for name in base:
             policy, shape, longest = config.models[name], shapes[name], lengths[name]
+            # Adapters of a base learn in the same passes, unless gradients of roles are compared.
             joined = [name] if compares or policy.frozen else learners
             number = sum(num_groups[n] for n in joined) if num_groups else None
-            sizes = micro_batch_sizes(config, longest, number)
             kind = _kind(config, policy)
             activations = max(
-                activation_bytes(config, shape, longest, size, kind) for size in sizes
+                activation_bytes(config, shape, longest, size, kind)
+                for size in micro_batch_sizes(config, longest, number)
             )
             activations = round(activations * (1 if has_gpu else _HEAP_SHARE))
+            # Those are there at once, to be compared before they are added.
             copies = max(num_roles[name], 1) if compares else 1
-            # Adapters share their base, which is counted with the first of them.
+            # The base is there once: it is counted with the first of them.
             own = _base_bytes(config, base, shape) if name == (*learners, *base)[0] else 0
             policies[name] = _policy_memory(
                 config, policy, shape, activations, num_ranks, copies, own
             )
-        found = [policies[name] for name in base]
-        gradients = [memory.gradients for memory in found]
-        passing[base[0]] = max(memory.activations for memory in found)
-        passing[base[0]] += max(gradients) if compares else sum(gradients)
+        gradients = [policies[name].gradients for name in base]
+        passing[base[0]] = max(gradients) if compares else sum(gradients)
+        passing[base[0]] += max(policies[name].activations for name in base)
     placed = _busiest_gpu(config, groups, policies)
     shown_names = [name for group in placed for name in group]
     kept = sum(policies[name].kept for name in shown_names)

@@ -206,17 +206,12 @@ def _tiny_config(policy: PolicyConfig) -> Any:
 @functools.cache
 def _shape(source: str, lora: LoraConfig, adapter: str) -> ModelShape:
     """Look on this machine, then among the published sizes, then on the hub: the first is fast."""
-    if Path(source).is_dir():
-        config, origin = AutoConfig.from_pretrained(source), "config.json in the directory"
-    else:
-        try:
-            config = AutoConfig.from_pretrained(source, local_files_only=True)
-            origin = "config.json in the cache"
-        except OSError:
-            if source in _PUBLISHED:
-                config, origin = published_config(source), "published sizes, no config.json here"
-            else:
-                config, origin = AutoConfig.from_pretrained(source), "config.json of the hub"
+    where = "directory" if Path(source).is_dir() else "cache"
+    config, origin = _config(source), f"config.json in the {where}"
+    if config is None and source in _PUBLISHED:
+        config, origin = published_config(source), "published sizes, no config.json here"
+    elif config is None:
+        config, origin = AutoConfig.from_pretrained(source), "config.json of the hub"
     return counted(config, origin, lora, adapter)
 
 
@@ -265,18 +260,10 @@ def counted(
         for m in model.modules()
         if isinstance(m, torch.nn.Linear | Conv1D)
     ]
-    num_parameters = num_trained = sum(p.numel() for p in model.parameters())
-    has_head_norms = any(name.endswith("q_norm") for name, _ in model.named_modules())
-    if adapter or lora.rank:  # last, as layers of an adapter are linear, too
-        layers = linear_layers(model)
-        settings = read_settings(Path(adapter)) if adapter else new_settings(layers, lora)
-        check_targets(settings.target_modules or (), layers)
-        with torch.device("meta"):
-            adapted: Any = peft.get_peft_model(model, settings)
-        num_trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
-    return ModelShape(
-        num_parameters=num_parameters,
-        num_trained=num_trained,
+    return ModelShape(  # before the model gets an adapter, whose layers are linear too
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        has_head_norms=any(name.endswith("q_norm") for name, _ in model.named_modules()),
+        num_trained=_num_trained(model, lora, adapter),
         num_matrix_parameters=sum(read * written for read, written in sizes),
         hidden_size=text.hidden_size,
         # Families without the name, or that leave the size open: the widest input is that of down.
@@ -285,11 +272,20 @@ def counted(
         num_heads=num_heads,
         query_size=num_heads * head_size,
         key_value_size=(getattr(text, "num_key_value_heads", None) or num_heads) * head_size,
-        has_head_norms=has_head_norms,
         vocab_size=text.vocab_size,
         context_length=getattr(text, "max_position_embeddings", None),
         source=source,
     )
+
+
+def _num_trained(model: Any, lora: LoraConfig, adapter: str) -> int:
+    if adapter or lora.rank:
+        layers = linear_layers(model)
+        settings = read_settings(Path(adapter)) if adapter else new_settings(layers, lora)
+        check_targets(settings.target_modules or (), layers)
+        with torch.device("meta"):
+            model = peft.get_peft_model(model, settings)
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 _FLOAT, _HALF = 4, 2
