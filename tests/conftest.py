@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import random
+import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,6 +53,21 @@ def shared_data():
         return found
 
     return path
+
+
+@pytest.fixture
+def ends():
+    """A function that runs a program with arguments in a process of its own, which must end.
+
+    A search that is not linear takes hours on a long text, and no signal interrupts it.
+    """
+
+    def ends(program, *arguments):
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", program, *arguments]
+        subprocess.run(command, env=environ, timeout=300, check=True)
+
+    return ends
 
 
 @pytest.fixture

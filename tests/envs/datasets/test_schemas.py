@@ -181,10 +181,16 @@ def test_no_statement_raises(text):
     accepts_any_case(text)
 
 
-@pytest.mark.parametrize("kind", ["code", "math"])
-@pytest.mark.parametrize("unit", ["\n", " ", "![", "\n!"])
-def test_long_statements_are_searched_in_linear_time(kind, unit):
-    assert objection("Print 1" + unit * 300_000 + "x", kind) == ""
+LONG = """
+from pettingllms_envs.datasets.statements import objection
+for unit in ("\\n", " ", "![", "\\n!"):
+    for kind in ("code", "math"):
+        assert not objection("Print 1" + unit * 300_000 + "x", kind)
+"""
+
+
+def test_long_statements_are_searched_in_linear_time(ends):
+    ends(LONG)
 
 
 @pytest.mark.parametrize("note", ["Note", "-----Notes:-----", "  *Explanation*  "])
