@@ -17,6 +17,7 @@ from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.updater import Updater
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.ranks import HAS_SERVERS
 from pettingllms_trainers.runs.evaluate import HeldOut
 from pettingllms_trainers.runs.report import learning_curve
 
@@ -212,6 +213,9 @@ def test_a_second_signal_ends_at_once_and_says_what_is_saved(
     with monkeypatch.context() as patch:  # while it loads
         patch.setattr(commands, "open_machines", lambda *_: signal.raise_signal(kind))
         assert run("--resume", **given) == (told, "")
+        patch.setenv(HAS_SERVERS, "1")
+        words = "pettingllms-train", "pettingllms-train launch", "--resume", "--servers --resume"
+        assert run("--resume", **given)[0] == told.replace(*words[:2]).replace(*words[2:])
     assert main([*shlex.split(command)[1:], "--num-steps", "2"]) == 0
 
 

@@ -16,17 +16,19 @@ from pettingllms_trainers import launch
 from pettingllms_trainers.child import bound
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, WorkerLost
-from pettingllms_trainers.launch import WatchedServer, divided
+from pettingllms_trainers.launch import WatchedServer, divided, served
 
 
-def config_of(names="ab", model="some/model", lora=0, shards=1):
+def config_of(names="ab", model="some/model", lora=0, shards=1, kind="vllm", **vllm):
     policies = {name: {"model": model, "lora": {"rank": lora}} for name in names}
+    for number, name in enumerate(names if kind == "vllm_server" else ""):
+        policies[name]["endpoints"] = [f"http://127.0.0.1:{number + 1}"]
     return Config.model_validate(
         {
             "env": {"id": "toy_echo_v0"},
             "policies": policies,
             "roles": {"caller": names[0], "echo": names[-1]},
-            "engine": {"kind": "vllm", "vllm": {"tensor_parallel_size": shards}},
+            "engine": {"kind": kind, "vllm": {"tensor_parallel_size": shards, **vllm}},
         }
     )
 
@@ -52,6 +54,46 @@ def test_every_gpu_is_given_once_and_servers_get_at_most_half_or_one_set(number,
 def test_without_servers_every_gpu_has_a_rank_or_one_has_all():
     assert divided(config_of(), ["3", "5"], has_servers=False) == (2, ("3", "5"), ())
     assert divided(config_of("a", shards=2), ["3", "5"], has_servers=False) == (1, ("3", "5"), ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"model": "tiny"}, 'no server can load the model "tiny"'),
+        ({"kind": "vllm_server"}, "remove policies.NAME.endpoints"),
+        ({"sleep": True}, "Set engine.vllm.sleep = false"),
+    ],
+)
+def test_what_no_server_can_do_is_refused(changes, told):
+    with pytest.raises(ConfigError, match=told):
+        served(config_of(**changes), is_resumed=False)
+
+
+def test_the_servers_of_a_resumed_run_are_those_of_a_new_one():
+    """Its folder says "vllm_server", with the addresses of those that ended with it."""
+    one, other = (config_of(kind=kind, shards=2, max_model_len=64) for kind in KINDS)
+    assert served(other, is_resumed=True).engine == served(one, is_resumed=False).engine
+
+
+KINDS = ("vllm", "vllm_server")
+
+
+def test_servers_are_told_what_the_file_says_of_engines(monkeypatch, tmp_path):
+    monkeypatch.setattr(launch, "WatchedServer", lambda command, *_: command)
+    monkeypatch.chdir(tmp_path)
+    keys = {"max_num_seqs": 7, "kv_cache_bytes": 9, "gpu_memory_utilization": 0.5}
+    told = launch._server(config_of(**keys, enforce_eager=True, max_model_len=11), ["a"], ["0"])
+    for option, value in (
+        ("max-num-seqs", "7"),
+        ("kv-cache-memory-bytes", "9"),
+        ("gpu-memory-utilization", "0.5"),
+        ("max-model-len", "11"),
+    ):
+        assert told[told.index(f"--{option}") + 1] == value
+    assert "--enforce-eager" in told
+    # vLLM's own defaults are for a whole GPU; those of this package for one that is shared.
+    plain = " ".join(launch._server(config_of(), ["a"], ["0"]))
+    assert not [one for one in ("utilization", "cache", "model-len", "eager") if one in plain]
 
 
 def until(condition):

@@ -29,6 +29,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.config.sections import TINY, base_groups
 from pettingllms_trainers.errors import ConfigError, WorkerLost
+from pettingllms_trainers.ranks import HAS_SERVERS
 
 logger = logging.getLogger(__name__)
 
@@ -64,20 +65,11 @@ def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Divisi
         has_servers: Whether engines are servers on GPUs of their own.
 
     Raises:
-        ConfigError: There are too few GPUs, or a model that no server can load.
+        ConfigError: There are too few GPUs.
     """
     if not has_servers:
         return Division(1 if config.engine.num_shards > 1 else len(gpus), tuple(gpus))
     groups, size = base_groups(config.models), config.engine.num_shards
-    if config.engine.kind != "vllm":
-        raise ConfigError(
-            f'--servers starts servers for engine.kind = "vllm"; it is "{config.engine.kind}". '
-            "Set it, and remove policies.NAME.endpoints"
-        )
-    if any(policy.model == TINY for policy in config.models.values()):
-        raise ConfigError(
-            f'no server can load the model "{TINY}", which a run builds: name another'
-        )
     # At most a half of the GPUs, yet one server for each base model at least.
     of_one = size * len(groups)
     # Half and half: as many servers of each base as fit, and the rest learns.
@@ -91,6 +83,32 @@ def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Divisi
         )
     parts = [tuple(gpus[start : start + size]) for start in range(own, len(gpus), size)]
     return Division(own, tuple(gpus[:own]), tuple(zip(groups * count, parts, strict=True)))
+
+
+def served(config: Config, *, is_resumed: bool) -> Config:
+    """A configuration of which servers are started, with what they are told in [engine.vllm].
+
+    Args:
+        is_resumed: Whether the servers of the run so far, which ended with it, are replaced.
+
+    Raises:
+        ConfigError: Servers are not for this engine or model, or have no such option.
+    """
+    if config.engine.kind != "vllm" and not (is_resumed and config.engine.kind == "vllm_server"):
+        raise ConfigError(
+            f'--servers starts servers for engine.kind = "vllm"; it is "{config.engine.kind}". '
+            "Set it, and remove policies.NAME.endpoints"
+        )
+    if any(policy.model == TINY for policy in config.models.values()):
+        raise ConfigError(
+            f'no server can load the model "{TINY}", which a run builds: name another'
+        )
+    if config.engine.vllm.sleep:
+        raise ConfigError(
+            "engine.vllm.sleep = true is for engines that share a GPU with the update; those of "
+            "--servers have their own. Set engine.vllm.sleep = false"
+        )
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"kind": "vllm"})})
 
 
 class WatchedServer:
@@ -193,6 +211,8 @@ def launch(
         PettingLLMsError: Bad input, or a server that does not stay alive.
     """
     config = load_config(paths, [flag for flag in flags if flag != "--resume"], trust=trust)
+    if has_servers:
+        config = served(config, is_resumed="--resume" in flags)
     division = divided(config, _gpus(num_gpus), has_servers=has_servers)
     with (
         tempfile.TemporaryDirectory(prefix="pettingllms-") as folder,
@@ -214,7 +234,10 @@ def launch(
         words = ["-m", "pettingllms_trainers.cli", *files, *flags, *kind, "--trust"]
         trainer = subprocess.Popen(
             bound([*command, *words]),
-            env=os.environ | _SAFE | {"CUDA_VISIBLE_DEVICES": ",".join(division.gpus)},
+            env=os.environ
+            | _SAFE
+            | {"CUDA_VISIBLE_DEVICES": ",".join(division.gpus)}
+            | ({HAS_SERVERS: "1"} if servers else {}),
         )
         with _passed_on(trainer):
             return _followed(trainer, servers)
@@ -242,11 +265,18 @@ def _server(config: Config, names: Sequence[str], gpus: Sequence[str]) -> Watche
     adapters = [policy for policy in members if policy.has_adapter]
     ranks = [policy.lora.rank or read_settings(Path(policy.model)).r for policy in adapters]
     variables, arguments = server_command(members[0].base[0], len(ranks), max(ranks, default=0))
-    arguments += ["--dtype", config.engine.precision]
-    if config.engine.num_shards > 1:
-        arguments += ["--tensor-parallel-size", str(config.engine.num_shards)]
-    if config.engine.max_length:
-        arguments += ["--max-model-len", str(config.engine.max_length)]
+    vllm = config.engine.vllm
+    options = {
+        "--dtype": config.engine.precision,
+        "--max-num-seqs": vllm.max_num_seqs,
+        "--tensor-parallel-size": vllm.tensor_parallel_size,
+        "--max-model-len": vllm.max_model_len,
+        "--kv-cache-memory-bytes": vllm.kv_cache_bytes,
+        "--gpu-memory-utilization": vllm.gpu_memory_utilization,
+    }
+    for option, value in options.items():
+        arguments += [option, str(value)] if value else []  # 0: as vLLM has it
+    arguments += ["--enforce-eager"] if vllm.enforce_eager else []
     out = Path(config.output_dir)
     log = out.parent / f"{out.name}-server-{'-'.join(gpus)}.log"
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -197,8 +197,7 @@ def memory_advice(config: Config, num_gpus: int) -> Iterator[str]:
         if not config.engine.sleeps:
             advice.append(["engine.vllm.sleep = true"])
         if not vllm.kv_cache_bytes:
-            share = vllm.gpu_memory_utilization
-            yield f"a lower engine.vllm.gpu_memory_utilization (now {share:g})"
+            yield f"a lower engine.vllm.gpu_memory_utilization (now {vllm.share:g})"
     if num_gpus and any(config.models[n].lora.base_precision != "nf4" for n in adapters):
         advice.append([f'{tables[name]}.base_precision = "nf4"' for name in adapters])
     if num_gpus and full:

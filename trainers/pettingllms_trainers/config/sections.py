@@ -476,11 +476,12 @@ KINDS: dict[Kind, EngineKind] = {
 
 
 class VLLMConfig(Section):
-    """The vLLM engines in this process, one per policy: engine.kind = "vllm"."""
+    """vLLM in this process, or in servers of `launch --servers`, one engine per policy."""
 
-    gpu_memory_utilization: Annotated[float, COSMETIC] = Field(default=0.4, gt=0, le=1)
+    gpu_memory_utilization: Annotated[float, COSMETIC] = Field(default=0, ge=0, le=1)
     """Share of the GPU's memory that one engine takes for its copy of the weights and its KV cache.
-    The update gets what all engines leave."""
+    The update gets what all engines leave. 0: 0.4, or in servers, which share no GPU, vLLM's own
+    default."""
     kv_cache_bytes: Annotated[int, COSMETIC] = Field(default=0, ge=0)
     """Size of one engine's KV cache; 0: what gpu_memory_utilization leaves, or on a CPU as much as
     the prompts and completions of the run need."""
@@ -498,7 +499,16 @@ class VLLMConfig(Section):
     sleep: Annotated[bool, COSMETIC] = False
     """Whether the engines give back their GPU memory while policies are updated, for a GPU that
     cannot hold engines and update at once. Needs a GPU. Several engines then have a process each,
-    because vLLM lets one per process sleep (experimental)."""
+    because vLLM lets one per process sleep (experimental). Not for servers."""
+
+    @property
+    def share(self) -> float:
+        """Share of the GPU's memory that one engine in this process takes."""
+        return self.gpu_memory_utilization or 0.4
+
+
+_Path = Annotated[str, AfterValidator(lambda path: path and os.path.abspath(path))]
+"""A path that means the same in every process, whatever its working directory."""
 
 
 class VLLMServerConfig(Section):

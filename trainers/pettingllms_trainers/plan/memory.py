@@ -319,7 +319,7 @@ def _engines(
     for name in names if config.engine.can.reserves_memory else ():
         weights = config.engine.number_bytes * shapes[name].num_parameters
         weights //= config.engine.num_shards
-        cache, share = vllm.kv_cache_bytes, round(vllm.gpu_memory_utilization * gpu_bytes)
+        cache, share = vllm.kv_cache_bytes, round(vllm.share * gpu_bytes)
         # Without a size of its own vLLM takes its share whole, whatever it needs.
         total = weights + cache + _ENGINE_BYTES if cache else share
         found[name] = _EngineMemory(

@@ -83,6 +83,10 @@ def test_one_command_divides_the_cards_among_servers_and_ranks(machine, line, mo
     simulated.check()
     assert simulated.cards_of("server") == [("2",), ("3",)]
     assert simulated.cards_of("weights") == [("0",), ("1",)]
+    # From its folder alone, with other servers than the one that is named there.
+    again = (line[-1], "--resume", "--trust", "--num-steps", 2)
+    simulated.run(module, name, "launch", *again, "--servers")
+    assert simulated.cards_of("server") == [("2",), ("2",), ("3",), ("3",)]
 
 
 def tiny(source, tmp_path, *keys):

@@ -369,7 +369,7 @@ def arguments_of(config: EngineConfig) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "dtype": config.precision,
         "max_num_seqs": vllm.max_num_seqs,
-        "gpu_memory_utilization": vllm.gpu_memory_utilization,
+        "gpu_memory_utilization": vllm.share,
         "enforce_eager": vllm.enforce_eager,
         "enable_sleep_mode": vllm.sleep,
         "logprobs_mode": "processed_logprobs",

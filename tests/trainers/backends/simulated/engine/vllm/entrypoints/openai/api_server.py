@@ -26,6 +26,7 @@ for name in ("enable-scale-out", "enable-lora"):
 parser.add_argument("--port", type=int, default=8000)
 parser.add_argument("--gpu-memory-utilization", type=float, default=0.92)
 parser.add_argument("--tensor-parallel-size", type=int, default=1)
+parser.add_argument("--max-num-seqs", type=int)
 parser.add_argument("--max-loras", type=int, default=0)
 parser.add_argument("--max-lora-rank", type=int, default=0)
 options = parser.parse_args()
