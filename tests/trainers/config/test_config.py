@@ -241,10 +241,13 @@ def test_paths_mean_the_same_in_every_working_directory(load, tmp_path, monkeypa
 
 
 TASK = """
+    flags += ["--engine.kind=vllm", "--engine.vllm-server.sync-dir=shared"]
 [env]
 id = "toy_echo_v0"
 kwargs = { max_turns = 2 }
 [roles]
+    # The trainer writes there, and servers that were started elsewhere read.
+    assert config.engine.vllm_server.sync_dir == str(tmp_path / "shared")
 caller = "caller"
 echo = "echo"
 """

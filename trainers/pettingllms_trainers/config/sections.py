@@ -520,7 +520,7 @@ class VLLMServerConfig(Section):
     """How often a request is sent before its rollout fails, when servers answer with errors."""
     max_concurrent_requests: int = Field(default=256, ge=1)
     """Requests that one server holds at once; does not change the result."""
-    sync_dir: str = ""
+    sync_dir: _Path = ""
     """Folder through which new weights reach the servers: they must see it under the same path.
     Empty: the memory file system /dev/shm, for servers on this machine."""
 
@@ -983,7 +983,7 @@ class WarmStartConfig(Section):
     ] = Field(default={})
     """Role to the scripted policies of the environment that it learns to imitate, with weights:
     tool = { random = 0.9, oracle = 0.1 }. In a run of several environments also "ENV.ROLE"."""
-    data: Annotated[str, AfterValidator(lambda path: path and os.path.abspath(path))] = ""
+    data: _Path = ""
     """A file of answers to imitate instead, .jsonl or .parquet, as `pettingllms data export --view
     sft` writes it: every role learns the answers of its own rows."""
     num_episodes: Annotated[int, CountsWith("demonstrators")] = Field(default=256, ge=1)
