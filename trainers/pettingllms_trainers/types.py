@@ -22,12 +22,16 @@ from pettingllms.ends import End
 FinishReason = Literal["stop", "length"]
 
 
+MIN_TEMPERATURE = 0.01
+"""vLLM takes this for anything lower, and ratios would be of another distribution."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingSettings:
     """How completions are drawn from the policy's next-token distribution."""
 
     temperature: float = 1.0
-    """Divides the logits; 0 takes the most probable token (greedy)."""
+    """Divides the logits, at least `MIN_TEMPERATURE`; 0 takes the most probable token (greedy)."""
     top_p: float = 1.0
     """Smallest set of tokens whose probability reaches this is kept; 1 keeps all."""
     top_k: int = 0

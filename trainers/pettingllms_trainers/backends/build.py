@@ -230,7 +230,8 @@ def _device(config: Config, ranks: Ranks) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(
-            f"device = {config.device!r} cannot be used: {reason_of(error)}"
+            f"device = {config.device!r} cannot be used on this machine, with this torch: "
+            f'{reason_of(error).partition(". ")[0]}. Set device = "auto", or name another'
         ) from error
     return device
 

@@ -30,6 +30,7 @@ from pettingllms.errors import data_problem
 from pettingllms.files import load_json
 from pettingllms.registry import recorded_id
 from pettingllms.sources import absolute, short_name
+from pettingllms_trainers.types import MIN_TEMPERATURE
 
 
 class Section(BaseModel):
@@ -594,7 +595,7 @@ _StopText = Annotated[str, Field(min_length=1)]
 class RoleSamplingConfig(Section):
     """Sampling of one role; a key that is left out is that of [rollout]."""
 
-    temperature: float | None = Field(default=None, gt=0)
+    temperature: float | None = Field(default=None, ge=MIN_TEMPERATURE)
     """Sampling temperature of the role in training."""
     max_completion_tokens: int | None = Field(default=None, ge=1)
     """Longest completion of the role."""
@@ -607,7 +608,7 @@ class RolloutConfig(Section):
 
     num_levels: int = Field(default=32, ge=1)
     """E: levels per train step."""
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, ge=MIN_TEMPERATURE)
     """Sampling temperature of training. There is no top-p or top-k: importance ratios must be taken
     in the distribution that was sampled."""
     max_completion_tokens: int = Field(default=0, ge=0)
@@ -1012,7 +1013,7 @@ class EvaluationConfig(Section):
     """How policies play the held-out levels; one way takes half the time of both. With both,
     progress shows greedy play, and some of its episodes are recorded."""
     temperature: Annotated[float, CountsWith('decoding = "both" or decoding = "sampled"')] = Field(
-        default=1.0, gt=0
+        default=1.0, ge=MIN_TEMPERATURE
     )
     """Temperature of sampled play; greedy play has none."""
     scripted: tuple[str, ...] = ()

@@ -27,6 +27,7 @@ from pettingllms_trainers.policies.protocols import (
 )
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
+    MIN_TEMPERATURE,
     GenerateRequest,
     RequestLimits,
     SamplingSettings,
@@ -40,8 +41,14 @@ from pettingllms_trainers.types import (
 
 def check_sampling(sampling: SamplingSettings) -> None:
     """Raise `InvalidArgument` if a value is out of its range."""
+    temperature = sampling.temperature
     rules = (
-        ("temperature", sampling.temperature, sampling.temperature >= 0, "0 (greedy) or more"),
+        (
+            "temperature",
+            temperature,
+            temperature == 0 or temperature >= MIN_TEMPERATURE,
+            f"0 (greedy), or {MIN_TEMPERATURE:g} or more",
+        ),
         ("top_p", sampling.top_p, 0 < sampling.top_p <= 1, "above 0 and at most 1"),
         ("top_k", sampling.top_k, sampling.top_k >= 0, "0 (off) or more"),
         (
