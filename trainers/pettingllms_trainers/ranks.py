@@ -8,6 +8,7 @@ exchange are values of this package, between processes of one run.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import os
@@ -318,6 +319,9 @@ class StopRequest:
         self._raises = is_main_thread and self._ranks.size == 1
         try:
             yield
+        except asyncio.CancelledError:
+            if not self.signal:
+                raise
         finally:
             self._raises = False
         self.check()
@@ -332,10 +336,12 @@ class StopRequest:
                 self._previous[kind] = signal.signal(kind, self._remember)
         return self
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(self, raised: type[BaseException] | None, *_: Any) -> None:
         """Restore what listened before."""
         for kind, handler in self._previous.items():
             signal.signal(kind, handler)
+        if self.signal and raised is asyncio.CancelledError:
+            raise StopRequested(self.signal)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
@@ -348,4 +354,8 @@ class StopRequest:
                 # Of a terminal that closes both the kernel and the shell tell.
                 signal.signal(kind, signal.SIG_IGN if kind == signal.SIGHUP else handler)
         if self._raises:
+            # One task gets the exception. The others, too, may be about to compute for long.
+            with contextlib.suppress(RuntimeError):  # no event loop runs
+                for task in asyncio.all_tasks():
+                    task.cancel()
             raise StopRequested(self.signal)

@@ -25,7 +25,7 @@ from pettingllms_trainers.config.sections import entry_of, qualified
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool, all_have_asked
-from pettingllms_trainers.ranks import Ranks, StopRequest
+from pettingllms_trainers.ranks import Ranks, StopRequest, StopRequested
 from pettingllms_trainers.rollout.candidates import (
     Answering,
     Ask,
@@ -509,19 +509,24 @@ class TrainingRollouts:
     def take(self, step: int) -> Sample | None:
         """The rollouts of a train step; None when a signal came, and nothing has changed.
 
+        A signal ends rollouts at once that begin here: the run would draw them again anyway.
+
         Args:
             step: From 0; the one after the last.
         """
-        num_levels_used, is_new = self.sampler.num_levels_used, not self.pending
-        if is_new:
+        num_levels_used = self.sampler.num_levels_used
+        if not self.pending:
             self.pending.append(self.sampler.pending(step, step))
-            self._runner.run(self._play(step))
+            try:
+                with self._stop.at_once():
+                    self._runner.run(self._play(step))
+            except StopRequested:
+                self.pending.clear()
+                self.sampler.num_levels_used = num_levels_used
+                return None
         # Steps are learnt in their order, whatever is complete first.
         pending = self.pending.pop(0)
         self._in_flight.pop(step, None)  # not there if it was complete when the run was resumed
-        if is_new and self._stop.is_wanted():
-            self.sampler.num_levels_used = num_levels_used
-            return None
         assert pending.sample is not None, "it was played to its end"
         return pending.sample._replace(
             rollout_s=pending.rollout_s, generate_s=pending.generate_s, memory=pending.memory
