@@ -12,11 +12,13 @@ import pytest
 
 import pettingllms_trainers.runs.train as train_module
 from pettingllms.files import read_lines
+from pettingllms_envs.plan_path.env import PlanPathEnv
 from pettingllms_trainers import commands
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.updater import Updater
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.ranks import HAS_SERVERS
 from pettingllms_trainers.runs.evaluate import HeldOut
 from pettingllms_trainers.runs.report import learning_curve
@@ -195,6 +197,49 @@ def test_a_signal_saves_a_checkpoint_and_ends(run, tmp_path, monkeypatch, signal
     run("--resume", num_steps=5)
     steps = [line["step"] for line in read_lines(directory / "metrics.jsonl")]
     assert steps == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("age", [0, 1])
+def test_no_environment_is_stepped_after_the_signal_that_ends_rollouts(
+    run, tmp_path, monkeypatch, signal_at, age
+):
+    """Any of them may hang. Rollouts of a later step are lost only if a second signal comes."""
+    original, calls = PlanPathEnv._parse, []
+    signal_at("rollout_metrics")  # as a terminal has it
+
+    def parse(*arguments):
+        if "armed" in calls:
+            calls.append("parsed")
+            for _ in range(1 + age):
+                signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    monkeypatch.setattr(PlanPathEnv, "_parse", parse)
+    monkeypatch.setattr(train_module, "phase_metrics", lambda *_: calls.append("armed") or {})
+    flags = (f"--rollout.max-staleness={age}", "--checkpoint.every=9", "--evaluation.every=0")
+    out, _ = run(*flags, num_steps=5, code=130)
+    assert calls == ["armed", "parsed"]
+    assert f"stopped; train step {1 - age} is saved" in out
+
+
+def test_a_policy_that_was_updated_before_another_failed_is_not_updated_again(
+    run, tmp_path, monkeypatch
+):
+    original, asked = Updater.update_together, []
+
+    def fourth_fails(updates):
+        asked.append(updates)
+        if len(asked) == 4:
+            raise UpdateError("out of luck")
+        return original(updates)
+
+    monkeypatch.setattr(Updater, "update_together", staticmethod(fourth_fails))
+    run("--checkpoint.every=9", code=1)
+    run("--checkpoint.every=9", "--resume")
+    assert len(asked) == 5, "two policies in the first step, both once in the second"
+    last = read_lines(tmp_path / "run" / "metrics.jsonl")[-1]
+    assert last["step"] == 2
+    assert [f"update/{policy}/skipped" in last for policy in "tp"] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.sampler import PendingStep, Records
 
-_FORMAT = 12
+_FORMAT = 13
 _MANIFEST = "checkpoint.json"
 # Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it.
 _SEAL = "checkpoint.sha256"
@@ -48,6 +48,8 @@ class Checkpoint:
     """Trainable policy to the directory of its state; see `Update.load_state`."""
     unevaluated: Mapping[str, float]
     """Metrics of its train step if a signal stopped the evaluation that follows it; else empty."""
+    updated: Sequence[str]
+    """Policies that the next train step has updated before it failed."""
 
 
 def save_checkpoint(
@@ -60,6 +62,7 @@ def save_checkpoint(
     memory: Mapping[str, Any] | None = None,
     records: Records | None = None,
     unevaluated: Mapping[str, float] | None = None,
+    updated: Sequence[str] = (),
     config_hash: str,
     keep: int,
     ranks: Ranks | None = None,
@@ -75,6 +78,7 @@ def save_checkpoint(
         records: How the stages of curricula have been played; None: there are none.
         unevaluated: Metrics of the train step, whose evaluation is still to be played; None: it is
             not, or there is none.
+        updated: Policies that the next train step has updated.
         keep: Number of newest checkpoints that stay, at least 1.
         ranks: The processes that write it together, on a file system that all see; None for this
             one alone. Collective.
@@ -113,6 +117,7 @@ def save_checkpoint(
                 "memory": memory or {},
                 "records": records or {},
                 "unevaluated": unevaluated or {},
+                "updated": list(updated),
                 "policies": folders,
                 "files": _contents(partial),
             }
@@ -173,6 +178,7 @@ def load_checkpoint(
         records=_RECORDS.validate_python(manifest["records"]),
         policies={name: path / folder for name, folder in manifest["policies"].items()},
         unevaluated=manifest["unevaluated"],
+        updated=manifest["updated"],
     )
 
 

@@ -83,6 +83,8 @@ class Trainer:
     scripted: Mapping[str, TextEnv[Any]] = field(default_factory=dict[str, TextEnv[Any]])
     """Name to the environment in which an algorithm may let scripted policies play before the run
     begins; empty if the run has rewards besides the environment's."""
+    updated: set[str] = field(default_factory=set[str])
+    """Policies that have been updated in a train step which is not over."""
     durations: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
     """Kind of work to the seconds and completions of its last time."""
 
@@ -163,6 +165,7 @@ class Trainer:
             checkpoint.num_levels_used, checkpoint.pending, checkpoint.memory, checkpoint.records
         )
         self.pool.push_weights()
+        self.updated.update(checkpoint.updated)
         self.recorder.note(f"continuing after train step {checkpoint.step}")
         return checkpoint.step, None if is_written else dict(checkpoint.unevaluated)
 
@@ -195,8 +198,9 @@ class Trainer:
         """Keep what is learnt up to a train step that ends the run, as a signal's checkpoint does.
 
         Of several ranks one alone may fail, and a checkpoint is written by all: there the last one
-        of `checkpoint.every` stays. An update that fails may have changed weights before; they are
-        finite, and the step is taken again with them.
+        of `checkpoint.every` stays. When the step is taken again, policies that it has updated are
+        left out. An update that fails may have changed weights by some of its optimizer steps; they
+        are finite, and the update is taken again with them.
         """
         rollouts = self.rollouts
         # Memory and records are replaced and never changed, so these are of before the step.
@@ -286,7 +290,8 @@ class Trainer:
         with self._busy("update", f" of train step {step}"), self.rollouts.playing_next(step - 1):
             self.pool.release_engines()
             started = time.perf_counter()
-            stats = self.pool.update(data, partial(config.updates_policy, step=step - 1))
+            is_updated = partial(config.updates_policy, step=step - 1)
+            stats = self.pool.update(data, is_updated, self.updated)
             update_s = time.perf_counter() - started
             fits = self._fit_values(examples)
             learn_s = time.perf_counter() - started
@@ -294,6 +299,7 @@ class Trainer:
         wait_s = time.perf_counter() - entered - learn_s
         started = time.perf_counter()
         self.pool.push_weights()
+        self.updated.clear()
         sync_s = time.perf_counter() - started
         self.recorder.rollouts(step, trees, scored, self.pool)
         return {
@@ -357,6 +363,7 @@ class Trainer:
             memory=self.rollouts.sampler.memory,
             records=self.rollouts.sampler.records,
             unevaluated=unevaluated,
+            updated=sorted(self.updated),
             config_hash=config_hash(self.config),
             keep=self.config.checkpoint.keep,
             ranks=self.pool.ranks,

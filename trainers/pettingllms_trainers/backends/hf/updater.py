@@ -129,6 +129,7 @@ class AdaptiveKLController:
     def __init__(self, weights: ModelWeights, config: LossConfig) -> None:
         self._weights, self._config = weights, config
         self._coefficients = LossCoefficients.of(config)
+        self._moved_in = 0
         self.reference: Mapping[str, Tensor] | None = None
         """Weights of the reference policy; None without a KL penalty."""
 
@@ -138,16 +139,22 @@ class AdaptiveKLController:
         return self._coefficients.applied(self._config)
 
     def begin(self, step: int) -> None:
-        """Take the reference in the first update, from 0; move it later, if it moves."""
+        """Take the reference in the first update, from 0; move it later, if it moves.
+
+        An update that has failed begins again with the same reference.
+        """
         config = self._config
         if not config.kl_coefficient:
             return
         if self.reference is None:
             self.reference = self._weights.copy()
-        # Not in the update that took it.
-        elif config.reference_every and step and step % config.reference_every == 0:
+        # Not in the update that took it, nor twice in one that is taken again.
+        elif (
+            config.reference_every and step > self._moved_in and step % config.reference_every == 0
+        ):
             own = self._weights.copy()
             self.reference = moved_reference(self.reference, own, config.reference_mix)
+            self._moved_in = step
 
     def end(self, stats: UpdateStats) -> UpdateStats:
         """Let the coefficients follow an update; return its statistics with those that it had."""
@@ -162,7 +169,7 @@ class AdaptiveKLController:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps. Collective."""
-        state: dict[str, Any] = {"steering": tuple(self._coefficients)}
+        state: dict[str, Any] = {"steering": (self._moved_in, *self._coefficients)}
         if self.reference is not None:
             state["reference"] = self._weights.export_copy(self.reference)
         return state
@@ -175,7 +182,8 @@ class AdaptiveKLController:
         """
         reference = state.get("reference")
         self.reference = None if reference is None else self._weights.import_copy(reference)
-        self._coefficients = LossCoefficients(*state["steering"])
+        self._moved_in, *coefficients = state["steering"]
+        self._coefficients = LossCoefficients(*coefficients)
 
 
 _BEFORE, _STEP, _AFTER = range(3)
@@ -331,9 +339,11 @@ class Updater:
             check_groups(groups)
         with updates[0][0]._enough_memory():
             found = _run([updater._updating(groups) for updater, groups in updates])
-        for updater, _ in updates:
-            updater._num_updates += 1
-        return found
+        return [updater._ended(stats) for (updater, _), stats in zip(updates, found, strict=True)]
+
+    def _ended(self, stats: UpdateStats) -> UpdateStats:
+        self._num_updates += 1
+        return stats if stats.skipped else self._controller.end(stats)
 
     def _updating(self, groups: Sequence[TrainingGroup]) -> _Updating[UpdateStats]:
         settings, step = self._settings, self._num_updates
@@ -362,14 +372,12 @@ class Updater:
         trained, steps = yield from self._optimizer_steps(parts, rate, step, has_own=has_own)
         stats = self._statistics(trained, steps)
         moved = yield from self._update_kl(groups, old)
-        return self._controller.end(
-            replace(
-                stats,
-                engine_gap_mean=gap[0],
-                engine_gap_max=gap[1],
-                update_kl=moved,
-                learning_rate=rate,
-            )
+        return replace(
+            stats,
+            engine_gap_mean=gap[0],
+            engine_gap_max=gap[1],
+            update_kl=moved,
+            learning_rate=rate,
         )
 
     def _scoring(
