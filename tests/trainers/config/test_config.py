@@ -92,6 +92,16 @@ def test_log_probabilities_are_recomputed_where_the_engines_are_not_those_of_the
     assert config.resolved_loss.importance_cap == 2.0
 
 
+def test_keys_of_ratios_count_where_log_probabilities_may_be_recomputed(run_file):
+    flags = ["--engine.max-logprob-gap=2", "--loss.old-logprobs=engine"]
+    assert load_config(run_file(), flags).engine.max_logprob_gap == 2, "always checked"
+    flags += ["--loss.importance-cap=3"]
+    with pytest.raises(ConfigError, match=r"importance_cap = .* would change nothing"):
+        load_config(run_file(), flags)
+    # There the trainer's own count where the engine's are rounded.
+    assert load_config(run_file(), [*flags, "--engine.precision=bfloat16"]).loss.importance_cap == 3
+
+
 def test_what_a_role_does_not_name_is_that_of_all(run_file):
     lines = "[rollout]\ntemperature = 0.9\nstop = ['x']\n[rollout.per_role.echo]\n"
     flags = ["--rollout.per-role.echo.stop", "[]", "--rollout.per-role.echo.temperature", "0.5"]

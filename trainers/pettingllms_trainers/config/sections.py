@@ -100,7 +100,10 @@ def keys_of(section: Section, path: str = "", marks: tuple[Any, ...] = ()) -> It
 _OF_TINY = CountsWith('model = "tiny"')
 _OF_JUDGE = CountsWith("judge")
 _OF_KL = CountsWith("kl_coefficient")
-_OF_RATIOS = CountsWith('loss.old_logprobs = "recompute"')
+# In bfloat16 they are recomputed where rounding makes a difference, whatever the key says.
+_OF_RATIOS = CountsWith(
+    'loss.old_logprobs = "recompute" or engine.precision = "bfloat16" or engine.precision = "auto"'
+)
 _OF_CAP = CountsWith("importance_cap")
 _OF_ADAPTER = CountsWith("rank")
 _OF_VLLM = CountsWith('kind = "vllm" or kind = "vllm_server"')
@@ -551,10 +554,9 @@ class EngineConfig(Section):
     """Whether answers with a requested form (a schema, a call) are sampled only from the tokens
     that a grammar of the form allows, and trained on that distribution; needs the package
     xgrammar."""
-    max_logprob_gap: Annotated[float, _OF_RATIOS, COSMETIC] = Field(default=1.0, gt=0)
+    max_logprob_gap: Annotated[float, COSMETIC] = Field(default=1.0, gt=0)
     """Mean difference between the engine's and the trainer's log-probabilities of sampled tokens,
-    in nats, above which the run stops: the engine then has other weights. Checked when
-    loss.old_logprobs is recomputed, which is the default with vLLM."""
+    in nats, above which the run stops: the engine then has other weights."""
     vllm: Annotated[VLLMConfig, _OF_VLLM] = VLLMConfig()
     vllm_server: Annotated[VLLMServerConfig, _OF_VLLM, COSMETIC] = VLLMServerConfig()
 
@@ -818,12 +820,13 @@ class LossConfig(Section):
     """Whether completions that reached the token limit are left out of the loss (DAPO; the option
     of TRL). They still count in their group."""
     old_logprobs: Literal["auto", "engine", "recompute"] = "auto"
-    """Denominator of the ratio. engine: what the engine reported; recompute: a forward pass before
-    the update; auto: recompute if the engine has its own copy of the weights (vLLM) or with
-    rollout.max_staleness, otherwise engine."""
+    """Denominator of the ratio. engine: what the engine reported, unless rounding to bfloat16 takes
+    it far from what the trainer computes; recompute: a forward pass before the update; auto:
+    recompute if the engine has its own copy of the weights (vLLM) or with rollout.max_staleness,
+    otherwise engine."""
     importance_cap: Annotated[float, _OF_RATIOS] = Field(default=2.0, ge=0)
     """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
-    most this; 0: off. No effect if old_logprobs is engine, where both are equal."""
+    most this; 0: off. No effect with old_logprobs = "engine" in float32, where both are equal."""
     importance_level: Annotated[Literal["token", "sequence"], _OF_RATIOS, _OF_CAP] = "token"
     """Whether that weight is of each token, or the product over its completion (MIS)."""
     importance_mode: Annotated[Literal["truncate", "mask"], _OF_RATIOS, _OF_CAP] = "truncate"
