@@ -89,3 +89,8 @@ def test_an_environment_that_nobody_announces_was_not_tested(advice):
     outcome = '[env.kwargs]\nreward = "outcome"\n'
     assert "nothing has tested" not in advice(AT_GRPO, env="my.module:Game", rest=outcome)
     assert "nothing has tested" not in advice(AT_GRPO, env="workflow:my.module:team")
+
+
+def test_a_scale_that_cancels_out_but_for_the_cost_of_a_cut_is_told(advice):
+    said = advice(AT_GRPO, env='toy_echo_v0"\nreward_scale = 0.5 #')
+    assert "changes only what rollout.cut_reward = -1 weighs" in said

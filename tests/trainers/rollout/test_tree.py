@@ -156,13 +156,11 @@ def test_chats_that_outgrow_the_context_are_truncated_and_cost_what_the_run_says
     engines["shared"].limits = replace(engines["shared"].limits, context_length=105)
     sampling = dict.fromkeys(pool.roles, SamplingSettings(max_completion_tokens=40))
 
-    def shaped(cut_reward):
-        known = partial(fits, pool, sampling)
-        return ShapedEpisodes(
-            LocalEpisodes(echo_env(max_turns=4)), Rewards(), cut_reward=cut_reward, fits=known
-        )
+    def shaped(cut_reward, scale):
+        known, below = partial(fits, pool, sampling), LocalEpisodes(echo_env(max_turns=4))
+        return ShapedEpisodes(below, Rewards(), scale, cut_reward=cut_reward, fits=known)
 
-    def trees(cut_reward):
+    def trees(cut_reward, scale=1.0):
         found = algorithm(num_candidates=3)
         specs = episode_specs(
             seed=1, step=0, first_level=0, num_levels=8, num_trajectories=found.episodes_per_level
@@ -170,7 +168,7 @@ def test_chats_that_outgrow_the_context_are_truncated_and_cost_what_the_run_says
         settings = RolloutSettings(sampling=sampling)
         strategy = found.strategy(StepContext())
         return asyncio.run(
-            play_episodes(shaped(cut_reward), pool, specs, settings, strategy, FailureLog())
+            play_episodes(shaped(cut_reward, scale), pool, specs, settings, strategy, FailureLog())
         )
 
     paid = trees(-1e17)
@@ -192,6 +190,8 @@ def test_chats_that_outgrow_the_context_are_truncated_and_cost_what_the_run_says
         for one in decision.candidates
     ]
     assert any(is_cut and advantage < 0 for is_cut, advantage in advantages), "it is learnt from"
+    unpaid = [one for t in trees(-3.0, 0.0) for d in t.decisions for one in d.candidates]
+    assert {(one.end is End.CONTEXT, one.reward) for one in unpaid} == {(True, -3), (False, 0)}
 
 
 def test_a_first_prompt_that_is_too_long_is_an_episode_without_answers(

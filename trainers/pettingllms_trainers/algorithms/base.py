@@ -99,6 +99,9 @@ class WholeEpisodes(GroupRelative):
     def candidates_per_decision(self) -> int:
         return 1
 
+    def branches(self, role: str) -> bool:
+        return False
+
     def strategy(self, context: StepContext) -> Strategy:
         return Alone()
 

@@ -58,6 +58,7 @@ from pettingllms_trainers.config.sections import (
     flat_roles,
     is_named,
     keys_of,
+    qualified,
     reads_prompts,
 )
 
@@ -406,11 +407,15 @@ def _check_policies(config: Config) -> None:
                 "none"
             )
         given = {key for key in fields if getattr(policy, key) != fields[key].default}
-        used = {"fixed"} | ({"chat_template_kwargs", "requests"} if ":" in policy.fixed else set())
+        kind, colon, _ = policy.fixed.partition(":")
+        used = {"fixed"}
+        if colon and kind != "scripted":
+            # Models in this process are not asked by requests.
+            used |= {"chat_template_kwargs", *(() if kind in ("hf", "run") else ("requests",))}
         if policy.fixed and (unused := sorted(given - used)):
             raise ValueError(
-                f"policies.{name} has fixed = {policy.fixed!r}, which has no weights; remove "
-                f"{', '.join(unused)}"
+                f"policies.{name} has fixed = {policy.fixed!r}, for which other keys would change "
+                f"nothing; remove {', '.join(unused)}"
             )
 
 
@@ -561,22 +566,32 @@ def _check_envs_of_roles(config: Config) -> None:
 
 
 def _check_reward_scale(config: Config) -> None:
-    for env in config.env:
-        if not env.reward_scale and not config.rewards:
+    for env, name in zip(config.env, config.env_names, strict=True):
+        if not env.reward_scale and not _is_judged(config, name):
             raise ValueError(
                 f"reward_scale = 0 of {env.label} leaves nothing to learn from: add a table "
-                "[rewards.NAME], or set it above 0"
+                "[rewards.NAME] with a weight for a role that is trained, or set it above 0"
             )
-    # Rewards of judges are added to it, and then the factor decides what outweighs what.
-    if config.algorithm.sees_size or config.rewards:
-        return
-    for env in config.env:
-        if env.reward_scale != 1:
+        if _scales_cuts_only(config, env, name) and not config.rollout.cut_reward:
             raise ValueError(
                 f"reward_scale = {env.reward_scale:g} of {env.label} would change nothing: "
                 f"{config.algorithm.name} divides by the deviation of rewards. Set "
                 'algorithm.norm = "none", or let weight give the environment more levels'
             )
+
+
+def _is_judged(config: Config, env: str) -> bool:
+    """Whether [rewards] pay for answers in an environment from which a policy learns."""
+    plain = {role.rpartition(".")[2] for role in config.roles}
+    roles = [role for one in plain if config.is_in(None, role := qualified(env, one))]
+    return any(reward.weight_of(role) for reward in config.rewards.values() for role in roles)
+
+
+def _scales_cuts_only(config: Config, env: EnvConfig, name: str) -> bool:
+    """Whether a factor of rewards cancels out, except beside what an episode costs that is cut."""
+    # Rewards of judges are added to it, and then the factor decides what outweighs what.
+    is_seen = config.algorithm.sees_size or _is_judged(config, name)
+    return env.reward_scale != 1 and not is_seen
 
 
 def _check_role_gradients(config: Config) -> None:
@@ -748,12 +763,20 @@ def _check_target_kl(config: Config) -> None:
         )
 
 
-def _check_branch_frozen(config: Config) -> None:
-    everybody_learns = all(config.is_in(None, role) for role in config.roles)
-    if config.updates.branch_frozen and everybody_learns and not config.updates.phases:
+def _check_branching(config: Config) -> None:
+    """Refuse what is about decisions with several candidates where there are none."""
+    branching = list(filter(config.algorithm.branches, config.roles))
+    phases = config.updates.phases or (None,)
+    if config.updates.branch_frozen and all(config.is_in(p, r) for p in phases for r in branching):
         raise ValueError(
-            "updates.branch_frozen = true would change nothing: all roles are trained in every "
-            "train step. Add [[updates.phases]], or leave it out"
+            f"updates.branch_frozen = true would change nothing: {config.algorithm.name} gives "
+            "several candidates to no role that is not trained in some train step. Add "
+            "[[updates.phases]], or leave it out"
+        )
+    if config.optimizer.shuffle and not any(config.is_in(None, role) for role in branching):
+        raise ValueError(
+            f"optimizer.shuffle = true would change nothing: {config.algorithm.name} samples one "
+            "completion for each prompt that is trained on. Leave it out"
         )
 
 
@@ -796,6 +819,13 @@ def start_advice(config: Config) -> Iterator[str]:
                 f"{config.algorithm.name} compares candidates by the reward of their own step: "
                 "decisions before the last teach next to nothing. Compare whole episodes by what "
                 'followed: algorithm.name = "reinforce", or "auto"'
+            )
+        if _scales_cuts_only(config, env, label):
+            yield (
+                f"reward_scale = {env.reward_scale:g} of {label or env.id} changes only what "
+                f"rollout.cut_reward = {config.rollout.cut_reward:g} weighs beside its rewards: "
+                f"{config.algorithm.name} divides by their deviation. For more, set algorithm.norm "
+                '= "none", or let weight give the environment more levels'
             )
     warmup = config.optimizer.num_warmup_steps
     if warmup >= config.num_steps > 0:
@@ -849,7 +879,7 @@ _BEFORE_DEFAULTS: Sequence[_Rule] = (
 _AFTER_DEFAULTS: Sequence[_Rule] = (
     _check_phases,
     _check_envs_of_roles,
-    _check_branch_frozen,
+    _check_branching,
     _check_idle,
     _check_reward_scale,
     _check_role_gradients,

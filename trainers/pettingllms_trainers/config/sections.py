@@ -243,8 +243,9 @@ class EnvConfig(Section):
     reward_scale: float = Field(default=1.0, ge=0)
     """Factor of the environment's rewards in training; evaluation shows unscaled rewards. It has an
     effect where the size of a reward matters: algorithm.norm = "none", softmax branch_choice, the
-    algorithm value, and with [rewards]. 0: only [rewards] count."""
-    kwargs: dict[str, Any] = Field(default={})
+    algorithm value, with [rewards], and beside rollout.cut_reward, which it does not scale. 0: only
+    [rewards] count."""
+    kwargs: OpenTable = Field(default={})
     """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
     curriculum: tuple[StageConfig, ...] = ()
     """Stages that levels are drawn from, in proportion to p (1 - p) of their success p so far;
