@@ -241,23 +241,23 @@ def test_paths_mean_the_same_in_every_working_directory(load, tmp_path, monkeypa
     flags = ["--env.id=toy_echo_v0", "--roles.caller=p", "--roles.echo=q"]
     flags += ["--policies.p.model=models/base", "--policies.q.model=tiny"]
     flags += ["--rewards.r.model=o/hub", "--warm-start.num-steps=1", "--warm-start.data=rows.jsonl"]
+    flags += ["--engine.kind=vllm", "--engine.vllm-server.sync-dir=shared"]
     config = load("", flags=flags)
     assert config.policies["p"].model == str(tmp_path / "models/base")
     assert (config.policies["q"].model, config.rewards["r"].model) == ("tiny", "o/hub")
     assert config.warm_start.data == str(tmp_path / "rows.jsonl")
+    # The trainer writes there, and servers that were started elsewhere read.
+    assert config.engine.vllm_server.sync_dir == str(tmp_path / "shared")
     assert load("", flags=[*flags, "--rewards.r.model=models/base"]).rewards["r"].model == (
         config.policies["p"].model
     )
 
 
 TASK = """
-    flags += ["--engine.kind=vllm", "--engine.vllm-server.sync-dir=shared"]
 [env]
 id = "toy_echo_v0"
 kwargs = { max_turns = 2 }
 [roles]
-    # The trainer writes there, and servers that were started elsewhere read.
-    assert config.engine.vllm_server.sync_dir == str(tmp_path / "shared")
 caller = "caller"
 echo = "echo"
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -168,7 +169,7 @@ def read_layer(name: str | Path) -> Layer:
         raise ConfigError(f"no run file at {path}{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the run file {path} cannot be read: {error}") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the run file {path} is not TOML: {error}") from error
 
 
@@ -276,10 +277,12 @@ def _of_algorithm(below: Any, above: Any) -> Any:
     return {key: value for key, value in below.items() if key in own}
 
 
-def _with_envs(below: Any, above: Any, source: str) -> Any:
+def _with_envs(below: list[Any], above: Any, source: str) -> Any:
     """The environments of two files: a table over a list changes those that it names."""
-    if not (isinstance(below, list) and isinstance(above, dict)):
+    if not isinstance(above, dict):
         return above
+    if not below or not all(isinstance(one, dict) for one in below):
+        return below  # which is refused
     if len(below) == 1:
         return [_merged(below[0], above)]
     # Of several environments a bare key would be ambiguous, and none is guessed.
@@ -427,9 +430,14 @@ def _items(kind: Any) -> Any:
 def _toml(text: str) -> Any:
     """A value as TOML has it; anything else stays a string."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        # In a table of its own line: more keys may not follow the value, nor a comment.
+        found = tomllib.loads(f"table = {{ value = {text} }}")
     except tomllib.TOMLDecodeError:
         return text
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the value {text[:40]}... of a flag cannot be read: {error}") from error
+    is_value = list(found) == ["table"] and list(found["table"]) == ["value"]
+    return found["table"]["value"] if is_value else text
 
 
 def help_text(config: Config, names: str) -> str:
@@ -608,7 +616,11 @@ def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:
     if detail["type"] == "missing":
         return f"the key {key!r} is missing"
     if detail["type"] == "value_error":
-        return detail["msg"].removeprefix("Value error, ")
+        said, name = detail["msg"].removeprefix("Value error, "), location[-1] if location else ""
+        # A section knows the name of its key, and not where it is itself.
+        return (
+            f"{key}{said.removeprefix(name)}" if re.match(rf"{re.escape(name)}[ .]", said) else said
+        )
     return f"{key!r} is {detail['input']!r}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 

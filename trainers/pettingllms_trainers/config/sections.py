@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -44,11 +44,50 @@ class Section(BaseModel):
     @classmethod
     def _no_truth_value_for_a_number(cls, value: object, info: ValidationInfo) -> object:
         # Pydantic takes true for 1: a learning rate of 1 where somebody meant "yes".
-        kind = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(value, bool) and kind in (int, float, int | None, float | None):
-            text = str(value).lower()
-            raise ValueError(f"{info.field_name} = {text}, and {text} is not a number")
+        kinds = _ends(cls.model_fields[str(info.field_name)].annotation)
+        if kinds & {int, float} and not kinds & {bool, Any}:
+            for path, one in _values(str(info.field_name), value):
+                if isinstance(one, bool):
+                    text = str(one).lower()
+                    raise ValueError(f"{path} = {text}, and {text} is not a number")
         return value
+
+
+def _ends(kind: Any) -> set[Any]:
+    """The types that an annotation is made of; for a literal, those of its values."""
+    if parts := get_args(kind):
+        return set[Any]().union(*map(_ends, parts))
+    return {kind if isinstance(kind, type) else type(kind)}
+
+
+_MAX_DEPTH = 64
+
+
+def _values(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield what is in tables and lists, each with its path."""
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"{path.partition('.')[0]} nests deeper than {_MAX_DEPTH} levels")
+    if not isinstance(value, Mapping | list | tuple):
+        yield path, value
+        return
+    inner: Any = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for key, one in inner:
+        yield from _values(f"{path}.{key}", one, depth + 1)
+
+
+def _recordable(table: Any, info: ValidationInfo) -> Any:
+    """Refuse what would not be the same when the recorded configuration is read."""
+    for path, one in _values(str(info.field_name), table):
+        if not isinstance(one, str | int | float) or one in (math.inf, -math.inf) or one != one:
+            raise ValueError(
+                f"{path} = {one!r} cannot be recorded; allowed are strings, finite numbers, true, "
+                "false, lists and tables. Write it as one of them, or leave it out"
+            )
+    return table
+
+
+OpenTable = Annotated[dict[str, Any], AfterValidator(_recordable)]
+"""Arguments that others define."""
 
 
 class CountsWith(NamedTuple):
@@ -212,14 +251,14 @@ class StageConfig(Section):
     The warm start plays the first stage; held-out evaluation does not follow the stages.
     """
 
-    kwargs: dict[str, Any] = Field(default={})
+    kwargs: OpenTable = Field(default={})
     """Arguments of the environment that differ from [env.kwargs] in the stage."""
 
 
 class EnvEvaluationConfig(Section):
     """What differs for one environment in held-out evaluation."""
 
-    kwargs: dict[str, Any] = Field(default={})
+    kwargs: OpenTable = Field(default={})
     """Arguments of the environment, over [evaluation.kwargs]."""
     num_episodes: int | None = Field(default=None, ge=1)
     """Levels of its held-out set."""
@@ -354,11 +393,21 @@ class RequestsConfig(Section):
     OPENAI_BASE_URL get the key in OPENAI_API_KEY, others none."""
 
 
+_ADDRESS = re.compile(r"https?://([^/?#@\s]+@)?(\[[\da-fA-F:.]+\]|[\w.-]+)(:\d+)?(/[^?#\s]*)?")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        urlsplit(url).port  # noqa: B018  raises for 99999
+    except ValueError:
+        return False
+    return _ADDRESS.fullmatch(url) is not None
+
+
 def _check_endpoints(urls: tuple[str, ...]) -> tuple[str, ...]:
     for url in urls:
-        if not url.startswith(("http://", "https://")):
+        if not _is_address(url):
             raise ValueError(f"{url!r} is not the address of a server, http://127.0.0.1:8000")
-        urlsplit(url).port  # noqa: B018  raises for 99999
     cleaned = tuple(url.rstrip("/") for url in urls)
     if len(set(cleaned)) < len(cleaned):
         raise ValueError("an address is listed twice; name every replica once")
@@ -396,7 +445,7 @@ class PolicyConfig(Section):
     """Standard deviation of a tiny model's random weights."""
     vocabulary: Annotated[str, _OF_TINY] = ""
     """Characters that a tiny model can read and write; empty: printable ASCII and newline."""
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: OpenTable | None = None
     """Arguments of the tokenizer's chat template, also of a fixed policy behind hf: or openai:.
     Default: enable_thinking = false for a pretrained model with completions of fewer than 1024
     tokens, which are too short for thinking; otherwise none."""
@@ -1004,7 +1053,7 @@ class WarmStartConfig(Section):
 class EvaluationConfig(Section):
     """Held-out evaluation: one sample per decision, no tree."""
 
-    kwargs: dict[str, Any] = Field(default={})
+    kwargs: OpenTable = Field(default={})
     """Arguments of the environment that differ from [env.kwargs], whatever the stage of a
     curriculum. The default split is "test", or "all" with a source of its own."""
     num_episodes: int = Field(default=128, ge=1)
