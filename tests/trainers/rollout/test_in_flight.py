@@ -16,7 +16,7 @@ from pettingllms_trainers.ranks import Ranks, StopRequest, StopRequested
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment, TrainingRollouts
-from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
+from pettingllms_trainers.runs.checkpoint import Progress, load_checkpoint, save_checkpoint
 
 RUN = """
 num_steps = 7
@@ -107,19 +107,15 @@ class World:
         return [derive_seed(self.num_updates, *prompt) % 100 for prompt in prompts]
 
     def checkpoint(self, folder, step):
-        rollouts = self.rollouts
-        return save_checkpoint(
-            folder,
-            {},
+        sampler = self.rollouts.sampler
+        progress = Progress(
             step=step,
-            num_levels_used=rollouts.sampler.num_levels_used,
-            pending=rollouts.pending,
-            memory=rollouts.sampler.memory,
-            records=rollouts.sampler.records,
-            config_hash="abc",
-            keep=1,
-            ranks=self.ranks,
+            num_levels_used=sampler.num_levels_used,
+            pending=self.rollouts.pending,
+            memory=sampler.memory,
+            records=sampler.records,
         )
+        return save_checkpoint(folder, {}, progress, config_hash="abc", keep=1, ranks=self.ranks)
 
     def resume(self, folder, step):
         found = load_checkpoint(folder, config_hash="abc")

@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,42 +27,44 @@ _MANIFEST = "checkpoint.json"
 # Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it.
 _SEAL = "checkpoint.sha256"
 _PENDING_FILE = "rollouts.json"
+_PLAIN = ("step", "num_levels_used", "memory", "records", "unevaluated", "updated")
 _NAME = re.compile(r"step-(\d{8})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoint:
-    """All that a run needs to continue as if it had never stopped."""
+class Progress:
+    """How far a run has come, beside the states of its policies."""
 
     step: int
     """Train steps that are done."""
     num_levels_used: int
     """Level cursor: training levels drawn so far."""
-    pending: Sequence[PendingStep]
-    """Rollouts of the next train steps that have begun, in order."""
-    memory: Mapping[str, Any]
+    pending: Sequence[PendingStep] = ()
+    """Rollouts of the next train steps that have begun, in order: the weights that wrote their
+    answers are gone."""
+    memory: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What the algorithm remembers; see `Algorithm.remember`."""
-    records: Records
+    records: Records = field(default_factory=dict[str, Any])
     """Name of an environment to the records of its curriculum's stages."""
+    unevaluated: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Metrics of its train step if a signal stopped the evaluation that follows it; else empty."""
+    updated: Sequence[str] = ()
+    """Policies that the next train step has updated before it failed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint(Progress):
+    """All that a run needs to continue as if it had never stopped."""
+
     policies: Mapping[str, Path]
     """Trainable policy to the directory of its state; see `Update.load_state`."""
-    unevaluated: Mapping[str, float]
-    """Metrics of its train step if a signal stopped the evaluation that follows it; else empty."""
-    updated: Sequence[str]
-    """Policies that the next train step has updated before it failed."""
 
 
 def save_checkpoint(
     directory: Path,
     policies: Mapping[str, Update],
+    progress: Progress,
     *,
-    step: int,
-    num_levels_used: int,
-    pending: Sequence[PendingStep] = (),
-    memory: Mapping[str, Any] | None = None,
-    records: Records | None = None,
-    unevaluated: Mapping[str, float] | None = None,
-    updated: Sequence[str] = (),
     config_hash: str,
     keep: int,
     ranks: Ranks | None = None,
@@ -73,12 +75,6 @@ def save_checkpoint(
     one under a checkpoint's name.
 
     Args:
-        pending: Rollouts that have begun: the weights that wrote their answers are gone.
-        memory: What the algorithm remembers; None: nothing.
-        records: How the stages of curricula have been played; None: there are none.
-        unevaluated: Metrics of the train step, whose evaluation is still to be played; None: it is
-            not, or there is none.
-        updated: Policies that the next train step has updated.
         keep: Number of newest checkpoints that stay, at least 1.
         ranks: The processes that write it together, on a file system that all see; None for this
             one alone. Collective.
@@ -87,7 +83,7 @@ def save_checkpoint(
         The directory of the new checkpoint.
     """
     ranks = ranks or Ranks()
-    final = directory / _folder(step)
+    final = directory / _folder(progress.step)
     if ranks.broadcast(final.exists()):
         return final
     folders = {name: f"policy-{index}" for index, name in enumerate(policies)}
@@ -103,7 +99,7 @@ def save_checkpoint(
         for name, policy in policies.items():
             policy.save_state(partial / folders[name])
         ranks.barrier()
-        pending = _of_all(pending, ranks)
+        pending = _of_all(progress.pending, ranks)
         if ranks.is_main:
             if pending:
                 # Not `dump_json`: that refuses half a surrogate pair, which a game may have shown.
@@ -112,12 +108,7 @@ def save_checkpoint(
             manifest = {
                 "format": _FORMAT,
                 "config_hash": config_hash,
-                "step": step,
-                "num_levels_used": num_levels_used,
-                "memory": memory or {},
-                "records": records or {},
-                "unevaluated": unevaluated or {},
-                "updated": list(updated),
+                **{name: getattr(progress, name) for name in _PLAIN},
                 "policies": folders,
                 "files": _contents(partial),
             }
@@ -171,14 +162,10 @@ def load_checkpoint(
     # Every byte, before anything is loaded: half a state would train on without an error.
     _check_files(path, manifest["files"])
     return Checkpoint(
-        step=manifest["step"],
-        num_levels_used=manifest["num_levels_used"],
+        **{name: manifest[name] for name in _PLAIN if name != "records"},
         pending=_read_pending(path / _PENDING_FILE) if _PENDING_FILE in manifest["files"] else (),
-        memory=manifest["memory"],
         records=_RECORDS.validate_python(manifest["records"]),
         policies={name: path / folder for name, folder in manifest["policies"].items()},
-        unevaluated=manifest["unevaluated"],
-        updated=manifest["updated"],
     )
 
 

@@ -37,7 +37,7 @@ from pettingllms_trainers.rollout.sampler import (
     TrainingEnvironment,
     TrainingRollouts,
 )
-from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
+from pettingllms_trainers.runs.checkpoint import Progress, load_checkpoint, save_checkpoint
 from pettingllms_trainers.runs.evaluate import (
     Figures,
     HeldOut,
@@ -161,9 +161,7 @@ class Trainer:
             return None, None
         for name, updater in self.pool.updaters().items():
             updater.load_state(checkpoint.policies[name])
-        self.rollouts.restore(
-            checkpoint.num_levels_used, checkpoint.pending, checkpoint.memory, checkpoint.records
-        )
+        self._go_back(checkpoint)
         self.pool.push_weights()
         self.updated.update(checkpoint.updated)
         self.recorder.note(f"continuing after train step {checkpoint.step}")
@@ -202,15 +200,13 @@ class Trainer:
         left out. An update that fails may have changed weights by some of its optimizer steps; they
         are finite, and the update is taken again with them.
         """
-        rollouts = self.rollouts
         # Memory and records are replaced and never changed, so these are of before the step.
-        before = rollouts.sampler.num_levels_used, list(rollouts.pending)
-        learnt = rollouts.sampler.memory, rollouts.sampler.records
+        before = self._progress(step)
         try:
             yield
         except (BudgetSpent, GenerationError, GroupError, RolloutError, UpdateError):
             if self.pool.ranks.size == 1:
-                rollouts.restore(*before, *learnt)
+                self._go_back(before)
                 self._save(step)
                 self.recorder.note(f"a checkpoint has what was learnt up to train step {step}")
             raise
@@ -353,17 +349,26 @@ class Trainer:
             self.recorder.held_out(step, self.held_out.examples, self.pool)
         return {**evaluation_metrics(variants), "time/evaluate_s": time.perf_counter() - started}
 
+    def _progress(self, step: int, unevaluated: Mapping[str, float] | None = None) -> Progress:
+        rollouts = self.rollouts
+        return Progress(
+            step=step,
+            num_levels_used=rollouts.sampler.num_levels_used,
+            pending=list(rollouts.pending),
+            memory=rollouts.sampler.memory,
+            records=rollouts.sampler.records,
+            unevaluated=unevaluated or {},
+            updated=sorted(self.updated),
+        )
+
+    def _go_back(self, to: Progress) -> None:
+        self.rollouts.restore(to.num_levels_used, to.pending, to.memory, to.records)
+
     def _save(self, step: int, unevaluated: Mapping[str, float] | None = None) -> None:
         save_checkpoint(
             self.checkpoints,
             self.pool.updaters(),
-            step=step,
-            num_levels_used=self.rollouts.sampler.num_levels_used,
-            pending=self.rollouts.pending,
-            memory=self.rollouts.sampler.memory,
-            records=self.rollouts.sampler.records,
-            unevaluated=unevaluated,
-            updated=sorted(self.updated),
+            self._progress(step, unevaluated),
             config_hash=config_hash(self.config),
             keep=self.config.checkpoint.keep,
             ranks=self.pool.ranks,
