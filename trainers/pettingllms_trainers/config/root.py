@@ -595,15 +595,8 @@ def _scales_cuts_only(config: Config, env: EnvConfig, name: str) -> bool:
 
 
 def _check_role_gradients(config: Config) -> None:
-    if not config.optimizer.role_gradients:
-        return
-    # Cosines are of whole gradients: no process has one where they are sharded.
-    if config.is_sharded:
-        raise ValueError(
-            "optimizer.role_gradients needs whole gradients on every process, and they are "
-            "sharded: leave deepspeed.stage and fsdp.enabled out, or role_gradients"
-        )
-    if all(len(config.roles_of(name)) < 2 for name in config.models):
+    is_alone = all(len(config.roles_of(name)) < 2 for name in config.models)
+    if config.optimizer.role_gradients and is_alone:
         raise ValueError(
             "optimizer.role_gradients compares roles that share a policy, and every policy "
             "plays one role: leave it out, or let roles name one policy"
@@ -631,11 +624,6 @@ def _check_staleness(config: Config) -> None:
 
 def _check_lora(config: Config) -> None:
     for name, policy in config.models.items():
-        if policy.has_adapter and config.is_sharded:
-            raise ValueError(
-                f"policies.{name} trains a LoRA adapter, of which there is little to "
-                "shard; leave deepspeed.stage and fsdp.enabled out"
-            )
         if policy.lora.base_precision == "nf4" and not policy.has_adapter:
             raise ValueError(
                 f'policies.{name}.lora.base_precision = "nf4" is for the frozen base of an '
@@ -669,19 +657,20 @@ def _check_base_precision(config: Config) -> None:
             )
 
 
-def _check_state_bits(config: Config) -> None:
-    if config.optimizer.state_bits == 8 and config.is_sharded:
-        raise ValueError(
-            "optimizer.state_bits = 8 is for moments that every process holds in full, and they "
-            "are sharded: leave it out, or deepspeed.stage and fsdp.enabled"
-        )
-
-
 def _check_shards(config: Config) -> None:
     if config.fsdp.enabled and config.deepspeed.stage:
         raise ValueError(
             f"fsdp.enabled = true and deepspeed.stage = {config.deepspeed.stage} shard the same: "
             "leave one of them out"
+        )
+    # Cosines are of whole gradients, moments of 8 bits of whole blocks; an adapter is small.
+    whole = [f"an adapter (policies.{n})" for n, one in config.models.items() if one.has_adapter]
+    whole += ["optimizer.role_gradients"] * config.optimizer.role_gradients
+    whole += ["optimizer.state_bits = 8"] * (config.optimizer.state_bits == 8)
+    if config.is_sharded and whole:
+        raise ValueError(
+            f"{whole[0]} needs all of an update on every process, and it is sharded: leave it out, "
+            "or deepspeed.stage and fsdp.enabled"
         )
 
 
@@ -886,7 +875,6 @@ _AFTER_DEFAULTS: Sequence[_Rule] = (
     _check_staleness,
     _check_lora,
     _check_base_precision,
-    _check_state_bits,
     _check_shards,
     _check_engine,
     _check_tensor_parallel,
