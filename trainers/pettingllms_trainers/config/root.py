@@ -752,8 +752,7 @@ def _check_target_kl(config: Config) -> None:
         )
 
 
-def _check_branching(config: Config) -> None:
-    """Refuse what is about decisions with several candidates where there are none."""
+def _check_branch_frozen(config: Config) -> None:
     branching = list(filter(config.algorithm.branches, config.roles))
     phases = config.updates.phases or (None,)
     if config.updates.branch_frozen and all(config.is_in(p, r) for p in phases for r in branching):
@@ -761,11 +760,6 @@ def _check_branching(config: Config) -> None:
             f"updates.branch_frozen = true would change nothing: {config.algorithm.name} gives "
             "several candidates to no role that is not trained in some train step. Add "
             "[[updates.phases]], or leave it out"
-        )
-    if config.optimizer.shuffle and not any(config.is_in(None, role) for role in branching):
-        raise ValueError(
-            f"optimizer.shuffle = true would change nothing: {config.algorithm.name} samples one "
-            "completion for each prompt that is trained on. Leave it out"
         )
 
 
@@ -868,7 +862,7 @@ _BEFORE_DEFAULTS: Sequence[_Rule] = (
 _AFTER_DEFAULTS: Sequence[_Rule] = (
     _check_phases,
     _check_envs_of_roles,
-    _check_branching,
+    _check_branch_frozen,
     _check_idle,
     _check_reward_scale,
     _check_role_gradients,
