@@ -468,6 +468,16 @@ def lines_of(text: str) -> list[str]:
     return re.split(r"(?=\n)", text)
 
 
+def quoted(text: str, own_line: re.Pattern[str]) -> str:
+    """What somebody else has written, for a prompt: what could be a line of its own begins by >.
+
+    Args:
+        own_line: Matches the beginning of such lines.
+    """
+    lines = text.splitlines(keepends=True)
+    return "".join(f"> {line}" if own_line.match(line) else line for line in lines)
+
+
 def one_line(text: str, limit: int) -> str:
     """A text fit for one line of a prompt: no control characters, at most `limit` long."""
     # Four times the limit is enough after runs of spaces collapse, and bounds the work on long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tokenize
 import tomllib
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from importlib import resources
 
 from pettingllms import parsing
 from pettingllms.errors import UnreachableRequest
-from pettingllms.parsing import after_thinking, code_blocks
+from pettingllms.parsing import after_thinking, code_blocks, quoted
 from pettingllms.prompts import PromptTemplate
 from pettingllms.sandbox.outcome import without_middle
 from pettingllms.types import ParseError
@@ -104,9 +105,17 @@ def _test_pairs(text: str) -> list[CodeTest] | ParseError:
     return pairs
 
 
+_OWN_LINE = re.compile(
+    r"\s*(?:```|turn \d+ of \d|in the last turn, the |(?:problem|input \(turn \d+\)"
+    r"|expected (?:output|by the tester)|got from the program|the (?:\w+ )?program [^:]*"
+    r"|tests on which [^:]*|examples that a program [^:]*):\s*$)",
+    re.IGNORECASE,
+)
+
+
 def shown(text: str, limit: int = SHOWN_TEXT_CHARS) -> str:
-    """A text fit for a prompt: its middle is left out where it is too long."""
-    return without_middle(text.rstrip(), limit)
+    """A text fit for a prompt: quoted where it could be the prompt's own, without a long middle."""
+    return quoted(without_middle(text.rstrip(), limit), _OWN_LINE)
 
 
 def fields(

@@ -18,7 +18,7 @@ from importlib import resources
 from itertools import takewhile
 from typing import NamedTuple
 
-from pettingllms.parsing import one_line, read_boxed, read_program
+from pettingllms.parsing import one_line, quoted, read_boxed, read_program
 from pettingllms.prompts import PromptTemplate
 from pettingllms.types import ParseError, role_of
 from pettingllms_envs.datasets import MathProblem
@@ -67,7 +67,6 @@ def excerpt(text: str) -> str:
     return text if len(text) <= WORK_CHARS else "... " + text[-WORK_CHARS:]
 
 
-# Lines of a prompt's own: in what somebody else has written they are quoted.
 _OWN_LINE = re.compile(
     r"\s*(?:--- turn \d|\w+_\d+ (?:answered:|gave no answer)|turn \d+ of \d"
     r"|(?:problem|earlier turns|in this turn|the attempts|(?:the|your) last turn[^:]*):\s*$)",
@@ -85,9 +84,7 @@ def _attempt_text(attempt: Attempt) -> str:
         head = f"{attempt.agent} gave no answer ({attempt.report})."
     else:
         head = f"{attempt.agent} answered: {one_line(attempt.answer, ANSWER_CHARS)}"
-    lines = attempt.work.splitlines(keepends=True)
-    work = "".join(f"> {line}" if _OWN_LINE.match(line) else line for line in lines)
-    return f"{head}\n{work}" if work else head
+    return f"{head}\n{quoted(attempt.work, _OWN_LINE)}" if attempt.work else head
 
 
 def answers_compact(attempts: Sequence[Attempt]) -> str:
