@@ -396,18 +396,15 @@ class RequestsConfig(Section):
 _ADDRESS = re.compile(r"https?://([^/?#@\s]+@)?(\[[\da-fA-F:.]+\]|[\w.-]+)(:\d+)?(/[^?#\s]*)?")
 
 
-def _is_address(url: str) -> bool:
-    try:
-        urlsplit(url).port  # noqa: B018  raises for 99999
-    except ValueError:
-        return False
-    return _ADDRESS.fullmatch(url) is not None
-
-
 def _check_endpoints(urls: tuple[str, ...]) -> tuple[str, ...]:
     for url in urls:
-        if not _is_address(url):
-            raise ValueError(f"{url!r} is not the address of a server, http://127.0.0.1:8000")
+        wrong = f"{url!r} is not the address of a server, such as http://127.0.0.1:8000"
+        try:
+            urlsplit(url).port  # noqa: B018  raises for 99999
+        except ValueError as error:
+            raise ValueError(f"{wrong}: {error}") from error
+        if _ADDRESS.fullmatch(url) is None:
+            raise ValueError(wrong)
     cleaned = tuple(url.rstrip("/") for url in urls)
     if len(set(cleaned)) < len(cleaned):
         raise ValueError("an address is listed twice; name every replica once")
