@@ -158,6 +158,15 @@ def test_forgotten_and_closed_states_end_their_runs(opened, ask, leave):
     assert env.rewards["planner_0"] == 1.0
 
 
+@pytest.fixture
+def interrupts():
+    """Whatever started the tests may ignore them, as shells do for what runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupted_step_ends_its_run_and_can_be_repeated(opened, ask):
     ends, was_interrupted = [], threading.Event()
 
