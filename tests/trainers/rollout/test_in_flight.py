@@ -16,7 +16,7 @@ from pettingllms_trainers.ranks import Ranks, StopRequest, StopRequested
 from pettingllms_trainers.rollout.candidates import FailureLog
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment, TrainingRollouts
-from pettingllms_trainers.runs.checkpoint import Progress, load_checkpoint, save_checkpoint
+from pettingllms_trainers.runs.checkpoint import TrainingProgress, load_checkpoint, save_checkpoint
 
 RUN = """
 num_steps = 7
@@ -108,7 +108,7 @@ class World:
 
     def checkpoint(self, folder, step):
         sampler = self.rollouts.sampler
-        progress = Progress(
+        progress = TrainingProgress(
             step=step,
             num_levels_used=sampler.num_levels_used,
             pending=self.rollouts.pending,

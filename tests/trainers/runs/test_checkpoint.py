@@ -15,7 +15,7 @@ from pettingllms_trainers.backends.hf.weights import read_state, write_share
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.rollout.candidates import VersionedCompletions
 from pettingllms_trainers.rollout.sampler import PendingStep, Sample
-from pettingllms_trainers.runs.checkpoint import Progress, load_checkpoint, save_checkpoint
+from pettingllms_trainers.runs.checkpoint import TrainingProgress, load_checkpoint, save_checkpoint
 from pettingllms_trainers.types import TokenCompletion, TreeOutcome
 
 
@@ -33,7 +33,9 @@ def save(directory, step, keep=2, pending=(), records=None):
     return save_checkpoint(
         directory,
         {"p": Weights(step), "a/b c": Weights(step)},
-        Progress(step=step, num_levels_used=4 * step, pending=pending, records=records or {}),
+        TrainingProgress(
+            step=step, num_levels_used=4 * step, pending=pending, records=records or {}
+        ),
         config_hash="abc",
         keep=keep,
     )

@@ -32,7 +32,7 @@ _NAME = re.compile(r"step-(\d{8})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
+class TrainingProgress:
     """How far a run has come, beside the states of its policies."""
 
     step: int
@@ -53,7 +53,7 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoint(Progress):
+class Checkpoint(TrainingProgress):
     """All that a run needs to continue as if it had never stopped."""
 
     policies: Mapping[str, Path]
@@ -63,7 +63,7 @@ class Checkpoint(Progress):
 def save_checkpoint(
     directory: Path,
     policies: Mapping[str, Update],
-    progress: Progress,
+    progress: TrainingProgress,
     *,
     config_hash: str,
     keep: int,

@@ -37,7 +37,7 @@ from pettingllms_trainers.rollout.sampler import (
     TrainingEnvironment,
     TrainingRollouts,
 )
-from pettingllms_trainers.runs.checkpoint import Progress, load_checkpoint, save_checkpoint
+from pettingllms_trainers.runs.checkpoint import TrainingProgress, load_checkpoint, save_checkpoint
 from pettingllms_trainers.runs.evaluate import (
     Figures,
     HeldOut,
@@ -349,9 +349,11 @@ class Trainer:
             self.recorder.held_out(step, self.held_out.examples, self.pool)
         return {**evaluation_metrics(variants), "time/evaluate_s": time.perf_counter() - started}
 
-    def _progress(self, step: int, unevaluated: Mapping[str, float] | None = None) -> Progress:
+    def _progress(
+        self, step: int, unevaluated: Mapping[str, float] | None = None
+    ) -> TrainingProgress:
         rollouts = self.rollouts
-        return Progress(
+        return TrainingProgress(
             step=step,
             num_levels_used=rollouts.sampler.num_levels_used,
             pending=list(rollouts.pending),
@@ -361,7 +363,7 @@ class Trainer:
             updated=sorted(self.updated),
         )
 
-    def _go_back(self, to: Progress) -> None:
+    def _go_back(self, to: TrainingProgress) -> None:
         self.rollouts.restore(to.num_levels_used, to.pending, to.memory, to.records)
 
     def _save(self, step: int, unevaluated: Mapping[str, float] | None = None) -> None:
