@@ -14,15 +14,12 @@ from pettingllms_envs.grid import SAND, blank_picture
 from pettingllms_envs.level_files import read_lines
 from pettingllms_envs.sudoku.drawn import boxes_of, neighbours, read_rules, rules_lines, solutions
 from pettingllms_envs.sudoku.generator import Puzzle
-from pettingllms_envs.sudoku.rules import Fill, FillAnswer
+from pettingllms_envs.sudoku.rules import Fill, FillAnswer, Grid
 from pettingllms_envs.sudoku.solver import BOX_SHAPES, singles_suffice
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-    from pettingllms_envs.sudoku.generator import Puzzle
-    from pettingllms_envs.sudoku.rules import Grid
 
 SYMBOLS = "0123456789ABCDEFG"
 """Symbol of each value in puzzle texts; `.` and `0` are empty cells."""
