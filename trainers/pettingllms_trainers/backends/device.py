@@ -24,8 +24,8 @@ _FLOAT32_ON_GPU = (
     'in half the memory. Set it to "bfloat16", or "auto"'
 )
 _CPU_INFO = Path("/proc/cpuinfo")
-_BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}
-"""What Linux calls the instructions for products of bfloat16, of Intel, AMD and Arm."""
+_BFLOAT16 = {"amx_bf16", "bf16"}
+"""What Linux calls the matrix instructions for bfloat16, of Intel and Arm."""
 
 
 def named_device(config: Config, num_ranks: int) -> torch.device:
@@ -106,8 +106,9 @@ def fast_precision(
 ) -> tuple[Literal["float32", "bfloat16"], str]:
     """The precision in which a device computes fast, and why.
 
-    Processors without instructions for bfloat16 convert every number, and take several times as
-    long. A timing would tell, too, and another one under load, so that equal seeds would differ.
+    Processors without matrix instructions for bfloat16 take longer than in float32: some convert
+    every number, and the dot products of avx512_bf16 are slower than those of float32. A timing
+    would tell, too, and another one under load, so that equal seeds would differ.
 
     Args:
         device: Computes.

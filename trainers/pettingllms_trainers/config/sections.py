@@ -596,7 +596,7 @@ class EngineConfig(Section):
     result."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """Arithmetic of generation and training; trained weights are kept in float32. auto: bfloat16
-    where the device has instructions for it; a resumed run keeps its precision."""
+    where the device has matrix instructions for it; a resumed run keeps its precision."""
     guided_decoding: bool = False
     """Whether answers with a requested form (a schema, a call) are sampled only from the tokens
     that a grammar of the form allows, and trained on that distribution; needs the package
