@@ -12,18 +12,18 @@ PAPER = [
 ]
 
 
-def test_splits_algorithms_and_costs_are_planned(capsys):
+def test_splits_and_costs_are_planned(capsys):
     flags = ["--gpus", "4", "--usd-per-hour", "2", "--json"]
     few = ["--num-steps=10", "--rollout.num-levels=4", "--engine.precision=auto"]
     assert main(["plan", *flags, *PAPER, *few]) == 0
     found = json.loads(capsys.readouterr().out)
-    fleets = [fleet for fleet in found["fleets"] if fleet["num_gpus"] == 4]
+    assert {fleet["num_gpus"] for fleet in found["found"]} == {4, 2, 1}
+    fleets = [fleet for fleet in found["found"] if fleet["num_gpus"] == 4]
     times = [fleet["step_s"] for fleet in fleets]
     assert times == sorted(times)
     assert fleets[0]["usd"] == pytest.approx(4 * 2 * times[0] * 10 / 3600)
-    assert found["step_s_range"][0] < times[0] < found["step_s_range"][1]
-    assert {"at_grpo", "reinforce", "auto", "vine"} <= set(found["algorithms"])
-    assert all(step["waits_for"] for step in (*fleets, *found["algorithms"].values()))
+    assert found["range_s"][0] < times[0] < found["range_s"][1]
+    assert all(step["waits_for"] for step in fleets)
 
 
 def test_a_recorded_run_says_how_long_answers_are(small_run_file, tmp_path, capsys):
@@ -35,19 +35,6 @@ def test_a_recorded_run_says_how_long_answers_are(small_run_file, tmp_path, caps
     text = capsys.readouterr().out
     assert f"train step 1 of {out}" in " ".join(text.split())
     assert "assumed" not in text
-
-
-@pytest.mark.parametrize("policy", [(), ("--policies.t.frozen=true",)])
-def test_this_machine_is_measured_first(small_run_file, capsys, policy):
-    flags = ["--gpu", "here", "--json", "--engine.precision=auto", *policy]
-    assert main(["plan", str(small_run_file()), *flags]) == 0
-    found = json.loads(capsys.readouterr().out)
-    (here,) = found["fleets"]
-    assert here["num_gpus"] == 1
-    assert here["usd"] == 0
-    low, high = found["step_s_range"]
-    assert low / 10 < here["step_s"] < 10 * high, "fitted to these steps"
-    assert found["algorithms"]["vine"]["step_s"] > 0
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pettingllms_trainers.config.algorithm import algorithm_class, algorithm_names
 from pettingllms_trainers.config.loading import config_of, load_config
-from pettingllms_trainers.config.sections import LoraConfig, base_groups
-from pettingllms_trainers.fleet.planner import fastest, sizes
+from pettingllms_trainers.config.sections import base_groups
+from pettingllms_trainers.fleet.planner import Planner, bottleneck, fleets
 from pettingllms_trainers.fleet.simulate import (
     Fleet,
     Server,
@@ -24,14 +24,12 @@ from pettingllms_trainers.fleet.simulate import (
     rollouts_on,
     step_on,
 )
-from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
+from pettingllms_trainers.fleet.speeds import GPUS, EngineSpeed, LearningSpeed
 from pettingllms_trainers.fleet.workload import Step, Workload, from_run
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
-SPEED = EngineSpeed(
-    request_s=0.3, prompt_s=1e-4, iteration_s=2e-3, weights_s=7e-3, token_s=1e-4, cache_s=1e-7
-)
+SPEED = EngineSpeed(prompt_s=1e-4, iteration_s=2e-3, weights_s=7e-3, token_s=1e-4, cache_s=1e-7)
 
 
 def run(play):
@@ -41,7 +39,7 @@ def run(play):
 
 def seconds_of(speed, num_prompt_tokens, length, num):
     """What equal sequences take, an iteration at a time."""
-    total = speed.request_s + num_prompt_tokens * speed.prompt_s
+    total = num_prompt_tokens * speed.prompt_s
     for written in range(length):
         total += speed.iteration(num, num * (num_prompt_tokens + written))
     return total
@@ -58,7 +56,7 @@ def test_equal_sequences_take_the_sum_of_their_iterations(prompt, length, num):
     passed, server = run(play)
     assert passed == pytest.approx(seconds_of(SPEED, prompt, length, num), rel=1e-6)
     assert server.busy_s["m"] == pytest.approx(passed)
-    assert server.num_asked["m"] == 0
+    assert server.num_asked == 0
 
 
 @settings(max_examples=30)
@@ -120,14 +118,14 @@ def test_models_on_one_server_take_turns():
 
 @pytest.mark.parametrize("num_servers", [1, 2])
 def test_requests_go_to_the_server_with_the_fewest_sequences(num_servers):
-    """Equal prompts of a call are read once, and no answer is longer than the limit."""
-    speed = EngineSpeed(call_s=2.0, prompt_s=0.5, iteration_s=1.0, token_s=0.02)
+    """And no answer is longer than the limit."""
+    speed = EngineSpeed(prompt_s=0.5, iteration_s=1.0, token_s=0.02)
     limit = SamplingSettings(max_completion_tokens=10)
     asked = GenerateRequest(prompt_ids=prompt_of(7, 3), num_candidates=10, sampling=limit, seed=1)
 
     async def play():
         servers = [Server({"m": speed}) for _ in range(num_servers)]
-        engine = SimulatedEngine("m", servers, speed, draw, is_concurrent=True)
+        engine = SimulatedEngine("m", servers, draw, is_concurrent=True)
         found = await engine.generate([asked, asked])
         return asyncio.get_running_loop().time(), found
 
@@ -139,26 +137,8 @@ def test_requests_go_to_the_server_with_the_fewest_sequences(num_servers):
     passed, found = run(play)
     assert [len(one) for one in found] == [10, 10]
     assert len(found[0][0].token_ids) == 10
-    assert passed == pytest.approx(2.0 + 3 * 0.5 + 10 * (1.0 + 0.02 * 20 / num_servers))
-
-
-@settings(max_examples=30)
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.lists(st.floats(0, 1), max_size=5))
-def test_a_server_writes_on_while_nobody_looks(lengths, pauses):
-    """Its caller computes for a while again and again; what ends then has ended then."""
-
-    async def play(pauses):
-        server, loop = Server({"m": SPEED}), asyncio.get_running_loop()
-        writing = [asyncio.ensure_future(server.write("m", 3, [length])) for length in lengths]
-        for pause in pauses:
-            await asyncio.sleep(0)
-            loop.leap(pause)
-        await asyncio.gather(*writing)
-        return server.busy_s["m"]
-
-    # An end that is noticed late would slow down what is still written, and keep the server busy.
-    busy, busy_left = run(lambda: play([])), run(lambda: play([0.0, *pauses]))
-    assert busy_left == pytest.approx(busy, abs=1e-3)
+    reading_s = 3 * 0.5 * 2 / num_servers
+    assert passed == pytest.approx(reading_s + 10 * (1.0 + 0.02 * 20 / num_servers))
 
 
 def test_standing_still_is_an_error():
@@ -209,7 +189,7 @@ def workload(num_turns=3, lengths=(10,), **changes):
     steps = tuple(
         Step(agent, turn, 20, tuple(lengths)) for turn in range(num_turns) for agent in AGENTS
     )
-    used = dict.fromkeys(AGENTS, (1.0,))
+    used = dict.fromkeys(AGENTS, 1.0)
     base = Workload((steps,), (("tool_0",), ("planner_0",)), 0.0, used, "a test")
     return base._replace(**changes)
 
@@ -219,12 +199,51 @@ def test_decisions_of_equal_answers_take_one_after_another(config, environment):
     found = rollouts_on(config, environment, workload(), Fleet((1, 1), (1, 1)), ENGINES)
     assert found.seconds == pytest.approx(3 * 2 * 10 * 0.01)
     assert found.busy == pytest.approx({"tool": 0.5, "planner": 0.5})
-    assert found.level_s == pytest.approx((found.seconds, found.seconds))
     assert found.num_completion_tokens == 6 * 6 * 4 * 10
     assert found.num_tokens == {"tool": 6 * 3 * (20 + 40), "planner": 6 * 3 * (20 + 40)}
-    asking = {name: speed._replace(client_s=0.5) for name, speed in ENGINES.items()}
-    found = rollouts_on(config, environment, workload(), Fleet((1, 1), (1, 1)), asking)
-    assert found.player_s == pytest.approx(6 * 3 * 2 * 0.5), "a request for each decision"
+
+
+def test_updates_read_what_has_a_signal_in_every_epoch(config, environment):
+    """Unpacked, a prompt of 20 is read with each of the 4 answers of 10."""
+    learning = config.optimizer.model_copy(update={"packing": False, "num_epochs": 2})
+    own = config.model_copy(update={"optimizer": learning})
+    some = workload(used={"tool_0": 0.5, "planner_0": 1.0})
+    found = rollouts_on(own, environment, some, Fleet((1, 1), (1, 1)), ENGINES)
+    read = 6 * 3 * 2 * 4 * (20 + 10)
+    assert found.num_tokens == {"tool": read / 2, "planner": read}
+
+
+@pytest.mark.parametrize(("env_threads", "seconds"), [(0, 6 * 3 * 2 * 4), (6, 3 * 2 * 4)])
+def test_environments_have_as_many_workers_as_the_run(config, environment, env_threads, seconds):
+    rollout = config.rollout.model_copy(update={"env_threads": env_threads})
+    own, fleet = config.model_copy(update={"rollout": rollout}), Fleet((1, 1), (1, 1))
+    engines = dict.fromkeys(ENGINES, EngineSpeed(iteration_s=1e-6))
+    found = rollouts_on(own, environment, workload(branch_s=1.0), fleet, engines)
+    assert found.seconds == pytest.approx(seconds, abs=1e-2)
+    step = step_on(own, found, fleet, Speeds(engines, dict.fromkeys(engines, LearningSpeed())))
+    assert bottleneck(step).startswith("environment workers (rollout.env_threads")
+
+
+@pytest.mark.parametrize(
+    ("fixed", "at_once", "seconds"),
+    # 6 levels with 3 requests each of 10 tokens, two at a time, and then 3 waits for the planner.
+    [("oracle", 2, 0.0), ("openai:m@http://h/v1", 2, 9 * 10), ("openai:m@http://h/v1", 6, 3 * 10)],
+)
+def test_models_of_fixed_policies_take_their_time(config, fixed, at_once, seconds):
+    requests = {"requests": {"max_concurrency": at_once}} if seconds else {}
+    tool = {"fixed": fixed, **requests}
+    changes = {"policies": {"tool": tool, "planner": {"model": MODEL}}}
+    own = config_of(config.model_dump(mode="json", exclude={"policies"}), changes)
+    (environment,) = make_environments(own)
+    written = workload(fixed_token_s=1.0)
+    engines = {"planner": EngineSpeed(iteration_s=1e-6)}
+    found = rollouts_on(own, environment, written, Fleet((1,), (1,)), engines)
+    assert found.seconds == pytest.approx(seconds, abs=1e-3)
+    if seconds:
+        assert found.busy["tool"] == pytest.approx(1, abs=1e-3)
+        step = step_on(own, found, Fleet((1,), (1,)), Speeds(engines, {"planner": LearningSpeed()}))
+        assert bottleneck(step) == "the engines of tool"
+    assert found.num_completion_tokens == 6 * 3 * 4 * 10
 
 
 @pytest.mark.parametrize(
@@ -256,17 +275,12 @@ def test_only_what_is_trained_learns_and_has_gpus_for_it(config, changes, num_to
     (environment,) = make_environments(own)
     found = rollouts_on(own, environment, workload(), fleet, engines)
     assert found.num_completion_tokens == 10 * (num_tool + 6 * 3 * 4)
-    assert found.num_tokens == {"planner": 6 * 3 * (20 + 40)}
-    speed = LearningSpeed(optimizer_step_s=5.0, sync_s=1.0)
-    speeds = Speeds(engines, dict.fromkeys(learning_bases(own), speed))
-    trained = [name for name in own.models if not own.policies[name].frozen]
-    step = step_on(own, found, fleet, speeds)
-    assert step.update_s == {name: 5.0 * (name == "planner") for name in trained}
-    tried = []
-    fastest(own, 5, tried.append)
-    assert {(len(one.generate), len(one.learn)) for one in tried} == {
+    assert {name: num for name, num in found.num_tokens.items() if num} == {
+        "planner": 6 * 3 * (20 + 40)
+    }
+    assert {(len(one.generate), len(one.learn)) for one, _ in fleets(own, 5)} == {
         (0, 0),
-        (len(bases), len(trained)),
+        (len(bases), len(learning_bases(own))),
     }
 
 
@@ -317,37 +331,21 @@ def test_processes_share_the_levels(config, environment):
 
 def test_a_step_adds_up_or_overlaps(config, environment):
     split, shared = Fleet((1, 1), (2, 4)), Fleet((), (), 8)
-    learning = {
-        "tool": LearningSpeed(token_s=1.0, answer_s=0.5, sync_s=3.0),
-        "planner": LearningSpeed(token_s=1.0, optimizer_step_s=5.0),
-    }
+    learning = {"tool": LearningSpeed(token_s=1.0, sync_s=3.0), "planner": LearningSpeed(1.5)}
     speeds = Speeds(ENGINES, learning)
     found = rollouts_on(config, environment, workload(), split, ENGINES)
-    found = found._replace(
-        seconds=100.0,
-        num_tokens={"tool": 80, "planner": 80},
-        num_answer_tokens={"tool": 16, "planner": 40},
-        num_optimizer_steps={"tool": 1, "planner": 2},
-    )
+    found = found._replace(seconds=100.0, num_tokens={"tool": 80, "planner": 80})
     step = step_on(config, found, split, speeds)
-    assert step.update_s == {"tool": 40.0 + 4.0, "planner": 20.0 + 10.0}
-    assert step.step_s == 100 + 44 + 3, "each learns on its own GPUs"
-    assert step_on(config, found, shared, speeds).step_s == 100 + (10 + 1 + 10 + 10) + 3
-    rollout = config.rollout.model_copy(update={"max_staleness": 1})
-    ahead = config.model_copy(update={"rollout": rollout})
+    assert step.update_s == {"tool": 40.0, "planner": 30.0}
+    assert step.step_s == 100 + 40 + 3, "each learns on its own GPUs"
+    assert step_on(config, found, shared, speeds).step_s == 100 + (10 + 15) + 3
+    ahead = in_flight(config, 1)
     assert step_on(ahead, found, split, speeds).step_s == 100 + 3, "the longer of both"
-    busy = found._replace(player_s=70.0)
-    met = step_on(ahead, busy, split, speeds).step_s
-    assert met == 100 + 0.44 * 70 + 3, "playing waits for learning where they meet"
-    learning_s = busy._replace(seconds=40.0, player_s=10.0)
-    assert step_on(ahead, learning_s, split, speeds).step_s == 44 + 10 + 3, "and the reverse"
-    assert step_on(config, busy, split, speeds).step_s == 100 + 44 + 3, "part of the rollouts"
-    assert step_on(ahead, found, shared, speeds).step_s == 100 + 31 + 3, "nothing is left beside"
+    assert step_on(ahead, found, shared, speeds).step_s == 100 + 25 + 3, "nothing is left beside"
 
 
-def in_flight(config, most, num_levels=6):
-    changes = {"max_staleness": most, "num_levels": num_levels}
-    rollout = config.rollout.model_copy(update=changes)
+def in_flight(config, most):
+    rollout = config.rollout.model_copy(update={"max_staleness": most})
     return config.model_copy(update={"rollout": rollout})
 
 
@@ -364,58 +362,27 @@ def test_several_train_steps_in_flight_share_what_engines_can_do(config, environ
         assert found.seconds == pytest.approx(alone.seconds / faster)
         assert found.num_completion_tokens == alone.num_completion_tokens
         assert found.num_tokens == alone.num_tokens
-        assert found.stale == alone.age == 0
-        assert found.age == k, "all begins k updates before, and is over in one of them"
-    once = rollouts_on(in_flight(config, 3), environment, one, Fleet((), (), 2), ENGINES)
-    assert once.age == (1 + 2 + 3) / 3, "nothing is played beside updates"
 
 
-def test_engines_that_write_on_with_new_weights_need_not_be_empty(config, environment):
-    """Adapters are replaced while nobody writes with them: all wait for the longest answer."""
-    uneven = workload(lengths=(1,) * 7 + (100,))
-    seconds: list[float] = []
-    for rank in (0, 8):
-        policies = {
-            name: policy.model_copy(update={"lora": LoraConfig(rank=rank)})
-            for name, policy in config.policies.items()
-        }
-        own = in_flight(config.model_copy(update={"policies": policies}), 2)
-        fleet = Fleet((1, 1), (1, 1))
-        seconds.append(rollouts_on(own, environment, uneven, fleet, ENGINES).seconds)
-    assert seconds[0] < seconds[1]
+def test_every_division_of_the_gpus_is_tried(config):
+    """Two engines write: in eighths 7 over 2 ways, less those that leave one GPU for two."""
+    small = [*fleets(config, 8)]
+    assert small[0] == (Fleet((), (), 8), 0)
+    parts = [(one.generate, left) for one, left in small[1:]]
+    assert sorted(parts) == [((a, b), 8 - a - b) for a in range(1, 6) for b in range(1, 7 - a)]
+    large = [(one.generate, left) for one, left in [*fleets(config, 64)][1:]]
+    assert large == [
+        ((8 * a, 8 * b), 64 - 8 * (a + b)) for a in range(1, 7) for b in range(1, 8 - a)
+    ]
+    halves = [(one.generate, left) for one, left in [*fleets(config, 32, (40, 1))][1:]]
+    assert halves == [((20, 1), 11)]
 
 
-def test_splits_are_tried_in_eighths_and_then_more_finely(config):
-    asked = []
-
-    def trial(fleet):
-        asked.append(fleet)
-        if fleet.num_shared:
-            return None
-        work = zip((*fleet.generate, *fleet.learn), (7.0, 2.0, 5.0, 3.0), strict=True)
-        return StepOf(fleet, sum(amount / gpus for gpus, amount in work))
-
-    small = fastest(config, 8, trial)
-    assert len(asked) == 1 + 35, "7 over 3 ways to divide 8 GPUs among 4, and shared ones"
-    assert [step.step_s for step in small.steps] == sorted(step.step_s for step in small.steps)
-    assert small.steps[0].fleet == Fleet((3, 1), (2, 2))
-    large = fastest(config, 64, trial)
-    assert len(set(asked)) == len(asked), "no fleet is simulated twice"
-    best = min(
-        (Fleet((a, b), (c, 64 - a - b - c)) for a in range(1, 62) for b in range(1, 63 - a)
-         for c in range(1, 64 - a - b)),
-        key=lambda fleet: trial(fleet).step_s,
-    )  # fmt: skip
-    assert large.steps[0].step_s <= 1.01 * trial(best).step_s, "32nds are fine enough"
-    half = fastest(config, 32, trial, large.steps[0].fleet)
-    assert half.steps[0].step_s == pytest.approx(2 * large.steps[0].step_s, rel=0.02)
-
-
-class StepOf:
-    def __init__(self, fleet, step_s):
-        self.fleet, self.step_s = fleet, step_s
-
-
-def test_sizes_are_halves():
-    assert [sizes(number) for number in (8, 12)] == [[8, 4, 2, 1], [12, 6, 3, 1]]
-    assert sizes(512) == [512, 256, 128, 64]
+def test_gpus_learn_where_they_are_needed_most(config, environment):
+    """As fast as the best of all ways to divide them."""
+    planner = Planner(config, [environment], GPUS["h100"])
+    for needed_s, num in (((9.0, 4.0), 6), ((1.0, 100.0), 9), ((5.0, 5.0), 3)):
+        tool, planned = planner.allotted({"tool": needed_s[0], "planner": needed_s[1]}, num)
+        assert tool + planned == num
+        slowest = {n: max(needed_s[0] / n, needed_s[1] / (num - n)) for n in range(1, num)}
+        assert slowest[tool] == min(slowest.values())

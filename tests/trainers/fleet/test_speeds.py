@@ -1,20 +1,13 @@
-"""Coefficients of engines."""
+"""Speeds by data sheets."""
 
-import numpy as np
 import pytest
 
 from pettingllms_trainers.backends.hf.shapes import shape_of
 from pettingllms_trainers.config import PolicyConfig
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.fleet.speeds import GPUS, USUAL, engine_of, learning_of, non_negative
+from pettingllms_trainers.fleet.speeds import GPUS, USUAL, engine_of, learning_of
 
 QWEN = shape_of("m", PolicyConfig(model="Qwen/Qwen3-8B"))
-
-
-def test_no_coefficient_is_negative():
-    rows = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
-    assert non_negative(rows, np.array([3.0, 2.0, 1.0]))[1] == 0
-    assert non_negative(rows, np.array([3.0, 5.0, 7.0])) == pytest.approx((1.0, 2.0))
 
 
 def test_a_data_sheet_by_hand():

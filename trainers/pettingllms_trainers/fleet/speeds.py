@@ -1,4 +1,4 @@
-"""How fast a model writes and learns on which GPU: from data sheets, or fitted to measured calls.
+"""How fast a model writes and learns on which GPU, from data sheets.
 
 Source:
     The roofline of decoding: an iteration takes the longer of reading the weights and computing
@@ -11,10 +11,7 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from pettingllms.errors import counted
 from pettingllms_trainers.backends.hf.shapes import ModelShape, token_bytes
@@ -75,10 +72,6 @@ class EngineSpeed(NamedTuple):
     `iteration_s + max(weights_s, b * token_s) + cache_s * (tokens in the KV cache)`.
     """
 
-    call_s: float = 0.0
-    """Latency of a call: a request, or several where the engine takes none while it computes."""
-    request_s: float = 0.0
-    """Time of a request in which no sequence advances."""
     prompt_s: float = 0.0
     """Time to read a prompt token, in which no sequence advances."""
     iteration_s: float = 0.0
@@ -91,8 +84,6 @@ class EngineSpeed(NamedTuple):
     """Time to read one token of the KV cache."""
     max_tokens: float = float("inf")
     """Tokens that the KV cache holds."""
-    client_s: float = 0.0
-    """CPU time of the process that asks, for a request: an update beside it has to wait."""
 
     def iteration(self, num: float, num_cached: float) -> float:
         """The seconds of an iteration over some sequences, at least one."""
@@ -105,40 +96,10 @@ class EngineSpeed(NamedTuple):
 class LearningSpeed(NamedTuple):
     """The speed of updates, in seconds."""
 
-    optimizer_step_s: float = 0.0
-    """Constant part of an optimizer step."""
     token_s: float = 0.0
     """Time of a token of prompts and answers, on one GPU."""
-    answer_s: float = 0.0
-    """Further time of a token of an answer: its logits and its part of the loss."""
     sync_s: float = 0.0
     """Time in which new weights go to the engines."""
-
-    def update_s(self, num_steps: float, num_tokens: float, num_answer_tokens: float) -> float:
-        """The seconds of an update.
-
-        Args:
-            num_tokens: Of prompts and answers, on each GPU.
-            num_answer_tokens: Of answers alone.
-        """
-        learnt_s = num_tokens * self.token_s + num_answer_tokens * self.answer_s
-        return num_steps * self.optimizer_step_s + learnt_s
-
-
-class EngineCall(NamedTuple):
-    """A measured call of an engine."""
-
-    num_requests: int
-    num_prompt_tokens: int
-    """Tokens of their prompts, equal ones once."""
-    lengths: tuple[int, ...]
-    """[C] tokens of each completion."""
-    prompt_lengths: tuple[int, ...]
-    """[C] tokens of the prompt of each completion."""
-    seconds: float
-    """Wall time."""
-    client_s: float = 0.0
-    """CPU time of the process that asked."""
 
 
 def engine_of(shape: ModelShape, gpu: Gpu, num_shards: int, reached: Efficiency) -> EngineSpeed:
@@ -197,51 +158,3 @@ def learning_of(
         + num_bytes / (reached.bandwidth * gpu.bytes_per_s),
         sync_s=2.0 * shape.num_trained / reached.link_bytes_per_s,
     )
-
-
-def fitted(calls: Sequence[EngineCall]) -> EngineSpeed:
-    """The engine that fits measured calls best, in relative error.
-
-    Args:
-        calls: At least as many as there are coefficients, of different sizes.
-
-    Source:
-        Non-negative least squares (Lawson and Hanson 1974, chapter 23), by dropping the most
-        negative coefficient until none is negative.
-    """
-    found = non_negative(
-        np.array([_features(call) for call in calls]), np.array([call.seconds for call in calls])
-    )
-    names = ("call_s", "request_s", "prompt_s", "iteration_s", "token_s", "cache_s")
-    client_s = sum(call.client_s for call in calls) / sum(call.num_requests for call in calls)
-    return EngineSpeed(**dict(zip(names, found, strict=True)), client_s=client_s)
-
-
-def non_negative(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
-    """The coefficients, none negative, whose sums come closest to what was measured.
-
-    Args:
-        rows: [measurements, coefficients] what each is multiplied by.
-        seconds: [measurements] above 0; a long one has no more to say than a short one.
-    """
-    # Divided by what was measured: the error that is made small is the relative one.
-    scaled, ones = rows / seconds[:, None], np.ones(len(seconds))
-    kept = [index for index in range(rows.shape[1]) if rows[:, index].any()]
-    while True:
-        found, *_ = np.linalg.lstsq(scaled[:, kept], ones, rcond=None)
-        if found.min() >= 0:
-            break
-        # A negative coefficient is noise: without it the others fit what it took from them.
-        kept.pop(int(found.argmin()))
-    values = dict(zip(kept, map(float, found), strict=True))
-    return tuple(values.get(index, 0.0) for index in range(rows.shape[1]))
-
-
-def _features(call: EngineCall) -> tuple[float, ...]:
-    """What each coefficient of an engine is multiplied by in a call."""
-    cached = sum(
-        length * prompt + length * (length - 1) / 2
-        for length, prompt in zip(call.lengths, call.prompt_lengths, strict=True)
-    )
-    read = call.num_requests, call.num_prompt_tokens
-    return 1.0, *read, max(call.lengths), sum(call.lengths), cached

@@ -6,10 +6,8 @@ import json
 import math
 import random
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
@@ -23,7 +21,6 @@ from pettingllms_trainers.config.sections import qualified
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import sampling_of
-from pettingllms_trainers.types import RolloutTree
 
 _NUM_SCRIPTED = 16
 _SPREAD = 0.8
@@ -31,7 +28,7 @@ _SPREAD = 0.8
 _SHARE = 0.25
 """Median of such a length as a share of `max_completion_tokens`."""
 _BYTES_PER_TOKEN = 4
-_MOST_CANDIDATES = 64
+_FIXED_TOKEN_S = 1 / 50
 
 
 class Step(NamedTuple):
@@ -55,13 +52,13 @@ class Workload(NamedTuple):
     """Agents of each stage, who act simultaneously."""
     branch_s: float
     """Seconds in which the environment carries out one answer."""
-    used: Mapping[str, Sequence[float]]
-    """Agent to the share of its decisions with a signal if they have 1, 2, ... candidates; the last
-    one holds for any larger number."""
+    used: Mapping[str, float]
+    """Agent to the share of its decisions that have a signal, so that they are learnt from."""
     source: str
     """Where it comes from, for people."""
-    decision_s: float = 0.0
-    """Further seconds of the process that plays for each decision; 0 where they are not known."""
+    fixed_token_s: float = 0.0
+    """Seconds in which the model of a fixed policy writes a token; 0: they are part of
+    `branch_s`."""
 
     def length(self, step: Step, longest: int, rng: random.Random) -> int:
         """Draw the tokens of an answer, from 1 to a limit."""
@@ -71,90 +68,13 @@ class Workload(NamedTuple):
         drawn = _SHARE * longest * math.exp(rng.gauss(0.0, _SPREAD))
         return max(1, min(longest, round(drawn)))
 
-    def share_used(self, agent: str, num_candidates: int) -> float:
-        """The share of an agent's decisions that is learnt from."""
-        shares = self.used[agent]
-        return shares[min(num_candidates, len(shares)) - 1]
-
-
-def from_trees(
-    trees: Sequence[RolloutTree],
-    stages: tuple[tuple[str, ...], ...],
-    steps: Sequence[Mapping[str, float]],
-    branch_s: float,
-) -> Workload:
-    """What was played in some train steps."""
-    played = [
-        tuple(
-            Step(
-                decision.key.agent,
-                decision.key.turn,
-                len(decision.prompt_ids),
-                tuple(len(one.completion.token_ids) for one in decision.candidates),
-            )
-            for decision in tree.decisions
-        )
-        for tree in trees
-        if tree.decisions
-    ]
-    lengths = [step.lengths for episode in played for step in episode]
-    # Answers of continuations are carried out, too; they are as long as the others.
-    more = 1 + sum(tree.num_continuation_tokens for tree in trees) / sum(map(sum, lengths))
-    # What rollouts took beside engines and environments: the process that plays.
-    waited_s = sum(map(_waited_s, steps)) - branch_s * more * sum(map(len, lengths))
-    decision_s = max(waited_s, 0.0) / (more * len(lengths))
-    text = f"{counted(len(played), 'rollout')} of {counted(len(steps), 'train step')} taken here"
-    used = {agent: shares_with_signal(trees, agent) for stage in stages for agent in stage}
-    return Workload(tuple(played), stages, branch_s, used, text, decision_s)
-
-
-def shares_with_signal(trees: Sequence[RolloutTree], agent: str) -> tuple[float, ...]:
-    """The share of decisions whose rewards differ among 1, 2, ... candidates.
-
-    Source:
-        Rarefaction: of the K candidates that were drawn any fewer are drawn, without replacement
-        (Hurlbert, Ecology 52, 1971). Beyond K the differences go on shrinking by their last ratio.
-        One candidate is compared with those of other episodes: it has a signal.
-    """
-    drawn = [
-        [candidate.reward for candidate in decision.candidates]
-        for tree in trees
-        for decision in tree.decisions
-        if decision.key.agent == agent
-    ]
-    most = max(map(len, drawn), default=1)
-    found = [1.0]
-    for num in range(2, most + 1):
-        alike = [
-            sum(math.comb(count, num) for count in Counter(rewards).values())
-            / math.comb(len(rewards), num)
-            for rewards in drawn
-            if len(rewards) >= num
-        ]
-        found.append(1 - fmean(alike))
-    # Too few points for a ratio: then the last share stands for all larger groups.
-    if most > 3:
-        ratio = (found[-1] - found[-2]) / max(found[-2] - found[-3], 1e-9)
-        for _ in range(most, _MOST_CANDIDATES):
-            found.append(min(found[-1] + ratio * (found[-1] - found[-2]), 1.0))
-    return tuple(found)
-
-
-def _waited_s(metrics: Mapping[str, float]) -> float:
-    return max(metrics["time/rollout_s"] - metrics["time/generate_s"], 0.0)
-
-
-def _used(stages: Sequence[Sequence[str]], metrics: Mapping[str, float]) -> dict[str, tuple[float]]:
-    agents = [agent for stage in stages for agent in stage]
-    keys = {agent: f"role/{role_of(agent)}/decisions_used" for agent in agents}
-    return {agent: (metrics.get(key, 0.0),) for agent, key in keys.items()}
-
 
 def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path) -> Workload:
     """What a run of the same environment has recorded.
 
     The trees of the last recorded train step, whose mean tokens are those of all its trees: kept
-    are those that were most instructive. A branch takes what the rollouts took besides generation.
+    are those that were most instructive. A branch takes what the rollouts took besides generation,
+    fixed policies included.
 
     Raises:
         ConfigError: There is no recorded tree, or one of other agents.
@@ -185,11 +105,12 @@ def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path)
     scale = own / (sum(map(sum, lengths)) / len(trees))
     # Those of continuations are carried out, too; they are as long as the others.
     num_branches = sum(map(len, lengths)) / len(trees) * num_tokens / own
+    waited_s = max(metrics["time/rollout_s"] - metrics["time/generate_s"], 0.0)
     return Workload(
         tuple(tuple(_recorded(tree, scale)) for tree in trees),
         stages,
-        _waited_s(metrics) / num_branches,
-        _used(stages, metrics),
+        waited_s / num_branches,
+        {agent: metrics.get(f"role/{role_of(agent)}/decisions_used", 0.0) for agent in known},
         f"{counted(len(trees), 'rollout')} of train step {step} of {path}",
     )
 
@@ -198,7 +119,8 @@ def from_script(config: Config, environments: Sequence[RunEnvironment]) -> Workl
     """What the environment's first scripted policy plays, with answers of any length.
 
     Prompts and decisions are those of the environment. What models will write is not known: lengths
-    are lognormal around a quarter of `max_completion_tokens`.
+    are lognormal around a quarter of `max_completion_tokens`, and a fixed policy's model writes as
+    fast as hosted ones do as a rule.
     """
     env = _only(environments).training[0].fork()
     # The best one, and one that seldom solves anything: episodes of all lengths.
@@ -219,8 +141,8 @@ def from_script(config: Config, environments: Sequence[RunEnvironment]) -> Workl
     branch_s = (time.perf_counter() - started) / sum(map(len, episodes))
     who = " and ".join(policies) if policies else "silence"
     text = f"{_NUM_SCRIPTED} episodes of {who}; lengths of answers are assumed (give --from RUN)"
-    used = dict.fromkeys(env.possible_agents, (1.0,))
-    return Workload(tuple(episodes), env.stages, branch_s, used, text)
+    used = dict.fromkeys(env.possible_agents, 1.0)
+    return Workload(tuple(episodes), env.stages, branch_s, used, text, _FIXED_TOKEN_S)
 
 
 def _only(environments: Sequence[RunEnvironment]) -> RunEnvironment:
