@@ -83,8 +83,6 @@ class MemoryPlan(NamedTuple):
     """Policy with a model to its memory."""
     learning: Mapping[str, int]
     """Base model, by its first policy, to what its policies hold on a GPU on which they learn."""
-    engine_weights: int
-    """Copies of weights in all engines on the GPU."""
     kv_cache: int
     """KV caches of all engines on the GPU, or of the model that generates itself."""
     generating: Phase
@@ -189,7 +187,6 @@ def plan_memory(
         learning={
             base[0]: passing[base[0]] + sum(policies[name].kept for name in base) for base in groups
         },
-        engine_weights=sum(own.weights for own in engines.values()),
         kv_cache=own_cache + sum(own.cache for own in engines.values()),
         generating=Phase(kept + own_cache, {name: own.total for name, own in engines.items()}),
         # Bases learn one after another.
@@ -301,7 +298,6 @@ def _busiest_gpu(
 class _EngineMemory(NamedTuple):
     """Memory of an engine on one GPU, in bytes."""
 
-    weights: int
     cache: int
     total: int
 
@@ -322,7 +318,5 @@ def _engines(
         cache, share = vllm.kv_cache_bytes, round(vllm.share * gpu_bytes)
         # Without a size of its own vLLM takes its share whole, whatever it needs.
         total = weights + cache + _ENGINE_BYTES if cache else share
-        found[name] = _EngineMemory(
-            weights, max(total - weights - _ENGINE_BYTES, 0), total + context
-        )
+        found[name] = _EngineMemory(max(total - weights - _ENGINE_BYTES, 0), total + context)
     return found

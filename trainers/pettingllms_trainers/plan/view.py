@@ -189,82 +189,40 @@ def plan_view(config: Config, plan: Plan) -> RenderableType:
 
 
 def _tables(config: Config, plan: Plan) -> Iterator[Table]:
-    memory, own = plan.memory, plan.memory.policies
-    yield _table(
-        "Policies", "policy, roles, model, parameters, trained, sizes from", _policies(config, plan)
-    )
-    # What was chosen by what is trained, where the run file does not say.
-    yield _table(
-        "Learning",
-        "policy, learning rate, warm start, template arguments, calls of tools",
-        _learning(config),
-    )
     where = "each GPU" if plan.devices.num_gpus else "this machine"
-    engines = ["engines"] if config.engine.can.is_local else []
-    yield _table(  # a column for each: headings stay short
-        f"Memory on {where}, GiB", ["", *own, *engines], _memory(plan, has_engines=bool(engines))
-    )
+    # What was chosen by what is trained is shown, too: the run file does not say it.
+    columns = {name: _policy(config, plan, name) for name in config.policies}
+    labels = dict.fromkeys(label for column in columns.values() for label in column)
+    rows = [(label, *(column.get(label, "-") for column in columns.values())) for label in labels]
+    yield _table(f"Policies; memory on {where} in GiB", ["", *columns], rows)
     yield _table(f"Memory on {where} at the peak, GiB", *_ledger(config, plan))
-    host = {"while models are loaded": memory.cpu, "files of weights for engines": memory.files}
-    rows = [(label, gib(size)) for label, size in host.items() if size]
-    yield _table("Memory of the host, GiB", "when, number", rows)
-    yield _table("A train step, at most", "what, number, how", _step(config, plan))
-    if len(config.env) > 1:
-        title = "Environments; figures below are the maximum over them"
-        total = sum(env.weight for env in config.env) / config.rollout.num_levels
-        rows = [
-            (label, env.id, f"{env.weight / total:.4g}", f"{env.reward_scale:g}")
-            for label, env in zip(config.env_names, config.env, strict=True)
-        ]
-        yield _table(title, "name, id, levels per train step, rewards times", rows)
-    if config.updates.phases:
-        how = "repeated" if config.updates.repeat else "then to the end of the run"
-        title = f"Updates, in phases, {how}"
-        yield _table(title, "phase, train steps, policies, of the roles", _phases(config))
-    for label, env in zip(config.env_names, config.env, strict=True):
-        if env.curriculum:
-            title = f"Curriculum{f' of {label}' if label else ''}, over [env.kwargs]"
-            rows = [
-                (number, ", ".join(f"{name} = {value!r}" for name, value in stage.kwargs.items()))
-                for number, stage in enumerate(env.curriculum, 1)
-            ]
-            yield _table(title, "stage, env.curriculum.kwargs", rows)
+    most = "A train step, at most" + " in any of the environments" * (len(config.env) > 1)
+    yield _table(most, "what, number, how", _step(config, plan))
 
 
-def _policies(config: Config, plan: Plan) -> Iterator[Row]:
-    for name, policy in config.policies.items():
-        roles = ", ".join(role for role, assigned in config.roles.items() if assigned == name)
-        shape = plan.shapes.get(name)
-        if shape is None:
-            yield name, roles, policy.fixed, "-", "-", "fixed, not trained"
-            continue
-        rank = f", LoRA rank {policy.lora.rank}" if policy.lora.rank else ""
-        trained = "-" if policy.frozen else f"{shape.num_trained:,}"
-        yield name, roles, policy.model + rank, f"{shape.num_parameters:,}", trained, shape.source
-
-
-def _learning(config: Config) -> Iterator[Row]:
-    starts = warm_start_rates(config) if config.warm_start.num_steps else {}
-    rates = learning_rates(config)
-    for name, policy in config.models.items():
-        shown = [f"{part[name]:g}" if name in part else "-" for part in (rates, starts)]
-        chat = chat_of(policy)
-        parser = chat.tool_parser if chat else policy.tool_parser
-        kwargs = json.dumps(policy.chat_template_kwargs or {})
-        yield name, *shown, kwargs, parser or "as Hermes"
-
-
-def _memory(plan: Plan, *, has_engines: bool) -> list[Row]:
-    own = plan.memory.policies.values()
-    *sizes, host = zip(*own, strict=True)  # the fields of `PolicyMemory`
-    labels = ("weights", "gradients", "optimizer", "reference", "micro-batch")
-    rows = {label: list(map(gib, row)) for label, row in zip(labels, sizes, strict=True)}
-    if has_engines:
-        rows["weights"].append(gib(plan.memory.engine_weights))
-        rows["KV cache"] = [*[""] * len(own), gib(plan.memory.kv_cache)]
-    if any(host):
-        rows["on the host"] = [gib(size) if size else "" for size in host]
-    return [(label, *row) for label, row in rows.items()]
+def _policy(config: Config, plan: Plan, name: str) -> dict[str, object]:
+    """A column of the table of policies."""
+    policy, shape = config.policies[name], plan.shapes.get(name)
+    roles = ", ".join(role for role, assigned in config.roles.items() if assigned == name)
+    if shape is None:
+        return {"roles": roles, "model": policy.fixed, "trained": "fixed"}
+    rates = {"learning rate": learning_rates(config)}
+    rates |= {"warm start": warm_start_rates(config)} if config.warm_start.num_steps else {}
+    chat = chat_of(policy)
+    *sizes, host = plan.memory.policies[name]
+    parts = ("weights", "gradients", "optimizer", "reference", "micro-batch")
+    return {
+        "roles": roles,
+        "model": policy.model + (f", LoRA rank {policy.lora.rank}" if policy.lora.rank else ""),
+        "parameters": shape.num_parameters,
+        "sizes from": shape.source,
+        "trained": "-" if policy.frozen else shape.num_trained,
+        **{label: f"{table[name]:g}" for label, table in rates.items() if name in table},
+        "template arguments": json.dumps(policy.chat_template_kwargs or {}),
+        "calls of tools": (chat.tool_parser if chat else policy.tool_parser) or "as Hermes",
+        **dict(zip(parts, map(gib, sizes), strict=True)),
+        **({"on the host": gib(host)} if host else {}),
+    }
 
 
 def _ledger(config: Config, plan: Plan) -> tuple[list[str], list[Row]]:
@@ -283,6 +241,8 @@ def _ledger(config: Config, plan: Plan) -> tuple[list[str], list[Row]]:
         for label, phase in phases.items()
     ]
     rows.append(("there is", *[""] * (1 + len(engines)), gib(plan.devices.num_bytes)))
+    host = {"host, while models are loaded": memory.cpu, "files of weights": memory.files}
+    rows += [(label, *[""] * (1 + len(engines)), gib(size)) for label, size in host.items() if size]
     return ["when", "trainer", *engines, "sum"], rows
 
 
@@ -331,17 +291,10 @@ def _step(config: Config, plan: Plan) -> Iterator[Row]:
     yield "held-out episodes", plan.num_held_out, f"{how}; {counted(plan.num_evaluations, 'time')}"
 
 
-def _phases(config: Config) -> Iterator[Row]:
-    for number, phase in enumerate(config.updates.phases, 1):
-        policies, roles = ", ".join(phase.policies), ", ".join(phase.roles)
-        steps = "to the end" if phase.num_steps is None else phase.num_steps
-        yield number, steps, policies or "all" + (" of the roles" if roles else ""), roles or "all"
-
-
 def _table(title: str, headings: str | Sequence[str], rows: Iterable[Row]) -> Table:
     names = headings.split(", ") if isinstance(headings, str) else headings
-    is_memory, numbers = title.startswith("Memory"), {"parameters", "trained", "number"}
-    right = [i for i, name in enumerate(names) if name in numbers or (i and is_memory)]
+    is_memory = title.startswith("Memory")
+    right = [i for i, name in enumerate(names) if name == "number" or (i and is_memory)]
     cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
     table = TextTable(names, cells, title, right)
     return terminal_table(table, box=HEAVY_HEAD, pad_edge=True, title_style="bold")
