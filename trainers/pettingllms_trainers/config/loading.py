@@ -539,17 +539,18 @@ def config_of(
 
 
 def allowed(config: Config, advice: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield the advice that a run may take, whatever else its file says.
+    """Yield the advice that a run may take, whatever else its file says, and that changes it.
 
     Args:
         advice: Settings that belong together, each as a line of TOML.
     """
     for lines in advice:
         try:
-            config_of(config, tomllib.loads("\n".join(lines)))
+            advised = config_of(config, tomllib.loads("\n".join(lines)))
         except ConfigError:
             continue
-        yield " with ".join(lines)
+        if advised != config:
+            yield " with ".join(lines)
 
 
 def validate(layers: Sequence[Layer]) -> Config:

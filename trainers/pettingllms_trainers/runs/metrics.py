@@ -546,10 +546,8 @@ class StallWatch:
             if kl >= _MOVED:
                 what = f"one update has moved the policy {name} by {kl:.2g} nats per token"
                 rate = learning_rates(self._config)[name]
-                limits = allowed(self._config, [["loss.target_kl = 0.1"]])  # a single step has none
-                limit = "".join(f", or set {one}" for one in limits)
-                advice = _ADVICE["too_far"].format(rate=rate, limit=limit)
-                yield f"moved {name}", (name, what, f"{advice}, {_ADVICE['anew']}")
+                cause = self._advised(_ADVICE["too_far"], rate=rate)
+                yield f"moved {name}", (name, what, f"{cause}, {_ADVICE['anew']}")
 
     def _cut_off(self, metrics: Mapping[str, float]) -> _Symptoms:
         """Yield the ways in which many rollouts are cut off."""
@@ -557,7 +555,7 @@ class StallWatch:
             share = metrics.get(f"rollout/end/{end}", 0.0)
             if share >= _CUT:
                 what = f"{_percent(share)} of the rollouts are cut off ({end})"
-                yield f"cut {end}", ("", what, cause)
+                yield f"cut {end}", ("", what, self._advised(cause))
 
     def _untaught(self, metrics: Mapping[str, float], wrong: Mapping[str, object]) -> _Symptoms:
         """Yield the roles whose candidates never differ, while others learn."""
@@ -576,7 +574,7 @@ class StallWatch:
             is_sure = metrics[f"role/{role}/one_answer"] >= _SAME
             if share == 0 and any(used.values()) and not has_reason and not is_sure:
                 what = f"no decision of {role} has candidates whose rewards differ"
-                yield f"untaught {role}", (name or "", what, _ADVICE["untaught"])
+                yield f"untaught {role}", (name or "", what, self._advised(_ADVICE["untaught"]))
 
     def _blind(self, metrics: Mapping[str, float]) -> _Symptoms:
         """Yield the policies whose V is worse than the mean of its targets."""
@@ -584,7 +582,7 @@ class StallWatch:
             r2 = metrics.get(f"value/{name}/r2")
             if r2 is not None and r2 < 0:
                 what = f"V of {name} predicts returns worse than their mean does (R2 {r2:.2f})"
-                yield f"value {name}", (name, what, _ADVICE["blind"])
+                yield f"value {name}", (name, what, self._advised(_ADVICE["blind"]))
 
     def _captured(self, policy: str, metrics: Mapping[str, float]) -> _Symptoms:
         """Yield what speaks for a policy that learns for one of its roles alone."""
@@ -602,7 +600,7 @@ class StallWatch:
                 why = "the roles want different answers"
             else:
                 continue
-            yield f"roles {key}", (policy, what, f"{why}. {_ADVICE['apart']}")
+            yield f"roles {key}", (policy, what, self._advised(_ADVICE["apart"], why=why))
 
     def _cause(self, role: str, metrics: Mapping[str, float]) -> str | None:
         """Why the answers of a role may all earn the same; None where they look sound."""
@@ -629,14 +627,21 @@ class StallWatch:
         share = _percent(metrics[f"tokens/{policy}/{where}"])
         limit = self._config.rollout.max_completion_tokens
         rate = learning_rates(self._config)[policy]
-        return _ADVICE["lost"][where].format(share=share, limit=limit, rate=rate)
+        return self._advised(_ADVICE["lost"][where], share=share, limit=limit, rate=rate)
 
     def _collapse(self) -> str:
         rate = max(learning_rates(self._config).values())
-        return (
-            f"the policy has collapsed. Lower optimizer.learning_rate (now {rate:g}), or raise "
-            f"loss.entropy_coefficient, {_ADVICE['anew']}"
-        )
+        return f"{self._advised(_ADVICE['collapsed'], rate=rate)}, {_ADVICE['anew']}"
+
+    def _advised(self, cause: Sequence[str], **figures: object) -> str:
+        """A cause, and what may help; of settings what the run may take."""
+        what, *helps = (text.format(**figures) for text in cause)
+        taken = [
+            one
+            for text in helps
+            for one in (allowed(self._config, [[text]]) if " = " in text else [text])
+        ]
+        return f"{what}. What may help: {', '.join(taken)}"
 
 
 # Findings beside which something is learnt all the same.
