@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from run_toys import config_of
 
 from pettingllms_trainers.backends import device
+from pettingllms_trainers.backends.build import build_policies
 from pettingllms_trainers.backends.device import check_parallel, named_device
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.ranks import Ranks
@@ -20,6 +21,14 @@ def test_a_name_of_no_device_is_told(name):
 def test_a_device_need_not_be_there():
     assert named_device(config_of(device="cuda:7"), 1).index == 7
     assert named_device(config_of(device="cuda"), 8).type == "cuda"
+
+
+def test_a_run_on_a_device_that_is_not_there_is_refused():
+    why = (
+        r"device = 'cuda:99' cannot be used on this machine.*: .+\. Set device = \"auto\", or name"
+    )
+    with pytest.raises(ConfigError, match=why):
+        build_policies(config_of(device="cuda:99"))
 
 
 def test_one_gpu_for_several_processes_is_refused():
