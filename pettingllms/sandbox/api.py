@@ -100,7 +100,6 @@ class Sandbox:
         self._tier = Tier.UNSAFE
         self._reasons: dict[str, str] = {}
         """Tier that this machine does not offer -> why."""
-        self._finalizer: weakref.finalize[..., Any] | None = None
         self._is_closed = False
         _sandboxes.add(self)
 
@@ -117,10 +116,9 @@ class Sandbox:
     def close(self) -> None:
         """End all servers and whatever they run. Closing twice is allowed."""
         with self._lock:
-            self._is_closed = True
-            self._pool = None
-        if self._finalizer is not None:
-            self._finalizer()
+            self._is_closed, pool, self._pool = True, self._pool, None
+        if pool is not None:
+            pool.close()
 
     # ---- running
 
@@ -218,7 +216,8 @@ class Sandbox:
                 raise SandboxError("this sandbox is closed. Make a new one.")
             if self._pool is None:
                 self._tier, self._pool = self._start()
-                self._finalizer = weakref.finalize(self, self._pool.close)
+                if isinstance(self._pool, Pool):  # the threads of the other one end with it
+                    weakref.finalize(self, self._pool.end)
             return self._pool
 
     def _start(self) -> tuple[Tier, Pool | UnsafePool]:

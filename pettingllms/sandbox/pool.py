@@ -430,8 +430,7 @@ class Pool:
             server.is_up = False
             runs = list(server.in_flight.values())
             server.in_flight.clear()
-            is_closed = self._is_closed
-        if failure and not is_closed:
+        if failure and not self._is_closed:
             logger.warning("a fork server died and is replaced: %s", failure)
             server.worker.kill()
         else:
@@ -458,33 +457,28 @@ class Pool:
                 run.finish((sandbox_failure(f"it failed twice: {failure}"), b""))
 
     def _restart(self, server: ForkServer) -> bool:
-        for attempt in range(_START_ATTEMPTS):
-            with self._lock:
-                if self._is_closed:
-                    return False
+        failure = SandboxError("the sandbox was closed before the program ran")
+        for _ in range(_START_ATTEMPTS):
+            if self._is_closed:
+                break
             try:
                 worker = self._start()
                 worker.wait_until_ready()
             except SandboxError as error:
                 logger.warning("a fork server could not be started: %s", error)
-                if attempt + 1 == _START_ATTEMPTS:
-                    self._give_up(server, error)
+                failure = error
                 time.sleep(0.2)
-            else:
-                return self._resume(server, worker)
-        return False
-
-    def _resume(self, server: ForkServer, worker: Worker) -> bool:
-        with self._lock:
-            is_closed = self._is_closed
-            server.worker = worker
-            server.is_up = not is_closed
-            self.num_restarts += 1
-        if is_closed:
+                continue
+            with self._lock:
+                server.worker = worker  # before it is asked: `end` hangs up on it after that
+                server.is_up = not self._is_closed
+                self.num_restarts += 1
+            if server.is_up:
+                self._pump()
+                return True
             worker.stop()
-            return False
-        self._pump()
-        return True
+        self._give_up(server, failure)
+        return False
 
     def _give_up(self, server: ForkServer, error: SandboxError) -> None:
         """Do without this server; without the last one, close."""
@@ -495,20 +489,21 @@ class Pool:
         for run in left:
             run.fail(error)
 
-    def close(self) -> None:
-        """End all servers and what they run; waiting requests fail. Closing twice is allowed."""
-        if not self.belongs_here:
-            return
-        with self._lock:
+    def end(self) -> None:
+        """End all servers and what they run; their listeners do the rest.
+
+        Takes no lock and waits for nothing: a garbage collection may call it, in a thread that
+        holds any lock.
+        """
+        if self.belongs_here:
             self._is_closed = True
-            waiting = self._waiting.clear()
-            servers = list(self._servers)
-        for server in servers:
-            # Listeners see `WorkerDied`, find the pool closed, and end; `join` below waits for
-            # them.
-            server.worker.hang_up()
-        for run in waiting:
-            run.fail(SandboxError("the sandbox was closed before the program ran"))
+            for server in list(self._servers):
+                server.worker.hang_up()
+
+    def close(self) -> None:
+        """As `end`, and wait for it; waiting requests fail. Closing twice is allowed."""
+        servers = list(self._servers) if self.belongs_here else []
+        self.end()
         for server in servers:
             if server.thread is not None and server.thread is not threading.current_thread():
                 server.thread.join()

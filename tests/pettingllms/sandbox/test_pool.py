@@ -1,5 +1,6 @@
 """Servers die, are replaced, shared, and go in the end; the best tier that is left is taken."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -242,6 +243,23 @@ class TestEnd:
             for run in running:
                 with pytest.raises(SandboxError, match="closed"):
                     run.result(60)
+
+    def test_a_collection_ends_it_while_its_locks_are_held(self, best):
+        sandbox = Sandbox(isolation=best, workers=1)
+        pids = sandbox.describe()["server_pids"]
+        own = sandbox._pool
+        sandbox.itself = sandbox
+        del sandbox
+
+        def collect():
+            with own._servers[0].lock, own._lock:
+                gc.collect()
+
+        collecting = threading.Thread(target=collect, daemon=True)
+        collecting.start()
+        collecting.join(60)
+        assert not collecting.is_alive()
+        wait_until(lambda: not any(map(is_running, pids)))
 
     @pytest.mark.parametrize("ending", ["exit", "exception", "SIGINT", "SIGTERM", "SIGKILL"])
     def test_the_process_ends(self, best, ending):
