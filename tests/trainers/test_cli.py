@@ -1,5 +1,6 @@
 """`pettingllms-train` as a person uses it: clear messages, exit codes, nothing half-written."""
 
+import asyncio
 import importlib.metadata
 import json
 import re
@@ -7,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -17,9 +19,11 @@ from pettingllms_trainers import commands
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.updater import Updater
 from pettingllms_trainers.cli import main
+from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.ranks import HAS_SERVERS
+from pettingllms_trainers.rollout import sampler
 from pettingllms_trainers.runs.evaluate import HeldOut
 from pettingllms_trainers.runs.report import learning_curve
 
@@ -220,6 +224,32 @@ def test_no_environment_is_stepped_after_the_signal_that_ends_rollouts(
     out, _ = run(*flags, num_steps=5, code=130)
     assert calls == ["armed", "parsed"]
     assert f"stopped; train step {1 - age} is saved" in out
+
+
+def test_two_signals_end_a_run_in_which_an_environment_hangs_beside_an_update(
+    run, monkeypatch, signal_at
+):
+    original, may_go_on, hanging = PlanPathEnv._parse, threading.Event(), []
+
+    def parse(*arguments):
+        if threading.current_thread() is not threading.main_thread() and not may_go_on.is_set():
+            hanging.append((threading.current_thread(), asyncio.get_running_loop()))
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
+            may_go_on.wait(60)
+        return original(*arguments)
+
+    monkeypatch.setattr(PlanPathEnv, "_parse", parse)
+    monkeypatch.setattr(Config, "plays_beside_updates", True)
+    monkeypatch.setattr(sampler, "_CANCEL_S", 0)
+    out, _ = run("--rollout.max-staleness=1", code=128 + signal.SIGTERM)
+    assert not may_go_on.is_set()
+    may_go_on.set()
+    ((thread, loop),) = hanging
+    thread.join(60)
+    with asyncio.Runner(loop_factory=lambda: loop):
+        pass  # its tasks are cancelled
+    assert "stopped; train step 0 is saved; continue with: pettingllms-train " in out
 
 
 def test_a_policy_that_was_updated_before_another_failed_is_not_updated_again(

@@ -88,8 +88,7 @@ def train(
 
                 config = with_cpu_cache(config, prompts)
             with (
-                asyncio.Runner() as runner,
-                open_fixed_policies(config, played_by(environments), runner) as fixed_policies,
+                open_fixed_policies(config, played_by(environments)) as (runner, fixed_policies),
                 open_machines(config, ranks) as machines,
             ):
                 pool = machines.build_pool(fixed_policies)

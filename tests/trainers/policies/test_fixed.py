@@ -1,6 +1,5 @@
 """Roles without weights: who answers by text plays, and nothing of it is compared or trained."""
 
-import asyncio
 import json
 from dataclasses import replace
 
@@ -145,14 +144,11 @@ def test_players_are_closed(run_file, echo_env, monkeypatch):
         closed.append(self.name)
 
     monkeypatch.setattr(core.ScriptedPolicy, "aclose", close)
-    with asyncio.Runner() as runner:
-        with open_fixed_policies(
-            load_config(run_file("two")), {"p": [echo_env()]}, runner
-        ) as fixed_policies:
-            assert list(fixed_policies) == ["p"]
-        with (
-            pytest.raises(InvalidArgument, match="wizard"),
-            open_fixed_policies(load_config(run_file("wizard")), {"p": [echo_env()]}, runner),
-        ):
-            pass
+    with open_fixed_policies(load_config(run_file("two")), {"p": [echo_env()]}) as (_, policies):
+        assert list(policies) == ["p"]
+    with (
+        pytest.raises(InvalidArgument, match="wizard"),
+        open_fixed_policies(load_config(run_file("wizard")), {"p": [echo_env()]}),
+    ):
+        pass
     assert closed == ["two", "wizard"]

@@ -63,9 +63,9 @@ class FixedPolicy:
 
 @contextlib.contextmanager
 def open_fixed_policies(
-    config: Config, played: Mapping[str, Sequence[TextEnv[Any]]], runner: asyncio.Runner
-) -> Generator[dict[str, FixedPolicy]]:
-    """Yield the fixed policies of a run by name, and close them at the end.
+    config: Config, played: Mapping[str, Sequence[TextEnv[Any]]]
+) -> Generator[tuple[asyncio.Runner, dict[str, FixedPolicy]]]:
+    """Yield the event loop of a run and its fixed policies by name, and close them at the end.
 
     Args:
         played: Policy to the environments in which it plays a role.
@@ -74,6 +74,7 @@ def open_fixed_policies(
         PettingLLMsError: A policy cannot be loaded or reached, or cannot play this environment.
     """
     fixed_policies: dict[str, FixedPolicy] = {}
+    runner = asyncio.Runner()
     try:
         for name, policy in config.policies.items():
             if policy.fixed:
@@ -88,9 +89,12 @@ def open_fixed_policies(
                     template_kwargs=policy.chat_template_kwargs or {},
                 )
         runner.run(_check(fixed_policies, played))
-        yield fixed_policies
+        yield runner, fixed_policies
     finally:
-        runner.run(_close(fixed_policies))
+        # Else an environment hangs in it, beside an update, and keeps it from being closed.
+        if not runner.get_loop().is_running():
+            with runner:
+                runner.run(_close(fixed_policies))
 
 
 async def _check(

@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -44,6 +45,8 @@ from pettingllms_trainers.types import RolloutTree, SamplingSettings
 
 _STRAGGLERS = 0.1
 """Of a train step's levels at most such a share is given up."""
+_CANCEL_S = 5.0
+"""For how long a run that ends waits for cancelled rollouts; an environment may hang in them."""
 
 Records = Mapping[str, Sequence[LevelRecord]]
 """Name of an environment to how the stages of its curriculum have been played."""
@@ -562,7 +565,7 @@ class TrainingRollouts:
                 # The run ends, if need be at once: nobody waits for what is left to play.
                 is_updated.set()
                 loop.call_soon_threadsafe(play.cancel)
-                wait_for(played)
+                wait([played], _CANCEL_S)
                 raise
             self._ranks.barrier()  # engines that they share get new weights now
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,8 +51,7 @@ def measured(
         PettingLLMsError: The run failed.
     """
     with (
-        asyncio.Runner() as runner,
-        open_fixed_policies(config, played_by(environments), runner) as fixed_policies,
+        open_fixed_policies(config, played_by(environments)) as (runner, fixed_policies),
         open_machines(config, ranks) as machines,
         tempfile.TemporaryDirectory() as directory,
         StopRequest(ranks) as stop,
