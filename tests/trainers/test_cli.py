@@ -21,7 +21,8 @@ from pettingllms_trainers.backends.hf.updater import Updater
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.errors import UpdateError
+from pettingllms_trainers.errors import GenerationError, UpdateError
+from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import HAS_SERVERS
 from pettingllms_trainers.rollout import sampler
 from pettingllms_trainers.runs.evaluate import HeldOut
@@ -252,24 +253,31 @@ def test_two_signals_end_a_run_in_which_an_environment_hangs_beside_an_update(
     assert "stopped; train step 0 is saved; continue with: pettingllms-train " in out
 
 
-def test_a_policy_that_was_updated_before_another_failed_is_not_updated_again(
-    run, tmp_path, monkeypatch
+def test_no_answer_is_learnt_twice_from_after_a_train_step_has_failed(
+    run, tmp_path, results, monkeypatch
 ):
-    original, asked = Updater.update_together, []
+    original, pushes = Updater._step, []
 
-    def fourth_fails(updates):
-        asked.append(updates)
-        if len(asked) == 4:
+    def second_fails(self, mini_batch, rate, is_first, **named):
+        if not is_first and self._num_updates == 1:
             raise UpdateError("out of luck")
-        return original(updates)
+        return original(self, mini_batch, rate, is_first, **named)
 
-    monkeypatch.setattr(Updater, "update_together", staticmethod(fourth_fails))
-    run("--checkpoint.every=9", code=1)
-    run("--checkpoint.every=9", "--resume")
-    assert len(asked) == 5, "two policies in the first step, both once in the second"
-    last = read_lines(tmp_path / "run" / "metrics.jsonl")[-1]
-    assert last["step"] == 2
-    assert [f"update/{policy}/skipped" in last for policy in "tp"] == [False, True]
+    def third_fails(self):
+        pushes.append(self)
+        if len(pushes) == 3:
+            raise GenerationError("out of luck")
+
+    flags = ["--checkpoint.every=9"]
+    run(*flags, out="whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(Updater, "_step", second_fails)
+        run(*flags, code=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(PolicyPool, "push_weights", third_fails)
+        run(*flags, "--resume", code=1)
+    run(*flags, "--resume")
+    assert results(tmp_path / "run")["weights"] == results(tmp_path / "whole")["weights"]
 
 
 @pytest.mark.parametrize(

@@ -327,31 +327,21 @@ class PolicyPool:
         self,
         data: Mapping[str, Sequence[TrainingGroup]],
         is_updated: Callable[[str], bool] = lambda _: True,
-        done: set[str] | None = None,
     ) -> dict[str, UpdateStats]:
         """Train policies on their groups of one step, those of one base together.
 
         Args:
             is_updated: Whether the step updates a policy; the others are left as they are.
-            done: Policies that the step has updated before, which are left as they are; gets the
-                others, also where one of another base fails.
         """
-        done = set() if done is None else done
         # Policies without groups are asked too: they report that they were skipped.
-        updaters = {
-            name: own
-            for name, own in self.updaters().items()
-            if is_updated(name) and name not in done
-        }
+        updaters = {name: own for name, own in self.updaters().items() if is_updated(name)}
         teams: dict[object, list[str]] = {}
         for name, updater in updaters.items():
             teams.setdefault(updater.base, []).append(name)
 
         def learn(first: str, names: Sequence[str]) -> list[UpdateStats]:
             updates = [(updaters[name], data.get(name, [])) for name in names]
-            stats = updaters[first].update_together(updates)
-            done.update(names)
-            return stats
+            return updaters[first].update_together(updates)
 
         found = self._each(learn, {names[0]: names for names in teams.values()})
         names = itertools.chain(*teams.values())

@@ -22,12 +22,12 @@ from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.sampler import PendingStep, Records
 
-_FORMAT = 13
+_FORMAT = 14
 _MANIFEST = "checkpoint.json"
 # Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it.
 _SEAL = "checkpoint.sha256"
 _PENDING_FILE = "rollouts.json"
-_PLAIN = ("step", "num_levels_used", "memory", "records", "unevaluated", "updated")
+_PLAIN = ("step", "num_levels_used", "memory", "records", "unevaluated", "is_updated")
 _NAME = re.compile(r"step-(\d{8})")
 
 
@@ -48,8 +48,8 @@ class TrainingProgress:
     """Name of an environment to the records of its curriculum's stages."""
     unevaluated: Mapping[str, float] = field(default_factory=dict[str, float])
     """Metrics of its train step if a signal stopped the evaluation that follows it; else empty."""
-    updated: Sequence[str] = ()
-    """Policies that the next train step has updated before it failed."""
+    is_updated: bool = False
+    """Whether the next train step has updated its policies, and V, before it failed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,6 @@ from pettingllms_trainers.errors import (
     GroupError,
     RolloutError,
     StuckError,
-    UpdateError,
 )
 from pettingllms_trainers.learning.groups import score_decisions, training_groups
 from pettingllms_trainers.policies.pool import PolicyPool
@@ -83,8 +82,8 @@ class Trainer:
     scripted: Mapping[str, TextEnv[Any]] = field(default_factory=dict[str, TextEnv[Any]])
     """Name to the environment in which an algorithm may let scripted policies play before the run
     begins; empty if the run has rewards besides the environment's."""
-    updated: set[str] = field(default_factory=set[str])
-    """Policies that have been updated in a train step which is not over."""
+    updated: set[int] = field(default_factory=set[int])
+    """Train steps, from 1, that have updated their policies, and may have failed after that."""
     durations: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
     """Kind of work to the seconds and completions of its last time."""
 
@@ -163,7 +162,8 @@ class Trainer:
             updater.load_state(checkpoint.policies[name])
         self._go_back(checkpoint)
         self.pool.push_weights()
-        self.updated.update(checkpoint.updated)
+        if checkpoint.is_updated:
+            self.updated.add(checkpoint.step + 1)
         self.recorder.note(f"continuing after train step {checkpoint.step}")
         return checkpoint.step, None if is_written else dict(checkpoint.unevaluated)
 
@@ -196,15 +196,14 @@ class Trainer:
         """Keep what is learnt up to a train step that ends the run, as a signal's checkpoint does.
 
         Of several ranks one alone may fail, and a checkpoint is written by all: there the last one
-        of `checkpoint.every` stays. When the step is taken again, policies that it has updated are
-        left out. An update that fails may have changed weights by some of its optimizer steps; they
-        are finite, and the update is taken again with them.
+        of `checkpoint.every` stays. So it does when an update fails: it has perhaps changed some
+        weights, which would learn from the same answers again.
         """
         # Memory and records are replaced and never changed, so these are of before the step.
         before = self._progress(step)
         try:
             yield
-        except (BudgetSpent, GenerationError, GroupError, RolloutError, UpdateError):
+        except (BudgetSpent, GenerationError, GroupError, RolloutError):
             if self.pool.ranks.size == 1:
                 self._go_back(before)
                 self._save(step)
@@ -286,16 +285,18 @@ class Trainer:
         with self._busy("update", f" of train step {step}"), self.rollouts.playing_next(step - 1):
             self.pool.release_engines()
             started = time.perf_counter()
-            is_updated = partial(config.updates_policy, step=step - 1)
-            stats = self.pool.update(data, is_updated, self.updated)
+            is_new = step not in self.updated
+            stats = self.pool.update(
+                data, lambda name: is_new and config.updates_policy(name, step - 1)
+            )
             update_s = time.perf_counter() - started
-            fits = self._fit_values(examples)
+            fits = self._fit_values(examples) if is_new else {}
+            self.updated.add(step)
             learn_s = time.perf_counter() - started
         # What is left of the block is spent on the next rollouts, before or after the update.
         wait_s = time.perf_counter() - entered - learn_s
         started = time.perf_counter()
         self.pool.push_weights()
-        self.updated.clear()
         sync_s = time.perf_counter() - started
         self.recorder.rollouts(step, trees, scored, self.pool)
         return {
@@ -360,7 +361,7 @@ class Trainer:
             memory=rollouts.sampler.memory,
             records=rollouts.sampler.records,
             unevaluated=unevaluated or {},
-            updated=sorted(self.updated),
+            is_updated=step + 1 in self.updated,
         )
 
     def _go_back(self, to: TrainingProgress) -> None:

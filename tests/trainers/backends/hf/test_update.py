@@ -337,21 +337,6 @@ def test_a_reference_moves_to_the_policy(mix, is_start):
         assert (kls[2] > kls[1]) == is_start
 
 
-def test_an_update_that_failed_is_taken_again_from_the_same_reference(tmp_path):
-    """Also from a checkpoint, which a run writes when an update fails."""
-    loss = {"kl_coefficient": 0.1, "reference_every": 1, "reference_mix": 0.5, "kl_target": 1e-9}
-    one, other = (make_policy(loss=loss, max_logprob_gap=1.0) for _ in range(2))
-    for policy in (one, other):
-        policy.updater.update(sample_groups(policy))
-    groups = sample_groups(one)
-    for _ in range(2):
-        with pytest.raises(UpdateError, match="max_logprob_gap"):
-            one.updater.update(shifted(groups, 5.0))
-        one.updater.save_state(tmp_path)
-        one.updater.load_state(tmp_path)
-    assert one.updater.update(groups) == other.updater.update(groups)
-
-
 def test_dropout_is_off_while_learning_and_kept_in_the_saved_configuration(tmp_path):
     config = LlamaConfig(**SIZES, attention_dropout=0.5)
     policy = make_policy(config, gradient_checkpointing=True)

@@ -129,7 +129,6 @@ class AdaptiveKLController:
     def __init__(self, weights: ModelWeights, config: LossConfig) -> None:
         self._weights, self._config = weights, config
         self._coefficients = LossCoefficients.of(config)
-        self._moved_in = 0
         self.reference: Mapping[str, Tensor] | None = None
         """Weights of the reference policy; None without a KL penalty."""
 
@@ -139,22 +138,16 @@ class AdaptiveKLController:
         return self._coefficients.applied(self._config)
 
     def begin(self, step: int) -> None:
-        """Take the reference in the first update, from 0; move it later, if it moves.
-
-        An update that has failed begins again with the same reference.
-        """
+        """Take the reference in the first update, from 0; move it later, if it moves."""
         config = self._config
         if not config.kl_coefficient:
             return
         if self.reference is None:
             self.reference = self._weights.copy()
-        # Not in the update that took it, nor twice in one that is taken again.
-        elif (
-            config.reference_every and step > self._moved_in and step % config.reference_every == 0
-        ):
+        # Not in the update that took it.
+        elif config.reference_every and step and step % config.reference_every == 0:
             own = self._weights.copy()
             self.reference = moved_reference(self.reference, own, config.reference_mix)
-            self._moved_in = step
 
     def end(self, stats: UpdateStats) -> UpdateStats:
         """Let the coefficients follow an update; return its statistics with those that it had."""
@@ -169,7 +162,7 @@ class AdaptiveKLController:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps. Collective."""
-        state: dict[str, Any] = {"steering": (self._moved_in, *self._coefficients)}
+        state: dict[str, Any] = {"steering": tuple(self._coefficients)}
         if self.reference is not None:
             state["reference"] = self._weights.export_copy(self.reference)
         return state
@@ -182,8 +175,7 @@ class AdaptiveKLController:
         """
         reference = state.get("reference")
         self.reference = None if reference is None else self._weights.import_copy(reference)
-        self._moved_in, *coefficients = state["steering"]
-        self._coefficients = LossCoefficients(*coefficients)
+        self._coefficients = LossCoefficients(*state["steering"])
 
 
 _BEFORE, _STEP, _AFTER = range(3)
@@ -573,8 +565,9 @@ class Updater:
             advice += self._settings.memory_advice()
             raise UpdateError(
                 f"update: memory does not suffice ({reason_of(error)}). The weights are those of "
-                f"the last optimizer step. What helps: {'; '.join(advice)}. Then continue with "
-                "--resume; other values of deepspeed, fsdp, lora and state_bits need a new run"
+                f"the last optimizer step. What helps: {'; '.join(advice)}. Then continue from the "
+                "last checkpoint with --resume; other values of deepspeed, fsdp, lora and "
+                "state_bits need a new run"
             ) from error
 
     def save_state(self, directory: Path) -> None:
