@@ -149,6 +149,9 @@ class CompiledText:
     def fill(self, fields: Mapping[str, object]) -> str:
         """The text with the values of its placeholders; looks up no others."""
         if type(fields) is not PromptFields:
+            if missing := [name for name in self.names if name not in fields]:
+                allowed = "values of all placeholders of the prompt; missing: " + ", ".join(missing)
+                raise InvalidArgument("result of _fields", dict(fields), allowed)
             shown = [written(fields[n], *f) for n, f in zip(self.names, self._forms, strict=True)]
             return self._before + self._pattern % tuple(shown)
         # Nearly all texts that agents read are made here. The placeholders of an environment are

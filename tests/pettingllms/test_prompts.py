@@ -44,6 +44,11 @@ def test_words_are_for_one_and_for_several():
         resolve_prompts({"a": PromptTemplate("", "{turn:a|b|c}")}, None, {"turn": ""})
 
 
+def test_a_placeholder_without_a_value_is_named():
+    with pytest.raises(InvalidArgument, match=r"_fields: got \{'a': 1\}; .*missing: turn, x"):
+        CompiledText("{turn} {a} {x}").fill({"a": 1})
+
+
 def test_system_and_user_are_one_text_if_the_system_text_is_constant():
     assert PreparedTemplate(PromptTemplate("A {{b}}", "{turn}")).whole.fill(VALUES) == "A {b}\n\n3"
     assert PreparedTemplate(PromptTemplate("", "{turn}")).whole.fill(VALUES) == "3"
