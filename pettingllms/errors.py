@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import re
+import sysconfig
 import traceback
 from collections.abc import Generator, Iterable
 from importlib import metadata
@@ -35,9 +37,21 @@ def stated(kind: type[PettingLLMsError], what: str) -> Generator[None]:
     except PettingLLMsError:
         raise
     except FOREIGN as error:
-        *_, frame = traceback.extract_tb(error.__traceback__)
-        place = f"{frame.filename}, line {frame.lineno}"
-        raise kind(f"{what}: {type(error).__name__}: {error} ({place})") from error
+        raise kind(f"{what}: {told(error)}") from error
+
+
+_NOT_THEIRS = (os.path.dirname(__file__), sysconfig.get_path("stdlib"), "<frozen")
+"""Beginnings of the names of files that are no place to look for the fault of others' code."""
+
+
+def told(error: BaseException) -> str:
+    """What was raised, and where in the code of others: `KeyError: 'x' (/me/game.py, line 7)`."""
+    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
+    places = [place for place in frames if not place[0].startswith(_NOT_THEIRS)]
+    # Errors of ours, and those of syntax, say themselves what is meant.
+    if not places or isinstance(error, PettingLLMsError | SyntaxError):
+        return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error} ({places[-1][0]}, line {places[-1][1]})"
 
 
 MALFORMED = (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError)
@@ -48,7 +62,7 @@ def data_problem(error: Exception) -> str:
     """What is wrong with recorded data; of a missing key, more than its name."""
     if isinstance(error, KeyError):
         return f"it has no key {error}: another version or program wrote it, or it was edited"
-    return f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, InvalidArgument) else f"{type(error).__name__}: {error}"
 
 
 @contextlib.contextmanager
@@ -56,9 +70,9 @@ def readable(kind: type[PettingLLMsError], what: str, fix: str = "") -> Generato
     """Raise what malformed data causes as an error of ours: what is damaged, how, what to do."""
     try:
         yield
-    except PettingLLMsError:
-        raise
     except MALFORMED as error:
+        if isinstance(error, PettingLLMsError) and not isinstance(error, InvalidArgument):
+            raise
         raise kind(f"{what} ({data_problem(error)}). {fix}".rstrip()) from error
 
 

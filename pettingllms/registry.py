@@ -126,7 +126,7 @@ def spec(id: Name) -> EnvSpec:
             "environments are found through the metadata of installed packages."
         )
     raise UnknownEnvironment(
-        f"no environment {id!r}{suggestion(id, known)} Installed: {', '.join(known)}. "
+        f"no environment {id!r}{suggestion(id, known) or '.'} Installed: {', '.join(known)}. "
         "Install the package that provides it, call pettingllms.register, or name its place: "
         f"{GRAMMAR}."
     )

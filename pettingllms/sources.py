@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from pettingzoo import AECEnv
 
-from pettingllms.errors import FOREIGN, EnvironmentNotLoadable, InvalidArgument
+from pettingllms.errors import FOREIGN, EnvironmentNotLoadable, InvalidArgument, told
 
 WORKFLOW_PREFIX = "workflow:"
 """Begins the names of workflows."""
@@ -125,12 +125,11 @@ def load_source(text: str, what: str, *, is_installed: bool = False) -> Any:
             module = importlib.import_module(place.where)
         return getattr(module, place.name) if place.name else _only_environment(module)
     except FOREIGN as error:
-        kind = "" if isinstance(error, _NotThere) else f"{type(error).__name__}: "
-        told = f"{what} cannot be loaded: {kind}{error}"
+        why = str(error) if isinstance(error, _NotThere) else told(error)
         lost = error.name if isinstance(error, ModuleNotFoundError) else None
         if lost and f"{place.where}.".startswith(f"{lost}."):
-            told += f"; modules are installed ones, or in the working directory, {os.getcwd()}"
-        raise EnvironmentNotLoadable(told) from error
+            why += f"; modules are installed ones, or in the working directory, {os.getcwd()}"
+        raise EnvironmentNotLoadable(f"{what} cannot be loaded: {why}") from error
 
 
 @dataclass(frozen=True)

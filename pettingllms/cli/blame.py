@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,13 +149,31 @@ async def _judged(
         seats = _seats(env, team.policies, team.sampling, policies)
         others = _seats(env, instead, {}, policies) if instead else None
         # One after another: the replays of one episode already fill what may run at a time.
-        async for name, transcript in source.failed(policies, team):
+        async for name, transcript in _episodes(source, env, policies, wanted.seed):
             with replay_bar(name) as on_progress:
                 blame = await judge(transcript, seats, others, wanted, on_progress)
             found.append(JudgedEpisode(name, transcript, blame))
             if len(found) == num_episodes:
                 break
     return found
+
+
+async def _episodes(
+    source: Source, env: TextEnv[Any], policies: Mapping[str, Policy], seed: int
+) -> AsyncIterator[Named]:
+    """Yield the episodes to judge; where none is recorded, those of played levels that fail."""
+    for named in source.recorded or ():
+        yield named
+    if source.recorded is not None:
+        return
+    team, log = source.team, AnswerLog((), lambda record: None)
+    assignment = {role: policies[str(team.policies[role])] for role in roles_of(env)}
+    for level in range(MAX_TRIES):
+        spec = episode_spec(seed, MAIN, level, 0)
+        result = await play_episode(env, spec, assignment, team.sampling, team.options, log)
+        if not result.success:
+            transcript = result.transcript(team.env_id, team.env_kwargs, team.options)
+            yield f"level {level}", transcript
 
 
 def _seats(
@@ -209,8 +227,8 @@ class Source(NamedTuple):
 
     team: RunTeam
     """The team that played them, with its environment; without policies where nobody is known."""
-    failed: Callable[[Mapping[str, Policy], RunTeam], AsyncIterator[Named]]
-    """Name -> policy, and the team that plays on -> names and transcripts of episodes to judge."""
+    recorded: Iterable[Named] | None = None
+    """The episodes to judge; None: levels are played until episodes fail."""
 
 
 def open_source(source: str, values: Mapping[str, Any]) -> Source:
@@ -241,53 +259,35 @@ def _of_training(path: Path, values: Mapping[str, Any]) -> Source:
     run = options.run_environment(
         TrainingRun.open(path, trust=values["trust"]), values["environment"]
     )
-
-    async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
-        for named in failed_rollouts(run):
-            yield named
-
-    return Source(RunTeam.of_training(run), failed)
+    return Source(RunTeam.of_training(run), failed_rollouts(run))
 
 
 def _of_evaluation(path: Path, values: Mapping[str, Any]) -> Source:
     folder, variant = RunFolder.open(path, trust=values["trust"]), values["variant"]
     team = RunTeam.of_evaluation(folder, variant)
-    wanted = None if values["level"] is None else (variant, values["level"], values["sample"])
-
-    async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
-        for result in folder.results(with_steps=True):
-            has_failed = result.variant == variant and not result.success
-            if result.key == wanted or (wanted is None and has_failed):
-                name = f"level {result.level}, sample {result.sample}"
-                yield name, result.transcript(team.env_id, team.env_kwargs, team.options)
-
-    return Source(team, failed)
+    chosen = (result for result in folder.results(with_steps=True) if not result.success)
+    if values["level"] is not None:
+        chosen = iter([folder.episode(variant, values["level"], values["sample"])])
+    recorded = (
+        (
+            f"level {result.level}, sample {result.sample}",
+            result.transcript(team.env_id, team.env_kwargs, team.options),
+        )
+        for result in chosen
+        if result.variant == variant
+    )
+    return Source(team, recorded)
 
 
 def _of_transcript(path: Path, *, trust: bool) -> Source:
-    transcript = Transcript.load(path, trust=trust)
-
-    async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
-        yield path.name, transcript
-
-    return Source(_nobody(transcript.id, transcript.kwargs, transcript.options), failed)
+    found = Transcript.load(path, trust=trust)
+    return Source(_nobody(found.id, found.kwargs, found.options), [(path.name, found)])
 
 
 def _of_environment(env_id: str, values: Mapping[str, Any]) -> Source:
     kwargs = held_out_kwargs(env_id, options.read_pairs(values["env_values"], "--env"))
     of_reset = options.read_reset(values["option_values"], make(env_id, checks=False, **kwargs))
-
-    async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
-        env: TextEnv[Any] = make(env_id, checks=False, **kwargs)
-        assignment = {role: policies[str(team.policies[role])] for role in roles_of(env)}
-        log = AnswerLog((), lambda record: None)
-        for level in range(MAX_TRIES):
-            spec = episode_spec(values["seed"], MAIN, level, 0)
-            result = await play_episode(env, spec, assignment, team.sampling, of_reset, log)
-            if not result.success:
-                yield f"level {level}", result.transcript(env_id, kwargs, of_reset)
-
-    return Source(_nobody(env_id, kwargs, of_reset), failed)
+    return Source(_nobody(env_id, kwargs, of_reset))
 
 
 def _nobody(env_id: Name, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> RunTeam:

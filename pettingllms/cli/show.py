@@ -61,8 +61,9 @@ def replay_command(
     else:
         if path.is_dir():
             options.refuse_given(context, "an evaluation", "step")
-            key = (variant, level or 0, sample)
-            transcript = _episode(RunFolder.open(path, trust=trust), key)
+            folder = RunFolder.open(path, trust=trust)
+            plan, played = folder.plan, folder.episode(variant, level or 0, sample)
+            transcript = played.transcript(plan.env_id, plan.env_kwargs, plan.options)
         else:
             options.refuse_given(context, "a transcript", "level", "step", "sample", "variant")
             transcript = Transcript.load(path, trust=trust)
@@ -74,19 +75,6 @@ def replay_command(
     num_steps = counted(len(transcript.steps), "step")
     console.print(visible(f"replayed exactly: {num_steps}, equal states and rewards", "green"))
     return 0
-
-
-def _episode(folder: RunFolder, key: tuple[str, int, int]) -> Transcript:
-    plan = folder.plan
-    for result in folder.results(with_steps=True):
-        if result.key == key:
-            return result.transcript(plan.env_id, plan.env_kwargs, plan.options)
-    raise InvalidArgument(
-        "episode",
-        f"variant {key[0]}, level {key[1]}, sample {key[2]}",
-        f"finished episodes: variants {', '.join(plan.variants)}, "
-        f"levels 0 to {plan.num_levels - 1}, samples 0 to {plan.num_samples - 1}",
-    )
 
 
 def _show(console: Console, transcript: Transcript, prompts: bool) -> None:

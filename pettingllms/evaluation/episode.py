@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from pettingllms.ends import end_of_error
 from pettingllms.env import TextEnv, role_of
+from pettingllms.errors import readable, told
 from pettingllms.evaluation.plan import EpisodeSpec, policy_of
 from pettingllms.parsing import encodable
 from pettingllms.policies import Completion, Policy, PolicyFailure, Prompt, Sampling, Usage, acted
@@ -85,7 +86,7 @@ class EpisodeResult:
     """Equal for levels that are equal up to symmetry; empty when unknown."""
     steps: Sequence[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
     """The steps of the transcript, each with its `finish_reason`, and with `reasoning` and the
-    `model` that answered where the server returns them; empty when read for a report."""
+    `model` that answered where the server returns them; for a report, nothing but a `cause`."""
 
     @property
     def content(self) -> str:
@@ -96,6 +97,11 @@ class EpisodeResult:
     def key(self) -> tuple[str, int, int]:
         """What identifies the episode within its run."""
         return (self.variant, self.level, self.sample)
+
+    @property
+    def cause(self) -> str | None:
+        """The error with which the last answer made code fail, if it did."""
+        return self.steps[-1].get("cause") if self.steps else None
 
     def transcript(
         self, env_id: Name, kwargs: Mapping[str, Any], options: Mapping[str, Any]
@@ -127,10 +133,11 @@ class EpisodeResult:
             role: RoleResult(**cast(Any, {**part, "usage": _usage(part["usage"])}))
             for role, part in data["roles"].items()
         }
-        if not with_steps:
-            values["steps"] = []
-        for step in values["steps"]:
-            check_step(step)
+        if with_steps:
+            for step in values["steps"]:
+                check_step(step)
+        else:
+            values["steps"] = [{"cause": one["cause"]} for one in values["steps"] if "cause" in one]
         return cls(**values)
 
 
@@ -257,7 +264,7 @@ def _step(recorder: RecordTranscripts, action: Action, observation: str) -> None
             raise
         # The traceback of an environment is needed to mend it.
         _LOGGER.info("an answer made the environment fail", exc_info=error)
-        recorder.truncate(end, f"{type(error).__name__}: {error}", action, observation)
+        recorder.truncate(end, told(error), action, observation)
 
 
 _LOGGER = logging.getLogger(__name__)
@@ -297,12 +304,17 @@ async def one_answer(
     """One completion of a prompt, and what it cost.
 
     Raises:
-        PolicyFailure: The prompt could not be answered.
+        PolicyFailure: The prompt could not be answered, or the answer is not what a policy gives.
     """
     answers = await policy.sample([prompt], 1, sampling)
-    if len(answers) != 1 or len(answers[0].completions) != 1:
-        raise PolicyFailure(f"{policy} did not give one completion of one prompt: {answers!r}")
-    return answers[0].completions[0], answers[0].usage
+    # Before it is recorded: what a stranger's policy gives would damage the folder of its run.
+    what = f"{policy} gave {answers!r:.200}; allowed: [Answer((Completion(text, reason),))]"
+    with readable(PolicyFailure, what):
+        ((completions, usage),) = answers
+        (completion,) = completions
+        if not all(isinstance(part, str) for part in completion):
+            raise TypeError("the parts of a Completion are texts")
+        return completion, _usage(asdict(usage))
 
 
 Key = tuple[str, int, int]

@@ -123,6 +123,8 @@ class VariantReport:
     """k -> unbiased pass@k, for k = 1, 2, 4, ... up to the plays of every level."""
     ends: Mapping[str, int]
     """Why episodes ended (see `End`) -> how many of them, the commonest first."""
+    causes: Mapping[str, int]
+    """Error with which an answer made code fail -> episodes, the commonest first."""
     num_turns: Interval
     """Turns of an episode."""
     returns: Mapping[str, Interval]
@@ -224,7 +226,8 @@ def _warnings(variant: VariantReport) -> Iterator[tuple[str, str]]:
     cut = sum(variant.ends.get(end, 0) for end in (End.CODE, End.CONTEXT, End.TIME))
     if cut > _MANY_CUT * variant.num_episodes:
         cut_off = counted(cut, "episode")
-        yield "warning", f"{cut_off} cut off: an answer made code fail, or met a limit"
+        why = "".join(f"; most often {cause}" for cause in [*variant.causes][:1])
+        yield "warning", f"{cut_off} cut off: an answer made code fail, or met a limit{why}"
     for name, role in variant.roles.items():
         if role.hidden > _MANY_CUT:
             share = f"{role.hidden:.0%}".replace("%", " %")
@@ -362,6 +365,7 @@ def summarise_variant(
         success=clustered_share(solved, played),
         pass_at_k=_pass_at_k(solved, played),
         ends=dict(Counter(str(result.end) for result in ordered).most_common()),
+        causes=dict(Counter(filter(None, (result.cause for result in ordered))).most_common()),
         num_turns=level_mean(levels, lambda play: play.num_turns),
         returns={
             agent: level_mean(levels, lambda play, agent=agent: play.returns[agent])

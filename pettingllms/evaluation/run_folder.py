@@ -26,7 +26,15 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from pettingllms.arguments import check_whole
-from pettingllms.errors import FOREIGN, PettingLLMsError, RunFolderError, counted, readable
+from pettingllms.errors import (
+    FOREIGN,
+    InvalidArgument,
+    PettingLLMsError,
+    RunFolderError,
+    counted,
+    readable,
+    told,
+)
 from pettingllms.evaluation.episode import (
     AnswerLog,
     AnswerRecord,
@@ -177,6 +185,23 @@ class RunFolder:
             if result.key not in seen:
                 seen.add(result.key)
                 yield result
+
+    def episode(self, variant: str, level: int, sample: int) -> EpisodeResult:
+        """A finished episode, with what was said.
+
+        Raises:
+            InvalidArgument: If there is none of that variant, level and sample.
+        """
+        for result in self.results(with_steps=True):
+            if result.key == (variant, level, sample):
+                return result
+        plan = self.plan
+        raise InvalidArgument(
+            "episode",
+            f"variant {variant}, level {level}, sample {sample}",
+            f"finished episodes: variants {', '.join(plan.variants)}, "
+            f"levels 0 to {plan.num_levels - 1}, samples 0 to {plan.num_samples - 1}",
+        )
 
     def answers(self) -> Iterator[AnswerRecord]:
         """Yield the answers of all attempts, in the order in which they came.
@@ -443,7 +468,7 @@ async def play_all(
         after()
 
     def _count(item: Item, error: BaseException) -> None:
-        cause = f"{type(error).__name__}: {error}"
+        cause = told(error)
         if cause not in failures:
             # The traceback of an environment or plug-in is needed to fix it; logged once per cause.
             _logger.info("%s failed: %s", what, item, exc_info=error)

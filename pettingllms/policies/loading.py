@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 from pettingllms.env import TextEnv
-from pettingllms.errors import InvalidArgument, MissingDependency, suggestion
+from pettingllms.errors import InvalidArgument, MissingDependency, stated, suggestion
 from pettingllms.plugins import POLICIES, installed, load_plugin
 from pettingllms.policies.protocol import (
     Answer,
     Completion,
     Policy,
     PolicySettings,
+    PolicyUnavailable,
     Prompt,
     Sampling,
 )
@@ -148,6 +149,7 @@ def load_policy(name: Name, settings: PolicySettings | None = None) -> Policy:
         InvalidArgument: If the name is ill-formed or of an unknown kind.
         MissingDependency: If the kind needs an extra that is not installed.
         EnvironmentNotLoadable: If the package that announces the kind cannot be imported.
+        PolicyUnavailable: If what it announces makes no policy.
     """
     settings = settings or PolicySettings()
     if isinstance(name, FoundName):
@@ -175,7 +177,11 @@ def load_policy(name: Name, settings: PolicySettings | None = None) -> Policy:
         if kind not in ("hf", "run"):
             raise
         raise MissingDependency(f"the policy {name!r}", "pettingllms-trainers", "") from error
-    return factory(argument, settings)
+    with stated(PolicyUnavailable, f"{name} cannot be made"):
+        policy = factory(argument, settings)
+        if missing := [one for one in ("check", "sample", "aclose") if not hasattr(policy, one)]:
+            raise TypeError(f"{policy!r} is no Policy: it has no {', '.join(missing)}")
+    return policy
 
 
 def stays_here(name: str) -> bool:

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pettingllms.errors import MissingDependency, PettingLLMsError, counted
+from pettingllms.errors import MissingDependency, PettingLLMsError, counted, told
 from pettingllms.types import Action
 from pettingllms.workflows.definition import (
     Client,
@@ -422,7 +422,7 @@ def _explained(failure: BaseException) -> WorkflowFailure:
     if isinstance(failure, WorkflowFailure):
         return failure
     what = "" if isinstance(failure, PettingLLMsError) else "the workflow raised "
-    return WorkflowFailure(f"{what}{type(failure).__name__}: {failure}")
+    return WorkflowFailure(f"{what}{told(failure)}")
 
 
 def _shown(request: ChatRequest) -> str:

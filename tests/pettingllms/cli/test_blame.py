@@ -72,6 +72,7 @@ def test_an_evaluation_without_failures_has_nobody_to_blame(call):
     assert done.returncode == 2
     assert "one with an episode that failed" in done.stderr
     assert call("blame", "run", "--level", 0, "-m", 2, "--out", "out").returncode == 0
+    assert "allowed: finished episodes" in call("blame", "run", "--level", 99).stderr
 
 
 def habit(first):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 
 import pytest
 
@@ -17,6 +18,7 @@ from pettingllms.evaluation import (
     evaluate,
     summarise,
 )
+from pettingllms.evaluation.report import variant_rows
 from pettingllms.policies import Answer, Completion, PolicyFailure, PolicyUnavailable, Usage
 
 
@@ -162,18 +164,21 @@ def test_an_environment_that_raises_on_an_answer_ends_its_episode_unless_the_mac
     caplog.set_level(logging.INFO)
     folder = begin()
     progress = evaluate(folder)
-    num_failed = progress.failures[f"{error.__name__}: a bug of the environment"]
+    num_failed = progress.failures.total()
     assert (num_failed > 0) == (error is ConnectionError)
     assert num_failed == 12 - progress.num_finished
     assert any(record.exc_info for record in caplog.records)
-    report = summarise(folder.plan, folder.results()).variants["main"]
+    report, causes = summarise(folder.plan, folder.results()).variants["main"], progress.failures
     if error is ZeroDivisionError:
         assert report.num_success == report.ends["answered"] == 12 - report.ends["code"] < 12
-        steps = [r.steps[-1] for r in folder.results(with_steps=True) if r.end == "code"]
-        assert {step["cause"] for step in steps} == {"ZeroDivisionError: a bug of the environment"}
+        causes = report.causes
         plan = folder.plan
         for played in folder.results(with_steps=True):
             played.transcript(plan.env_id, plan.env_kwargs, plan.options).replay()
+        assert any(f"; most often {next(iter(causes))}" in row[1] for row in variant_rows(report))
+    (cause,) = causes
+    place = rf"\({re.escape(__file__)}, line \d+\)"
+    assert re.fullmatch(rf"{error.__name__}: a bug of the environment {place}", cause)
 
 
 @pytest.mark.parametrize("end", [End.CONTEXT, End.TIME])
@@ -204,6 +209,27 @@ def test_answers_that_are_hidden_reasoning_are_named_as_the_cause(begin, scripte
     report = summarise(folder.plan, folder.results())
     ((_, told),) = [row for row in report.parts()[3].rows if row[0] == "warning"]
     assert told.startswith("100 % of the answers of guesser are empty: all of their text is hidden")
+
+
+NO_ANSWERS = {
+    "nothing": None,
+    "a text": ["7"],
+    "no text": [Answer((Completion(None, "stop"),))],
+    "two texts": [Answer((Completion("7", "stop"),) * 2)],
+    "absurd tokens": [Answer((Completion("7", "stop"),), Usage(1, 0, -5, 3))],
+}
+
+
+@pytest.mark.parametrize("answers", NO_ANSWERS.values(), ids=NO_ANSWERS)
+def test_what_is_no_answer_fails_before_it_is_recorded(begin, scripted, answers):
+    async def sample(prompts, n, sampling):
+        return answers
+
+    scripted("mine", secret).sample = sample
+    folder = begin("oracle", "mine")
+    with pytest.raises(EvaluationStopped, match=r"PolicyFailure: .* gave .*; allowed: \[Answer\("):
+        evaluate(folder, max_failures=0)
+    assert not [*folder.answers(), *folder.results()]
 
 
 def test_too_many_failures_stop_the_evaluation(begin, scripted):
@@ -303,6 +329,7 @@ def test_folders_that_are_none_are_refused(begin, tmp_path):
         RunFolder.open(tmp_path / "nothing")
     run = folder.path / "run.json"
     for text, message in (
+        (run.read_text().replace(": 12", ': "many"'), "run.json cannot .*num_levels: got 'many'"),
         ("{", "cannot be read"),
         ("[]", "cannot be read"),
         ('{"format": 1}', "not that"),

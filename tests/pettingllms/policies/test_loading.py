@@ -12,6 +12,7 @@ from pettingllms.policies import (
     Completion,
     NoisePolicy,
     PolicySettings,
+    PolicyUnavailable,
     Prompt,
     Sampling,
     ScriptedPolicy,
@@ -43,12 +44,21 @@ def test_names_without_a_model():
 
 
 def test_a_kind_of_an_installed_package(installed):
-    installed("mine", "def load(argument, settings):\n    return argument, settings")
+    made = "type('Mine', (), dict(given=given, check=0, sample=0, aclose=0))"
+    installed("mine", f"def load(*given):\n    return {made}")
     settings = PolicySettings(max_concurrency=3)
-    assert load_policy("mine:some/path:with:colons", settings) == (
-        "some/path:with:colons",
-        settings,
-    )
+    given = load_policy("mine:some/path:with:colons", settings).given
+    assert given == ("some/path:with:colons", settings)
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [("return 1", "1 is no Policy: it has no check, sample, aclose"), ("{}[0]", r"KeyError: 0 \(")],
+)
+def test_a_kind_that_makes_no_policy_says_why(installed, code, what):
+    installed("mine", f"def load(*given):\n    {code}")
+    with pytest.raises(PolicyUnavailable, match=f"mine:x cannot be made: .*{what}"):
+        load_policy("mine:x")
 
 
 def test_a_kind_that_cannot_be_loaded_names_its_cause(installed):
