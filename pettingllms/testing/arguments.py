@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 from typing import Any, cast
 
 from pettingllms.env import OBSERVATION_MODES, REWARDS
-from pettingllms.errors import ConformanceError, InvalidArgument, UnreachableRequest
+from pettingllms.errors import ConformanceError, InvalidArgument, UnreachableRequest, told
 from pettingllms.seeding import SPLITS
 from pettingllms.testing.play import (
     AnyEnv,
@@ -158,7 +158,7 @@ def check_second_values(subject: Subject) -> Figures:
             try:
                 found = audit(changed)
             except Exception as error:  # whatever an environment raises with this value
-                what = f"{name}={value!r}: {type(error).__name__}: {error}"
+                what = f"{name}={value!r}: {told(error)}"
                 raise ConformanceError(what) from error
             if found != usual or name in unseen:
                 break

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from pettingllms.errors import ConformanceError
+from pettingllms.errors import ConformanceError, told
 from pettingllms.testing import (
     arguments,
     cheap,
@@ -107,7 +108,7 @@ def check_env(env: str | Callable[..., Any], **kwargs: Any) -> CheckReport:
         warnings.warn(text, ConformanceWarning, stacklevel=2)
     broken = report.of(CheckStatus.BROKEN)
     if broken:
-        lines = "\n".join(f"- {finding}" for finding in broken)
+        lines = "\n".join(f"- {finding.check}: {finding}" for finding in broken)
         # All at once: mending one promise after another would take a run of the kit for each.
         raise ConformanceError(f"{report.env}: broken promises:\n{lines}") from broken[0].error
     return report
@@ -124,7 +125,16 @@ def examine_env(env: str | Callable[..., Any], **kwargs: Any) -> CheckReport:
         ConformanceError: If `env` does not make a `TextEnv`.
     """
     subject = Subject(env, kwargs)
-    return CheckReport(subject.name, tuple(finding_of(check, subject) for check in CHECKS))
+    findings: list[Finding] = []
+    first: dict[str, str] = {}
+    for check in CHECKS:
+        found = finding_of(check, subject)
+        if found.error is not None:
+            # Once: an environment that cannot begin breaks nearly every promise in the same line.
+            name = first.setdefault(found.message, found.check)
+            found = found if name == found.check else replace(found, message=f"As {name}.")
+        findings.append(found)
+    return CheckReport(subject.name, tuple(findings))
 
 
 def promise_of(check: Check) -> str:
@@ -147,7 +157,7 @@ def finding_of(check: Check, subject: Subject) -> Finding:
     except ConformanceError as fault:
         status, message, error = CheckStatus.BROKEN, str(fault), fault
     except Exception as fault:  # noqa: BLE001  whatever an environment raises during a check is a finding
-        status, message, error = CheckStatus.BROKEN, f"{type(fault).__name__}: {fault}", fault
+        status, message, error = CheckStatus.BROKEN, told(fault), fault
     seconds = time.perf_counter() - started
     name = check.__name__.removeprefix("check_")
     return Finding(name, promise_of(check), status, message, seconds, figures, error)

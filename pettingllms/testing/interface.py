@@ -33,7 +33,7 @@ from pettingzoo.test import (
 from pettingzoo.utils import aec_to_parallel
 
 from pettingllms.env import role_of
-from pettingllms.errors import ConformanceError
+from pettingllms.errors import ConformanceError, told
 from pettingllms.pages import ITEM, SECTIONS, sections_of
 from pettingllms.testing.play import (
     HOSTILE_TEXTS,
@@ -186,7 +186,7 @@ def check_other_process(subject: Subject) -> None:
         check=False,
         capture_output=True,
     )
-    message = process.stderr.decode(errors="replace")[-2000:]
+    message = process.stderr.decode(errors="replace")[-2000:].strip()
     # Before that word the fault is in the sending, and says nothing of the environment.
     if not process.stdout.startswith(_ARRIVED):
         raise SkippedCheck(f"The environment cannot be made in another process: {message}")
@@ -204,7 +204,10 @@ def answer_parent() -> None:
     maker: Callable[[], Any] = pickle.load(sys.stdin.buffer)  # written by our parent, see above
     env = maker().unwrapped
     sys.stdout.buffer.write(_ARRIVED)
-    sys.stdout.write(episodes_digest(env))
+    try:
+        sys.stdout.write(episodes_digest(env))
+    except Exception as error:  # noqa: BLE001  a finding, whatever it is
+        sys.exit(told(error))
 
 
 def episodes_digest(env: AnyEnv) -> str:
