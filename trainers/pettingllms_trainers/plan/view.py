@@ -343,8 +343,7 @@ def show_plan(
         if any(errors_of(config, plan)):
             return 2
         if measures:
-            found = measured(config, environments, ranks)
-            text = _time_text(config, plan, found.steps[0]["time/step_s"], found.evaluation_s)
+            text = _time_text(config, plan, *measured(config, environments, ranks))
             console.print(text, soft_wrap=True)
     return 0
 

@@ -133,8 +133,8 @@ class Trainer:
             f"{' '.join(self.recorder.warnings())}"
         )
 
-    def measure(self, num_steps: int) -> tuple[list[dict[str, float]], float]:
-        """Take train steps and play one evaluation; return metrics of each, and its seconds.
+    def measure(self) -> tuple[float, float]:
+        """Take a train step and play one evaluation; return the seconds of both.
 
         With rollouts in flight the first steps do not count: they have found none.
 
@@ -143,11 +143,12 @@ class Trainer:
             StopRequested: A signal came.
         """
         self.pool.push_weights()
-        steps: list[dict[str, float]] = []
-        for step in range(num_steps + self.config.rollout.max_staleness):
-            steps.append(self._take_step(step) or {})  # nothing only after a signal
+        metrics: Mapping[str, float] = {}
+        for step in range(1 + self.config.rollout.max_staleness):
+            metrics = self._take_step(step) or {}  # nothing only after a signal
             self.stop.check()
-        return steps[-num_steps:], self._evaluate(len(steps))["time/evaluate_s"]
+        evaluation = self._evaluate(1 + self.config.rollout.max_staleness)
+        return metrics["time/step_s"], evaluation["time/evaluate_s"]
 
     def _restore(self) -> tuple[int | None, dict[str, float] | None]:
         """Load the newest checkpoint, if any; return its step, and its metrics if not written."""
