@@ -164,6 +164,7 @@ class BlockingEngine:
     def __init__(self, answer):
         self.answer, self.calls = answer, []
         self.started, self.may_end = threading.Event(), threading.Event()
+        self.has_ended = None
 
     def check(self, request):
         pass
@@ -171,7 +172,7 @@ class BlockingEngine:
     async def generate(self, requests):
         self.calls.append([request.seed for request in requests])
         self.started.set()
-        assert self.may_end.wait(PATIENCE_S)
+        self.has_ended = self.may_end.wait(PATIENCE_S)
         return [[self.answer(str(request.seed))] for request in requests]
 
 
@@ -192,6 +193,19 @@ def test_coroutines_go_on_while_an_engine_computes_and_share_its_next_call(repli
 
     assert asyncio.run(main()) == ["1", "2", "3"]
     assert engine.calls == [[1], [2, 3]], "one call at a time"
+
+
+def test_nobody_waits_at_the_end_for_an_engine_that_hangs(replies):
+    engine = BlockingEngine(replies)
+
+    async def main():
+        asking = asyncio.ensure_future(Batcher(engine, overlaps=True).sample(request(1)))
+        assert await asyncio.to_thread(engine.started.wait, PATIENCE_S)
+        assert not asking.done()
+
+    asyncio.run(main())
+    assert engine.has_ended is None
+    engine.may_end.set()
 
 
 @pytest.mark.parametrize(

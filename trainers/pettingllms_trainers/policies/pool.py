@@ -8,11 +8,11 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pettingllms.errors import InvalidArgument, counted
+from pettingllms.loops import DaemonThreads
 from pettingllms_trainers.errors import ContextExceeded
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.protocols import (
@@ -167,7 +167,7 @@ class Batcher:
         self.engine = engine
         """Answers the requests."""
         self._overlaps, self._is_continuous = overlaps, is_continuous
-        self._turn = asyncio.Lock()
+        self._turn, self._threads = asyncio.Lock(), DaemonThreads(1)
         self._requests: list[GenerateRequest] = []
         self._flight: asyncio.Task[list[list[TokenCompletion]]] | None = None
         self._num_flights = 0
@@ -227,7 +227,10 @@ class Batcher:
     async def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         if self.engine.is_concurrent or not self._overlaps:
             return await self.engine.generate(requests)
-        return await asyncio.to_thread(lambda: asyncio.run(self.engine.generate(requests)))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, lambda: asyncio.run(self.engine.generate(requests))
+        )
 
 
 _PartT = TypeVar("_PartT")
@@ -383,8 +386,8 @@ class PolicyPool:
         # In one process threads would take turns on the same cores and change the order.
         if not (self.computes_elsewhere and parts):
             return {name: call(name, part) for name, part in parts.items()}
-        with ThreadPoolExecutor(len(parts)) as threads:
-            return dict(zip(parts, threads.map(call, parts, parts.values()), strict=True))
+        threads = DaemonThreads(len(parts))
+        return dict(zip(parts, threads.map(call, parts, parts.values()), strict=True))
 
     @property
     def num_completions(self) -> int:

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from pettingllms.errors import InvalidArgument
+from pettingllms.loops import DaemonThreads
 from pettingllms_trainers.backends.device import kept_generators
 from pettingllms_trainers.backends.protocols import EngineSpec
 from pettingllms_trainers.backends.vllm.engine import (
@@ -212,7 +213,7 @@ class _RunningRequests:
     """
 
     def __init__(self, llm: Any, *, in_thread: bool) -> None:
-        self._llm, self._in_thread = llm, in_thread
+        self._llm, self._threads = llm, DaemonThreads(1) if in_thread else None
         self.lock = threading.Lock()
         """Held in a step, which may outlive the event loop's last turn in a train step."""
         self._new: list[tuple[tuple[Any, Any, Any], asyncio.Future[Any]]] = []
@@ -274,9 +275,9 @@ class _RunningRequests:
             del self._running[name]
 
     async def _step(self) -> list[Any]:
-        return (
-            await asyncio.to_thread(self._locked_step) if self._in_thread else self._locked_step()
-        )
+        if self._threads is None:
+            return self._locked_step()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._locked_step)
 
     def _locked_step(self) -> list[Any]:
         with self.lock:

@@ -16,7 +16,6 @@ import logging
 import ssl
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 
 from pettingllms.errors import MALFORMED
 from pettingllms.exchange import WholeClient, http
-from pettingllms.loops import finish
+from pettingllms.loops import DaemonThreads, finish
 from pettingllms_trainers.backends.protocols import EngineSpec
 from pettingllms_trainers.backends.vllm.engine import (
     LORA_RANKS,
@@ -419,8 +418,7 @@ class ServedVLLM(VLLMEngine):
         causes: list[str] = []
         if self._ranks.is_main:
             # At once: each reads the same files, and they wait for disks and GPUs.
-            with ThreadPoolExecutor(len(self._replicas)) as executor:
-                causes = list(executor.map(attempt, replicas))
+            causes = list(DaemonThreads(len(self._replicas)).map(attempt, replicas))
         losses = [replica.loss for replica in self._replicas]
         causes, losses = self._ranks.broadcast((causes, losses))
         for replica, loss in zip(self._replicas, losses, strict=True):
