@@ -240,9 +240,9 @@ def suggestion(word: object, known: Iterable[object]) -> str:
     """Return `'; did you mean "x"?'` for the known word nearest to `word`, or an empty string."""
     if not isinstance(word, str):
         return ""
-    words = [other for other in known if isinstance(other, str)]
-    near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    return f'; did you mean "{near[0]}"?' if near else ""
+    words = {other.casefold(): other for other in known if isinstance(other, str)}
+    near = difflib.get_close_matches(word.casefold(), words, n=1, cutoff=0.5)
+    return f'; did you mean "{words[near[0]]}"?' if near else ""
 
 
 class RunFolderError(PettingLLMsError, ValueError):

@@ -331,7 +331,7 @@ class EndpointPolicy:
             return PolicyUnavailable(f"{told}, {listed}. Check {where}.")
         shown = ", ".join(known[:_MAX_SHOWN]) + (", ..." if known[_MAX_SHOWN:] else "")
         return PolicyUnavailable(
-            f"{self}: no such model ({_said(error)}){suggestion(self.model, known)} "
+            f"{self}: no such model ({_said(error)}){suggestion(self.model, known) or '.'} "
             f"The server has: {shown or 'none'}."
         )
 

@@ -40,7 +40,8 @@ def odd_ids(guess_id, guess_env):
     ("env_id", "kwargs", "kind", "message"),
     [
         ("plan_pth_v0", {}, UnknownEnvironment, 'did you mean "plan_path_v0"'),
-        ("zzz", {}, LookupError, "Installed: "),
+        ("zzz", {}, LookupError, "zzz.\\. Installed: "),
+        ("PLAN-path_v0", {}, UnknownEnvironment, 'did you mean "plan_path_v0"'),
         ("lost_v0", {}, EnvironmentNotLoadable, "lost_v0.*announced as.*cannot be loaded"),
         ("nameless_v0", {}, EnvironmentNotLoadable, "nameless_v0.*announced as.*cannot be loaded"),
         ("needy_v0", {}, InvalidArgument, "a value for 'game'"),

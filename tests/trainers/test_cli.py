@@ -65,7 +65,7 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(run, tmp_path, dry, flag
 @pytest.mark.parametrize(
     ("command", "flags", "message"),
     [
-        ([], ["--policies.t.max-length", "12"], "prompts of t begin at .*policies.t.max_length"),
+        ([], ["--policies.t.max-length", "12"], "prompts of tool begin at .*policies.t.max_length"),
         (
             # They would all be one token, and the run would learn from prompts that tell nothing.
             [],

@@ -349,7 +349,7 @@ def open_policies(
     _check(config)
     environments = make_environments(config)
     # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.
-    from pettingllms_trainers.backends.build import build_policies, build_pool, prepare_libraries
+    from pettingllms_trainers.backends.build import build_policies, build_pool
     from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
     from pettingllms_trainers.runs.prompts import checked_prompts, with_cpu_cache
 
@@ -358,7 +358,6 @@ def open_policies(
     config, _ = with_fast_precision(config, Ranks(), on_gpu=on_gpu)
     if not on_gpu:
         config = with_cpu_cache(config, prompts)
-    prepare_libraries(config)
     models = build_policies(config)
     pool = build_pool(config, models)
     pool.push_weights()

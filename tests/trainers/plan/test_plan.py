@@ -36,7 +36,7 @@ from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.memory import plan_memory
 from pettingllms_trainers.plan.view import plan_view, warnings_of
 from pettingllms_trainers.rollout.environments import make_environments
-from pettingllms_trainers.runs.prompts import RolePrompt, lengths_of
+from pettingllms_trainers.runs.prompts import RolePrompt, lengths_of, prompt_problems
 from pettingllms_trainers.types import Lengths
 
 GIB = 1 << 30
@@ -351,6 +351,15 @@ def test_smaller_settings_need_less():
     assert activations(tokens_per_microbatch=64) == activations(tokens_per_microbatch=8191)
     reference = memory_of(config_of(loss={"kl_coefficient": 0.1})).policies["p"].reference
     assert reference == 4 * P
+
+
+def test_a_prompt_needs_room_beside_the_answers_of_its_own_role():
+    rollout = {"max_completion_tokens": 90, "per_role": {"echo": {"max_completion_tokens": 9}}}
+    config = config_of({"model": "tiny", **SIZES}, rollout=rollout)
+    prompts = {"caller": RolePrompt(38, True), "echo": RolePrompt(119, True)}
+    assert not [*prompt_problems(config, {"p": 128}, prompts)]
+    _, of_echo = prompt_problems(config, {"p": 127}, prompts)
+    assert "prompts of echo begin at 119 tokens, and beside a completion of 9 there" in of_echo
 
 
 def test_a_step_at_most():

@@ -42,8 +42,8 @@ def logits(directory):
 
 def test_the_newest_checkpoint_is_the_trained_policy(run, export, tmp_path):
     for name in ("t", "p"):
-        code, out, _ = export(run, tmp_path / name, "--policy", name)
-        assert code == 0
+        code, out, err = export(run, tmp_path / name, "--policy", name)
+        assert (code, err) == (0, "")
         assert out == f"policy {name} after train step 3: {tmp_path / name}\n"
         assert torch.equal(logits(tmp_path / name), logits(run / "policies" / name))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p", "t"]
@@ -71,7 +71,7 @@ def test_an_earlier_step(run, export, tmp_path):
     ("flags", "message"),
     [
         (["--policy", "p", "--merge"], "the policy 'p' has no LoRA adapter to merge"),
-        (["--policy", "x"], "trains no policy 'x'; it trains: t, p"),
+        (["--policy", "x"], "trains no policy 'x'. It trains: t, p"),
         (["--policy", "p", "--step", "1"], "no checkpoint of train step 1; it has those of 2, 3"),
     ],
 )

@@ -34,13 +34,6 @@ from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.sampler import sampling_of
 
 
-def prepare_libraries(config: Config) -> None:
-    """Settle what libraries do in this process."""
-    transformers_logging.disable_progress_bar()
-    if config.num_threads:
-        torch.set_num_threads(config.num_threads)
-
-
 def build_policies(config: Config, ranks: Ranks | None = None) -> dict[str, TransformersPolicy]:
     """Load or build the model of every policy; those with adapters share their base model.
 
@@ -49,6 +42,9 @@ def build_policies(config: Config, ranks: Ranks | None = None) -> dict[str, Tran
         InvalidArgument: The sizes of a tiny model do not go together.
     """
     ranks = ranks or Ranks()
+    transformers_logging.disable_progress_bar()
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
     device = _device(config, ranks)
     policies: dict[str, TransformersPolicy] = {}
     for names in base_groups(config.models):

@@ -251,9 +251,10 @@ def algorithm_class(name: Any) -> type[Algorithm]:
             "are found through the metadata of installed packages"
         )
     if plugin is None:
+        names = algorithm_names()
         raise ValueError(
-            f"algorithm.name is {name!r}, which is not installed"
-            f"{suggestion(name, algorithm_names())} There are: {', '.join(algorithm_names())}"
+            f"algorithm.name is {name!r}, which is not installed{suggestion(name, names) or '.'} "
+            f"There are: {', '.join(names)}"
         )
     try:
         found = plugin.load()
@@ -283,9 +284,9 @@ def algorithm_of(table: Any) -> Any:
     for key in table:
         if key != "name" and key not in own:
             others = [other for other in algorithm_names() if key in known_parameters(other)]
-            of = f" but of {', '.join(others)}" if others else suggestion(key, own)
+            of = f" but of {', '.join(others)}." if others else suggestion(key, own) or "."
             raise ValueError(
-                f"algorithm.{key} is not a parameter of {name}{of}; its own are: {', '.join(own)}"
+                f"algorithm.{key} is not a parameter of {name}{of} Its own are: {', '.join(own)}"
             )
     # The name is a field, too, so that a saved configuration says which algorithm it was.
     return kind.model_validate({**table, "name": name})

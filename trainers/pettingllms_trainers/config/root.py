@@ -121,7 +121,7 @@ class Config(Section):
     """Train steps."""
     device: Annotated[str, COSMETIC] = "auto"
     """Torch device of the policies; auto: the first GPU, else the CPU."""
-    num_threads: Annotated[int, COSMETIC] = Field(default=0, ge=0)
+    num_threads: Annotated[int, COSMETIC] = Field(default=0, ge=0, le=1024)
     """CPU threads of torch; 0: torch's own choice."""
     stalled_after: Annotated[int, COSMETIC] = Field(default=3, ge=1)
     """Train steps in a row after which a warning says that a policy is not updated, or gives one
@@ -534,7 +534,7 @@ def _check_phases(config: Config) -> None:
                     more = " that is trained" if kind == "policy" else ""
                     raise ValueError(
                         f"{place} names {name!r}, which is not a {kind}{more}"
-                        f"{suggestion(name, known)}; there are: {', '.join(known)}"
+                        f"{suggestion(name, known) or '.'} There are: {', '.join(known)}"
                     )
         # A phase in which nothing learns would pass as train steps without any update.
         for name in phase.policies or [None]:
@@ -560,8 +560,8 @@ def _check_envs_of_roles(config: Config) -> None:
         label, dot, _ = role.partition(".")
         if dot and label not in labels:
             raise ValueError(
-                f"roles.{role} names the environment {label!r}{suggestion(label, labels)}; "
-                f"environments: {', '.join(labels)}"
+                f"roles.{role} names the environment {label!r}{suggestion(label, labels) or '.'} "
+                f"There are: {', '.join(labels)}"
             )
 
 

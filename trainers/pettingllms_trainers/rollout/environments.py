@@ -257,10 +257,10 @@ def _check_scripted_policies(config: Config, env: RunEnvironment) -> None:
 def _check_scripted(
     key: str, names: Sequence[str], known: Sequence[str], env: RunEnvironment
 ) -> None:
-    which = f"the environment {env.name}" if env.name else "the environment"
+    which = f"The environment {env.name}" if env.name else "The environment"
     for name in names:
         if name not in known:
             raise ConfigError(
-                f"{key} names the scripted policy {name!r}{suggestion(name, known)}; {which} has: "
-                f"{', '.join(known) or 'none'}"
+                f"{key} names the scripted policy {name!r}{suggestion(name, known) or '.'} "
+                f"{which} has: {', '.join(known) or 'none'}"
             )

@@ -83,7 +83,7 @@ def _chosen(policy: str | None, known: Sequence[str]) -> Sequence[str]:
         return known
     if policy not in known:
         raise CheckpointError(
-            f"the run trains no policy {policy!r}{suggestion(policy, known)}; it trains: "
+            f"the run trains no policy {policy!r}{suggestion(policy, known) or '.'} It trains: "
             f"{', '.join(known) or 'none'}"
         )
     return [policy]
@@ -105,6 +105,7 @@ def _write(
     alone = config.model_copy(
         update={
             "device": "cpu",
+            "num_threads": 0,
             "fsdp": config.fsdp.model_copy(update={"enabled": False}),
             "deepspeed": config.deepspeed.model_copy(update={"stage": 0, "offload": "none"}),
             "engine": config.engine.model_copy(update=engine),

@@ -52,13 +52,8 @@ class ThisProcess:
 
     def build_pool(self, fixed_policies: Mapping[str, FixedPolicy]) -> PolicyPool:
         # Imported here: torch and transformers take seconds, and bad input needs neither.
-        from pettingllms_trainers.backends.build import (
-            build_policies,
-            build_pool,
-            prepare_libraries,
-        )
+        from pettingllms_trainers.backends.build import build_policies, build_pool
 
-        prepare_libraries(self._config)
         policies = build_policies(self._config, self._ranks)
         return build_pool(self._config, policies, fixed_policies, self._ranks)
 

@@ -234,19 +234,19 @@ def prompt_problems(
                 f"{', '.join(roles)}: the policy would read all of these as one unknown token. Add "
                 f"them, or leave policies.{name}.vocabulary out ({len(policy.vocabulary)} now)"
             )
-    limits = {name: context for name, context in contexts.items() if context is not None}
-    for name, context in limits.items():
-        roles = [role for role in prompts if config.policy_of(role) == name]
-        completion = max(sampling_of(config.rollout, r).max_completion_tokens for r in roles)
-        first = max((prompts[r].num_tokens for r in roles if prompts[r].is_measured), default=0)
-        longest = config.engine.max_length
+    for role, prompt in prompts.items():
+        name = config.policy_of(role) or ""
+        context, longest = contexts.get(name), config.engine.max_length
+        if context is None or not prompt.is_measured:
+            continue
+        completion = sampling_of(config.rollout, role).max_completion_tokens
         is_engine = 0 < longest < context
         room = max((longest if is_engine else context) - completion, 0)
-        if first > room:
+        if prompt.num_tokens > room:
             yield (
-                f"prompts of {name} begin at {first} tokens, and beside a completion of "
-                f"{completion} there is room for {room}: {_more_room(config, name, is_engine)}, or "
-                f"lower rollout.max_completion_tokens"
+                f"prompts of {role} begin at {prompt.num_tokens} tokens, and beside a completion "
+                f"of {completion} there is room for {room}: {_more_room(config, name, is_engine)}, "
+                f"or lower max_completion_tokens in [rollout] or [rollout.per_role.{role}]"
             )
 
 

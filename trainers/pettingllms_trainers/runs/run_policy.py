@@ -6,8 +6,6 @@ import tempfile
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
-from transformers.utils import logging as transformers_logging
-
 from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf import local_policy
@@ -33,7 +31,6 @@ def load(argument: str, settings: core.PolicySettings) -> local_policy.LocalPoli
     policy, step = options.pop("policy", None), options.pop("step", None)
     if step is not None and not step.isdecimal():
         raise InvalidArgument("run option step", step, "a train step with a checkpoint")
-    transformers_logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / (policy or "policy")
         try:

@@ -243,17 +243,12 @@ class PolicyWorker:
             PettingLLMsError: A model cannot be loaded, or an engine not be started.
         """
         # Imported here: workers of environments need no torch.
-        from pettingllms_trainers.backends.build import (
-            build_policies,
-            build_pool,
-            prepare_libraries,
-        )
+        from pettingllms_trainers.backends.build import build_policies, build_pool
 
         # Only these policies: others are in other workers.
         own = config.model_copy(
             update={"policies": {name: config.policies[name] for name in names}}
         )
-        prepare_libraries(own)
         ranks = self._closing.enter_context(_joined(rank, size, meeting))
         self._pool = build_pool(own, build_policies(own, ranks), ranks=ranks)
         self._policies = self._pool.policies
