@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from pettingllms.arguments import check_whole
 from pettingllms.env import TextEnv, role_of, roles_of
-from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.errors import InvalidArgument, PettingLLMsError, stated, suggestion
 from pettingllms.policies import Sampling, stays_here
 from pettingllms.registry import check_kwargs, is_announced, make, recorded_id, spec
 from pettingllms.seeding import derive_seed
@@ -329,6 +329,18 @@ def episode_spec(seed: int, variant: str, level: int, sample: int) -> EpisodeSpe
     return EpisodeSpec(variant, level, sample, level_seed(seed, level), chance)
 
 
+def begun(env: TextEnv[Any], seed: int, options: Mapping[str, Any] | None = None) -> TextEnv[Any]:
+    """A fork of an environment at the start of a level.
+
+    Raises:
+        PettingLLMsError: Its code cannot make the level.
+    """
+    fork = env.fork()
+    with stated(PettingLLMsError, f"{type(env).__name__} cannot make a level"):
+        fork.reset(seed=seed, options=options)
+    return fork
+
+
 def distinct_levels(
     env: TextEnv[Any], seed: int, num_levels: int, options: Mapping[str, Any]
 ) -> dict[int, str]:
@@ -344,12 +356,10 @@ def distinct_levels(
         [at most `num_levels`] increasing numbers with these hashes; fewer if the environment seems
         to have no more.
     """
-    env = env.fork()
     found: dict[str, int] = {}
     number = num_repeats = 0
     while len(found) < num_levels and num_repeats < PATIENCE + len(found) // 10:
-        env.reset(seed=level_seed(seed, number), options=options)
-        content = env.level_hash()
+        content = begun(env, level_seed(seed, number), options).level_hash()
         num_repeats = num_repeats + 1 if content in found else 0
         found.setdefault(content, number)
         number += 1

@@ -13,7 +13,7 @@ The packages lie in the order of the data, and imports go up this list only::
     policies        the protocols of engines and updaters; which policy plays which role
     learning        groups, advantages, mini-batches, packed batches, loss
     config          the run file
-    types, errors, ranks, files, stopping
+    types, errors, ranks, files
 """
 
 from typing import TYPE_CHECKING, Any

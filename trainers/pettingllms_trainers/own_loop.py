@@ -382,15 +382,8 @@ def _in_own_loop(call: Callable[[], None]) -> None:
 
 def _check(config: Config) -> None:
     """Refuse what spreads a policy over several processes."""
-    problems = {
-        "a launcher has started several processes": num_launched() > 1,
-        "ray.enabled = true": config.ray.enabled,
-        f"deepspeed.stage = {config.deepspeed.stage}": config.deepspeed.stage > 0,
-        "fsdp.enabled = true": config.fsdp.enabled,
-    }
-    for problem, is_there in problems.items():
-        if is_there:
-            raise ConfigError(
-                f"{problem}: a loop of your own is one process, whose engines may be vLLM's. Start "
-                "one, without Ray and shards; `train` spreads over several"
-            )
+    if num_launched() > 1 or config.ray.enabled or config.is_sharded:
+        raise ConfigError(
+            "a loop of your own is one process, whose engines may be vLLM's: start one, without a "
+            "launcher, ray.enabled, deepspeed.stage and fsdp.enabled; `train` spreads over several"
+        )

@@ -29,6 +29,21 @@ def test_a_policy_whose_roles_never_branch_is_refused(load):
         load(*flags, "--algorithm.name", "continuation")
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--rollout.per-role.judge.temperature=1",
+        "--algorithm.branching-roles tool planner judge",
+        "--rewards.r.function=math:fsum --rewards.r.weights.judge=1",
+        "--warm-start.demonstrators.judge.random=1",
+    ],
+)
+def test_a_role_that_no_environment_has_is_named(load, flags):
+    config = load(*flags.split())
+    with pytest.raises(ConfigError, match=r"'judge', which is not a role\. Roles of plan_path"):
+        make_environments(config)
+
+
 def test_v_is_refused_where_agents_act_at_the_same_time():
     assert make_environments(load_config("recipe:math", ["--algorithm.name", "continuation"]))
     with pytest.raises(ConfigError, match=r"reasoner_0 act at the same time.*continuation"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from transformers.utils import logging as transformers_logging
 
-from pettingllms.errors import InvalidArgument, PettingLLMsError
+from pettingllms.errors import FOREIGN, InvalidArgument, PettingLLMsError
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.device import named_device
 from pettingllms_trainers.backends.engines import build_engines, computes_elsewhere
@@ -67,9 +67,11 @@ def _build_group(
             loaded = {name: _load_own(config, name, device, ranks)}
     except PettingLLMsError:
         raise
-    except (OSError, ValueError) as error:  # ValueError: it has code of its own
+    except FOREIGN as error:  # what libraries raise that read files of others
+        is_clear = isinstance(error, OSError | ValueError)
+        hint = "" if is_clear else f" ({type(error).__name__}; are its files whole?)"
         raise ConfigError(
-            f"[policies.{name}] model = {first.model!r} cannot be loaded: {reason_of(error)}"
+            f"[policies.{name}] model = {first.model!r} cannot be loaded: {reason_of(error)}{hint}"
         ) from error
     return {
         name: TransformersPolicy(

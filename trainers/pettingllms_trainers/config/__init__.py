@@ -17,9 +17,7 @@ from pettingllms_trainers.config.sections import (
     RayConfig,
     RoleSamplingConfig,
     RolloutConfig,
-    StageConfig,
     UpdatesConfig,
-    VLLMServerConfig,
 )
 
 __all__ = [
@@ -36,9 +34,7 @@ __all__ = [
     "RayConfig",
     "RoleSamplingConfig",
     "RolloutConfig",
-    "StageConfig",
     "UpdatesConfig",
-    "VLLMServerConfig",
     "ValueConfig",
     "config_hash",
     "deciding",

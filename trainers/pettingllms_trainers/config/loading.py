@@ -21,7 +21,14 @@ from pettingllms.sources import RECIPE as PREFIX
 from pettingllms.sources import RUN
 from pettingllms_trainers.config.algorithm import DEFAULT, Algorithm, known_parameters, section_of
 from pettingllms_trainers.config.root import Config
-from pettingllms_trainers.config.sections import TINY, TINY_KEYS, Section, env_places, flat_roles
+from pettingllms_trainers.config.sections import (
+    TINY,
+    TINY_KEYS,
+    EnvConfig,
+    Section,
+    env_places,
+    flat_roles,
+)
 from pettingllms_trainers.config.vetting import vet
 from pettingllms_trainers.errors import ConfigError
 
@@ -190,6 +197,11 @@ def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
         if policy is not None:
             if not isinstance(policy, str):
                 raise ConfigError(f"{layer.source}: {EVERY_ROLE} is {policy!r}; name a policy")
+            if not _table(table, "roles"):
+                raise ConfigError(
+                    f"{layer.source}: {EVERY_ROLE} = {policy!r} would change nothing: it is for "
+                    "[roles] of the files before this one. Name the policy in [roles]"
+                )
             table["roles"] = dict.fromkeys(_table(table, "roles"), policy)
         own = dict(layer.table)
         if "algorithm" in table and "algorithm" in own:
@@ -608,12 +620,18 @@ def _layers(
 def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:
     key = ".".join(location)
     if detail["type"] == "extra_forbidden":
-        known = _known_keys(location[:-1])
+        *section, name = location
+        known = _known_keys(section)
         # A misspelt key would leave a default in force, unnoticed, for the whole run.
-        near = difflib.get_close_matches(location[-1], known, n=1)
-        meant = ".".join([*location[:-1], *near])
-        hint = f"did you mean {meant!r}?" if near else f"known here: {', '.join(known)}"
-        return f"unknown key {key!r}; {hint}"
+        near = difflib.get_close_matches(name, known, n=1)
+        elsewhere = [name] * (name in Config.model_fields)
+        for part, field in Config.model_fields.items():
+            path = [part, *["NAME"] * (get_origin(field.annotation) is dict), name]
+            elsewhere += [".".join(path)] * (annotation_of(path) not in (None, EnvConfig))
+        if near and not elsewhere:
+            return f"unknown key {key!r}; did you mean {'.'.join([*section, *near])!r}?"
+        hint = f"there is {' or '.join(map(repr, elsewhere))}; " if elsewhere else ""
+        return f"unknown key {key!r}; {hint}known here: {', '.join(known)}"
     if detail["type"] == "missing":
         return f"the key {key!r} is missing"
     if detail["type"] == "value_error":

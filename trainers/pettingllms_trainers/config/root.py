@@ -501,25 +501,6 @@ def _check_warm_start(config: Config) -> None:
         )
 
 
-def _check_named_roles(config: Config) -> None:
-    tables = {
-        **{f"rewards.{name}.weights": one.weights for name, one in config.rewards.items()},
-        "warm_start.demonstrators": config.warm_start.demonstrators
-        if config.warm_start.num_steps
-        else {},
-        "rollout.per_role": config.rollout.per_role,
-        "[algorithm]": dict.fromkeys(config.algorithm.named_roles),
-    }
-    for key, table in tables.items():
-        # A misspelt role would change nothing, and nobody would notice.
-        for role in table:
-            if role not in config.role_names():
-                raise ValueError(
-                    f"{key} names the role {role!r}, and [roles] has no such: "
-                    f"{', '.join(config.roles)}. One of the two is misspelt"
-                )
-
-
 def _check_phases(config: Config) -> None:
     names, trained = config.role_names(), [n for n, p in config.models.items() if not p.frozen]
     compared = [role for role in names if config.algorithm.compares(role)]
@@ -856,7 +837,6 @@ _BEFORE_DEFAULTS: Sequence[_Rule] = (
     _check_unused,
     _check_trained,
     _check_warm_start,
-    _check_named_roles,
 )
 """What has to hold before defaults can be settled."""
 _AFTER_DEFAULTS: Sequence[_Rule] = (

@@ -841,7 +841,7 @@ class LossConfig(Section):
     by 0.005; after other updates the bonus is off and its weight falls by as much (Skywork-OR1,
     arXiv 2505.22312; there 0.2). 0: the weight is constant."""
     target_kl: float = Field(default=0.0, ge=0)
-    """An update ends before the first mini-batch at which the mean KL divergence of the sampling
+    """An update ends after the first mini-batch at which the mean KL divergence of the sampling
     policy from the new one (approx_kl) is above this, in nats; 0: no limit."""
     kl_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the KL penalty to the reference, which is the policy at the start of training; with

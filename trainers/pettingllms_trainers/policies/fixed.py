@@ -88,24 +88,14 @@ def open_fixed_policies(
                     policy=loaded,
                     template_kwargs=policy.chat_template_kwargs or {},
                 )
-        runner.run(_check(fixed_policies, played))
+        anywhere = [env for envs in played.values() for env in envs][:1]  # a judge plays nowhere
+        for name, fixed in fixed_policies.items():
+            for env in played.get(name, anywhere):
+                runner.run(fixed.policy.check(env))
         yield runner, fixed_policies
     finally:
         # Else an environment hangs in it, beside an update, and keeps it from being closed.
         if not runner.get_loop().is_running():
             with runner:
-                runner.run(_close(fixed_policies))
-
-
-async def _check(
-    fixed_policies: Mapping[str, FixedPolicy], played: Mapping[str, Sequence[TextEnv[Any]]]
-) -> None:
-    anywhere = [env for envs in played.values() for env in envs][:1]  # a judge plays nowhere
-    for name, fixed in fixed_policies.items():
-        for env in played.get(name, anywhere):
-            await fixed.policy.check(env)
-
-
-async def _close(fixed_policies: Mapping[str, FixedPolicy]) -> None:
-    for fixed in fixed_policies.values():
-        await fixed.policy.aclose()
+                for fixed in fixed_policies.values():
+                    runner.run(fixed.policy.aclose())

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pettingllms
 from pettingllms import TextEnv, role_of
 from pettingllms.errors import PettingLLMsError, stated, suggestion
+from pettingllms.evaluation.plan import begun
 from pettingllms.registry import SOLVED_SHARE
 from pettingllms.workflows import WorkflowEnv
 from pettingllms_trainers.config import Config, EnvConfig
@@ -123,12 +124,11 @@ def _make_stage(env: EnvConfig, index: int, place: str) -> TextEnv[Any]:
 
 def _try(id: str, env: TextEnv[Any]) -> None:
     """Make a level and take a step there, before anything is spent on what cannot be played."""
-    with stated(ConfigError, f"{id} cannot make a level"):
-        env.reset(seed=0)
+    level = begun(env, 0)
     # What an empty answer does to somebody's workflow is the workflow's, as in any episode.
     if not isinstance(env, WorkflowEnv):
         with stated(ConfigError, f"{id} cannot read an empty answer"):
-            env.fork().step("")
+            level.step("")
 
 
 def _check_apart(config: Config, env: EnvConfig, environments: Sequence[TextEnv[Any]]) -> None:
@@ -190,6 +190,7 @@ def _check_roles(config: Config, environments: Sequence[RunEnvironment]) -> None
         "[algorithm]": config.algorithm.named_roles,
         "updates.phases": [role for phase in config.updates.phases for role in phase.roles],
         "warm_start.demonstrators": warm_start.demonstrators if warm_start.num_steps else (),
+        **{f"rewards.{name}.weights": one.weights for name, one in config.rewards.items()},
     }
     problems += [
         f"{key} names {role!r}, which is not a role"

@@ -19,6 +19,7 @@ from pettingllms.evaluation import (
     summarise_variant,
     wilson_interval,
 )
+from pettingllms.evaluation.plan import begun
 from pettingllms.policies import Completion, Usage
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.algorithms.base import Alone
@@ -101,8 +102,7 @@ class HeldOutSet:
             )
         seen = 0
         for stage, level in itertools.product(self.env.training, range(_NUM_SEEN)):
-            probe = stage.fork()
-            probe.reset(seed=derive_seed(self._config.seed, "planned level", level))
+            probe = begun(stage, derive_seed(self._config.seed, "planned level", level))
             seen += probe.level_hash() in self._hashes
         if seen:
             yield (

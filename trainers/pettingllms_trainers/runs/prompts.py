@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pettingllms import role_of
-from pettingllms.errors import FOREIGN
+from pettingllms.errors import FOREIGN, PettingLLMsError, stated
+from pettingllms.evaluation.plan import begun
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.hf.shapes import (
     ModelShape,
@@ -87,15 +88,17 @@ def first_prompts(config: Config, environments: Sequence[RunEnvironment]) -> dic
     stages = [(env, stage) for env in environments for stage in env.training]
     longest: dict[str, RolePrompt] = {}
     for (env, stage), level in itertools.product(stages, range(_NUM_LEVELS)):
-        # The environment is the run's own: a copy is played, so that it stays as it is.
-        probe = stage.fork()
-        probe.reset(seed=derive_seed(config.seed, "planned level", level))
+        probe = begun(stage, derive_seed(config.seed, "planned level", level))
         for agent in probe.possible_agents:
             role = env.role(agent)
             policy = config.models.get(config.policy_of(role) or "")
             if policy is not None:
+                with stated(ConfigError, f"{env.config.id} cannot write a prompt of {role}"):
+                    messages = probe.messages(agent)
                 try:
-                    found = _measured(policy, probe.messages(agent))
+                    found = _measured(policy, messages)
+                except PettingLLMsError:
+                    raise
                 except FOREIGN as error:  # templates are programs of those who made the model
                     raise ConfigError(_refused(config.policy_of(role), role, error)) from error
                 other = longest.get(role, found)
@@ -122,8 +125,7 @@ def template_advice(config: Config, environments: Sequence[RunEnvironment]) -> I
             continue
         if chat.tokenizer.eos_token_id is None:
             yield f"the tokenizer of {name} has no end token: its answers go on to the token limit"
-        probe = env.training[0].fork()
-        probe.reset(seed=derive_seed(config.seed, "planned level", 0))
+        probe = begun(env.training[0], derive_seed(config.seed, "planned level", 0))
         agents = [agent for agent in probe.possible_agents if role_of(agent) in roles]
         yield from _lost_by_template(chat, name, probe.messages(agents[0]))
 
@@ -156,8 +158,7 @@ def first_exchanges(
     """A first prompt of every role that is judged, with an answer."""
     found: dict[str, Exchange] = {}
     for env in environments if config.rewards else ():
-        probe = env.training[0].fork()
-        probe.reset(seed=derive_seed(config.seed, "planned level", 0))
+        probe = begun(env.training[0], derive_seed(config.seed, "planned level", 0))
         for agent in probe.possible_agents:
             found[env.role(agent)] = Exchange(tuple(probe.messages(agent)), "x")
     return found
@@ -236,6 +237,11 @@ def prompt_problems(
             )
     for role, prompt in prompts.items():
         name = config.policy_of(role) or ""
+        if prompt.is_measured and not prompt.num_tokens:
+            yield (
+                f"policies.{name}: its tokenizer makes no token of the first prompt of {role}. The "
+                "files of the tokenizer are missing, or its chat template is empty"
+            )
         context, longest = contexts.get(name), config.engine.max_length
         if context is None or not prompt.is_measured:
             continue

@@ -62,8 +62,8 @@ def no_gain(report: Mapping[str, Any]) -> str:
     one, other = ways[0]
     return (
         f"No gain is shown after {counted(steps, 'train step')}: {one['success']:.1%} of the "
-        f"held-out levels before and {other['success']:.1%} ({other['success_low']:.1%} to "
-        f"{other['success_high']:.1%}) after. More train steps or levels may show one; the page "
+        f"held-out levels before them and {other['success']:.1%} ({other['success_low']:.1%} to "
+        f"{other['success_high']:.1%}) now. More train steps or levels may show one; the page "
         "'A run that does not learn' says what else to try."
     )
 

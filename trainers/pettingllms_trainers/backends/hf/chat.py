@@ -152,6 +152,7 @@ class Chat:
             [dict(message) for message in messages],
             tools=tools or None,
             return_dict=False,
+            tokenizer_kwargs={"verbose": False},  # of a prompt that is too long we tell ourselves
             **{"add_generation_prompt": True, **self.template_kwargs, **settings},
         )
 

@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 from pettingllms import TextEnv
 from pettingllms import policies as core
 from pettingllms.ends import End
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import FOREIGN, InvalidArgument
 from pettingllms.workflows.tools import offered
 from pettingllms_trainers.backends.device import fast_precision
 from pettingllms_trainers.backends.hf.chat import Chat, unread_argument
@@ -79,7 +79,7 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
         detail = error.errors()[0]
         name = ".".join(map(str, detail["loc"]))
         raise InvalidArgument(f"hf option {name}", detail["input"], detail["msg"]) from error
-    except (OSError, RuntimeError, ValueError) as error:
+    except FOREIGN as error:
         raise core.PolicyUnavailable(f"hf:{source} cannot be loaded: {reason_of(error)}") from error
     if unread := unread_argument(model.chat.tokenizer, kwargs):
         raise InvalidArgument(f"hf option {_KWARGS}", unread, "what the chat template reads")

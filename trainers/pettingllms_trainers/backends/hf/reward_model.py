@@ -39,7 +39,7 @@ class RewardModel:
                 raise ValueError("it is an adapter; name a whole model")
             model = AutoModelForSequenceClassification.from_pretrained(source)
             tokenizer = AutoTokenizer.from_pretrained(source)
-        except (OSError, ValueError) as error:
+        except FOREIGN as error:
             raise ConfigError(
                 f"the reward model {source!r} cannot be loaded: {reason_of(error)}"
             ) from error

@@ -17,7 +17,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 from transformers.pytorch_utils import Conv1D
 
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import FOREIGN, InvalidArgument
 from pettingllms_trainers.backends.hf.adapters import (
     check_targets,
     linear_layers,
@@ -111,7 +111,7 @@ def _config(source: str) -> Any:
     """The configuration of a model that is on this machine, or None."""
     try:
         return AutoConfig.from_pretrained(source, local_files_only=True) if source != TINY else None
-    except (OSError, ValueError):
+    except FOREIGN:  # whoever loads it is told
         return None
 
 
@@ -126,7 +126,7 @@ def _tokenizer(model: str, vocabulary: str) -> Any:
         return build_tokenizer(tuple(dict.fromkeys(vocabulary)) or CHARACTERS)
     try:
         return AutoTokenizer.from_pretrained(model, local_files_only=True)
-    except (OSError, ValueError):
+    except FOREIGN:  # whoever loads it is told
         return None
 
 
