@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import tomllib
 
 import pytest
@@ -111,16 +112,32 @@ def test_a_policy_is_asked(trained):
         policy.ask("abc", num_answers=0)
 
 
-def test_an_interrupted_run_has_saved_and_is_resumed(small_run_file, tmp_path):
+@pytest.mark.parametrize("is_hanging", [False, True])
+def test_an_interrupted_run_has_saved_and_is_resumed(small_run_file, tmp_path, is_hanging):
+    may_go_on, running = threading.Event(), []
+
     def interrupt(step, metrics):
+        running.append(threading.current_thread())
         if step == 1:
             os.kill(os.getpid(), signal.SIGINT)
+        if step == 1 and is_hanging:
+            while signal.getsignal(signal.SIGINT) is not before and not may_go_on.wait(0.1):
+                pass  # it is not heard yet
+            os.kill(os.getpid(), signal.SIGINT)
+            may_go_on.wait(60)
 
-    before = signal.getsignal(signal.SIGINT)
+    def cell():
+        signal.signal(signal.SIGINT, before)  # as a notebook has it
+        train(config, on_step=interrupt)
+
+    before = signal.default_int_handler
     config = load_config(small_run_file(3), ["--output-dir", str(tmp_path / "run")])
     with pytest.raises(KeyboardInterrupt, match="resume=True"):
-        in_a_cell(lambda: train(config, on_step=interrupt))
+        in_a_cell(cell)
     assert signal.getsignal(signal.SIGINT) is before
+    assert not may_go_on.is_set()
+    may_go_on.set()
+    running[-1].join(60)
     assert load_run(tmp_path / "run").metrics.index.max() < 3
     run = train(config, resume=True)
     assert run.metrics.index.tolist() == [0, 1, 2, 3]

@@ -13,8 +13,10 @@ run.policy("planner").ask("a prompt")
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import io
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -44,7 +46,7 @@ from pettingllms.viewer import write_view
 from pettingllms_trainers import commands
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import RunFiles, config_of, load_config
-from pettingllms_trainers.ranks import StopRequest
+from pettingllms_trainers.ranks import StopRequest, StopRequested
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.report import learning_curve
 
@@ -78,14 +80,16 @@ def train(
     Raises:
         PettingLLMsError: Bad input, or the run failed.
         KeyboardInterrupt: The run was interrupted. It has saved a checkpoint, from which
-            ``resume=True`` continues.
+            ``resume=True`` continues; after a second interrupt the last one of the run.
     """
     config = config_of(source, changes, trust=trust)
     work = partial(commands.train, config, is_resumed=resume, on_step=on_step)
     # A notebook's cell runs inside an event loop, and a run needs one of its own.
+    code = 128 + signal.SIGINT
     if is_in_loop():
-        with StopRequest() as stop:  # signals reach this thread only
-            code = in_thread(partial(work, stop=stop))
+        # Signals reach this thread only. After a second one it does not wait for the other one.
+        with contextlib.suppress(StopRequested), StopRequest() as stop:
+            code = in_thread(partial(work, stop=stop), stop.check)
     else:
         with StopRequest(raises=True):
             code = work()
