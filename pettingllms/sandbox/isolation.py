@@ -215,7 +215,7 @@ def open_jail(tier: Tier, flavour: str, workers: int) -> Pool:
     pool = Pool(lambda: Worker(config, library), num_servers, slots)
     try:
         _check_canary(pool, tier)
-    except SandboxError:
+    except BaseException:
         pool.close()
         raise
     return pool

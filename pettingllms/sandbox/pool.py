@@ -286,7 +286,7 @@ class Pool:
                 self._servers.append(ForkServer(self._start(), slots))
             for server in self._servers:
                 self.facts = server.worker.wait_until_ready()
-        except SandboxError:
+        except BaseException:
             for server in self._servers:
                 server.worker.kill()
             raise

@@ -13,6 +13,7 @@ import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -243,6 +244,16 @@ class TestEnd:
             for run in running:
                 with pytest.raises(SandboxError, match="closed"):
                     run.result(60)
+
+    @pytest.mark.parametrize(
+        ("where", "what"), [(worker.Worker, "wait_until_ready"), (isolation, "_check_canary")]
+    )
+    def test_a_start_that_is_interrupted_leaves_nothing(self, best, monkeypatch, where, what):
+        before = num_descriptors(), threading.active_count()
+        monkeypatch.setattr(where, what, Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            Sandbox(isolation=best, workers=1).run("1")
+        assert (num_descriptors(), threading.active_count()) == before
 
     def test_a_collection_ends_it_while_its_locks_are_held(self, best):
         sandbox = Sandbox(isolation=best, workers=1)
