@@ -100,7 +100,7 @@ def _measured(folder: Path, output: str, values: Mapping[str, Any]) -> int:
     if not reports:
         reasons = "; ".join({game.skipped for game in games.values()})
         raise refused or InvalidArgument("policies", about["policies"], "some that play", reasons)
-    result = BenchResult(about, games, reports, suite.num_boards)
+    result = BenchResult(about, games, reports)
     _write(folder / "result.json", result.to_json())
     write_parts(result.parts(), folder / "index.html", title=f"{about['name']} on {suite.name}")
     print_result(output, result)

@@ -15,20 +15,13 @@ import click
 from rich.console import Console
 
 from pettingllms.cli import options
-from pettingllms.cli.app import plain_table, print_json, stdout
+from pettingllms.cli.app import plain_table, print_json, print_result, stdout
 from pettingllms.errors import MissingDependency, install_command, requirements
 from pettingllms.plugins import ALGORITHMS, POLICIES, installed
 from pettingllms.registry import refused_ids, registered_ids
 from pettingllms.sandbox import probe
 from pettingllms.tables import visible
-from pettingllms.testing import CheckReport, CheckStatus, examine_env
-
-_STYLES = {
-    CheckStatus.KEPT: "green",
-    CheckStatus.BROKEN: "bold red",
-    CheckStatus.SKIPPED: "yellow",
-    CheckStatus.NOT_PROMISED: "dim",
-}
+from pettingllms.testing import CheckStatus, examine_env
 
 
 @click.command("check")
@@ -42,29 +35,8 @@ def check_command(env_id: str, env_values: tuple[str, ...], as_json: bool) -> in
     exit status is 1 if a promise is broken.
     """
     report = examine_env(env_id, **options.read_pairs(env_values, "--env"))
-    if as_json:
-        print_json(report.to_json())
-    else:
-        _print(stdout(), report)
+    print_result("json" if as_json else "text", report)
     return 1 if report.of(CheckStatus.BROKEN) else 0
-
-
-def _print(console: Console, report: CheckReport) -> None:
-    table = plain_table("check", "status", "s", "promise")
-    for finding in report.findings:
-        text = visible(finding.promise)
-        if finding.message:
-            text.append_text(visible(f"\n{finding.message}", _STYLES[finding.status]))
-        status = visible(finding.status, _STYLES[finding.status])
-        table.add_row(visible(finding.check, "cyan"), status, f"{finding.seconds:.1f}", text)
-    console.print(table)
-    console.print()
-    figures = plain_table("measured", "value")
-    for name, value in report.figures.items():
-        figures.add_row(visible(name), f"{value:.4g}")
-    console.print(figures)
-    console.print()
-    console.print(visible(report.summary))
 
 
 # Extras whose packages are listed; those of adapters and of the trainer's engines are not.

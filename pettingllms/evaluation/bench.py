@@ -81,11 +81,6 @@ class GameResult(NamedTuple):
         num_tried = sum(int(record.num_episodes) for record in self.tried.values())
         return num_tried + (self.measured.num_episodes if self.measured else 0)
 
-    def num_in_full(self, num_boards: int) -> int:
-        """The episodes of all levels up to the first that is not passed, on all boards."""
-        # The level that is not passed would have been played in full, too, to know that.
-        return num_boards * min(len(self.passed) + 1, len(self.levels)) * bool(self.measured)
-
 
 PlayLevel = Callable[[int, int | None, int], VariantReport]
 """Plays a level. Given are its number; the boards on which it was tried before, None if it is
@@ -150,8 +145,6 @@ class BenchResult(NamedTuple):
     """Environment -> how the team did in it."""
     reports: Sequence[Report]
     """Reports of all evaluations, tries and measurements, for the bill."""
-    num_boards: int
-    """Boards of the suite."""
 
     @property
     def score(self) -> Interval:
@@ -199,16 +192,14 @@ class BenchResult(NamedTuple):
             **self.about,
             "score": figures_json(self.score),
             "games": found,
-            "episodes": self._episodes(),
+            "episodes": {"played": self.num_played},
             "bill": bill,
         }
 
-    def _episodes(self) -> dict[str, int]:
-        games = self.games.values()
-        return {
-            "played": sum(game.num_played for game in games),
-            "in_full": sum(game.num_in_full(self.num_boards) for game in games),
-        }
+    @property
+    def num_played(self) -> int:
+        """Episodes of all games."""
+        return sum(game.num_played for game in self.games.values())
 
     def parts(self) -> list[Block]:
         """The same as headings, paragraphs and tables."""
@@ -223,16 +214,15 @@ class BenchResult(NamedTuple):
             if measured
             for name, role in measured.roles.items()
         ]
-        episodes = self._episodes()
         return [
             f"# {self.about['name']} on {self.about['suite']}",
             f"Score: {share(self.score)} of the levels passed, mean over games. A level is passed "
             f"if {PASSED:.0%} of the boards tried there are solved. pettingllms "
             f"{self.about['versions']['pettingllms']}, seed {self.about['seed']}.",
-            f"{episodes['played']} episodes were played. A search through all boards of every "
-            f"level, up to the first that is not passed, would have played up to "
-            f"{episodes['in_full']}.",
-            f"Tokens spent: {tokens(spent)}." if spent.num_requests else "No tokens were spent.",
+            f"{self.num_played} episodes were played. "
+            + (
+                f"Tokens spent: {tokens(spent)}." if spent.num_requests else "No tokens were spent."
+            ),
             "## Games",
             TextTable(
                 ["game", "levels passed", "hardest", "success there", "tried, to find it"], rows

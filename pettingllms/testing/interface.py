@@ -94,9 +94,7 @@ def check_names_and_spaces(subject: Subject) -> None:
 def check_any_text(subject: Subject) -> None:
     """Any text is a legal action of every agent: an outcome, never an exception."""
     for text in HOSTILE_TEXTS:
-        env = subject()
-        env.reset(seed=1)
-        for step in play(env, always(text)):
+        for step in episode(subject(), 1, always(text)):
             require(
                 all(map(math.isfinite, step["rewards"].values())),
                 f"a reward of {text!r} is not finite",
@@ -217,8 +215,7 @@ def episodes_digest(env: AnyEnv) -> str:
         env.reset(seed=seed)
         digest.update(env.state_hash().encode())
     for seed in SEEDS:
-        env.reset(seed=seed)
-        for step in play(env, mixed_actor(random.Random(seed))):
+        for step in episode(env, seed):
             known = {name: value for name, value in step.items() if name != "info"}
             digest.update(repr(known).encode(errors="backslashreplace"))
     return digest.hexdigest()
@@ -321,7 +318,6 @@ def _info_keys(env: AnyEnv) -> set[str]:
     rng = random.Random(0)
     actors = [mixed_actor(rng), *(scripted_actor(p, rng) for p in env.scripted_policies)]
     for seed, actor in enumerate(actors):
-        env.reset(seed=seed)
-        for step in play(env, actor):
+        for step in episode(env, seed, actor):
             keys |= set(step["info"])
     return keys - _COMMON_INFO

@@ -156,10 +156,10 @@ def has_ended(env: AnyEnv) -> bool:
     return any(env.terminations.values()) or any(env.truncations.values())
 
 
-def episode(env: AnyEnv, seed: int) -> list[dict[str, Any]]:
-    """Play the episode of a seed with a mixed actor."""
+def episode(env: AnyEnv, seed: int, actor: Actor | None = None) -> list[dict[str, Any]]:
+    """Play the episode of a seed; without an actor, with a mixed one."""
     env.reset(seed=seed)
-    return play(env, mixed_actor(random.Random(seed)))
+    return play(env, actor or mixed_actor(random.Random(seed)))
 
 
 def start_of(env: AnyEnv, seed: int) -> str:

@@ -15,6 +15,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import ConformanceError, counted
 from pettingllms.registry import make, spec
 from pettingllms.sources import is_source
+from pettingllms.tables import Block, TextTable, as_markdown
 from pettingllms.testing.play import AnyEnv
 
 
@@ -23,12 +24,12 @@ class CheckStatus(StrEnum):
 
     KEPT = "kept"
     """The promise was checked and holds."""
-    BROKEN = "broken"
-    """The promise does not hold."""
-    SKIPPED = "skipped"
-    """The promise could not be checked; `check_env` warns about it."""
     NOT_PROMISED = "not promised"
     """The environment does not make this promise, by what it declares about itself."""
+    SKIPPED = "skipped"
+    """The promise could not be checked; `check_env` warns about it."""
+    BROKEN = "broken"
+    """The promise does not hold."""
 
 
 class SkippedCheck(Exception):
@@ -76,7 +77,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The findings of all checks of one environment; `str` gives a table."""
+    """The findings of all checks of one environment; `str` gives Markdown."""
 
     env: str
     """The environment and its arguments."""
@@ -113,14 +114,19 @@ class CheckReport:
         counts = [f"{len(self.of(status))} {status}" for status in CheckStatus if self.of(status)]
         return f"{self.env}: {counted(len(self.findings), 'check')}: {', '.join(counts)}"
 
+    def parts(self) -> list[Block]:
+        """Figures, findings, what is broken last, and the summary."""
+        figures = [(name, f"{value:.4g}") for name, value in self.figures.items()]
+        findings = [
+            (f.check, f.status, f"{f.seconds:.1f}", f"{f.promise}\n{f.message}".rstrip())
+            for status in CheckStatus
+            for f in self.of(status)
+        ]
+        head = ["check", "status", "s", "promise"]
+        return [TextTable(["measured", "value"], figures), TextTable(head, findings), self.summary]
+
     def __str__(self) -> str:
-        lines = [self.summary]
-        for f in self.findings:
-            lines.append(f"  {f.status:<12} {f.seconds:6.2f} s  {f.check:<16} {f.promise}")
-            lines += [f"{'':42}{line}" for line in f.message.splitlines()]
-        width = max(map(len, self.figures), default=0)
-        lines += [f"  {name:<{width}}  {value:.4g}" for name, value in self.figures.items()]
-        return "\n".join(lines)
+        return as_markdown(self.parts())
 
 
 class Subject:

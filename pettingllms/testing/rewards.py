@@ -15,6 +15,7 @@ from pettingllms.testing.play import (
     Actor,
     AnyEnv,
     always,
+    episode,
     mixed_actor,
     moments,
     play,
@@ -199,8 +200,7 @@ def _turns_of(env: AnyEnv, seed: int) -> int:
     """The turns that teams which solve nothing play at most."""
     most = 0
     for actor in (always(""), mixed_actor(random.Random(seed))):
-        env.reset(seed=seed)
-        last = play(env, actor)[-1]
+        last = episode(env, seed, actor)[-1]
         most = max(most, 0 if last["info"]["success"] else last["info"]["turn"] + 1)
     return most
 
@@ -211,8 +211,7 @@ def check_timeouts(subject: Subject) -> dict[str, float]:
     at_limit = num_truncated = 0
     for name, text in (("silent", ""), ("talking", "so " * 50)):
         for seed in SEEDS:
-            env.reset(seed=seed)
-            last = play(env, always(text))[-1]
+            last = episode(env, seed, always(text))[-1]
             success = any(info["success"] for info in env.infos.values())
             require(not success, f"Seed {seed}: the episode of a {name} team is a success.")
             at_limit += last["info"]["turn"] == env.max_turns - 1

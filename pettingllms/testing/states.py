@@ -18,6 +18,7 @@ from pettingllms.seeding import SPLITS
 from pettingllms.testing.play import (
     SEEDS,
     AnyEnv,
+    episode,
     has_ended,
     mixed_actor,
     moments,
@@ -312,7 +313,8 @@ def check_variety(subject: Subject) -> None:
     )
     _require_own_levels(env)
     if len(readings) == 1:  # the level may show later
-        readings = {tuple(s["observation"] for s in _replayed(env, seed)) for seed in range(10, 40)}
+        played = (episode(env, seed, mixed_actor(random.Random(0))) for seed in range(10, 40))
+        readings = {tuple(step["observation"] for step in steps) for steps in played}
     require(len(readings) > 1, "No observation of whole episodes depends on the seed.")
 
 
@@ -327,11 +329,6 @@ def _require_own_levels(env: AnyEnv) -> None:
     for period in PERIODS:
         again = [start_of(env, seed + period) == start for seed, start in starts.items()]
         require(not all(again), f"Levels repeat every {period} seeds.")
-
-
-def _replayed(env: AnyEnv, seed: int) -> list[dict[str, Any]]:
-    env.reset(seed=seed)
-    return play(env, mixed_actor(random.Random(0)))
 
 
 def check_splits(subject: Subject) -> Mapping[str, float]:
@@ -400,8 +397,7 @@ def _wrong_length(unit: str, counts: Sequence[tuple[str, int, tuple[int, dict[st
 
 def _counted(env: AnyEnv, seed: int, policy: str) -> tuple[int, dict[str, int]] | None:
     """(`shortest`, steps that were needed by unit) of a solved episode that says it."""
-    env.reset(seed=seed)
-    steps = play(env, scripted_actor(policy, random.Random(seed)))
+    steps = episode(env, seed, scripted_actor(policy, random.Random(seed)))
     infos = [step["info"] for step in steps if "shortest" in step["info"]]
     if not infos or not steps[-1]["info"]["success"]:
         return None
