@@ -51,7 +51,9 @@ def told(error: BaseException) -> str:
     # Errors of ours, and those of syntax, say themselves what is meant.
     if not places or isinstance(error, PettingLLMsError | SyntaxError):
         return f"{type(error).__name__}: {error}"
-    return f"{type(error).__name__}: {error} ({places[-1][0]}, line {places[-1][1]})"
+    # Where a library was called, and not where in it that was refused.
+    *_, (file, line) = [one for one in places if "-packages" not in one[0]] or places
+    return f"{type(error).__name__}: {error} ({file}, line {line})"
 
 
 MALFORMED = (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError)
@@ -84,6 +86,10 @@ class EnvironmentNotLoadable(PettingLLMsError, ImportError):
     """The id is known, but importing its entry point failed."""
 
 
+_MAX_SHOWN = 500
+"""Characters of a value that a message shows."""
+
+
 class InvalidArgument(PettingLLMsError, ValueError):
     """An argument is out of its range or of the wrong kind.
 
@@ -99,7 +105,10 @@ class InvalidArgument(PettingLLMsError, ValueError):
 
     def __init__(self, argument: str, got: object, allowed: str, fix: str = "") -> None:
         self.argument, self.got = argument, got
-        message = f"invalid {argument}: got {got!r}; allowed: {allowed}"
+        shown = repr(got)
+        if len(shown) > _MAX_SHOWN:  # a whole data set, given in the wrong place
+            shown = f"{shown[:_MAX_SHOWN]}..."
+        message = f"invalid {argument}: got {shown}; allowed: {allowed}"
         super().__init__(f"{message}. {fix}" if fix else message)
 
 

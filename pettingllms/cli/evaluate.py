@@ -23,7 +23,7 @@ from pettingllms.evaluation.sides import ComparedSides, Side, open_side, unlike
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.registry import make
-from pettingllms.sources import RUN, is_source
+from pettingllms.sources import RUN, is_source, run_directory
 from pettingllms.tables import as_markdown
 
 _EXAMPLES = """\b
@@ -133,6 +133,8 @@ def _trained(context: click.Context, values: Mapping[str, Any]) -> TrainingRun |
     source: str = values["source"] or ""
     # What looks like a folder and is none is a mistake in its name, and not an id.
     is_folder = source.startswith(RUN) or ("/" in source and not is_source(source))
+    if source and (run_directory(source) / "run.json").is_file():
+        raise click.UsageError(f"{source} is an evaluation; continue it with --resume {source}")
     if not source or not (is_folder or is_training_run(source)):
         options.refuse_given(context, "what is not a training run", "step", "environment")
         return None

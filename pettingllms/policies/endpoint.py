@@ -37,6 +37,7 @@ OPENAI_KEY = "OPENAI_API_KEY"
 # A host in ASCII: what other clients take for one, this one may not.
 _URL = r"https?://[A-Za-z0-9._:\[\]-]+(?:[/?#][^\s@\\]*)?"
 _NAME = re.compile(rf"(?P<model>.+?)(?:@(?P<url>{_URL}))?")
+_LIKE_URL = re.compile(r"@(http|localhost|[\w.-]*(:\d|/v\d))")
 _CHARACTERS_PER_TOKEN = 4
 _DEFAULT_COMPLETION_TOKENS = 1024
 """What a request without a limit counts against `tokens_per_minute`."""
@@ -121,10 +122,10 @@ class EndpointPolicy:
             PolicyUnavailable: If the server is OpenAI's and there is no key.
         """
         match = _NAME.fullmatch(argument)
-        if match is None or "@http" in match["model"]:
-            raise InvalidArgument(
-                "policy", f"openai:{argument}", "openai:MODEL@URL with a URL that ends in /v1"
-            )
+        # Taken for a part of the model's name, it would send prompts and key to OpenAI.
+        if match is None or _LIKE_URL.search(match["model"]):
+            allowed = "openai:MODEL@URL with a URL that begins with http:// or https://"
+            raise InvalidArgument("policy", f"openai:{argument}", allowed)
         return cls(match["model"], match["url"], settings)
 
     def _origin(self, address: str) -> tuple[str, str, int | None]:

@@ -27,6 +27,10 @@ def test_errors_survive_pickling(error):
 def test_messages_say_what_was_given_allowed_and_to_do():
     message = str(errors.InvalidArgument("size", 3, "4 to 64", "Choose a larger one."))
     assert message == "invalid size: got 3; allowed: 4 to 64. Choose a larger one."
+    message = str(errors.InvalidArgument("tasks", [*range(10_000)], "split -> tasks"))
+    assert re.fullmatch(
+        r"invalid tasks: got \[0, 1, .{490,500}\.\.\.; allowed: split -> tasks", message
+    )
     level = str(errors.LevelFormatError("two players", 3, 7, "one player"))
     assert level == "invalid level: two players (line 3, column 7); allowed: one player"
     missing = str(errors.MissingDependency("pictures", "pillow", "render"))

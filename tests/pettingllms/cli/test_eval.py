@@ -178,6 +178,7 @@ def test_a_run_is_never_overwritten_and_its_plan_not_changed(call, tmp_path):
     again = call("eval", ENV, "-p", "random", "-n", 2, "--out", "run")
     assert again.returncode == 1
     assert "--resume run" in again.stderr
+    assert "continue it with --resume run" in call("eval", "run", "-p", "oracle").stderr
     changed = call("eval", ENV, "--resume", "run", "-n", 3, "--seed", 1)
     assert changed.returncode == 2
     assert "takes no SOURCE, --episodes, --seed" in changed.stderr
