@@ -3,6 +3,7 @@
 import asyncio
 import importlib.metadata
 import json
+import math
 import re
 import shlex
 import signal
@@ -126,6 +127,12 @@ def test_usage(capsys):
         in told.out
     )
     assert "there is no run file before --num-steps; name one, such as recipe:plan" in told.err
+
+
+def test_a_run_that_diverges_has_failed(run, monkeypatch):
+    monkeypatch.setattr(train_module, "rollout_metrics", lambda *_: {"rollout/success": math.nan})
+    _, err = run(code=1)
+    assert "rollout/success is nan: training has diverged" in err
 
 
 def test_a_run_writes_what_it_promises(run, tmp_path, monkeypatch):

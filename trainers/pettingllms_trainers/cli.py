@@ -27,18 +27,7 @@ from pettingllms_trainers.config.loading import (
     recipe_names,
     recipe_path,
 )
-from pettingllms_trainers.errors import (
-    BudgetSpent,
-    ConfigError,
-    GenerationError,
-    GroupError,
-    RankError,
-    RolloutError,
-    StuckError,
-    TrainerError,
-    UpdateError,
-    WorkerLost,
-)
+from pettingllms_trainers.errors import ConfigError, TrainerError
 from pettingllms_trainers.launch import launch
 from pettingllms_trainers.ranks import StopRequest, StopRequested, num_launched
 from pettingllms_trainers.runs.export import export_policies
@@ -168,13 +157,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except click.exceptions.Exit as end:
         return end.exit_code
-    except (
-        BudgetSpent, GenerationError, GroupError, RankError, RolloutError, StuckError, UpdateError,
-        WorkerLost,
-    ) as error:  # fmt: skip
-        return _fail(error, 1)
     except PettingLLMsError as error:
-        return _fail(error, 2)
+        # A run that fails is told by a trainer's error; bad input, here too, is a ValueError.
+        has_failed = isinstance(error, TrainerError) and not isinstance(error, ValueError)
+        return _fail(error, 1 if has_failed else 2)
     except OSError as error:
         logging.getLogger(__name__).debug("where it happened:", exc_info=error)
         return _fail(TrainerError(os_problem(error)), 1)

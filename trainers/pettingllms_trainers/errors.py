@@ -12,7 +12,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class TrainerError(PettingLLMsError):
-    """Base of all errors of the trainer."""
+    """Base of all errors of the trainer; those of bad input are a `ValueError`, too."""
 
 
 class ConfigError(TrainerError, ValueError):
@@ -44,7 +44,7 @@ class CheckpointError(TrainerError, ValueError):
     """A checkpoint is missing, damaged, or of another run."""
 
 
-class GroupError(TrainerError, ValueError):
+class GroupError(TrainerError, RuntimeError):
     """Decisions cannot be compared: keys clash, or a choice or a finite advantage is missing."""
 
 

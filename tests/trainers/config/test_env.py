@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.config import Config, PhaseConfig, UpdatesConfig, config_hash
+from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.loading import dump_config
+from pettingllms_trainers.config.sections import PhaseConfig, UpdatesConfig
 
 POLICIES = """
 [policies.a]

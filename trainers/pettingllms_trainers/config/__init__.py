@@ -4,7 +4,7 @@ Defaults are overridden by the files, files by flags. Attribute docstrings are t
 """
 
 from pettingllms_trainers.config.algorithm import Algorithm, ValueConfig
-from pettingllms_trainers.config.root import Config, config_hash, deciding
+from pettingllms_trainers.config.root import Config, config_hash
 from pettingllms_trainers.config.sections import (
     DeepSpeedConfig,
     EngineConfig,
@@ -12,12 +12,8 @@ from pettingllms_trainers.config.sections import (
     LoggingConfig,
     LossConfig,
     OptimizerConfig,
-    PhaseConfig,
     PolicyConfig,
-    RayConfig,
-    RoleSamplingConfig,
     RolloutConfig,
-    UpdatesConfig,
 )
 
 __all__ = [
@@ -29,13 +25,8 @@ __all__ = [
     "LoggingConfig",
     "LossConfig",
     "OptimizerConfig",
-    "PhaseConfig",
     "PolicyConfig",
-    "RayConfig",
-    "RoleSamplingConfig",
     "RolloutConfig",
-    "UpdatesConfig",
     "ValueConfig",
     "config_hash",
-    "deciding",
 ]

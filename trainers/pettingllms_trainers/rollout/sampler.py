@@ -20,9 +20,9 @@ from pettingllms import role_of
 from pettingllms.curriculum import LevelRecord, level_shares, with_episodes
 from pettingllms.loops import DaemonThreads, wait_for
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
+from pettingllms_trainers.config import Config, EnvConfig, RolloutConfig
 from pettingllms_trainers.config.algorithm import Algorithm, StepContext
-from pettingllms_trainers.config.sections import entry_of, qualified
+from pettingllms_trainers.config.sections import RoleSamplingConfig, entry_of, qualified
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool, all_have_asked

@@ -38,9 +38,9 @@ from pettingllms.files import (
 )
 from pettingllms.sources import run_directory
 from pettingllms.types import flat_table
-from pettingllms_trainers.config import Config, config_hash, deciding
+from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.loading import dump_config, load_config, read_layer
-from pettingllms_trainers.config.root import learning_rates
+from pettingllms_trainers.config.root import deciding, learning_rates
 from pettingllms_trainers.config.vetting import ALGORITHM, named_code
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 

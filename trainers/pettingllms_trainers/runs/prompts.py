@@ -248,21 +248,16 @@ def prompt_problems(
         completion = sampling_of(config.rollout, role).max_completion_tokens
         is_engine = 0 < longest < context
         room = max((longest if is_engine else context) - completion, 0)
+        more = "shorten the observations, take a model with a larger context"
+        if config.policies[name].model == TINY:
+            more = f"raise policies.{name}.max_length"
         if prompt.num_tokens > room:
             yield (
                 f"prompts of {role} begin at {prompt.num_tokens} tokens, and beside a completion "
-                f"of {completion} there is room for {room}: {_more_room(config, name, is_engine)}, "
-                f"or lower max_completion_tokens in [rollout] or [rollout.per_role.{role}]"
+                f"of {completion} there is room for {room}: "
+                f"{'raise engine.vllm.max_model_len' if is_engine else more}, or lower "
+                f"max_completion_tokens in [rollout] or [rollout.per_role.{role}]"
             )
-
-
-def _more_room(config: Config, name: str, is_engine: bool) -> str:
-    """What lets a policy read longer prompts."""
-    if is_engine:
-        return "raise engine.vllm.max_model_len"
-    if config.policies[name].model == TINY:
-        return f"raise policies.{name}.max_length"
-    return "shorten the observations, take a model with a larger context"
 
 
 # Tokens of a block of vLLM's cache on a CPU; a sequence fills its last one in part.

@@ -14,7 +14,7 @@ from typing import Any
 
 from pettingllms.errors import PettingLLMsError, counted
 from pettingllms_trainers.backends.device import kept_generators
-from pettingllms_trainers.config import RayConfig
+from pettingllms_trainers.config.sections import RayConfig
 from pettingllms_trainers.errors import ConfigError, MissingPackage, WorkerLost, reason_of
 
 logger = logging.getLogger(__name__)
