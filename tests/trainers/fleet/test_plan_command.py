@@ -43,11 +43,15 @@ def test_a_recorded_run_says_how_long_answers_are(small_run_file, tmp_path, caps
         (["--gpu", "h1000"], "--gpu is 'h1000'; known are a100, b200, h100"),
         (["--gpus", "0"], "--gpus is 0; at least 1 is needed"),
         (["--gpus", "1", "--lora.rank=0"], "deepspeed.stage = 3"),
+        (
+            ["--gpus", "1", "--engine.vllm.tensor-parallel-size=2"],
+            "no fleet of up to 1 h100 holds this run: 1 base model with 2 GPUs for each engine.",
+        ),
     ],
 )
 def test_mistakes_are_named(flags, message, capsys):
     flags = [flag.replace("--lora", "--every-policy.lora") for flag in flags]
-    split = next((n for n, flag in enumerate(flags) if flag.startswith("--every")), len(flags))
+    split = next((n for n, flag in enumerate(flags) if flag.startswith("--e")), len(flags))
     assert main(["plan", *flags[:split], *PAPER, *flags[split:]]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 

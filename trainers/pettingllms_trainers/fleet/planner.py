@@ -163,8 +163,13 @@ class Planner:
             if recorded is None
             else from_run(config, environments, recorded)
         )
-        self.reason = ""
-        """Why the last fleet that was refused cannot hold the run."""
+        self.reason = (
+            f"{counted(len(base_groups(config.models)), 'base model')} with "
+            f"{counted(config.engine.num_shards, 'GPU')} for each engine"
+            + ", and others that learn"
+            * (not config.engine.can.is_local)
+        )
+        """Why the last fleet cannot hold the run: by its memory, or none is so large."""
 
     def steps(self, num_gpus: int, larger: Sequence[int] = ()) -> list[StepTimes]:
         """A train step on each fleet that has enough memory, fastest first; see `fleets`."""
