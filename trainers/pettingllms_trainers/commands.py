@@ -125,7 +125,8 @@ def _train(
     verdicts = files.verdicts(pool.ranks.rank) if config.rewards else None
     rewards = build_rewards(config, pool.fixed_policies, verdicts, pool.ranks)
     with listening as stop, trackers, progress:
-        recorder = _recorder(pool.ranks)(files, config, progress, trackers)
+        kind = Recorder if pool.ranks.is_main else SilentRecorder
+        recorder = kind(files, config, progress, trackers)
         for change in changes:
             recorder.note(change)
         trainer = build_trainer(
@@ -274,10 +275,11 @@ def _warm_start(
     _open(files, config, pool.ranks)
     machines.check_directory(files.directory)
     console = RunConsole(quiet=not pool.ranks.is_main)
-    kind = "off" if config.logging.progress == "off" else "plain"
-    progress = progress_view(kind, console, 0)
+    view = "off" if config.logging.progress == "off" else "plain"
+    progress = progress_view(view, console, 0)
     with StopRequest(pool.ranks) as stop, Trackers(files.directory, config) as trackers, progress:
-        recorder = _recorder(pool.ranks)(files, config, progress, trackers)
+        kind = Recorder if pool.ranks.is_main else SilentRecorder
+        recorder = kind(files, config, progress, trackers)
         recorder.start_at(-1)
         try:
             start = WarmStart(config, environments, pool, stop)
@@ -317,10 +319,6 @@ def _begun(
         if chosen and ranks.is_main:
             RunConsole().print(chosen, highlight=False, markup=False, soft_wrap=True)
         yield config, ranks, on_gpu
-
-
-def _recorder(ranks: Ranks) -> type[Recorder]:
-    return Recorder if ranks.is_main else SilentRecorder
 
 
 def _open(files: RunDirectory, config: Config, ranks: Ranks) -> None:

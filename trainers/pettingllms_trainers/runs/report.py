@@ -89,7 +89,7 @@ def report_table(report: Mapping[str, Any], console: Console) -> Table:
         found = [report[key]["variants"].get(name) for key in columns.values()]
         rows.append((variant_name(name), *map(_share, found)))
         for env in last.get("environments", {}):
-            own = [None if figures is None else _of(figures, env) for figures in found]
+            own = [(figures or {}).get("environments", {}).get(env) for figures in found]
             rows.append((f"  {env}", *map(_share, own)))
     for name, figures in report["scripted"].items():
         same = ["same"] * (len(columns) - 1)
@@ -102,10 +102,6 @@ def report_table(report: Mapping[str, Any], console: Console) -> Table:
     )
     table = TextTable(["who plays", *columns], rows, title)
     return fitted_table(table, console, " (", box=HEAVY_HEAD, pad_edge=True)
-
-
-def _of(figures: Mapping[str, Any], env: str) -> Mapping[str, Any] | None:
-    return figures.get("environments", {}).get(env)
 
 
 def _policies(line: Mapping[str, Any]) -> dict[str, Any]:
