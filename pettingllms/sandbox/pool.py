@@ -441,23 +441,20 @@ class Pool:
         return self._restart(server)
 
     def _requeue(self, runs: list[SandboxRun], failure: str) -> None:
-        """Let runs that got no result wait again, once."""
+        """Let runs that got no result wait again, once; in a closed pool `_give_up` fails them."""
         for run in runs:
             run.attempts += 1
             with self._lock:
                 self._waiting.left(run)
-                is_closed = self._is_closed
-                may_wait = not is_closed and run.attempts < _MAX_ATTEMPTS
+                may_wait = self._is_closed or run.attempts < _MAX_ATTEMPTS
                 if may_wait:
                     # To the front: its caller has waited longest.
                     self._waiting.add_first(run)
-            if is_closed:
-                run.fail(SandboxError("the sandbox was closed while the program ran"))
-            elif not may_wait:
+            if not may_wait:
                 run.finish((sandbox_failure(f"it failed twice: {failure}"), b""))
 
     def _restart(self, server: ForkServer) -> bool:
-        failure = SandboxError("the sandbox was closed before the program ran")
+        failure = SandboxError("the sandbox was closed before the program ended")
         for _ in range(_START_ATTEMPTS):
             if self._is_closed:
                 break
