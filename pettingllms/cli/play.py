@@ -1,6 +1,6 @@
 """`pettingllms play`.
 
-Commands that a person types begin with a slash or a colon and cost no turn.
+Commands that a person types begin with a slash and cost no turn.
 """
 
 from __future__ import annotations
@@ -245,9 +245,7 @@ _COMMANDS = """\
 /undo     take back your last answer (and what followed)
 /edit     write the answer in your editor
 /quit     leave
-:hint does the same as /hint. An answer that begins with / or : is typed with two of them."""
-
-_MARKS = ("/", ":")
+An answer that begins with / is typed with two of them."""
 
 _FENCE = '"""'
 
@@ -267,13 +265,13 @@ def ask(console: Console, agent: str) -> Wish:
     """What the person typed; the end of the input means to leave."""
     while True:
         line = _read_line(console, f"{agent}> ")
-        if line is None or line.strip() in ("/quit", ":quit"):
+        if line is None or line.strip() == "/quit":
             return "quit"
         if line.strip() == _FENCE:
             return Say(_several_lines(console))
-        if not line.startswith(_MARKS):
+        if not line.startswith("/"):
             return Say(line)
-        if line.startswith(tuple(2 * mark for mark in _MARKS)):
+        if line.startswith("//"):
             return Say(line[1:])
         wish = _command(console, line.strip())
         if wish is not None:

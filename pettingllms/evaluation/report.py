@@ -11,7 +11,7 @@ from typing import Any
 
 from pettingllms.ends import End
 from pettingllms.errors import InvalidArgument, counted
-from pettingllms.evaluation.episode import Bill, EpisodeResult
+from pettingllms.evaluation.episode import Bill, EpisodeResult, bill_of
 from pettingllms.evaluation.plan import (
     MAIN,
     SWAPPED,
@@ -310,6 +310,8 @@ def summarise(
     by_variant: dict[str, list[EpisodeResult]] = {variant: [] for variant in plan.variants}
     for result in results:
         by_variant[result.variant].append(result)
+    if bill is None:
+        bill = bill_of((), [result for found in by_variant.values() for result in found])
     num_expected = plan.num_levels * plan.num_samples
     variants = {
         variant: summarise_variant(
@@ -317,16 +319,12 @@ def summarise(
             num_expected=num_expected,
             policies=names_of(plan.variants[variant]),
             prices=plan.prices,
-            spent=(bill or {}).get(variant),
+            spent=bill.get(variant),
         )
         for variant, found in by_variant.items()
         if found
     }
-    used = {
-        name: {r: part.spent for r, part in variant.roles.items()}
-        for name, variant in variants.items()
-    }
-    return Report(plan=plan, variants=variants, bill=used if bill is None else bill)
+    return Report(plan=plan, variants=variants, bill=bill)
 
 
 def summarise_variant(

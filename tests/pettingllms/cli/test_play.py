@@ -12,7 +12,7 @@ SOLUTION = '#### ["U","U","U","U","L"]'
 
 
 def test_a_person_solves_a_level_with_hints_and_second_thoughts(call, tmp_path):
-    wishes = [":help", "/hint", "hello", "/undo", ":prompt", ":nonsense", "/nonsense", SOLUTION]
+    wishes = ["/help", "/hint", "hello", "/undo", "/prompt", "/nonsense", SOLUTION]
     done = call("play", *ENV, "--record", "game.jsonl", stdin="\n".join(wishes) + "\n")
     assert done.returncode == 0, done.stderr
     for text in (
@@ -21,7 +21,6 @@ def test_a_person_solves_a_level_with_hints_and_second_thoughts(call, tmp_path):
         f"oracle would say: {SOLUTION}",
         "not understood: no #### and no list",
         "taken back",
-        "no command ':nonsense'",
         "no command '/nonsense'",
         "solved after turn 1",
         "planner_0 +1.100",
@@ -52,7 +51,7 @@ def test_a_person_plays_alone_unless_a_team_is_named(call):
 
 
 def test_answers_that_begin_like_a_command_are_typed_with_two_marks(call, tmp_path):
-    call("play", *ENV, "--record", "game.jsonl", stdin="//help\n::hint\n/quit\n")
+    call("play", *ENV, "--record", "game.jsonl", stdin="//help\n:hint\n/quit\n")
     steps = [json.loads(line) for line in (tmp_path / "game.jsonl").read_text().splitlines()]
     own = [s["action"] for s in steps[1:-1] if s["agent"] == "planner_0"]
     assert own == ["/help", ":hint"]
