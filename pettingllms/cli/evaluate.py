@@ -173,12 +173,7 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
 
 def _reported(folder: RunFolder, output: str, report: Report, failures: Counter[str]) -> None:
     """Write and print the report of what is finished."""
-    both: Comparison | None = None
-    # An interrupted run may have episodes of one variant only.
-    if {MAIN, SWAPPED} <= set(report.variants):
-        results = list(folder.results())
-        both = compare(*([r for r in results if r.variant == one] for one in (MAIN, SWAPPED)))
-    report = replace(report, failures=dict(failures.most_common()), comparison=both)
+    report = replace(report, failures=dict(failures.most_common()))
     folder.write_report(report.to_json(), as_markdown(report.parts()))
     # Without a finished episode there is nothing to read; programs get their JSON all the same.
     if report.variants or output != "text":

@@ -147,7 +147,7 @@ class Report:
     failures: Mapping[str, int] | None = None
     """Cause -> episodes that could not be finished; None: unknown."""
     comparison: Comparison | None = None
-    """Of the variants main and swapped; None where one of them has no finished episode."""
+    """Of the variants main and swapped; None where they have no level in common yet."""
 
     @property
     def is_complete(self) -> bool:
@@ -324,7 +324,11 @@ def summarise(
         for variant, found in by_variant.items()
         if found
     }
-    return Report(plan=plan, variants=variants, bill=bill)
+    sides = [by_variant.get(one, []) for one in (MAIN, SWAPPED)]
+    # An interrupted run may have no level that both have played.
+    common = set.intersection(*({play.content for play in side} for side in sides))
+    both = compare(*sides) if common else None
+    return Report(plan=plan, variants=variants, bill=bill, comparison=both)
 
 
 def summarise_variant(

@@ -127,6 +127,9 @@ def test_reports_are_json_without_infinities(result):
 def test_variants_without_an_episode_are_left_out(result):
     plan = EvaluationPlan(env_id="x_v0", variants={"main": {}, "swapped": {}}, num_levels=1)
     assert list(summarise(plan, [result(0, True, variant="swapped")]).variants) == ["swapped"]
+    apart = [result(0, True), result(1, True, variant="swapped")]
+    assert summarise(plan, apart).comparison is None, "they have no level in common yet"
+    assert summarise(plan, [*apart, result(0, False, variant="swapped")]).comparison.num_worse == 1
     with pytest.raises(InvalidArgument, match="finished"):
         summarise_variant([])
 
