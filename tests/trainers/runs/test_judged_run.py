@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 from run_toys import program
 
-import pettingllms_trainers.runs.train as train_module
 from pettingllms.cli.app import run as core
 from pettingllms.evaluation.training_run import TrainingRun, replay_rollout
 from pettingllms.files import read_lines
 from pettingllms_trainers import train
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.errors import GroupError
 
 JUDGED = """
 [policies.grader]
@@ -101,24 +99,6 @@ def test_a_run_that_ends_by_its_budget_has_a_checkpoint_of_all_that_it_learnt(
     assert sorted(path.name for path in (out / "checkpoints").iterdir())[-1] == "step-00000001"
     assert main([*flags, "--output-dir", str(out), "--resume"]) == 0
     assert results(out)["metrics"] == results(whole)["metrics"]
-
-
-def test_a_step_that_fails_loses_none_before_it(files, tmp_path, monkeypatch):
-    original, calls = train_module.training_groups, []
-
-    def second_fails(*arguments, **named):
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise GroupError("out of luck")
-        return original(*arguments, **named)
-
-    monkeypatch.setattr(train_module, "training_groups", second_fails)
-    out = tmp_path / "run"
-    flags = [*files, "--trust", *FLAGS, "--checkpoint.every=100", "--output-dir", str(out)]
-    assert main(flags) == 1
-    assert (out / "checkpoints" / "step-00000001").is_dir()
-    assert main([*flags, "--resume"]) == 0
-    assert [line["step"] for line in read_lines(out / "metrics.jsonl")] == [0, 1, 2]
 
 
 @pytest.fixture(scope="module")
