@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pettingllms import role_of
-from pettingllms.errors import FOREIGN, PettingLLMsError, stated
+from pettingllms.errors import stated
 from pettingllms.evaluation.plan import begun
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.hf.shapes import (
@@ -95,25 +95,11 @@ def first_prompts(config: Config, environments: Sequence[RunEnvironment]) -> dic
             if policy is not None:
                 with stated(ConfigError, f"{env.config.id} cannot write a prompt of {role}"):
                     messages = probe.messages(agent)
-                try:
-                    found = _measured(policy, messages)
-                except PettingLLMsError:
-                    raise
-                except FOREIGN as error:  # templates are programs of those who made the model
-                    raise ConfigError(_refused(config.policy_of(role), role, error)) from error
+                found = _measured(policy, messages)
                 other = longest.get(role, found)
                 longer = max(found, other, key=lambda prompt: prompt.num_tokens)
                 longest[role] = longer._replace(unknown=found.unknown | other.unknown)
     return longest
-
-
-def _refused(name: str | None, role: str, error: BaseException) -> str:
-    return (
-        f"[policies.{name}] the chat template cannot write the first prompt of {role}: "
-        f"{type(error).__name__}: {error}. If it takes no system message, fold that into the "
-        f'user\'s: set system = "" in [env.kwargs.prompts.{role.rpartition(".")[2]}] and begin '
-        "user with it. Else choose another model, or set `tokenizer.chat_template` and save it"
-    )
 
 
 def template_advice(config: Config, environments: Sequence[RunEnvironment]) -> Iterator[str]:

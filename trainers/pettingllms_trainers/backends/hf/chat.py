@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from pettingllms.errors import MALFORMED, InvalidArgument
+from pettingllms.errors import FOREIGN, MALFORMED, InvalidArgument
 from pettingllms.files import load_json
 from pettingllms.plain_text import PlainText
 from pettingllms.workflows.tools import assistant_text, read_json, read_reply, taken_apart
@@ -148,13 +148,21 @@ class Chat:
 
     def template(self, messages: Messages, tools: list[Any], **settings: Any) -> Any:
         """What the chat template makes of them, by default with a generation prompt, as tokens."""
-        return self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
-            tools=tools or None,
-            return_dict=False,
-            tokenizer_kwargs={"verbose": False},  # of a prompt that is too long we tell ourselves
-            **{"add_generation_prompt": True, **self.template_kwargs, **settings},
-        )
+        try:
+            return self.tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                tools=tools or None,
+                return_dict=False,
+                tokenizer_kwargs={"verbose": False},  # of a prompt that is too long we tell
+                **{"add_generation_prompt": True, **self.template_kwargs, **settings},
+            )
+        except FOREIGN as error:  # templates are programs of those who made the model
+            raise ConfigError(
+                f"the chat template of {self.tokenizer.name_or_path} cannot write a prompt: "
+                f"{type(error).__name__}: {error}. If it takes no system message, fold that into "
+                'the user\'s: set system = "" in [env.kwargs.prompts.ROLE] and begin user with it. '
+                "Else choose another model, or set `tokenizer.chat_template` and save it"
+            ) from error
 
     def _own_markup(self, messages: Messages) -> frozenset[int]:
         """Markup such as `<think>` that the model's own turns hold: there it may stay."""
