@@ -195,13 +195,10 @@ class RunFolder:
         for result in self.results(with_steps=True):
             if result.key == (variant, level, sample):
                 return result
-        plan = self.plan
-        raise InvalidArgument(
-            "episode",
-            f"variant {variant}, level {level}, sample {sample}",
-            f"finished episodes: variants {', '.join(plan.variants)}, "
-            f"levels 0 to {plan.num_levels - 1}, samples 0 to {plan.num_samples - 1}",
-        )
+        allowed = f"finished episodes: variants {', '.join(self.plan.variants)}, levels 0 to "
+        allowed += f"{self.plan.num_levels - 1}, samples 0 to {self.plan.num_samples - 1}"
+        given = f"variant {variant}, level {level}, sample {sample}"
+        raise InvalidArgument("episode", given, allowed)
 
     def answers(self) -> Iterator[AnswerRecord]:
         """Yield the answers of all attempts, in the order in which they came.

@@ -151,7 +151,8 @@ def check_second_values(subject: Subject) -> Figures:
     if env.max_turns == 1:
         unseen.add("observation_mode")  # which is about later turns
     idle, untried = list[str](), list[str]()
-    names = _settable(subject, env)
+    parameters = inspect.signature(cast(Any, type(env))).parameters
+    names = [name for name in parameters if name in subject.parameters and name not in _ELSEWHERE]
     for name in names:
         found = None
         for value, changed in islice(_second_values(subject, env, name), MOST_VALUES):
@@ -179,11 +180,6 @@ def check_second_values(subject: Subject) -> Figures:
     said = [f"{what}: {', '.join(some)}." for what, some in notes.items() if some]
     figures = {"arguments tried at a second value": len(names) - len(untried)}
     return Figures(figures, " ".join(said))
-
-
-def _settable(subject: Subject, env: AnyEnv) -> list[str]:
-    parameters = inspect.signature(cast(Any, type(env))).parameters
-    return [name for name in parameters if name in subject.parameters and name not in _ELSEWHERE]
 
 
 def _second_values(subject: Subject, env: AnyEnv, name: str) -> Iterator[tuple[Any, AnyEnv]]:
