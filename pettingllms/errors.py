@@ -10,7 +10,6 @@ import contextlib
 import difflib
 import os
 import re
-import sysconfig
 import traceback
 from collections.abc import Generator, Iterable
 from importlib import metadata
@@ -40,14 +39,19 @@ def stated(kind: type[PettingLLMsError], what: str) -> Generator[None]:
         raise kind(f"{what}: {told(error)}") from error
 
 
-_NOT_THEIRS = (os.path.dirname(__file__), sysconfig.get_path("stdlib"), "<frozen")
-"""Beginnings of the names of files that are no place to look for the fault of others' code."""
+_OURS, _PYTHONS = os.path.dirname(__file__), os.path.dirname(os.__file__)
+
+
+def _is_theirs(file: str) -> bool:
+    # Without a virtual environment, installed packages are below the standard library.
+    is_library = file.startswith((_PYTHONS, "<frozen")) and "-packages" not in file
+    return not is_library and not file.startswith(_OURS)
 
 
 def told(error: BaseException) -> str:
     """What was raised, and where in the code of others: `KeyError: 'x' (/me/game.py, line 7)`."""
     frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
-    places = [place for place in frames if not place[0].startswith(_NOT_THEIRS)]
+    places = [place for place in frames if _is_theirs(place[0])]
     # Errors of ours, and those of syntax, say themselves what is meant.
     if not places or isinstance(error, PettingLLMsError | SyntaxError):
         return f"{type(error).__name__}: {error}"

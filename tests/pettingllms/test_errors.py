@@ -1,3 +1,4 @@
+import os
 import pickle
 import re
 
@@ -35,3 +36,11 @@ def test_messages_say_what_was_given_allowed_and_to_do():
     assert level == "invalid level: two players (line 3, column 7); allowed: one player"
     missing = str(errors.MissingDependency("pictures", "pillow", "render"))
     assert re.search(r'pip install "pillow>=[\d.]+"$', missing)
+
+
+@pytest.mark.parametrize("folder", ["/me", f"{os.path.dirname(os.__file__)}/site-packages/me"])
+def test_an_error_is_told_with_the_line_of_whose_code_it_is(folder):
+    with pytest.raises(ValueError, match="Expecting value") as raised:
+        exec(compile("import json\n\njson.loads('')", f"{folder}/game.py", "exec"), {})
+    error = raised.value.with_traceback(raised.tb.tb_next)  # without the line of this test
+    assert errors.told(error).endswith(f"({folder}/game.py, line 3)")
