@@ -160,8 +160,8 @@ def plain_table(*columns: str) -> Table:
     return terminal_table(TextTable(columns, []))
 
 
-def print_result(output: str, found: Presentable) -> None:
-    """Print what a command has found as the option `--format` says."""
+def print_result(output: str | None, found: Presentable) -> None:
+    """Print what a command has found as JSON, as Markdown, or for a terminal."""
     if output == "json":
         print_json(found.to_json())
     elif output == "markdown":

@@ -59,9 +59,9 @@ _FILE = "bench.json"
 @options.max_failures_option("Episodes of a level", 10)
 @options.path("--out", help="Folder of the result.  [default: runs/bench-TIME]")
 @options.path("--resume", help="Continue an interrupted benchmark.")
-@options.format_option("result is", "json")
+@options.json_option
 @click.pass_context
-def bench_command(context: click.Context, output: str, **values: Any) -> int:
+def bench_command(context: click.Context, output: str | None, **values: Any) -> int:
     """Find the hardest level of every game that the team passes, and measure success there.
 
     Writes result.json, an entry of the leader board, and index.html. Boards, seed and levels are
@@ -78,7 +78,7 @@ def bench_command(context: click.Context, output: str, **values: Any) -> int:
         return _measured(folder, output, values)
 
 
-def _measured(folder: Path, output: str, values: Mapping[str, Any]) -> int:
+def _measured(folder: Path, output: str | None, values: Mapping[str, Any]) -> int:
     about = _resumed(folder) if values["resume"] else _begun(folder, values)
     # The file of a resumed benchmark, perhaps a stranger's, names its policies; others were typed.
     found = partial(FoundName, file=str(folder / _FILE), is_trusted=values["trust"])

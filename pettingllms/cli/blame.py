@@ -84,7 +84,7 @@ Examples:
 @options.policy_settings_options
 @options.max_failures_option("Replays of an episode", BlameSettings().max_failures)
 @options.path("--out", help="Where blame.json and view.html go.  [default: runs/blame-ID-TIME]")
-@options.format_option("result is", "json")
+@options.json_option
 @click.pass_context
 def blame_command(context: click.Context, source: str, **values: Any) -> int:
     """Say which answer of which role lost an episode, by playing on from every answer.

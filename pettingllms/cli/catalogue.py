@@ -28,10 +28,10 @@ _PAGE_WIDTH = 110
 
 @click.command("list")
 @options.json_option
-def list_command(as_json: bool) -> int:
+def list_command(output: str | None) -> int:
     """List the installed environments."""
     entries = [_entry(env_id) for env_id in registered_ids()]
-    if as_json:
+    if output:
         print_json(entries)
         return _status(entries)
     console = stdout()
@@ -103,12 +103,12 @@ def info_command(
     option_values: tuple[str, ...],
     seed: int,
     prompts: bool,
-    as_json: bool,
+    output: str | None,
 ) -> int:
     """Show the page of an environment: task, roles, rewards, arguments, and what agents read."""
     env: TextEnv[Any] = make(env_id, checks=False, **options.read_pairs(env_values, "--env"))
     env.reset(seed=seed, options=options.read_reset(option_values, env))
-    if as_json:
+    if output:
         print_json(_page_json(env_id, env))
         return 0
     console = stdout(max_width=_PAGE_WIDTH)

@@ -28,14 +28,14 @@ from pettingllms.testing import CheckStatus, examine_env
 @click.argument("env_id", metavar="ID", shell_complete=options.complete_id)
 @options.env_option
 @options.json_option
-def check_command(env_id: str, env_values: tuple[str, ...], as_json: bool) -> int:
+def check_command(env_id: str, env_values: tuple[str, ...], output: str | None) -> int:
     """Check that an environment keeps the contract.
 
     Lists what holds, what is broken, what could not be checked and why, and what was measured. The
     exit status is 1 if a promise is broken.
     """
     report = examine_env(env_id, **options.read_pairs(env_values, "--env"))
-    print_result("json" if as_json else "text", report)
+    print_result(output, report)
     return 1 if report.of(CheckStatus.BROKEN) else 0
 
 
@@ -57,7 +57,7 @@ _LACKS = f"{MissingDependency.__module__}.{MissingDependency.__qualname__}: "
 
 @click.command("doctor")
 @options.json_option
-def doctor_command(as_json: bool) -> int:
+def doctor_command(output: str | None) -> int:
     """Report what works here: packages, environments, plug-ins, the sandbox.
 
     The exit status is 1 if something that is installed does not work.
@@ -79,7 +79,7 @@ def doctor_command(as_json: bool) -> int:
     problems = [environments, *plug_ins.values()]
     reasons = [why for found in problems for why in found.values() if why]
     is_well = all(why.startswith(_LACKS) for why in reasons)
-    if as_json:
+    if output:
         print_json({**findings, "is_well": is_well})
     else:
         _print_findings(stdout(), findings)

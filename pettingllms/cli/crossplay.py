@@ -47,7 +47,7 @@ Examples:
     "--out", help="Folder of the evaluation of all teams.  [default: runs/crossplay-ID-TIME]"
 )
 @options.path("--resume", help="Continue an interrupted cross-play.")
-@options.format_option("figures are", "json", "markdown")
+@options.json_option
 @click.pass_context
 def crossplay_command(context: click.Context, runs: tuple[str, ...], **values: Any) -> int:
     """Play members of different runs together: who coordinates only with its own team-mates?

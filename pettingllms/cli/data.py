@@ -58,7 +58,7 @@ def check_command(
     env_id: str,
     play: bool,
     out: Path | None,
-    as_json: bool,
+    output: str | None,
 ) -> int:
     """Count the usable rows, say why others are not, and report overlap with another source.
 
@@ -78,7 +78,7 @@ def check_command(
         reports["overlap"] = checks.check_overlap(
             source, against, splits=(split, against_split), threshold=threshold
         )
-    if as_json:
+    if output:
         print_json({name: asdict(report) for name, report in reports.items()})
         return 0
     for report in reports.values():

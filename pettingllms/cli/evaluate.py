@@ -59,7 +59,7 @@ Examples:
     metavar="RUN",
     help="Continue an interrupted run; --policy may name another address of the same model.",
 )
-@options.format_option("report is", "json", "markdown")
+@options.json_option
 @click.pass_context
 def eval_command(context: click.Context, **values: Any) -> int:
     """Play held-out levels with policies and report with 95 % intervals.
@@ -171,12 +171,14 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     return folder
 
 
-def _reported(folder: RunFolder, output: str, report: Report, failures: Counter[str]) -> None:
+def _reported(
+    folder: RunFolder, output: str | None, report: Report, failures: Counter[str]
+) -> None:
     """Write and print the report of what is finished."""
     report = replace(report, failures=dict(failures.most_common()))
     folder.write_report(report.to_json(), as_markdown(report.parts()))
     # Without a finished episode there is nothing to read; programs get their JSON all the same.
-    if report.variants or output != "text":
+    if report.variants or output:
         print_result(output, report)
 
 
@@ -184,8 +186,9 @@ def _reported(folder: RunFolder, output: str, report: Report, failures: Counter[
 @click.argument("first", metavar="RUN[:VARIANT][@STEP]")
 @click.argument("second", metavar="RUN[:VARIANT][@STEP]")
 @options.flag("--anyway", help="Compare even if tasks or levels differ.")
-@options.format_option("comparison is", "json", "markdown")
-def compare_command(first: str, second: str, anyway: bool, output: str) -> int:
+@options.json_option
+@click.option("--markdown", "output", flag_value="markdown", help="Print Markdown.")
+def compare_command(first: str, second: str, anyway: bool, output: str | None) -> int:
     """Compare two runs: who played, which settings differ, and the second minus the first.
 
     If RUN is an evaluation, the levels that both runs played are compared. VARIANT defaults to

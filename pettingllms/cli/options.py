@@ -151,7 +151,7 @@ sampling_option = repeated(
     help="How completions are drawn: " + ", ".join(_SAMPLING[:-1]) + ", or extra.KEY for further "
     "fields of the request body.",
 )
-json_option = flag("--json", "as_json", help="Print JSON.")
+json_option = click.option("--json", "output", flag_value="json", help="Print JSON.")
 trust_option = flag(
     "--trust",
     help="Import and run the code that the named files and folders name, and send requests to the "
@@ -201,18 +201,6 @@ def max_failures_option(what: str, default: int) -> Callable[[Command], Command]
     """The option `--max-failures`: `what` may fail before the command stops."""
     help = f"{what} that may fail before it stops."
     return number("--max-failures", default=default, least=0, help=help)
-
-
-def format_option(what: str, *formats: str) -> Callable[[Command], Command]:
-    """The option `--format` of a command that prints `what`; text is one of the formats."""
-    return click.option(
-        "--format",
-        "output",
-        type=click.Choice(["text", *formats]),
-        default="text",
-        show_default=True,
-        help=f"How the {what} printed.",
-    )
 
 
 def policy_settings(values: Mapping[str, Any]) -> PolicySettings:

@@ -76,7 +76,7 @@ def test_a_checkpoint_plays_without_an_export(trained, tmp_path, capsys):
 def test_a_recorded_rollout_and_the_run_before_and_after(trained, capsys):
     assert pettingllms(["replay", str(trained), "--step", "2", "--level", "1", "--quiet"]) == 0
     assert "replayed exactly" in capsys.readouterr().out
-    assert pettingllms(["compare", f"{trained}@0", str(trained), "--format", "json"]) == 0
+    assert pettingllms(["compare", f"{trained}@0", str(trained), "--json"]) == 0
     compared = json.loads(capsys.readouterr().out)
     assert compared["policies"][0]["planner"] == "planner of run, step 0"
     assert compared["settings"] == {}

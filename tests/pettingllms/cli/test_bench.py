@@ -23,7 +23,7 @@ def result(path):
 
 
 def test_a_team_is_measured_where_it_passes_on_boards_that_did_not_choose(call, small, tmp_path):
-    done = call("bench", "-p", "random", "--quick", "--out", tmp_path / "run", "--format", "json")
+    done = call("bench", "-p", "random", "--quick", "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     found = result(tmp_path / "run")
     assert json.loads(done.stdout) == found

@@ -16,7 +16,7 @@ def test_an_evaluation_is_blamed_on_the_role_that_cannot_play(call, tmp_path):
     kwargs = ("-e", "size=5", "-e", "max_turns=2", "-e", "tool=call")
     team = ("-p", "tool=oracle", "-p", "planner=random")
     assert call("eval", "plan_path_v0", *kwargs, *team, "-n", 4, "--out", "run").returncode == 0
-    done = call("blame", "run", "-m", 8, "-n", 2, "--out", "out", "--format", "json")
+    done = call("blame", "run", "-m", 8, "-n", 2, "--out", "out", "--json")
     assert done.returncode == 0, done.stderr
     found = blamed(tmp_path)
     assert json.loads(done.stdout) == found
@@ -95,7 +95,7 @@ def test_planted_conventions_are_found(call, scripted, tmp_path):
     for name in ("low", "high"):
         done = call("eval", *task, "-p", f"mine:{name}", "--out", name)
         assert "1 solved" in done.stdout, done.stderr
-    done = call("crossplay", "low", "high", "-n", 8, "--out", "out", "--format", "json")
+    done = call("crossplay", "low", "high", "-n", 8, "--out", "out", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "out" / "crossplay.json").read_text())
@@ -108,7 +108,7 @@ def test_planted_conventions_are_found(call, scripted, tmp_path):
     assert "philosopher_2 of the row, all others of the column" in again
     # A run beside itself has no conventions of its own.
     call("eval", *task, "-p", "mine:low", "--out", "twin")
-    same = json.loads(call("crossplay", "low", "twin", "-n", 4, "--format", "json").stdout)
+    same = json.loads(call("crossplay", "low", "twin", "-n", 4, "--json").stdout)
     assert same["coordination"]["value"] == 0
     assert same["conventions"] == []
 

@@ -36,18 +36,18 @@ def test_eval_compare_and_replay_of_scripted_policies(call, tmp_path):
     assert good.returncode == 0, good.stderr
     assert "split='test'" in good.stdout
     assert re.search(r"success +100\.0% \[88\.6%, 100\.0%\], 30 solved", good.stdout)
-    bad = call("eval", ENV, "-p", "random", "-n", 30, "--out", "bad", "--format", "json")
+    bad = call("eval", ENV, "-p", "random", "-n", 30, "--out", "bad", "--json")
     report = json.loads(bad.stdout)
     assert report == json.loads((tmp_path / "bad" / "report.json").read_text())
     manifest = report["variants"]["main"]["manifest"]
     assert manifest in good.stdout, "same seed, same levels"
     assert report["variants"]["main"]["success"]["value"] < 0.5
 
-    both = call("compare", "bad", "good", "--format", "json")
+    both = call("compare", "bad", "good", "--json")
     difference = json.loads(both.stdout)["success"]["difference"]
     assert 0.4 < difference["low"] < difference["value"] < difference["high"] <= 1
     assert "30 common levels" in call("compare", "bad", "good").stdout
-    assert "| success |" in call("compare", "bad", "good", "--format", "markdown").stdout
+    assert "| success |" in call("compare", "bad", "good", "--markdown").stdout
 
     shown = call("replay", "good", "--level", 3, "--prompts")
     assert shown.returncode == 0

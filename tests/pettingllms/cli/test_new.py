@@ -73,7 +73,7 @@ print(hidden_number.__file__, pettingllms.spec("hidden_number_v0").package)
 
     command = (fresh_python, "-m", "pettingllms.cli")
     report = json.loads(
-        run(*command, "eval", "hidden_number_v0", "-p", "oracle", "--format", "json", cwd=tmp_path)
+        run(*command, "eval", "hidden_number_v0", "-p", "oracle", "--json", cwd=tmp_path)
     )
     assert report["plan"]["env_kwargs"] == {"split": "test"}
     assert report["variants"]["main"]["success"]["value"] == 1
@@ -85,7 +85,7 @@ print(hidden_number.__file__, pettingllms.spec("hidden_number_v0").package)
     trained = package / "runs" / "hidden_number"
     metrics = (trained / "metrics.jsonl").read_text().splitlines()
     assert json.loads(metrics[-1])["step"] == 2
-    again = run(*command, "eval", trained, "-n", "4", "--format", "json", cwd=package)
+    again = run(*command, "eval", trained, "-n", "4", "--json", cwd=package)
     assert json.loads(again)["plan"]["env_kwargs"]["prompts"]["guide"]["user"] == "{place}"
 
 

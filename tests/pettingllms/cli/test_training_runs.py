@@ -128,7 +128,7 @@ def test_compare_says_who_played_and_what_differs(call, training_run):
     assert call("eval", training_run(), "--out", "a").returncode == 0
     other = ("run", "-p", "planner=random", "-s", "temperature=1", "-n", 5)
     assert call("eval", *other, "--out", "b").returncode == 0
-    found = json.loads(call("compare", "a", "b", "--format", "json").stdout)
+    found = json.loads(call("compare", "a", "b", "--json").stdout)
     assert found["policies"] == [
         {"tool": "oracle", "planner": "oracle"},
         {"tool": "oracle", "planner": "random"},
@@ -142,7 +142,7 @@ def test_compare_says_who_played_and_what_differs(call, training_run):
     shown = call("compare", "a", "b").stdout
     assert "who played" in shown
     assert "sampling.planner.temperature" in shown
-    assert "| planner | oracle | random |" in call("compare", "a", "b", "--format=markdown").stdout
+    assert "| planner | oracle | random |" in call("compare", "a", "b", "--markdown").stdout
 
 
 def test_unlike_tasks_are_compared_with_anyway_only(call, training_run):
@@ -156,10 +156,10 @@ def test_unlike_tasks_are_compared_with_anyway_only(call, training_run):
         key = {"b": "env.max_turns is 3 and 2", "c": "env.size is 5 and 6"}[other]
         assert f"unlike tasks: {key}" in refused.stderr
         assert "--anyway" in refused.stderr
-    same_levels = json.loads(call("compare", "a", "b", "--anyway", "--format", "json").stdout)
+    same_levels = json.loads(call("compare", "a", "b", "--anyway", "--json").stdout)
     assert same_levels["is_paired"]
     assert same_levels["settings"] == {"env.max_turns": [3, 2]}
-    others = json.loads(call("compare", "a", "c", "--anyway", "--format", "json").stdout)
+    others = json.loads(call("compare", "a", "c", "--anyway", "--json").stdout)
     assert not others["is_paired"]
     assert others["settings"] == {"env.size": [5, 6]}
     prompt = ("-e", 'prompts={"planner": {"system": "", "user": "{board}"}}')
@@ -174,7 +174,7 @@ def test_training_runs_are_compared_by_their_evaluations(call, training_run):
     write_evaluations(other, {4: {"greedy": 3}})
 
     def compared(*names):
-        return json.loads(call("compare", *names, "--format", "json").stdout)
+        return json.loads(call("compare", *names, "--json").stdout)
 
     before_after = compared("run@0", "run")
     assert not before_after["is_paired"]
