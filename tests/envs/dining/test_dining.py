@@ -14,14 +14,11 @@ from pettingllms.testing import play
 from pettingllms.testing.play import mixed_actor
 from pettingllms_envs.dining.env import (
     MAX_MESSAGE,
-    Move,
     Utterance,
     heard,
     parse_level,
-    read_move,
     table_compact,
     table_text,
-    terse,
     within,
 )
 from pettingllms_envs.dining.rules import (
@@ -36,7 +33,6 @@ from pettingllms_envs.dining.rules import (
     canonical_form,
     generate,
     is_deadlock,
-    is_possible,
     shortest_schedule,
 )
 
@@ -133,17 +129,6 @@ def test_canonical_forms_of_different_tables_differ():
     )
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize(
-    "text", ["#### {}", "{}", "so\n#### {}.", '#### ["{}"]', "#### My choice: {}"]
-)
-def test_choices_are_read(choice, text):
-    assert read_move(text.format(choice)) == Move(choice)
-    assert read_move(text.format(choice.upper())) == Move(choice)
-    assert read_move(terse(Move(choice))) == Move(choice)
-    assert read_move(terse(Move(choice, "I need 3"))) == Move(choice, "3")
-
-
 SAID = (Utterance(0), Utterance(2, "I need 2"), Utterance(0))
 
 
@@ -219,19 +204,6 @@ def test_schedules_are_shortest(seats, meals):
             assert schedule is None
         else:
             assert len(schedule) == fewest[table]
-
-
-@pytest.mark.parametrize("seats", [2, 7, 12])
-def test_schedules_can_be_played_and_each_turn_is_one_less(seats):
-    rng = random.Random(seats)
-    for _ in range(4):
-        table = generate(rng, Request(seats, 4, 2, 40, 6, None)).start
-        schedule = shortest_schedule(table)
-        for turn, choices in enumerate(schedule, 1):
-            assert all(is_possible(table, seat, choice) for seat, choice in enumerate(choices))
-            table = after(table, choices)
-            assert len(shortest_schedule(table)) == len(schedule) - turn
-        assert not any(table.hunger)
 
 
 @settings(max_examples=30)
