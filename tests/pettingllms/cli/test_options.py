@@ -103,7 +103,3 @@ def test_prices_are_kept_by_policy():
 def test_no_text_of_a_model_commands_the_terminal(text):
     shown = visible(text).plain
     assert all(character.isprintable() or character in "\n\t" for character in shown)
-
-
-def test_markup_of_a_model_is_text():
-    assert visible("[bold]x[/bold] \x1b[31m").plain == "[bold]x[/bold] \\x1b[31m"

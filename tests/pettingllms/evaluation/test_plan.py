@@ -37,11 +37,6 @@ def test_json_loads_back_equal():
     assert loaded(given).to_json() == given.to_json()
 
 
-def test_json_of_something_else_is_refused():
-    with pytest.raises(InvalidArgument, match="env_id"):
-        EvaluationPlan.from_json({"env_id": "x", "variants": {}, "typo": 1}, FILE)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -70,13 +65,6 @@ def test_every_variant_plays_the_same_levels_with_the_same_chance():
     assert main == [spec[1:] for spec in episodes if spec.variant == "swapped"]
     assert len({spec.level_seed for spec in episodes}) == 5
     assert len({spec.seed for spec in episodes}) == 15
-
-
-def test_levels_depend_on_the_seed_only():
-    few, many = plan(num_levels=3), plan(num_levels=50)
-    levels = [spec.level_seed for spec in many.episodes()]
-    assert [spec.level_seed for spec in few.episodes()] == levels[:3]
-    assert levels[0] == level_seed(0, 0) != level_seed(1, 0)
 
 
 def few_levels(**changes):

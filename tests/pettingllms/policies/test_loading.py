@@ -1,7 +1,6 @@
 """Names and kinds of policies, the ranges of settings, scripted policies and noise."""
 
 import asyncio
-import random
 
 import pytest
 
@@ -9,7 +8,6 @@ import pettingllms
 from pettingllms import plugins
 from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, MissingDependency
 from pettingllms.policies import (
-    Completion,
     NoisePolicy,
     PolicySettings,
     PolicyUnavailable,
@@ -125,30 +123,11 @@ def prompt(guess_id):
     return Prompt(env.messages("teller_0"), "teller_0", 11, env)
 
 
-def test_a_scripted_policy_says_what_the_environment_says(prompt):
-    (answer,) = sample(ScriptedPolicy("oracle"), [prompt])
-    expected = prompt.env.scripted_action("teller_0", "oracle", random.Random(0))
-    assert answer.completions == (Completion(expected, "stop"),)
-    assert answer.usage.num_requests == 0
-
-
 def test_chance_is_that_of_the_prompt(prompt):
     first, again = (sample(ScriptedPolicy("random"), [prompt], n=20)[0] for _ in range(2))
     other = sample(ScriptedPolicy("random"), [prompt._replace(seed=12)], n=20)[0]
     assert first == again != other
     assert len(set(first.completions)) > 1, "n draws, not n copies"
-
-
-def test_the_state_is_left_alone(prompt):
-    before = prompt.env.state_hash()
-    sample(ScriptedPolicy("random"), [prompt], n=5)
-    assert prompt.env.state_hash() == before
-
-
-def test_an_unknown_scripted_policy_is_refused(prompt):
-    with pytest.raises(InvalidArgument, match=r'oracle, random.*did you mean "oracle"'):
-        asyncio.run(ScriptedPolicy("orakle").check(prompt.env))
-    asyncio.run(ScriptedPolicy("oracle").check(prompt.env))
 
 
 def test_a_scripted_policy_needs_the_environment(prompt):
