@@ -191,7 +191,7 @@ def test_coroutines_go_on_while_an_engine_computes_and_share_its_next_call(repli
         assert batcher.generate_s > 0
         return [completions[0].text for completions in answers]
 
-    assert asyncio.run(main()) == ["1", "2", "3"]
+    assert asyncio.run(asyncio.wait_for(main(), 2 * PATIENCE_S)) == ["1", "2", "3"]
     assert engine.calls == [[1], [2, 3]], "one call at a time"
 
 

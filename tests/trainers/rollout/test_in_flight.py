@@ -75,7 +75,7 @@ class World:
         self.config = config
         self.has_copy, self.ranks = self.config.engine.has_copy, ranks
         self.num_updates = self.pushed = 0
-        self.threads, self.may_write = [], threading.Event()
+        self.threads, self.may_write, self.has_asked = [], threading.Event(), threading.Event()
         self.may_write.set()
         self.stop, self.runner = StopRequest(), asyncio.Runner()
         pool, engines = pools(self.write)
@@ -98,6 +98,7 @@ class World:
 
     def write(self, prompt, candidate, seed):
         """An episode ends when the echo answers 99, which levels do sooner or later."""
+        self.has_asked.set()
         assert self.may_write.wait(60)
         self.threads.append(threading.current_thread())
         return "99" if "called=None" not in prompt and seed % 4 == 0 else str(self.version)
@@ -128,10 +129,9 @@ class World:
         self.rollouts.sampler.memory = self.rollouts.remembered(step, sample.trees)
         if holds == "rollouts":
             self.may_write.clear()
-        num_calls = len(self.calls)
+        self.has_asked.clear()
         with self.rollouts.playing_next(step):
-            while holds == "update" and len(self.calls) == num_calls:
-                pass
+            assert holds != "update" or self.has_asked.wait(60)
             self.num_updates += 1
             self.may_write.set()
         self.pushed = self.num_updates
