@@ -51,17 +51,6 @@ def test_impossible_numbers_are_refused(reasoners, tools):
         MathEnsembleEnv(reasoners=reasoners, tools=tools)
 
 
-def test_the_judge_sees_all_candidates_and_they_see_nobody():
-    env = started(2, tools=1)
-    first = env.observe("reasoner_1")
-    env.step(boxed("701"))
-    assert env.observe("reasoner_1") == first
-    act(env, boxed("702"), "```python\nprint(703)\n```")
-    text = env.observe("judge_0")
-    assert all(answer in text for answer in ("701", "702", "703"))
-    assert r"\frac{1}{2}" not in text
-
-
 def test_a_tiny_team_types_the_formula_and_judges_short_answers():
     users = {"tool": "{question}", "reasoner": "{question}", "judge": "{candidates_compact}:"}
     prompts = {role: {"system": "", "user": user} for role, user in users.items()}
