@@ -269,19 +269,6 @@ chat_template_kwargs = { enable_thinking = false, x = 1 }
 """
 
 
-def test_tables_are_merged_and_later_files_win(load):
-    texts = (
-        TASK + MODEL + "[optimizer]\nlearning_rate = 0.1\nweight_decay = 0.1\n",
-        "[optimizer]\nlearning_rate = 0.2\n[env.kwargs]\nsplit = 'x'\n",
-    )
-    config = load(*texts)
-    assert config.optimizer.learning_rate == 0.2
-    assert config.optimizer.weight_decay == 0.1
-    assert config.env[0].kwargs == {"max_turns": 2, "split": "x"}
-    assert load(*texts[::-1]).optimizer.learning_rate == 0.1
-    assert load(*texts, flags=["--optimizer.learning-rate", "3"]).optimizer.learning_rate == 3
-
-
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_every_policy_has_common_keys_unless_it_has_its_own(load, order):
     own = "[policies.echo]\nnum_layers = 7\nchat_template_kwargs = { x = 2 }\n"

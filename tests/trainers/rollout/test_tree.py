@@ -301,15 +301,6 @@ def test_greedy_tree_node_by_node(echo_env, scripted_pool, play):
     assert second == first
 
 
-def test_the_prompt_is_what_the_tokens_say(echo_env, scripted_pool, play):
-    pool, engines = scripted_pool(script)
-    (tree,) = play(echo_env(), pool)
-    asked = [request.prompt_ids for call in engines["shared"].calls for request in call]
-    assert [decision.prompt_ids for decision in tree.decisions] == asked
-    for decision in tree.decisions:
-        assert bytes(decision.prompt_ids).decode() == decision.observation.replace("\n\n", "\n")
-
-
 @pytest.mark.parametrize("branch_choice", ["greedy", "random", "softmax"])
 @given(
     table=st.lists(

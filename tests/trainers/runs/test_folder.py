@@ -10,7 +10,7 @@ import torch
 from run_toys import config_of
 from safetensors import SafetensorError
 
-from pettingllms.files import read_lines, write_whole
+from pettingllms.files import write_whole
 from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 from pettingllms_trainers.files import whole_directory
@@ -35,15 +35,6 @@ def test_a_resumed_run_keeps_the_precision_that_was_chosen(tmp_path):
     assert files.settled(config_of()).engine.precision == "float32"
     with pytest.raises(CheckpointError, match=r"engine\.precision"):
         files.check(config_of(), is_resumed=True)
-
-
-def test_a_new_directory_gets_the_resolved_configuration(tmp_path):
-    files = RunDirectory(tmp_path / "a" / "b")
-    files.check(config_of(), is_resumed=False)
-    assert not files.directory.exists(), "a check writes nothing"
-    with files.owned():
-        files.open(config_of())
-    assert [path.name for path in files.directory.iterdir()] == ["config.toml"]
 
 
 def test_a_directory_with_content_is_refused_without_resume(tmp_path):
@@ -124,21 +115,6 @@ def test_a_resumed_run_may_be_longer_and_evaluate_and_save_otherwise(tmp_path):
         files.check(config_of(num_steps=3, optimizer={"final_fraction": 0.1}), is_resumed=True)
     files.open(longer)
     assert load_config(files.config) == longer
-
-
-def test_lines_after_the_checkpoint_are_forgotten(tmp_path):
-    files = open_run(tmp_path / "run")
-    for step in range(5):
-        files.append(files.metrics, step, {"x": step / 3})
-        files.append(files.rollouts, step, {"y": "text"})
-    with files.metrics.open("a") as file:
-        file.write('{"step": 5, "x": 0.3')
-    before = files.metrics.read_text().splitlines()
-    files.forget_after(2)
-    assert files.metrics.read_text().splitlines() == before[:3]
-    assert [line["step"] for line in read_lines(files.rollouts)] == [0, 1, 2]
-    files.forget_after(-1)
-    assert read_lines(files.metrics) == []
 
 
 def test_numbers_that_are_not_finite_are_never_written(tmp_path):

@@ -3,7 +3,7 @@
 import io
 import re
 import threading
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -35,13 +35,6 @@ def test_every_metric_is_explained_in_a_sentence():
     for name, metric in METRICS.items():
         assert metric.doc.endswith("."), name
         assert "|" not in metric.doc, f"{name}: breaks the table"
-
-
-def test_a_new_field_of_the_statistics_is_a_metric():
-    prefixes = ("loss/<policy>/", "update/<policy>/", "warm_start/")
-    names = {name.rpartition("/")[2] for name in METRICS if name.startswith(prefixes)}
-    # Those of roles are metrics of their own: gradient/<policy>/<role>/...
-    assert names | {"role_gradients"} == {field.name for field in fields(UpdateStats)}
 
 
 def test_every_token_has_its_own_age(play, echo_env, scripted_pool):

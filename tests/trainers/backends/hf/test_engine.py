@@ -120,19 +120,6 @@ def test_equal_prompts_are_computed_once(policy, added):
     assert token_ids(completions) == token_ids(alone)
 
 
-def test_sampled_first_tokens_follow_the_softmax(policy):
-    engine = policy("llama")
-    request = make_requests(1, candidates=(4000,), max_completion_tokens=1)[0]
-    group = engine.engine.generate_now([request])[0]
-    with torch.no_grad():
-        logits = engine.loaded.model(torch.tensor([request.prompt_ids])).logits[0, -1]
-    probabilities = logits.softmax(-1)
-    counts = torch.bincount(torch.tensor([c.token_ids[0] for c in group]), minlength=V)
-    deviation = (probabilities * (1 - probabilities) / 4000).sqrt()
-    assert ((counts / 4000 - probabilities).abs() <= 4.5 * deviation + 1 / 4000).all()
-    assert (counts > 0).sum() > 5
-
-
 def biased(policy, token, amount=50.0):
     """An engine whose model always writes one token."""
     model = AutoModelForCausalLM.from_config(transformers.GPT2Config(
