@@ -97,7 +97,6 @@ def test_an_interrupted_benchmark_goes_on_where_it_was(call, small, tmp_path):
         ((), "name a policy"),
         (("-p", "tol=oracle"), "a role of"),
         (("-p", "orakle"), 'did you mean "oracle"'),
-        (("--resume", "nowhere"), "--resume takes no --quick"),
     ],
 )
 def test_wrong_use_is_explained(call, small, arguments, message):

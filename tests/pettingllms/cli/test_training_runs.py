@@ -92,7 +92,6 @@ def test_flags_override_the_run(call, chat_server, training_run, tmp_path):
     ("arguments", "message"),
     [
         (("./nothing",), "is not a training run"),
-        (("plan_path_v0", "--step", "2"), "what is not a training run takes no --step"),
         (("run", "--step", "2"), "a train step with a checkpoint: 1, 3"),
         (("trained",), "neither trained policies nor a checkpoint"),
     ],
