@@ -64,14 +64,6 @@ def test_every_recipe_loads_and_loads_back_equal(recipe, tmp_path):
     assert config_hash(load_config(copy)) == config_hash(config)
 
 
-def test_flags_may_add_to_open_tables(run_file):
-    flags = ["--env.kwargs.view", "centred", "--env.kwargs.max-turns=3", "--env.kwargs.fast=true"]
-    flags += ["--warm-start.demonstrators.caller.two", "0.5"]
-    config = load_config(run_file(), flags)
-    assert config.env[0].kwargs == {"max_turns": 3, "view": "centred", "fast": True}
-    assert config.warm_start.demonstrators == {"caller": {"two": 0.5}}
-
-
 @pytest.mark.parametrize(
     ("kind", "age", "given", "resolved"),
     [
