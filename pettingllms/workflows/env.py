@@ -15,6 +15,7 @@ from pettingllms.arguments import check_choice
 from pettingllms.ends import End, end_of_game
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
+from pettingllms.loops import DaemonThreads
 from pettingllms.prompts import PromptTemplate, as_observation
 from pettingllms.seeding import SPLITS
 from pettingllms.types import UNBOUND, Action, Constraints, Observation, Transition, role_of
@@ -252,12 +253,13 @@ class _Runs:
 
     They are kept beside the states, not in them: what a state is does not depend on whether a run
     waits there, and a state that is copied or sent elsewhere is run again. When a state is
-    forgotten its runs are closed.
+    forgotten a thread closes its runs.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a state may be forgotten while this thread holds it
+        self._lock = threading.Lock()
         self._kept: dict[int, dict[Any, list[WorkflowRun]]] = {}
+        self._ends = DaemonThreads(1)
 
     def put(
         self, workflow: Workflow, state: WorkflowState, text: Action | None, run: WorkflowRun
@@ -265,6 +267,7 @@ class _Runs:
         """Keep a run that waits at a state, or that has been given a text there."""
         with self._lock:
             if id(state) not in self._kept:
+                self._ends.submit(int)  # so that its thread runs: to start one takes a lock
                 self._kept[id(state)] = defaultdict(list)
                 # At the end of the process it would be too late: the endpoint ends all runs before.
                 weakref.finalize(state, self.forget, id(state)).atexit = False
@@ -279,12 +282,14 @@ class _Runs:
             return runs.pop(0) if runs else None
 
     def forget(self, key: int) -> None:
-        """Close the runs of a state, of which `key` is the id."""
-        with self._lock:
-            kept = self._kept.pop(key, {})
-        for runs in kept.values():
+        """Have the runs of a state closed, of which `key` is the id.
+
+        Takes no lock and waits for nothing: a garbage collection may call it, in a thread that
+        holds any lock.
+        """
+        for runs in self._kept.pop(key, {}).values():
             for run in runs:
-                run.close()
+                self._ends.submit(run.close)
 
 
 _RUNS = _Runs()

@@ -30,6 +30,7 @@ from pettingllms.workflows import (
     isolation,
 )
 from pettingllms.workflows.endpoint import shared_endpoint
+from pettingllms.workflows.env import _RUNS
 
 SCRIPTS = tomllib.loads(Path(__file__).with_name("scripts.toml").read_text(encoding="utf-8"))
 
@@ -141,7 +142,21 @@ def eventually(found):
     return found
 
 
-@pytest.mark.parametrize("leave", [lambda env: env.reset(seed=4), lambda env: env.close()])
+def forget_while_locks_are_held(env):
+    """As a garbage collection may, in any thread."""
+    states = [env._state]
+    ((run,),) = _RUNS._kept[id(env._state)].values()
+    env.reset(seed=4)
+    with _RUNS._lock, run._changed:
+        forgetting = threading.Thread(target=states.clear, daemon=True)
+        forgetting.start()
+        forgetting.join(60)
+        assert not forgetting.is_alive()
+
+
+@pytest.mark.parametrize(
+    "leave", [lambda env: env.reset(seed=4), lambda env: env.close(), forget_while_locks_are_held]
+)
 def test_forgotten_and_closed_states_end_their_runs(opened, ask, leave):
     ends = []
 
