@@ -20,6 +20,7 @@ from pettingllms.errors import readable, told
 from pettingllms.evaluation.plan import EpisodeSpec, policy_of
 from pettingllms.parsing import encodable
 from pettingllms.policies import Completion, Policy, PolicyFailure, Prompt, Sampling, Usage, acted
+from pettingllms.policies.protocol import uncancelled
 from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
 from pettingllms.transcript import RecordTranscripts, Transcript, check_step
@@ -306,7 +307,8 @@ async def one_answer(
     Raises:
         PolicyFailure: The prompt could not be answered, or the answer is not what a policy gives.
     """
-    answers = await policy.sample([prompt], 1, sampling)
+    with uncancelled():
+        answers = await policy.sample([prompt], 1, sampling)
     # Before it is recorded: what a stranger's policy gives would damage the folder of its run.
     what = f"{policy} gave {answers!r:.200}; allowed: [Answer((Completion(text, reason),))]"
     with readable(PolicyFailure, what):

@@ -401,13 +401,10 @@ def _completion(choice: Any, model: str, usage: Usage) -> Completion:
     reason = str(getattr(choice, "finish_reason", None) or "unknown")
     if reason in _NOT_ANSWERED:
         raise MalformedAnswer(f"ended a completion itself (finish_reason {reason!r})", usage)
-    return Completion(text or "", reason, _reasoning(message), model)
-
-
-def _reasoning(message: Any) -> str:
-    """The reasoning of a message, under either of the names that servers use."""
+    # Under either of the names that servers use.
     found = (getattr(message, name, None) for name in ("reasoning_content", "reasoning"))
-    return next((text for text in found if isinstance(text, str)), "")
+    reasoning = next((one for one in found if isinstance(one, str)), "")
+    return Completion(text or "", reason, reasoning, model)
 
 
 def _start(text: str) -> str:

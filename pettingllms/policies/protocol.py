@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 from pettingllms.arguments import check_number, check_texts, check_whole
 from pettingllms.ends import End
 from pettingllms.env import TextEnv
-from pettingllms.errors import InvalidArgument, PettingLLMsError
+from pettingllms.errors import InvalidArgument, PettingLLMsError, told
 from pettingllms.types import UNBOUND, Action, Constraints, TokenCounts
 
 
@@ -214,3 +216,15 @@ class PolicyFailure(PettingLLMsError, RuntimeError):
 
 class PolicyUnavailable(PolicyFailure):
     """No prompt can be answered, so that continuing is pointless."""
+
+
+@contextlib.contextmanager
+def uncancelled() -> Generator[None]:
+    """Raise a `CancelledError` of a policy as a `PolicyFailure`, unless its task is cancelled."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise PolicyFailure(f"nothing was cancelled, yet a policy raised {told(error)}") from error

@@ -276,6 +276,15 @@ def test_a_policy_that_dies_stops_at_once_and_keeps_what_was_played(begin, scrip
     assert evaluate(folder).is_complete
 
 
+def test_a_cancelling_that_nobody_asked_for_is_told_as_what_its_policy_raised(begin, scripted):
+    def say(prompt):
+        raise asyncio.CancelledError
+
+    scripted("mine", say)
+    (cause,) = evaluate(begin("oracle", "mine"), max_failures=12).failures
+    assert re.search(rf"raised CancelledError: .*{re.escape(__file__)}, line \d+\)$", cause)
+
+
 def test_a_policy_that_cannot_play_is_told_before_anything_is_played(begin):
     folder = begin("oracle", "orakle")
     with pytest.raises(InvalidArgument, match='did you mean "oracle"'):

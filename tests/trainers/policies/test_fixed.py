@@ -1,7 +1,9 @@
 """Roles without weights: who answers by text plays, and nothing of it is compared or trained."""
 
 import json
+from asyncio import CancelledError
 from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import pytest
 from run_toys import number
@@ -55,6 +57,12 @@ def test_an_endpoint_that_fails_is_asked_again_and_fails_its_rollouts_only(
     pool = with_fixed(scripted_pool(number)[0], chat_server.policy)
     with pytest.raises(RolloutError, match=r"6 of 6 rollouts failed.*never"):
         play(echo_env(), pool, seeds=range(6), allowed=0.5)
+
+
+def test_a_cancelling_by_nobody_fails_rollouts(echo_env, scripted_pool, play, monkeypatch):
+    monkeypatch.setattr(core.ScriptedPolicy, "sample", AsyncMock(side_effect=CancelledError))
+    with pytest.raises(RolloutError, match="a policy raised CancelledError"):
+        play(echo_env(), with_fixed(scripted_pool(number)[0], "two"))
 
 
 def test_players_keep_their_roles_when_others_swap():

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import jsonschema
 import pytest
@@ -148,10 +149,14 @@ def lost(messages, answer):
     raise ConnectionError("gone")
 
 
+CANCELLED = AsyncMock(side_effect=asyncio.CancelledError)  # by nobody
+
+
 @pytest.mark.parametrize(
     ("scorer", "end"),
     [
         (PolicyScorer(Spoken(None), ASK), End.SERVER),
+        (PolicyScorer(AsyncMock(sample=CANCELLED), ASK), End.SERVER),
         (lost, End.CONNECTION),
         (PolicyScorer(Spoken(End.CONTEXT), ASK), None),
         (PolicyScorer(Spoken("hm", "hm"), ASK), None),

@@ -10,6 +10,7 @@ from typing import Any
 
 from pettingllms import TextEnv
 from pettingllms import policies as core
+from pettingllms.policies.protocol import uncancelled
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.types import SamplingSettings, TokenCompletion
 
@@ -55,7 +56,8 @@ class FixedPolicy:
         )
         prompt = core.Prompt(messages, agent, seed % _NUM_SEEDS, env)
         # One prompt: episodes ask when they come to it, and policies join requests themselves.
-        (answer,) = await self.policy.sample([prompt], 1, wanted)
+        with uncancelled():
+            (answer,) = await self.policy.sample([prompt], 1, wanted)
         written = answer.completions[0]
         reason = "length" if written.finish_reason == "length" else "stop"
         return TokenCompletion(token_ids=(), logprobs=(), text=written.text, finish_reason=reason)

@@ -25,6 +25,7 @@ from pettingllms.files import json_line, open_to_append, read_lines
 from pettingllms.loops import DaemonThreads
 from pettingllms.parsing import after_thinking, encodable
 from pettingllms.policies import Policy, PolicyFailure, Prompt, Sampling, Usage
+from pettingllms.policies.protocol import uncancelled
 from pettingllms.prompts import as_observation
 from pettingllms_trainers.config.sections import RewardConfig, qualified
 from pettingllms_trainers.errors import BudgetSpent, ConfigError, EpisodeFailure
@@ -117,7 +118,8 @@ class PolicyScorer:
             # Another seed, or the judge would write the same unreadable text again.
             prompt = Prompt(messages, "judge_0", (seed + number) % 2**31)
             try:
-                (answer,) = await self._policy.sample([prompt], 1, self._sampling)
+                with uncancelled():
+                    (answer,) = await self._policy.sample([prompt], 1, self._sampling)
             except PolicyFailure as error:
                 dollars += self._cost(error.usage)
                 return Assessment(None, str(error), dollars, _lost(error.end))
