@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from importlib import import_module
 from typing import Any
 
-__all__ = ["main"]
+__all__ = ["load", "main"]
+
+
+def load(module: str, command: str) -> Any:
+    """Import the module of a command; a signal meanwhile ends the process with one line."""
+
+    def stop(number: int, frame: object) -> None:
+        os.write(2, f"{command}: stopped before it began\n".encode())
+        os._exit(128 + number)
+
+    before = {kind: signal.signal(kind, stop) for kind in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        return import_module(module)
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def main() -> None:
-    """Run the command line; ends the process with 0 (done), 1 (failed) or 2 (wrong use)."""
+    """Run the command line, and end the process as `pettingllms.cli.app.run` says."""
     try:
         # Here, not above: a traceback about click would say nothing of the extra `cli`.
-        from pettingllms.cli.app import run
+        run = load("pettingllms.cli.app", "pettingllms").run
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         # Any other missing module is a fault of ours, or of a plug-in: it keeps its traceback.

@@ -498,18 +498,25 @@ def test_names_of_recipes_are_completed(monkeypatch, capsys, typed, shown):
     assert capsys.readouterr().out == f"plain,{shown}\n"
 
 
-def test_a_signal_while_modules_load_says_that_nothing_is_saved():
-    program = """
+@pytest.mark.parametrize(
+    ("module", "command", "kind"),
+    [
+        ("pettingllms_trainers.start", "pettingllms-train", signal.SIGTERM),
+        ("pettingllms.cli", "pettingllms", signal.SIGINT),
+    ],
+)
+def test_a_signal_while_modules_load_ends_a_command_with_one_line(module, command, kind):
+    program = f"""
 import signal, sys
-from pettingllms_trainers.start import main
+from {module} import main
 
 class Signal:
     def find_spec(self, *module):
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal({kind})
 
 sys.meta_path.insert(0, Signal())
 main()
 """
     done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE)
-    assert done.returncode == 128 + signal.SIGTERM
-    assert done.stderr == b"pettingllms-train: stopped before it began\n"
+    assert done.returncode == 128 + kind
+    assert done.stderr.decode() == f"{command}: stopped before it began\n"
