@@ -1,6 +1,7 @@
 """Checkpoints are whole or absent, and refused when they do not fit."""
 
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -153,7 +154,7 @@ def test_nothing_is_unpickled_but_plain_data(tmp_path):
     assert not (tmp_path / "hacked").exists()
 
 
-def test_leftovers_of_a_crash_are_ignored_and_removed(tmp_path):
+def test_leftovers_of_a_crash_are_ignored_and_removed(tmp_path, monkeypatch):
     save(tmp_path, 1)
     leftover = tmp_path / ".partial-step-00000002"
     leftover.mkdir()
@@ -161,3 +162,12 @@ def test_leftovers_of_a_crash_are_ignored_and_removed(tmp_path):
     assert load_checkpoint(tmp_path, config_hash="abc").step == 1
     save(tmp_path, 2)
     assert not leftover.exists()
+
+    def killed(path, ignore_errors=False):
+        if not ignore_errors:
+            raise OSError("killed")
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(OSError, match="killed"):
+        save(tmp_path, 3)
+    assert {path.name[-1] for path in tmp_path.glob("step-*")} == {"2", "3"}

@@ -118,7 +118,7 @@ def save_checkpoint(
     if ranks.is_main:
         # After the new one has its name: at every moment one whole checkpoint is there.
         for old in _all(directory)[:-keep]:
-            shutil.rmtree(old)
+            shutil.rmtree(old.rename(partial_of(old)))
     return ranks.broadcast(final)
 
 
