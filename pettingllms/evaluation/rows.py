@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, MissingDependency, RunFolderError, readable
@@ -85,7 +85,10 @@ def write_rows(rows: Iterable[Row], path: str | Path) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(target, "wb") as file:
         if target.suffix == ".parquet":
-            _write_parquet(found, file)
+            library = _parquet()
+            from pyarrow import Table
+
+            library.write_table(Table.from_pylist([_encodable(row) for row in found]), file)
         else:
             file.write("".join(json.dumps(row) + "\n" for row in found).encode())
     return len(found)
@@ -117,13 +120,6 @@ def _parquet() -> Any:
     except ImportError as error:
         raise MissingDependency("Parquet files", "pyarrow", "data") from error
     return parquet
-
-
-def _write_parquet(rows: list[Row], file: IO[bytes]) -> None:
-    library = _parquet()
-    from pyarrow import Table
-
-    library.write_table(Table.from_pylist([_encodable(row) for row in rows]), file)
 
 
 def _encodable(value: Any) -> Any:

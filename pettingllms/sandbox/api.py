@@ -237,11 +237,6 @@ class Sandbox:
             "for 'landlock' and 'sealed'."
         )
 
-    def _forget(self) -> None:
-        """In a forked process: the servers are the other process's, the lock may be held there."""
-        self._lock = threading.Lock()
-        self._pool = None
-
     def _request(self, code: str, stdin: str | bytes, limits: Limits | None) -> ExecutionRequest:
         caller = current_caller()
         return ExecutionRequest(_encode(code), _encode(stdin), limits or self.limits, caller=caller)
@@ -303,7 +298,8 @@ _shared_lock = threading.Lock()
 
 def _begin_fork() -> None:
     for sandbox in list(_sandboxes):
-        sandbox._forget()
+        # The servers are the other process's, and the lock may be held there.
+        sandbox._lock, sandbox._pool = threading.Lock(), None
     _shared_lock.release()
 
 

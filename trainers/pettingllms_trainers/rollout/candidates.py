@@ -299,16 +299,14 @@ async def _whole(
 ) -> list[TokenCompletion]:
     """All completions of a request; fewer, or some without numbers, are those of a lost engine."""
     completions = await sample(request)
-    num = sum(map(_is_whole, completions))
+    num = sum(
+        0 < len(one.token_ids) == len(one.logprobs) and all(map(math.isfinite, one.logprobs))
+        for one in completions
+    )
     if num != request.num_candidates or num != len(completions):
         cause = f"the engine gave {num} usable of {request.num_candidates} completions"
         raise EpisodeFailure(cause, End.SERVER)
     return completions
-
-
-def _is_whole(completion: TokenCompletion) -> bool:
-    logprobs = completion.logprobs
-    return 0 < len(completion.token_ids) == len(logprobs) and all(map(math.isfinite, logprobs))
 
 
 async def together(plays: Iterable[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:

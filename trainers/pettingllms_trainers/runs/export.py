@@ -49,7 +49,10 @@ def export_policies(
         ConfigError: The model that the policy began with cannot be loaded, or there is no adapter
             to merge.
     """
-    _check_target(directory)
+    if directory.exists() and not directory.is_dir():
+        raise OutputDirError(f"{directory} is a file; name a new directory")
+    if directory.is_dir() and any(directory.iterdir()):
+        raise OutputDirError(f"the directory {directory} is not empty; name a new one")
     files = RunDirectory(run)
     if not files.config.is_file():
         raise CheckpointError(f"{run} holds no run: it has no {files.config.name}")
@@ -69,13 +72,6 @@ def export_policies(
     with owned(run) if is_within else nullcontext():
         _write(config, places, checkpoint, directory, is_merged=is_merged)
     return {name: directory / place for name, place in places.items()}, checkpoint.step
-
-
-def _check_target(directory: Path) -> None:
-    if directory.exists() and not directory.is_dir():
-        raise OutputDirError(f"{directory} is a file; name a new directory")
-    if directory.is_dir() and any(directory.iterdir()):
-        raise OutputDirError(f"the directory {directory} is not empty; name a new one")
 
 
 def _chosen(policy: str | None, known: Sequence[str]) -> Sequence[str]:

@@ -79,7 +79,8 @@ class RunDirectory:
         """
         if self.directory.exists() and not self.directory.is_dir():
             raise OutputDirError(f"the output directory {self.directory} is a file")
-        if not self._has_content():
+        paths = self.directory.iterdir() if self.directory.is_dir() else ()
+        if all(path.name.endswith(PARTIAL) or path.name == LOCK for path in paths):
             return
         if self._is_abandoned():
             return  # it ended before its first checkpoint: this one starts from the beginning
@@ -225,12 +226,6 @@ class RunDirectory:
 
     def _has_results(self) -> bool:
         return bool(self._steps()) or self.policies.exists()
-
-    def _has_content(self) -> bool:
-        return self.directory.is_dir() and any(
-            not path.name.endswith(PARTIAL) and path.name != LOCK
-            for path in self.directory.iterdir()
-        )
 
 
 def _schedule(config: Config, old: int) -> str:

@@ -65,15 +65,11 @@ def machine_files(
     """
     machines = ranks.gather([_machine()])
     mine = machines[ranks.rank]
+    # Ranks of one machine share its memory: one copy serves all their engines.
     is_writer = machines.index(mine) == ranks.rank
-    with contextlib.ExitStack() as closing:
-        # Ranks of one machine share its memory: one copy serves all their engines.
-        if is_writer:
-            written: Path | None = closing.enter_context(weight_files(weights, dtype))
-        else:
-            written = None
-            for _ in weights:
-                pass
+    with weight_files(weights, dtype) if is_writer else contextlib.nullcontext() as written:
+        for _ in () if is_writer else weights:
+            pass
         folders = ranks.gather([written])
         folder = folders[machines.index(mine)]
         assert folder is not None, "the first rank of each machine writes"

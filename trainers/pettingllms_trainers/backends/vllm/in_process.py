@@ -239,7 +239,12 @@ class _RunningRequests:
         try:
             while self._new or self._running:
                 self._enqueue()
-                self._drop_cancelled()
+                # What nobody waits for any more would hold slots and KV cache to its end.
+                gone = [name for name, future in self._running.items() if future.cancelled()]
+                if gone:
+                    self._llm.llm_engine.abort_request(gone)
+                for name in gone:
+                    del self._running[name]
                 # An engine elsewhere that has no requests would never answer.
                 for output in await self._step() if self._running else ():
                     if output.finished:
@@ -265,14 +270,6 @@ class _RunningRequests:
             )
             # vLLM adds "-" and random characters to the number by which outputs are known.
             self._running[name.partition("-")[0]] = future
-
-    def _drop_cancelled(self) -> None:
-        """Abort what nobody waits for any more: it would hold slots and KV cache to its end."""
-        gone = [name for name, future in self._running.items() if future.cancelled()]
-        if gone:
-            self._llm.llm_engine.abort_request(gone)
-        for name in gone:
-            del self._running[name]
 
     async def _step(self) -> list[Any]:
         if self._threads is None:
