@@ -303,7 +303,7 @@ def _begun(
     from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 
     with (
-        joined_ranks() as ranks,
+        joined_ranks(lambda request: _stopped(request, config, files)) as ranks,
         # The main rank alone: a directory has one lock, and the run is one.
         files.owned() if ranks.is_main else contextlib.nullcontext(),
     ):

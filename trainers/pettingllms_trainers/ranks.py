@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import math
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -49,12 +50,12 @@ class Ranks:
     All methods but `share` are collective: every rank must call them, in the same order.
     """
 
-    rank: int = 0
-    """Position of this process, from 0."""
-    size: int = 1
-    """Number of processes."""
     local_rank: int = 0
     """Position on this machine: which of its GPUs to use."""
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+        """Position of this process, from 0, and the number of processes."""
 
     @property
     def is_main(self) -> bool:
@@ -71,14 +72,15 @@ class Ranks:
 
     def any(self, is_true: bool) -> bool:
         """Whether it is true on some rank."""
-        return is_true
+        return any(self.gather([is_true]))
 
     def broadcast(self, value: _ValueT) -> _ValueT:
         """The value of the main rank."""
-        return value
+        return self.gather([value])[0]
 
     def barrier(self) -> None:
         """Wait until all ranks are here."""
+        self.gather([None])
 
     def add(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by their sums over all ranks, equal on all."""
@@ -95,7 +97,7 @@ class TorchRanks(Ranks):
         import torch.distributed
 
         self._group, self._torch = group, torch.distributed
-        self.rank, self.size = self._torch.get_rank(group), self._torch.get_world_size(group)
+        super().__init__(self._torch.get_rank(group), self._torch.get_world_size(group))
         said = int(os.environ.get("LOCAL_RANK", "0"))
         self.local_rank = said if local_rank is None else local_rank
 
@@ -107,17 +109,11 @@ class TorchRanks(Ranks):
         longest = max(map(len, shares))
         return [share[index] for index in range(longest) for share in shares if index < len(share)]
 
-    def any(self, is_true: bool) -> bool:
-        return any(self.gather([is_true]))
-
     def broadcast(self, value: _ValueT) -> _ValueT:
         values: list[Any] = [value]
         with self._connected():
             self._torch.broadcast_object_list(values, group=self._group, group_src=0)
         return values[0]
-
-    def barrier(self) -> None:
-        self.gather([None])
 
     def add(self, tensors: Sequence[Tensor]) -> None:
         with self._connected():
@@ -154,12 +150,15 @@ def num_launched() -> int:
 
 
 @contextlib.contextmanager
-def joined_ranks(*, is_masked: bool = False) -> Generator[Ranks]:
+def joined_ranks(
+    tell: Callable[[StopRequested], object] = lambda _: None, *, is_masked: bool = False
+) -> Generator[Ranks]:
     """Connect with the other processes that a launcher has started; on a GPU of its own each.
 
     Args:
-        is_masked: Whether this process already sees its own GPUs only, as Ray has it: of an engine
-            that spreads these are several.
+        tell: Says what is kept where a second signal ends the process, one of several.
+        is_masked: Whether this process already sees its own GPUs only, as Ray has it, which also
+            ends it: of an engine that spreads these are several.
 
     Raises:
         RankError: They cannot be reached.
@@ -167,9 +166,11 @@ def joined_ranks(*, is_masked: bool = False) -> Generator[Ranks]:
     if num_launched() == 1:
         yield Ranks()
         return
-    yield (ranks := _connect(is_masked))
-    # Not after an error: the others may be gone, and the launcher waits for this process to end.
-    ranks.barrier()
+    is_ended = not is_masked and threading.current_thread() is threading.main_thread()
+    with _ended_by_two_signals(tell) if is_ended else contextlib.nullcontext():
+        yield (ranks := _connect(is_masked))
+        # Not after an error: the others may be gone, and the launcher waits for this process.
+        ranks.barrier()
     leave_group()
 
 
@@ -257,6 +258,10 @@ def _connect(is_masked: bool) -> TorchRanks:
 
 _ANSWER = "stopping when the current step is done; a second signal stops at once"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# For so long a launcher may pass on what a terminal or a service manager has told all processes.
+_PASSED_ON_S = 0.5
+# For what cleans up at the end of a process that a second signal ends.
+_END_S = 5.0
 
 
 class StopRequested(BaseException):
@@ -275,8 +280,7 @@ class StopRequest:
     """Remembers the first signal; a second one acts as if this object were not there.
 
     Used as a context. Signals reach the main thread alone, so in another one it hears of none. With
-    several ranks `is_wanted` and `check` are collective, and a second signal is ignored: a launcher
-    passes on what a terminal has sent to all anyway.
+    several ranks `is_wanted` and `check` are collective, and `joined_ranks` answers.
 
     Args:
         raises: Whether a signal raises `StopRequested` where it comes: there is nothing to finish.
@@ -345,17 +349,65 @@ class StopRequest:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
-        # What is being done may take minutes. A file object could be in the middle of writing.
-        if self._ranks.is_main and not self._raises:
-            with contextlib.suppress(OSError):  # its terminal may have been closed
-                os.write(2, f"\n{self.signal.name}: {_ANSWER}\n".encode())
-        if self._ranks.size == 1:
-            for kind, handler in self._previous.items():
-                # Of a terminal that closes both the kernel and the shell tell.
-                signal.signal(kind, signal.SIG_IGN if kind == signal.SIGHUP else handler)
+        if self._ranks.size > 1:
+            return
+        if not self._raises:
+            _answer(self.signal)
+        for kind, handler in self._previous.items():
+            # Of a terminal that closes both the kernel and the shell tell.
+            signal.signal(kind, signal.SIG_IGN if kind == signal.SIGHUP else handler)
         if self._raises:
             # One task gets the exception. The others, too, may be about to compute for long.
             with contextlib.suppress(RuntimeError):  # no event loop runs
                 for task in asyncio.all_tasks():
                     task.cancel()
             raise StopRequested(self.signal)
+
+
+@contextlib.contextmanager
+def _ended_by_two_signals(tell: Callable[[StopRequested], object]) -> Generator[None]:
+    """End this process at a second signal, even if it waits for the others.
+
+    Its main thread then is in a library of torch, where Python runs no handler of a signal.
+    """
+    heard, written = os.pipe()
+    os.set_blocking(written, False)
+    before = signal.set_wakeup_fd(written)
+    thread = threading.Thread(target=_hear, args=(heard, tell), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(written)
+        thread.join()
+        os.close(heard)
+
+
+def _hear(heard: int, tell: Callable[[StopRequested], object]) -> None:
+    first_s = math.inf
+    while number := os.read(heard, 1):
+        now = time.monotonic()
+        if number[0] in _SIGNALS and first_s == math.inf:
+            first_s = now
+            if os.environ.get("RANK") == "0":
+                _answer(signal.Signals(number[0]))
+        elif number[0] in _SIGNALS[:2] and now - first_s >= _PASSED_ON_S:
+            _end(StopRequested(signal.Signals(number[0])), tell)
+
+
+def _end(request: StopRequested, tell: Callable[[StopRequested], object]) -> None:
+    code = 128 + request.signal
+    # What hangs may keep functions that clean up from their end, too.
+    threading.Timer(_END_S, os._exit, (code,)).start()
+    try:
+        tell(request)
+        atexit._run_exitfuncs()  # temporary files, perhaps gigabytes of weights in memory
+    finally:
+        os._exit(code)
+
+
+def _answer(kind: signal.Signals) -> None:
+    # What is being done may take minutes. A file object could be in the middle of writing.
+    with contextlib.suppress(OSError):  # its terminal may have been closed
+        os.write(2, f"\n{kind.name}: {_ANSWER}\n".encode())

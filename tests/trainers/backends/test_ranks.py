@@ -4,12 +4,16 @@ import errno
 import json
 import os
 import signal
+import sys
+from unittest.mock import Mock
 
 import pytest
 import torch
-from backend_toys import TORCHRUN, run_python
+from backend_toys import run_python
 from run_toys import config_of, program
 
+from pettingllms_trainers import ranks as ranks_module
+from pettingllms_trainers.backends.ray.cluster import joined_cluster
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.errors import ConfigError, RankError
 from pettingllms_trainers.ranks import Ranks, StopRequest, joined_ranks
@@ -61,15 +65,18 @@ def test_threads_that_still_hold_tensors_do_not_abort_the_end(tmp_path):
     launch("end", 4)
 
 
-def test_the_end_of_one_process_ends_all_with_the_reason(tmp_path):
-    (tmp_path / "script.py").write_text(program("failure"))
-    done = run_python(*TORCHRUN, 2, tmp_path / "script.py", fails=True)
-    assert "rank 1 has a problem" in done.stderr
+def test_ray_leaves_signals_to_the_trainer(monkeypatch):
+    ray, before = Mock(), signal.getsignal(signal.SIGTERM)
+    ray.is_initialized.return_value = False
+    ray.init = lambda **_: signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(ray.exceptions, "RayError", OSError)
+    with joined_cluster(config_of(ray={"enabled": True}).ray):
+        assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_ray_and_a_launcher_exclude_each_other():
-    config, two = config_of(ray={"enabled": True}), Ranks()
-    two.size = 2
+    config, two = config_of(ray={"enabled": True}), Ranks(size=2)
     with pytest.raises(ConfigError, match="without torchrun"), open_machines(config, two):
         pass
 
@@ -117,12 +124,43 @@ def test_a_signal_is_answered_at_once_by_the_main_rank(capfd):
         assert stop.signal is signal.SIGTERM
         assert "SIGTERM: stopping when the current step is done" in capfd.readouterr().err
 
-    class Second(Ranks):
-        rank = 1
 
-    with StopRequest(Second()):
-        signal.raise_signal(signal.SIGTERM)
-    assert capfd.readouterr().err == ""
+@pytest.mark.parametrize(
+    ("kinds", "passed_on_s", "ended"),
+    [
+        ([signal.SIGTERM, signal.SIGINT], 0, [signal.SIGINT]),
+        ([signal.SIGINT, signal.SIGTERM], 60, []),  # a launcher has passed it on
+        ([signal.SIGINT, signal.SIGHUP], 0, []),
+    ],
+)
+def test_one_of_several_ends_at_a_second_signal(monkeypatch, capfd, kinds, passed_on_s, ended):
+    told, several = [], Ranks(size=2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(ranks_module, "_PASSED_ON_S", passed_on_s)
+    monkeypatch.setattr(ranks_module, "_connect", lambda _: several)
+    monkeypatch.setattr(ranks_module, "_end", lambda request, tell: told.append(request.signal))
+    with StopRequest(several), joined_ranks():
+        for kind in kinds:
+            signal.raise_signal(kind)
+    assert told == ended
+    assert capfd.readouterr().err.count("a second signal stops at once") == 1
+
+
+@pytest.mark.parametrize(
+    ("num_signals", "told"),
+    [
+        (0, "rank 0: RankError: rank 0 of 2 has lost the others"),
+        (1, "stopped; train step 2 is saved; continue with: pettingllms-train launch "),
+        (2, "stopped; train step 1 is saved; continue with: pettingllms-train launch "),
+    ],
+)
+def test_ranks_end_together(small_run_file, tmp_path, num_signals, told):
+    line = (small_run_file(3), "--output-dir", tmp_path / "run", "--warm-start.num-steps=0")
+    forked = ("-c", program("forked"), 2, "pettingllms_trainers.backends.build", program("ends"))
+    done = run_python(*forked, num_signals, *line, fails=True, TMPDIR=str(tmp_path))
+    assert (done.stdout + done.stderr).count(told) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["run"], "temporary files are removed"
 
 
 def test_a_terminal_that_closes_asks_once(monkeypatch):

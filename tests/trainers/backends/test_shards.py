@@ -2,17 +2,12 @@
 
 import importlib.metadata
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 import tomllib
 
 import pytest
 import tomli_w
-from backend_toys import ALONE_ON_A_CORE, OLD_NAMES, TORCHRUN, assert_same_run, figures, run_python
+from backend_toys import OLD_NAMES, TORCHRUN, assert_same_run, figures, run_python
 from run_toys import program
 from transformers import AutoTokenizer, NemotronConfig, NemotronForCausalLM
 
@@ -130,32 +125,6 @@ def test_a_resumed_run_ends_alike_with_any_number_of_processes(
         shutil.rmtree(again / "checkpoints" / f"step-{step:08d}")
     train(num_processes, *flags, "--resume", directory=again)
     assert_same_run(whole, again, tolerance)
-
-
-def test_a_signal_to_the_launcher_saves_and_ends_all(train, small_run_file, tmp_path):
-    needed(deepspeed(2))
-    line = [small_run_file(NUM_STEPS), "--output-dir", tmp_path / "run", *RUN, *deepspeed(2)]
-    process = subprocess.Popen(
-        [sys.executable, *map(str, [*TORCHRUN, 2, "-m", "pettingllms_trainers.cli", *line])],
-        env={**os.environ, **ALONE_ON_A_CORE},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        deadline = time.monotonic() + 300
-        while not (tmp_path / "run" / "checkpoints" / "step-00000001").exists():
-            assert process.poll() is None, process.communicate()[0][-3000:]
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=500)
-    finally:
-        process.kill()
-    assert process.returncode != 0
-    assert "continue with: pettingllms-train launch" in output
-    train(2, *deepspeed(2), "--resume", directory=tmp_path / "run")
-    assert_same_run(train(2, *deepspeed(2)), tmp_path / "run", 0)
 
 
 def test_a_version_that_takes_wrong_steps_is_refused(monkeypatch):

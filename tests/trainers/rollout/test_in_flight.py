@@ -54,18 +54,9 @@ class Pair(Ranks):
         longest = max(map(len, found))
         return [one[index] for index in range(longest) for one in found if index < len(one)]
 
-    def any(self, is_true):
-        return any(self.gather([is_true]))
-
-    def barrier(self):
-        self.gather([])
-
     def apart(self):
         *_, others = self.shared
         return Pair(self.rank, others.setdefault("apart", Pair(0).shared))
-
-    def broadcast(self, value):
-        return self.gather([value])[0]
 
 
 class World:

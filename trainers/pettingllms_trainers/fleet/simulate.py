@@ -427,13 +427,6 @@ class _NoValue:
         return [0.0] * len(prompts)
 
 
-class _Rank(Ranks):
-    """One of several simulated processes, which exchange nothing."""
-
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
-
-
 class Speeds(NamedTuple):
     """Speeds of engines and updates, by the first policy of each base model."""
 
@@ -563,7 +556,7 @@ async def _played(
     # One process plays with Ray or dedicated GPUs.
     size = 1 if config.ray.enabled else max(fleet.num_shared, 1)
     players = [
-        _player(config, environment, workload, _servers(fleet, engines, size), _Rank(rank, size))
+        _player(config, environment, workload, _servers(fleet, engines, size), Ranks(rank, size))
         for rank in range(size)
     ]
     trees = [*itertools.chain(*await asyncio.gather(*(player.play() for player in players)))]

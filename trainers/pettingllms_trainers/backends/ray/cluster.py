@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
@@ -55,10 +56,11 @@ def joined_cluster(config: RayConfig) -> Generator[Any]:
             "include_dashboard": False,
             "object_store_memory": _OBJECT_STORE_BYTES,
         }
-    # The trainer saves on SIGTERM; Ray would end the process.
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        _check_reachable(config.address)
+        host, colon, port = config.address.rpartition(":")
+        if colon:  # nobody may listen there; Ray itself would try for minutes
+            socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
         # Ray draws from the global generators, on which seeds depend.
         with kept_generators():
             ray.init(**options, log_to_driver=False, configure_logging=False, logging_level="ERROR")
@@ -70,18 +72,13 @@ def joined_cluster(config: RayConfig) -> Generator[Any]:
             'set ray.address = ""'
         ) from error
     try:
+        # Ray has set its own, which would end the process; the trainer saves.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
         yield ray
     finally:
         with kept_generators():
             ray.shutdown()
-        signal.signal(signal.SIGTERM, handler)  # Ray has set its own
-
-
-def _check_reachable(address: str) -> None:
-    """Raise `OSError` if nobody listens there; Ray itself would try for minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon:
-        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
 
 
 @contextlib.contextmanager
