@@ -14,10 +14,12 @@ import os
 import shlex
 import socket
 import sys
+import tomllib
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -35,6 +37,16 @@ LOCK = ".lock"
 _PATIENCE_S = 0.5
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 _logger = logging.getLogger(__name__)
+
+
+def packaged_text(package: str, name: str) -> str:
+    """The content of a file that comes with a package."""
+    return resources.files(package).joinpath(name).read_text("utf-8")
+
+
+def packaged(package: str, name: str = "prompts.toml") -> dict[str, Any]:
+    """The tables of a TOML file that comes with a package."""
+    return tomllib.loads(packaged_text(package, name))
 
 
 @contextmanager

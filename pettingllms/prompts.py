@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import string
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pettingllms.arguments import check_kind
 from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.files import packaged
 
 StateT = TypeVar("StateT")
 
@@ -32,8 +31,7 @@ class PromptTemplate(NamedTuple):
 
 def templates_in(package: str) -> dict[str, PromptTemplate]:
     """Role -> template, as the `prompts.toml` of a package has them."""
-    text = resources.files(package).joinpath("prompts.toml").read_text("utf-8")
-    return {role: PromptTemplate(**parts) for role, parts in tomllib.loads(text).items()}
+    return {role: PromptTemplate(**parts) for role, parts in packaged(package).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Unpack, cast
 
 from pettingllms.errors import InvalidArgument, LevelFormatError
+from pettingllms.files import packaged_text
 from pettingllms.hooks import Difficulty
 from pettingllms.parsing import Item, one_line
 from pettingllms.prompts import PromptField
@@ -32,15 +33,13 @@ from pettingllms_envs.blocksworld.rules import (
 )
 from pettingllms_envs.level_files import read_lines
 from pettingllms_envs.planning.env import (
-    DUTIES_APART,
-    LIMITS,
     ExactEnv,
     GameArguments,
     PlanningState,
-    Words,
     field,
     page,
     pair_reader,
+    words_in,
 )
 
 _FORMAT = "'AC B -> ABC': stacks from bottom to top, of the same blocks on both sides"
@@ -201,91 +200,7 @@ READER = pair_reader(
 )
 
 
-PROGRAM = """\
-import heapq
-import json
-import sys
-
-start, goal = ([tuple(stack) for stack in json.loads(line)] for line in list(sys.stdin)[:2])
-below = {block: stack[:i] for stack in goal for i, block in enumerate(stack)}
-
-
-def left(stacks):
-    moves = 0
-    for stack in stacks:
-        wrong = set()
-        for i, block in enumerate(stack):
-            if wrong or below[block] != stack[:i]:
-                moves += 1 if wrong.isdisjoint(below[block]) else 2
-                wrong.add(block)
-    return moves
-
-
-heap, seen, number = [(0, 0, 0, tuple(sorted(start)), [])], set(), 0
-while heap:
-    _, _, cost, stacks, plan = heapq.heappop(heap)
-    if sorted(goal) == list(stacks):
-        print(json.dumps(plan))
-        break
-    if stacks in seen:
-        continue
-    seen.add(stacks)
-    for stack in stacks:
-        rest = [other for other in stacks if other != stack]
-        targets = rest + [()] if len(stack) > 1 else rest
-        for target in targets:
-            after = [other for other in rest if other != target]
-            after = tuple(sorted(filter(None, [*after, stack[:-1], target + stack[-1:]])))
-            if after not in seen:
-                number -= 1
-                move = [stack[-1], target[-1] if target else "table"]
-                entry = (cost + 1 + left(after), number, cost + 1, after, plan + [move])
-                heapq.heappush(heap, entry)
-"""
-"""A* with the moves that misplaced blocks need at least; it knows no weights."""
-
-
-WORDS = Words(
-    goal="Build the stacks of the goal",
-    rules=f"""\
-Stacks are lists of blocks from bottom to top; their order does not matter. A move takes a block \
-from the top of a stack and puts it on the table, where it starts a new stack, or on the block at \
-the top of another stack: ["B","table"] or ["B","A"].
-{LIMITS}""",
-    user="""\
-Turn {turn} of {max_turns}.{history}
-The goal: {goal}
-Stacks now: {stacks}""",
-    update="""\
-Turn {turn} of {max_turns}.{history}
-Stacks now: {stacks}""",
-    example='[["B","table"],["C","A"]]',
-    program="""\
-The program reads two lines from stdin: the stacks now and the goal, each as a JSON list of lists \
-of blocks from bottom to top. It prints a JSON list of moves. Its answer is the last list that it \
-prints, such as [["B","table"],["C","A"]].""",
-    duties=DUTIES_APART,
-)
-WEIGHTS = WORDS._replace(
-    rules=f"""\
-Stacks are lists of blocks from bottom to top; their order does not matter. Every block has a \
-weight and a load: all that stands on it, at whatever height, may weigh at most its load. A move \
-takes a block with all that stands on it and puts it on the table, where it starts a new stack, or \
-on the block at the top of another stack: ["B","table"] or ["B","A"]. What a move lifts is limited \
-by weight, and the table has places for so many stacks.
-{LIMITS}""",
-    user="""\
-Turn {turn} of {max_turns}.{history}
-{weights}
-The goal: {goal}
-Stacks now: {stacks}""",
-    program="""\
-The program reads three lines from stdin: the stacks now and the goal, each as a JSON list of \
-lists of blocks from bottom to top, and a JSON object with "weight" and "load", which are objects \
-from block to number, and the numbers "lift" and "places". It prints a JSON list of moves. Its \
-answer is the last list that it prints, such as [["B","table"],["C","A"]].""",
-)
-"""The words where blocks have weights."""
+WORDS, WEIGHTS = (words_in("pettingllms_envs.blocksworld", variant) for variant in ("", "weights"))
 FIELDS: dict[str, PromptField[PlanningState]] = {
     "stacks": field(
         "the stacks now, as a JSON list of lists", lambda level, stacks: stacks_json(stacks)
@@ -421,7 +336,8 @@ class BlocksworldEnv(ExactEnv):
         last=6,
         toys={"easy": 13, "medium": 77},
     )
-    fixed_program: ClassVar[str] = PROGRAM
+    # A* with the moves that misplaced blocks need at least; it knows no weights.
+    fixed_program: ClassVar[str] = packaged_text("pettingllms_envs.blocksworld", "program.txt")
     words = WORDS
     own_fields = FIELDS
     default_limits = (4, 10)

@@ -6,12 +6,11 @@ import io
 import json
 import re
 import tokenize
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 
 from pettingllms import parsing
 from pettingllms.errors import UnreachableRequest
+from pettingllms.files import packaged
 from pettingllms.parsing import after_thinking, code_blocks, quoted
 from pettingllms.prompts import PromptTemplate
 from pettingllms.sandbox.outcome import without_middle
@@ -188,9 +187,7 @@ def _mismatch_text(mismatch: Mismatch, is_alone: bool) -> str:
     )
 
 
-_WORDS: Mapping[str, str] = tomllib.loads(
-    resources.files("pettingllms_envs.code").joinpath("prompts.toml").read_text("utf-8")
-)
+_WORDS: Mapping[str, str] = packaged("pettingllms_envs.code")
 
 
 def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:

@@ -12,13 +12,12 @@ import math
 import re
 import string
 import sys
-import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any, cast
 
+from pettingllms.files import packaged
 from pettingllms.parsing import boxed_answer, read_program
 from pettingllms_envs.datasets.asserts import UnreadableTest, parsed, read_tests
 from pettingllms_envs.datasets.records import CodeProblem, CodeTest, MathProblem
@@ -552,9 +551,9 @@ def _schema(name: str, table: dict[str, Any]) -> Schema:
     return Schema(name, record, frozenset(table.pop("fields")), **table)
 
 
-_TEXT = resources.files("pettingllms_envs.datasets").joinpath("schemas.toml").read_text("utf-8")
 SCHEMAS: Mapping[str, Schema] = {
-    name: _schema(name, table) for name, table in tomllib.loads(_TEXT).items()
+    name: _schema(name, table)
+    for name, table in packaged("pettingllms_envs.datasets", "schemas.toml").items()
 }
 """Name -> schema, the more specific ones first. `problem_answer` is AIME 2025 and Polaris,
 `question_answer` is GSM8K and your own files."""

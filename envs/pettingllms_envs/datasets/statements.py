@@ -9,15 +9,13 @@ time.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
-_STATEMENTS: Mapping[str, Any] = tomllib.loads(
-    resources.files("pettingllms_envs.datasets").joinpath("statements.toml").read_text("utf-8")
-)
+from pettingllms.files import packaged
+
+_STATEMENTS: Mapping[str, Any] = packaged("pettingllms_envs.datasets", "statements.toml")
 REASONS: Mapping[str, str] = _STATEMENTS["reasons"]
 """What keeps everybody from solving a problem -> the reason that reports give."""
 

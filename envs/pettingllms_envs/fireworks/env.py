@@ -12,7 +12,7 @@ from pettingllms.env import MAX_TURNS, PlaceholderEnv, ShellArguments
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
-from pettingllms.prompts import TURN, PromptField, PromptTemplate, meanings, of_state
+from pettingllms.prompts import TURN, PromptField, PromptTemplate, meanings, of_state, templates_in
 from pettingllms.types import ParseError, Transition, to_jsonable
 from pettingllms_envs.fireworks.policies import Request, action_of, canonical_form, generate
 from pettingllms_envs.fireworks.rules import (
@@ -176,39 +176,6 @@ def _event_text(event: Event) -> str:
     return f"{who} played {card_text(event.card)}, which {'fits' if event.fits else 'does not fit'}"
 
 
-_PROMPT = PromptTemplate(
-    """\
-You are one of {players} players, numbered from 0, who build fireworks together. Cards have a \
-colour, {colours}, and a rank from 1 to {ranks}; of each colour there are three cards of rank 1, \
-one of rank {ranks}, and two of each rank between. A colour's stack is built from rank 1 upwards, \
-one rank at a time. You see the hands of the others, but not your own.
-In your turn you do one of three things:
-- play a card of yours: it goes on its stack if it is the next one; else it is discarded, and a \
-fuse burns. The last card of a stack brings back a hint.
-- discard a card of yours, which brings back a hint; not while {hints:the one hint is|all \
-# hints are} there.
-- hint: for one hint a player learns which cards of that hand have a colour, or which have a rank. \
-There must be one.
-The cards of a hand are numbered from 1, the oldest; who plays or discards draws a new last card.
-The team wins as soon as the stacks have {target:# card|# cards} together. It loses when \
-{fuses:# fuse has|# fuses have} burnt, when too few cards are left for that, or one \
-turn of each player after the last card is drawn. An answer that is unreadable or impossible is a \
-lost turn, which takes a hint.
-{costs}
-You may think first. The last line of your answer is #### and what you do: play 1, discard 3, \
-hint 1 red (player 1's red cards) or hint 1 rank 2, for example:
-#### play 2""",
-    """\
-Turn {turn} of {max_turns}. You are player {seat}. A letter is a colour; R2 is the red card of \
-rank 2; RG/12 is a card that may be red or green, of rank 1 or 2.
-Stacks: {stacks}, {score} of {target} cards. Hints left: {hints_left}. Fuses left: {fuses_left}. \
-Cards to draw: {num_left}.
-Discarded: {discards}.
-{hands}
-Since your last turn: {events}.""",
-)
-
-
 _FIELDS: dict[str, PromptField[FireworksState]] = {
     "seat": of_seat("the reader's number", lambda state, seat: seat),
     "turn": TURN,
@@ -363,7 +330,9 @@ class FireworksEnv(PlaceholderEnv[FireworksState]):
             "extreme": _level(5, 13, colours=5, ranks=5, hand=4, hints=8, fuses=3, target=21),
         }
     )
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {"player": _PROMPT}
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = templates_in(
+        "pettingllms_envs.fireworks"
+    )
     prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(_FIELDS), **_LIMITS}
 
     def __init__(

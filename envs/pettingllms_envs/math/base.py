@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import functools
 import random
-import tomllib
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
-from importlib import import_module, resources
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -25,6 +24,7 @@ from pettingllms.errors import (
     UnreachableRequest,
     suggestion,
 )
+from pettingllms.files import packaged
 from pettingllms.hooks import Difficulty
 from pettingllms.parsing import boxed_answer, lines_of, one_line
 from pettingllms.prompts import PromptTemplate, resolve_prompts
@@ -63,9 +63,7 @@ PREFIX = "reasoning_gym:"
 """Begins the sources of this module: `reasoning_gym:NAME`."""
 NUM_ITEMS = 1_000_000
 """Questions of a task and a difficulty, over all splits."""
-_REASONS: Mapping[str, list[str]] = tomllib.loads(
-    resources.files("pettingllms_envs.math").joinpath("refused_tasks.toml").read_text("utf-8")
-)
+_REASONS: Mapping[str, list[str]] = packaged("pettingllms_envs.math", "refused_tasks.toml")
 REFUSED: Mapping[str, str] = {name: why for why, names in _REASONS.items() for name in names}
 """Task -> why it is not played."""
 

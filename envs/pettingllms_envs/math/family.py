@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 import random
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partialmethod
-from importlib import resources
 from typing import Any, Final, NamedTuple
+
+from pettingllms.files import packaged
 
 MIN_DIFFICULTY: Final = 1
 MAX_DIFFICULTY: Final = 5
@@ -18,9 +18,7 @@ MAX_DIFFICULTY: Final = 5
 Params = tuple[int, ...]
 
 
-_QUESTIONS: dict[str, str] = tomllib.loads(
-    resources.files("pettingllms_envs.math").joinpath("families.toml").read_text("utf-8")
-)
+_QUESTIONS: dict[str, str] = packaged("pettingllms_envs.math", "families.toml")
 """Name of a family -> its question, with places for what `Family.shown` gives."""
 
 

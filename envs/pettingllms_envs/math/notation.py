@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
-from importlib import resources
 from typing import NamedTuple
 
+from pettingllms.files import packaged
 from pettingllms.parsing import boxed_answer
 
 MAX_ANSWER_CHARS = 1000
 """A longer answer is not read at all."""
 
 _MATHS = re.compile(r"(?<!\\)(?:\$|\\[()\[\]])|\A`|`\Z")
-_TABLES: Mapping[str, Mapping[str, str]] = tomllib.loads(
-    resources.files("pettingllms_envs.math").joinpath("notation.toml").read_text("utf-8")
-)
+_TABLES: Mapping[str, Mapping[str, str]] = packaged("pettingllms_envs.math", "notation.toml")
 _LATEX = _TABLES["signs"]
 _SIGN_OF_TABLE = re.compile("|".join(map(re.escape, _LATEX)))
 _ROOT = re.compile(r"\u221a\s*(\w+|\([^()]*\))")

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import random
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from itertools import takewhile
 from typing import NamedTuple
 
+from pettingllms.files import packaged
 from pettingllms.parsing import one_line, quoted, read_boxed, read_program
 from pettingllms.prompts import PromptTemplate
 from pettingllms.types import ParseError, role_of
@@ -120,9 +119,7 @@ def fields(state: MathState, max_turns: int) -> dict[str, object]:
     }
 
 
-_WORDS: Mapping[str, str] = tomllib.loads(
-    resources.files("pettingllms_envs.math").joinpath("prompts.toml").read_text("utf-8")
-)
+_WORDS: Mapping[str, str] = packaged("pettingllms_envs.math")
 
 
 def task_prompts(templates: Mapping[str, PromptTemplate]) -> dict[str, PromptTemplate]:

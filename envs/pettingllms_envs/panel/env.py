@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Unpack
 from pettingllms.arguments import check_whole
 from pettingllms.env import MAX_TURNS, PlaceholderEnv, ShellArguments
 from pettingllms.errors import UnreachableRequest
+from pettingllms.files import packaged
 from pettingllms.hooks import Difficulty
 from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
@@ -217,54 +218,11 @@ def _moderate(state: PanelState, policy: str, rng: random.Random) -> str:
     return f"= {level.answer}"
 
 
-_MODERATOR = """\
-You moderate a panel of experts. Find the sum of some quantities, whole numbers from 0 to {most}. \
-{known} You choose who speaks next and ask for one quantity; that expert then says one thing, and \
-you have the floor again. You alone answer, and your answer is final; no answer in time is worse \
-than a wrong one.
-{{costs}}
-You may think first. The last line of your answer is #### and what you do: the number of an expert \
-with the quantity that you ask for, or, once all parts are known, = with their sum (such as = 12). \
-For example, to ask expert 1 for b:
-#### 1 b"""
-_MODERATOR_SEES = """\
-The question: {question} = ?
-{experts}
-Said so far: {board}.
-There {actions_left:is # action|are # actions} left, those of the experts included."""
-_EXPERT = """\
-You are an expert on a panel. A moderator has to find the sum of some quantities, whole numbers \
-from 0 to {most}, and chooses who speaks. Say what you know about the quantity that you are asked \
-for.
-{{costs}}
-You may think first. The last line of your answer is #### and one quantity with {fact}, or pass, \
-for example:
-#### {example}"""
-_EXPERT_SEES = """\
-You are expert {expert}. You know: {own}.
-The question: {question} = ?
-Said so far: {board}.
-The moderator asks you for {request}."""
-_VALUES = {
-    "most": "9",
-    "known": "Each is known to one expert.",
-    "fact": "its value",
-    "example": "b = 7",
-}
-_LINKED = {
-    "most": "99",
-    "known": "Of each, one expert knows the value, or how it follows from another quantity.",
-    "fact": "what you know of it",
-    "example": "b = a + 5",
-}
-"""What prompts say where quantities follow from others."""
-
-
-def _prompts(words: Mapping[str, str]) -> dict[str, PromptTemplate]:
-    return {
-        "moderator": PromptTemplate(_MODERATOR.format_map(words), _MODERATOR_SEES),
-        "expert": PromptTemplate(_EXPERT.format_map(words), _EXPERT_SEES),
-    }
+def _prompts(known: str) -> dict[str, PromptTemplate]:
+    """The prompts where experts know `"values"`, or `"links"` too."""
+    table = packaged("pettingllms_envs.panel")
+    pairs = ((role, table[role]) for role in ("moderator", "expert"))
+    return {r: PromptTemplate(t["system"].format(**table[known]), t["user"]) for r, t in pairs}
 
 
 def _is_expert(agent: str) -> bool:
@@ -407,7 +365,7 @@ class PanelEnv(PlaceholderEnv[PanelState]):
         lambda k: {"experts": 6, "known": 4, "needed": 4, "links": k - 2, "max_turns": k},
         last=6,
     )
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = _prompts(_VALUES)
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = _prompts("values")
     prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(_FIELDS), **_LIMITS}
     private_fields: ClassVar[tuple[str, ...]] = ("own", "own_compact")
 
@@ -433,7 +391,7 @@ class PanelEnv(PlaceholderEnv[PanelState]):
             )
         if links:
             given = shell.get("prompts")
-            shell["prompts"] = resolve_prompts(_prompts(_LINKED), given, self.prompt_fields)
+            shell["prompts"] = resolve_prompts(_prompts("links"), given, self.prompt_fields)
         super().__init__(
             stages=[[agent] for agent in agents],
             max_turns=max_turns,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Unpack
 
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.errors import LevelFormatError
+from pettingllms.files import packaged, packaged_text
 from pettingllms.hooks import Difficulty
 from pettingllms.parsing import read_phrase
 from pettingllms.prompts import PromptField
@@ -29,7 +30,6 @@ from pettingllms_envs.plan_path.rules import (
     MAX_SIZE,
     MIN_MOVES,
     MIN_SIZE,
-    SEARCH_PROGRAM,
     Level,
     Maze,
     Request,
@@ -45,7 +45,6 @@ from pettingllms_envs.plan_path.rules import (
 )
 from pettingllms_envs.planning.env import (
     MOVE_READER,
-    CallWords,
     GameArguments,
     PlanningEnv,
     PlanningState,
@@ -56,6 +55,7 @@ from pettingllms_envs.planning.env import (
     moves_json,
     page,
     why_unchanged,
+    words_in,
 )
 from pettingllms_envs.terrain import (
     FREE,
@@ -300,64 +300,15 @@ _FUNCTIONS: Mapping[str, Callable[[Maze, int, HelperCall, int], ToolWork]] = {
 }
 
 
+_PACKAGE = "pettingllms_envs.plan_path"
 VIEWS = ("board", "centred")
-
-_BOARD = """\
-Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left. \
-P is the player, G the goal, # a wall, . a free cell."""
-
-_CENTRED = """\
-The board has {rows} rows and {cols} columns, both numbered from 0; row 0 is at the top, column 0 \
-at the left. P is the player, G the goal, # a wall, . a free cell.
-The map shows the whole board, moved so that P is in the middle: what leaves the map on one side \
-comes back on the other. One extra row and one extra column of # mark the edge of the board."""
-
-_MOVES = """\
-Moves: U is row - 1, D is row + 1, L is column - 1, R is column + 1. They are executed in order \
-until the player stands on the goal. A move into a wall or off the board is illegal and does not \
-move the player.
-There {max_turns:is # turn|are # turns}, with at most {moves_per_turn:# move|# moves} each. \
-{costs}"""
-
-_FUNCTION_WORDS = """\
-path(row, col): the first {moves_per_turn:move|# moves} of a shortest path from the player to \
-that cell
-distance(row, col): the length of that path
-neighbours(row, col): the moves that are legal on that cell"""
-
-_TURN = "Turn {turn} of {max_turns}.{history}"
-
-CALL_WORDS = CallWords(
-    duty="call one function",
-    mate="tool agent calls a function",
-    outcome="the result",
-    alone="The moves of a path are executed; what another function returns you read in the next "
-    "turn.",
-    answer=f"""\
-Your functions:
-{_FUNCTION_WORDS}
-You may think first. The last line of your answer is #### and one call, for example:
-#### path(1, 2)""",
-    reads="The tool agent called: {tool_call}\nThe result: {tool_result}",
-    planner_functions=f"The tool agent's functions:\n{_FUNCTION_WORDS}",
-)
 
 
 @cache
 def words(view: str) -> Words:
     """The words of prompts in a view, one of `VIEWS`."""
-    return Words(
-        goal="Lead the player to the goal",
-        rules=f"{_BOARD if view == 'board' else _CENTRED}\n{_MOVES}",
-        user=f"{_TURN}\n{{scene}}",
-        update=f"{_TURN}\n{{{'places' if view == 'board' else 'scene'}}}",
-        example='["U","R","R"]',
-        program="""\
-The program reads the board from stdin, one line per row, without spaces and without numbers. It \
-prints a JSON list of moves, such as ["U","R","R"]; its answer is the last such list that it \
-prints.""",
-        calls=CALL_WORDS,
-    )
+    parts = packaged(_PACKAGE)["parts"]
+    return words_in(_PACKAGE, view, map=parts[view], functions=parts["functions"])
 
 
 def _centred(level: Level, position: int) -> str:
@@ -529,7 +480,8 @@ class PlanPathEnv(PlanningEnv):
         _with_rules,
         last=8,
     )
-    fixed_program: ClassVar[str] = SEARCH_PROGRAM
+    # A breadth-first search, as a tool agent would write it.
+    fixed_program: ClassVar[str] = packaged_text(_PACKAGE, "program.txt")
     words = words("board")
     tools: ClassVar[tuple[str, ...]] = ("python", "call")
     own_fields = fields("board")
@@ -620,5 +572,7 @@ class PlanPathEnv(PlanningEnv):
             return f"#### path({row}, {col})" if self._is_marked(agent) else f"{row},{col}"
         searches = policy == "oracle" and not self._tool_decides and not level.rules
         if agent == "tool_0" and searches:
-            return f"```python\n{SEARCH_PROGRAM}```"  # it solves every level, not this one alone
+            return (
+                f"```python\n{self.fixed_program}```"  # it solves every level, not this one alone
+            )
         return super()._scripted(state, agent, policy, rng)

@@ -454,27 +454,6 @@ def _cells(free: int, rows: int, cols: int) -> str:
     return "\n".join([flat[at : at + cols] for at in range(0, rows * stride, stride)])
 
 
-SEARCH_PROGRAM = """\
-import json
-import sys
-
-board = [line.strip() for line in sys.stdin if ":" not in line]
-cells = {(r, c): s for r, row in enumerate(board) for c, s in enumerate(row) if s != "#"}
-start = next(cell for cell, symbol in cells.items() if symbol == "P")
-paths = {start: []}
-queue = [start]
-for r, c in queue:
-    if cells[r, c] == "G":
-        print(json.dumps(paths[r, c]))
-        break
-    for move, near in zip("UDLR", [(r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)]):
-        if near in cells and near not in paths:
-            paths[near] = paths[r, c] + [move]
-            queue.append(near)
-"""
-"""A breadth-first search, as a tool agent would write it."""
-
-
 def moves_of(level: Level, position: int, policy: str, num_moves: int, rng: random.Random) -> str:
     """The moves of a policy, at most `num_moves`, fewer only if they end at the goal.
 

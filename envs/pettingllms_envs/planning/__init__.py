@@ -8,7 +8,8 @@ gives the rest, in these modules:
 - `rules.py`: levels, positions and moves as immutable values, and pure functions over them;
 - `generator.py`: a checked `Request`, and `generate(rng, request)`, which certifies the level;
 - `text.py`: positions as text, answers and levels read from text;
-- `env.py`: the `Words` of its prompts, the placeholders of its own, and a subclass of `PlanningEnv`
+- `prompts.toml`: the `Words` of its prompts;
+- `env.py`: the placeholders of its own, and a subclass of `PlanningEnv`
   whose docstring is the web page, whose hooks are mostly these functions, and whose constructor
   checks the arguments;
 - `policies.py` where the scripted policies take more than a few lines, and solvers or helper

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.env import MAX_TURNS, PlaceholderEnv, ShellArguments
 from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.files import packaged
 from pettingllms.pages import EnvT, sections_of
 from pettingllms.pages import page as page_of
 from pettingllms.parsing import Item, ListReader, one_line
@@ -217,58 +218,7 @@ def pair_reader(
 
 # ---- what agents read
 
-DUTIES: Mapping[str, str] = {
-    "single": "{goal}.",
-    "planner": "{goal}, in a team of two: each turn the {mate}, then you, the planner, decide "
-    "which {moves} are {done}.",
-    "proposer": "{goal}, in a team of two: each turn you, the proposer, propose {moves}. The "
-    "planner reads them and decides which {moves} are {done}.",
-    "call": "{goal}, in a team of two: each turn you, the tool agent, {call}. The planner reads "
-    "{outcome} and decides which {moves} are {done}.",
-    "python": "{goal}, in a team of two: each turn you, the tool agent, write a program. The "
-    "planner reads it and what it prints, and decides which {moves} are {done}.",
-    "single-call": "{goal}: each turn you {call}. {alone}",
-    "single-python": "{goal}: each turn you write a program. The {moves} that it prints are "
-    "{done}.",
-}
-"""The first sentences of a prompt: what an agent is for."""
-
-DUTIES_APART: Mapping[str, str] = {
-    "single": "{goal}.",
-    "planner": "{goal}. You are the planner in a team of two: each turn the {mate}, then you "
-    "decide which {moves} are {done}.",
-    "proposer": "{goal}. You are the proposer in a team of two: each turn you propose {moves}, "
-    "then the planner reads them and decides which {moves} are {done}.",
-    "python": "{goal}. You are the tool agent in a team of two: each turn you write a program, "
-    "then the planner reads it and what it prints, and decides which {moves} are {done}.",
-    "single-python": "{goal}. Each turn you write a program, and the {moves} that it prints are "
-    "{done}.",
-}
-"""The same for games whose goal is a sentence of several parts."""
-
-_LIMITS = {
-    "max_turns": "turns of the episode",
-    "moves_per_turn": "maximum number of moves executed in a turn",
-    "costs": "a sentence on what bad answers cost",
-}
-_MATES = {
-    "proposer": "proposer proposes {moves}",
-    "python": "tool agent writes a program, which is run",
-}
-_READS = {
-    "proposer": "The proposer proposes: {proposal}",
-    "python": "The tool agent's program:\n{tool_call}\nWhat it did:\n{tool_result}",
-}
-_ANSWER = """\
-You may think first. The last line of your answer is #### and a JSON list of {moves}, for example:
-#### {example}"""
-
-
-LIMITS = """\
-Moves are executed in order until the task is solved. An illegal move changes nothing.
-There {max_turns:is # turn|are # turns}, with at most {moves_per_turn:# move|# moves} each. \
-{costs}"""
-"""The end of `Words.rules` in games that have nothing to add."""
+_TEXTS = packaged("pettingllms_envs.planning")
 
 
 class CallWords(NamedTuple):
@@ -315,10 +265,30 @@ class Words(NamedTuple):
     """What the page of the game calls a move that costs `Costs.illegal`."""
     answer_note: str = ""
     """What else the prompt says about the answer of planner and proposer."""
-    duties: Mapping[str, str] = DUTIES
-    """Role, or role and kind of tool -> what the prompt says first."""
+    duties: str = "together"
+    """Which of the duties of `planning/prompts.toml` the prompt begins with."""
     counts_moves: bool = True
     """Whether a turn has a limit of moves, so that prompts may speak of it."""
+
+
+def words_in(package: str, variant: str = "", **parts: object) -> Words:
+    """The words of a game, as the `prompts.toml` of its package has them.
+
+    Args:
+        package: The package.
+        variant: The table whose texts replace those above it; empty: none.
+        **parts: What stands in place of `{name}` in the texts. `{limits}` is known.
+    """
+    parts = {"limits": _TEXTS["limits"], **parts}
+
+    def filled(texts: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: _filled(v, parts) if isinstance(v, str) else v for k, v in texts.items()}
+
+    table = packaged(package)
+    known = filled({name: table[name] for name in table if name in Words._fields})
+    if "calls" in known:
+        known["calls"] = CallWords(**filled(known["calls"]))
+    return Words(**known | filled(table.get(variant, {})))
 
 
 def limits_of(words: Words, max_turns: int, moves_per_turn: int, reward: str) -> dict[str, object]:
@@ -360,8 +330,8 @@ def templates(
 
 def _duty(words: Words, duty: str, mate: str) -> str:
     calls = words.calls or CallWords("", "", "", "", "", "")
-    mate = calls.mate if mate == "call" else _MATES[mate].format(moves=words.moves)
-    return words.duties[duty].format(
+    mate = calls.mate if mate == "call" else _TEXTS["mates"][mate].format(moves=words.moves)
+    return _TEXTS["duties"][words.duties][duty].format(
         goal=words.goal,
         mate=mate,
         moves=words.moves,
@@ -378,12 +348,12 @@ def _answer(words: Words, tool: str, is_alone: bool) -> str:
     if tool == "call":
         assert words.calls is not None
         return words.calls.answer.replace("{use}", words.done if is_alone else "your proposal")
-    answer = _ANSWER.format(moves=words.moves, example=words.example)
+    answer = _TEXTS["answer"].format(moves=words.moves, example=words.example)
     return f"{answer}\n{words.answer_note}" if words.answer_note else answer
 
 
 def _reads(words: Words, mate: str) -> str:
-    return words.calls.reads if words.calls and mate == "call" else _READS[mate]
+    return words.calls.reads if words.calls and mate == "call" else _TEXTS["reads"][mate]
 
 
 def _filled(text: str, limits: Mapping[str, object]) -> str:
@@ -428,7 +398,8 @@ def all_fields(
     }
     if "moves_per_turn" in limits:
         common["moves_used"] = of_state("moves executed so far", lambda state: state.moves_used)
-    constant = constant_fields({name: _LIMITS[name] for name in limits}, limits.values())
+    known = {name: _TEXTS["fields"][name] for name in limits}
+    constant = constant_fields(known, limits.values())
     return {**common, **constant, **own}
 
 
@@ -823,52 +794,6 @@ def _exact_trial(
 
 # ---- what the pages of all games say
 
-_ROLES = (
-    '`team="tool-planner"`: `tool_0` {works}, then `planner_0` reads it and what it gave, and '
-    'decides the {moves}. `team="proposer-planner"`: `proposer_0` proposes {moves}, then '
-    '`planner_0` reads them and decides. `team="single"`: `planner_0` alone. Only the planner\'s '
-    "{moves} are {done}; rules, rewards and turns are the same for all teams. "
-    '`team="single-tool"`: `tool_0` alone, in the place of the planner: the {moves} that it finds '
-    "are {done}, and its rewards and infos are the planner's."
-)
-_REWARD = """\
-{own} T is `max_turns`{limit}.
-
-| part | when | value |
-|---|---|---|
-| team | tool, proposer: {moves} are proposed | rise of the potential if they were {done} |
-| team | planner | rise of the potential, minus what was promised this turn |
-| team | planner: the task is solved | +1 |
-| local | unreadable text; program that fails or prints no answer | -0.05 / T |
-| local | {moves} that change nothing, or none{refused} | -0.04 / T |
-| local | else, each {illegal}, executed or proposed, -0.04 / T at most | -0.04 / (T M) |
-
-What a program prints and the proposer's list are proposals; a program that fails or runs too long
-proposes nothing. A turn's team parts add up to its real progress: a promise that is not kept pays
-nothing, and closed loops pay 0. With alpha=1 the return of every agent is in [1.05, 1.1] in a
-solved episode and in [{worst}, 0.1) in an unsolved one; a team part lies in [{low}, {high}], a
-local part in [-0.05 / T, 0]."""
-_TERMINATION = "Terminated when the task is solved (`success`); truncated after `max_turns` turns."
-_INFOS = {
-    "tool_call": "(tool) the program or call that was read; empty if there is none.",
-    "tool_result": "(tool) what the planner reads of what it gave.",
-}
-_EXACT_INFOS = {
-    "distance": "moves left after the action; after a proposal, if it were executed.",
-    "shortest": "minimum number of moves of the level.",
-    "moves_used": "moves executed in the episode, illegal ones not counted.",
-    "optimality": "shortest / moves_used once solved, else 0.",
-    "illegal_moves": "number of illegal moves of the answer.",
-    "executed": "(planner) the moves that were executed, as JSON.",
-    "proposed": "(tool, proposer) the moves proposed to the planner, as JSON.",
-}
-_ARGUMENTS = {
-    "moves_per_turn": "maximum number of moves executed in a turn, 1 to 10,000.",
-    "team": '`"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.',
-    "prompts": "role -> replacement of its prompt; without `####` in it, the scripted policies "
-    "answer as tersely as they can, which is all that a tiny model needs to write.",
-}
-
 
 def page(**example: Any) -> Callable[[EnvT], EnvT]:
     """Complete the page of a game; see `pettingllms.pages.page`.
@@ -877,14 +802,16 @@ def page(**example: Any) -> Callable[[EnvT], EnvT]:
     """
 
     def completed(kind: EnvT) -> EnvT:
-        infos = _EXACT_INFOS | _INFOS if issubclass(kind, ExactEnv) else _INFOS
+        said = _TEXTS["page"]
+        infos = (said["exact_infos"] if issubclass(kind, ExactEnv) else {}) | said["infos"]
         example.update(team="proposer-planner", split="test")
-        return page_of(_sections, infos, _ARGUMENTS, **example)(kind)
+        return page_of(_sections, infos, said["arguments"], **example)(kind)
 
     return completed
 
 
 def _sections(game: type[PlanningEnv]) -> dict[str, str]:
+    texts: Mapping[str, str] = _TEXTS["page"]
     own, words, has_calls = sections_of(game.__doc__ or ""), game.words, "call" in game.tools
     said = {
         "moves": words.moves,
@@ -900,7 +827,7 @@ def _sections(game: type[PlanningEnv]) -> dict[str, str]:
         "high": f"{SUCCESS + PROGRESS - game.least_potential:g}",
     }
     return {
-        "Agents and roles": fill(_ROLES.format(**said), 98),
-        "Reward": _REWARD.format(**said),
-        "Termination": own.get("Termination", _TERMINATION),
+        "Agents and roles": fill(texts["roles"].format(**said), 98),
+        "Reward": texts["reward"].format(**said),
+        "Termination": own.get("Termination", texts["termination"]),
     }

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Unpack, cast
 
 from pettingllms.errors import InvalidArgument, LevelFormatError
+from pettingllms.files import packaged_text
 from pettingllms.hooks import Difficulty
 from pettingllms.parsing import Item, one_line
 from pettingllms.prompts import PromptField
@@ -21,15 +22,13 @@ from pettingllms.types import ParseError
 from pettingllms_envs.grid import first_line, labelled, parse_rows
 from pettingllms_envs.level_files import read_blocks
 from pettingllms_envs.planning.env import (
-    DUTIES_APART,
-    LIMITS,
     ExactEnv,
     GameArguments,
     PlanningState,
-    Words,
     field,
     page,
     pair_reader,
+    words_in,
 )
 from pettingllms_envs.queens import rules
 from pettingllms_envs.queens.rules import (
@@ -213,65 +212,7 @@ def _made(row: str, col: str) -> Move:
 READER = pair_reader(r"(?:[0-9]{2})+", r"\[([0-9]{1,4}), ?([0-9]{1,4})\]", _made, _move)
 
 
-PROGRAM = """\
-import json
-import sys
-
-rows = [line for line in sys.stdin.read().splitlines() if line and " " not in line]
-size = len(rows)
-now = [size - len(row.lstrip(".")) for row in rows]
-still = [row.strip(".") == "F" or row.islower() for row in rows]
-
-
-def place(columns):
-    row = len(columns)
-    if row == size:
-        return columns
-    stay = [now[row]]
-    others = [] if still[row] else [col for col in range(size) if col != now[row]]
-    for col in stay + others:
-        if all(col != c and abs(col - c) != row - r for r, c in enumerate(columns)):
-            found = place(columns + [col])
-            if found:
-                return found
-
-
-print(json.dumps([[row, col] for row, col in enumerate(place([])) if col != now[row]]))
-"""
-"""Backtracking that leaves pieces where they are first, and takes all of them for queens."""
-
-
-WORDS = Words(
-    goal="Move queens until no two of them attack each other: no two in one column or diagonal",
-    rules=f"""\
-Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left. Q is a queen, F a \
-queen that is fixed, . an empty cell. There is one queen in each row. A move [row, column] puts \
-the queen of a row into another column; other queens are not in its way. Fixed queens stay.
-{LIMITS}""",
-    user="Turn {turn} of {max_turns}.{history}\n{scene}",
-    example="[[0,3],[2,1]]",
-    program="""\
-The program reads the board from stdin, one line per row, without spaces and without numbers. It \
-prints a JSON list of moves. Its answer is the last list that it prints, such as [[0,3],[2,1]].""",
-    duties=DUTIES_APART,
-)
-DRAWN = WORDS._replace(
-    goal="Move pieces until none of them attacks another",
-    rules=f"""\
-Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left. Q is a queen, F a \
-queen that is fixed, A to E other pieces, a to e the same fixed, . an empty cell. There is one \
-piece in each row. A move [row, column] puts the piece of a row into another column; other pieces \
-are not in its way. Fixed pieces stay.
-How a kind attacks: 1,2 is one step of 1 row and 2 columns, or of 2 rows and 1 column, in any \
-direction; 1,2*3 is up to 3 such steps in the same direction, 1,2* any number of them. No piece is \
-in the way of an attack.
-{LIMITS}""",
-    program="""\
-The program reads from stdin a line for each kind of piece but queens, such as A 0,1*3 1,2, then \
-the board, one line per row, without spaces and without numbers. It prints a JSON list of moves. \
-Its answer is the last list that it prints, such as [[0,3],[2,1]].""",
-)
-"""The words where other pieces stand among the queens."""
+WORDS, DRAWN = (words_in("pettingllms_envs.queens", variant) for variant in ("", "drawn"))
 FIELDS: dict[str, PromptField[PlanningState]] = {
     "scene": field(
         "`board`, `columns` and `attacks`, as the default prompts show them", scene_text
@@ -399,7 +340,8 @@ class QueensEnv(ExactEnv):
         last=6,
         toys={"easy": 9},
     )
-    fixed_program: ClassVar[str] = PROGRAM
+    # Backtracking that leaves pieces where they are first, and takes all of them for queens.
+    fixed_program: ClassVar[str] = packaged_text("pettingllms_envs.queens", "program.txt")
     words = WORDS
     own_fields = FIELDS
     default_limits = (4, 10)

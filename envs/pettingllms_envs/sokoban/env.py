@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_flag, check_whole
 from pettingllms.errors import UnreachableRequest
+from pettingllms.files import packaged_text
 from pettingllms.hooks import Difficulty
 from pettingllms.prompts import PromptField
 from pettingllms_envs.grid import cells_of
@@ -25,6 +26,7 @@ from pettingllms_envs.planning.env import (
     moves_json,
     page,
     why_unchanged,
+    words_in,
 )
 from pettingllms_envs.sokoban import text
 from pettingllms_envs.sokoban.generator import (
@@ -93,84 +95,11 @@ def idle_walk(house: Warehouse, place: Placement, returns: bool) -> str:
     return walks[max(walks, key=lambda at: house.outlook(at).potential)]
 
 
-PROGRAM = """\
-import heapq
-import json
-import sys
-
-rows = [line.strip() for line in sys.stdin if ":" not in line]
-at = {(r, c): s for r, row in enumerate(rows) for c, s in enumerate(row) if s != "#"}
-start = next(cell for cell, s in at.items() if s in "@+")
-goals = [cell for cell, s in at.items() if s in ".*+"]
-STEPS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
-
-pushes = dict.fromkeys(goals, 0)  # of a box that is alone, to the nearest goal
-queue = list(goals)
-for r, c in queue:
-    for dr, dc in STEPS.values():
-        near = r - dr, c - dc
-        if near in at and (r - 2 * dr, c - 2 * dc) in at and near not in pushes:
-            pushes[near] = pushes[r, c] + 1
-            queue.append(near)
-
-
-def walks(player, boxes):
-    found, queue = {player: ""}, [player]
-    for r, c in queue:
-        for move, (dr, dc) in STEPS.items():
-            near = r + dr, c + dc
-            if near in at and near not in boxes and near not in found:
-                found[near] = found[r, c] + move
-                queue.append(near)
-    return found
-
-
-boxes = frozenset(cell for cell, s in at.items() if s in "$*")
-heap, seen, number = [(0, 0, start, boxes, "")], set(), 0
-while heap:
-    _, _, player, boxes, path = heapq.heappop(heap)
-    if boxes == frozenset(goals):
-        print(json.dumps(list(path)))
-        break
-    ways = walks(player, boxes)
-    if (min(ways), boxes) in seen:
-        continue
-    seen.add((min(ways), boxes))
-    for r, c in boxes:
-        for move, (dr, dc) in STEPS.items():
-            target = r + dr, c + dc
-            if (r - dr, c - dc) in ways and target in pushes and target not in boxes:
-                pushed, number = boxes - {(r, c)} | {target}, number + 1
-                longer = path + ways[r - dr, c - dc] + move
-                left = sum(pushes[box] for box in pushed)
-                heapq.heappush(heap, (len(longer) + 3 * left, number, (r, c), pushed, longer))
-"""
-"""A search over pushes, first where few of them are left."""
-
-
-_RULES = """\
-# is a wall, $ a box, . a goal, * a box on a goal, @ the player, + the player on a goal, _ \
-free floor. Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left.
-Moves: U is row - 1, D is row + 1, L is column - 1, R is column + 1. A move into a box pushes it \
-one cell, if the cell beyond it holds no wall and no other box; boxes cannot be pulled. Moves are \
-executed in order; an illegal move changes nothing. A box stuck where it can reach no goal loses \
-the level{end}.
-There {{max_turns:is # turn|are # turns}}, with at most {{moves_per_turn:# move|# moves}} each. \
-{{costs}}"""
-
-
 @cache
 def words(stop_when_lost: bool) -> Words:
     """The words of prompts; they say whether a lost level ends the episode."""
-    return Words(
-        goal="Push all boxes onto goals",
-        rules=_RULES.format(end=" and ends the episode" if stop_when_lost else ""),
-        user="Turn {turn} of {max_turns}.{history}\n{scene}",
-        example='["U","R","R"]',
-        program="""\
-The program reads the board from stdin, one line per row, without spaces and without numbers. It \
-prints a JSON list of moves, such as ["U","R","R"]; its answer is the last list that it prints.""",
-    )
+    end = " and ends the episode" if stop_when_lost else ""
+    return words_in("pettingllms_envs.sokoban", end=end)
 
 
 def _places_compact(level: Level, place: Placement) -> str:
@@ -344,7 +273,8 @@ class SokobanEnv(PlanningEnv):
         _with_rules,
         last=7,
     )
-    fixed_program: ClassVar[str] = PROGRAM
+    # A search over pushes, first where few of them are left.
+    fixed_program: ClassVar[str] = packaged_text("pettingllms_envs.sokoban", "program.txt")
     words = words(stop_when_lost=True)
     own_fields = FIELDS
     default_limits = (4, 20)

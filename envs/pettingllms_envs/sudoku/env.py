@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Unpack
 
 from pettingllms.arguments import check_choice, check_flag, plain
 from pettingllms.errors import InvalidArgument
+from pettingllms.files import packaged, packaged_text
 from pettingllms.hooks import Difficulty
 from pettingllms.parsing import ListReader
 from pettingllms.prompts import PromptField, history_text, of_state
@@ -26,6 +27,7 @@ from pettingllms_envs.planning.env import (
     bounded,
     field,
     page,
+    words_in,
 )
 from pettingllms_envs.reward import PROGRESS
 from pettingllms_envs.sudoku import text
@@ -128,98 +130,19 @@ def _guesses(puzzle: Puzzle, grid: Grid, count: int, rng: random.Random) -> list
     return [_fill(size, cell, rng.choice(options[cell])) for cell in chosen]
 
 
-PROGRAM = """\
-import json
-import math
-import sys
-
-lines = sys.stdin.read().splitlines()
-size = len(lines[0].split())
-grid = [list(map(int, line.split())) for line in lines[:size]]
-high = math.isqrt(size)
-wide = size // high
-units = {(r, c): (r, size + c, 2 * size + r // high * high + c // wide)
-         for r in range(size) for c in range(size)}
-free = [(1 << size) - 1] * (3 * size)
-
-
-def toggle(cell, value):
-    for unit in units[cell]:
-        free[unit] ^= 1 << value - 1
-
-
-def candidates(cell):
-    a, b, c = units[cell]
-    return free[a] & free[b] & free[c]
-
-
-def solve(empty):
-    if not empty:
-        return True
-    cell = min(empty, key=lambda one: candidates(one).bit_count())
-    mask, rest = candidates(cell), [one for one in empty if one != cell]
-    for value in range(1, size + 1):
-        if mask >> value - 1 & 1:
-            grid[cell[0]][cell[1]] = value
-            toggle(cell, value)
-            if solve(rest):
-                return True
-            toggle(cell, value)
-    return False
-
-
-for cell in units:
-    value = grid[cell[0]][cell[1]]
-    if value:
-        if not candidates(cell) >> value - 1 & 1:
-            sys.exit("these are not the rules of Sudoku")
-        toggle(cell, value)
-solve([cell for cell in units if not grid[cell[0]][cell[1]]])
-print(json.dumps(grid))
-"""
-"""Backtracking, the cell with the fewest candidates first; drawn rules are not read."""
-
-
-_RULES = """\
-Every row, column and box of the {size}x{size} grid must hold each of the values 1 to {size} \
-once. Boxes have {box_rows} rows and {box_cols} columns. 0 is an empty cell. Rows and columns are \
-numbered from 0; row 0 is at the top, column 0 at the left.
-A fill is [row, column, value]; value 0 clears a cell. The given values cannot be changed. A value \
-that is already in the {taken} is refused. There {{max_turns:is # turn|are # turns}}. {{costs}}"""
-
-_DRAWN = """\
-This puzzle has rules of its own, which stand below the grid:
-boxes: the boxes instead of those above, as the number of the box of each cell, row by row; \
-without this line those above hold.
-cages: lists of a sum and of cells [row, column]. The values of a cage differ and add up to its sum.
-diagonals: each of the two long diagonals must hold every value once too.
-Sums are not checked when a value is written.
-"""
-
-
 @cache
 def words(size: int, is_drawn: bool = False) -> Words:
     """The words of prompts about grids of a size, with or without drawn rules."""
     box_rows, box_cols = BOX_SHAPES[size]
-    taken = TAKEN_DRAWN if is_drawn else TAKEN
-    rules = _RULES.format(size=size, box_rows=box_rows, box_cols=box_cols, taken=taken)
-    lines = ", and below it the lines of boxes, cages and diagonals" if is_drawn else ""
-    return Words(
-        goal="Solve the Sudoku",
-        rules=rules.replace("A fill is", _DRAWN + "A fill is") if is_drawn else rules,
-        user="Turn {turn} of {max_turns}.\n{scene}" + "\n{rules}" * is_drawn,
-        update="Turn {turn} of {max_turns}.\n{scene}" * is_drawn,
-        example="[[0,1,3],[3,0,2]]",
-        program=f"""\
-The program reads the grid from stdin, as {size} lines of {size} numbers{lines}, and prints a JSON \
-list of fills, or a whole grid as a JSON list of rows; its answer is the last such list it \
-prints.""",
-        moves="fills",
-        done="written into the grid",
-        illegal="refused fill",
-        answer_note="Instead of fills, a whole grid as a JSON list of rows is read too; it "
-        "replaces all earlier fills.",
-        counts_moves=False,
+    parts = packaged("pettingllms_envs.sudoku")["parts"]
+    return words_in(
+        "pettingllms_envs.sudoku",
+        "drawn" if is_drawn else "",
+        size=size,
+        box_rows=box_rows,
+        box_cols=box_cols,
+        taken=TAKEN_DRAWN if is_drawn else TAKEN,
+        **{name: text if is_drawn else "" for name, text in parts.items()},
     )
 
 
@@ -410,7 +333,8 @@ class SudokuEnv(PlanningEnv):
         last=7,
         toys={"easy": 43},
     )
-    fixed_program: ClassVar[str] = PROGRAM
+    # Backtracking, the cell with the fewest candidates first; drawn rules are not read.
+    fixed_program: ClassVar[str] = packaged_text("pettingllms_envs.sudoku", "program.txt")
     words = words(4)
     own_fields = FIELDS
     default_limits = (4, 16)
