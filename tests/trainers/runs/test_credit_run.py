@@ -8,7 +8,7 @@ from pettingllms_trainers.cli import main
 
 CREDITS = {
     "value": "value --algorithm.value.num_warmup_steps=1 --algorithm.value.replay_steps=1",
-    "own value, adapters": "value --algorithm.value.num_warmup_steps=0 --algorithm.value.model=own"
+    "value, adapters": "value --algorithm.value.num_warmup_steps=0"
     " --algorithm.value.hidden_size=16 --policies.t.lora.rank=4 --policies.p.lora.rank=4",
     "continuation": "continuation",
     "whole episodes": "tree_grpo --algorithm.num_branchings=1",
@@ -18,7 +18,7 @@ CREDITS = {
 CREDITS = {name: f"--algorithm.name={flags}".split() for name, flags in CREDITS.items()}
 # V, and what branches: the others repeat it at night, and test_every_algorithm.py asks in every run
 # whether what an algorithm remembers survives a checkpoint.
-NIGHTLY = {"own value, adapters", "whole episodes", "vine", "auto"}
+NIGHTLY = {"value, adapters", "whole episodes", "vine", "auto"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pydantic import Field
 
@@ -187,14 +187,12 @@ class Algorithm(Section):
 class ValueConfig(Section):
     """V, the expected return from a decision on, predicted from the decision's prompt.
 
-    No gradient of V reaches a policy, so there is no coefficient to balance.
+    A small network reads the policy's last hidden state at the end of the prompt, beside an adapter
+    if there is one. No gradient of V reaches a policy, so there is no coefficient to balance.
     """
 
-    model: Literal["head", "own"] = "head"
-    """head: a small network on the policy's last hidden state at the end of the prompt, beside an
-    adapter if there is one; own: a separate small transformer over the prompt's tokens."""
-    hidden_size: int = Field(default=128, ge=8, multiple_of=4)
-    """Width of the head's hidden layer, or of the separate model, which has 4 attention heads."""
+    hidden_size: int = Field(default=128, ge=8)
+    """Width of the hidden layer."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Learning rate of V."""
     num_epochs: int = Field(default=4, ge=1)

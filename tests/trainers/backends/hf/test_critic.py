@@ -24,14 +24,11 @@ def hidden_of(prompts):
 
 def critic(seed=0, **settings):
     config = ValueConfig(**{"hidden_size": 32, "learning_rate": 1e-2, "batch_size": 16, **settings})
-    return Critic(
-        config, hidden_of, hidden_size=4, vocab_size=8, device=torch.device("cpu"), seed=seed
-    )
+    return Critic(config, hidden_of, hidden_size=4, device=torch.device("cpu"), seed=seed)
 
 
-@pytest.mark.parametrize("model", ["head", "own"])
-def test_v_is_nothing_before_and_the_target_after_learning(model):
-    v = critic(model=model, num_epochs=20)
+def test_v_is_nothing_before_and_the_target_after_learning():
+    v = critic(num_epochs=20)
     assert v.values(PROMPTS) == [0.0] * len(PROMPTS)
     first = v.fit(EXAMPLES)
     assert first.r2 <= 0.0
@@ -41,9 +38,8 @@ def test_v_is_nothing_before_and_the_target_after_learning(model):
     assert v.values(PROMPTS) == pytest.approx([worth(p) for p in PROMPTS], abs=0.6)
 
 
-@pytest.mark.parametrize("model", ["head", "own"])
-def test_a_resumed_v_continues_exactly(model, tmp_path):
-    settings = {"model": model, "replay_steps": 2, "shrink": True}
+def test_a_resumed_v_continues_exactly(tmp_path):
+    settings = {"replay_steps": 2, "shrink": True}
     one, other = critic(**settings), critic(seed=1, **settings)
     one.fit(EXAMPLES[:40])
     torch.save(one.state_dict(), tmp_path / "v.pt")

@@ -1,11 +1,10 @@
-"""Networks of V: a head on a policy's hidden states, or a small transformer of its own.
+"""The network of V: a head on a policy's hidden states.
 
-Legend: B prompts, D hidden size of the policy, W width of V, L longest prompt.
+Legend: B prompts, D hidden size of the policy, W width of V.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,9 +17,6 @@ from pettingllms_trainers.config import ValueConfig
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import ValueExample, ValueFit
-
-_NUM_LAYERS = 2
-_NUM_HEADS = 4
 
 
 class HeadOfPolicy(nn.Module):
@@ -36,58 +32,14 @@ class HeadOfPolicy(nn.Module):
         self.layers = nn.Sequential(
             nn.LayerNorm(hidden_size), nn.Linear(hidden_size, width), nn.GELU()
         )
-        self.output = _zero_output(width)
+        self.output = nn.Linear(width, 1)
+        # Zero at the start: advantages are then those without V.
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """``[B]`` from ``[B, D]``."""
         return self.output(self.layers(hidden)).squeeze(-1)
-
-
-class OwnModel(nn.Module):
-    """V of a prompt's token ids: a bidirectional transformer with mean pooling; 0 at first.
-
-    Args:
-        vocab_size: Number of token ids.
-        width: W.
-    """
-
-    def __init__(self, vocab_size: int, width: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocab_size, width)
-        layer = nn.TransformerEncoderLayer(
-            width, _NUM_HEADS, 2 * width, dropout=0.0, batch_first=True, norm_first=True
-        )
-        self.encoder = nn.TransformerEncoder(layer, _NUM_LAYERS, enable_nested_tensor=False)
-        self.output = _zero_output(width)
-
-    def forward(self, prompts: Sequence[Tensor]) -> Tensor:
-        """``[B]`` from token ids of different lengths."""
-        lengths = torch.tensor([len(prompt) for prompt in prompts], device=prompts[0].device)
-        ids = nn.utils.rnn.pad_sequence(list(prompts), batch_first=True)  # [B, L]
-        is_token = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]  # [B, L]
-        embedded = self.embedding(ids)
-        states = embedded + _positions(ids.shape[1], embedded.shape[-1], ids.device)
-        states = self.encoder(states, src_key_padding_mask=~is_token)  # [B, L, W]
-        # The mean, as no token is made to summarise the prompt.
-        mean = (states * is_token[..., None]).sum(1) / lengths[:, None]
-        return self.output(mean).squeeze(-1)
-
-
-def _zero_output(width: int) -> nn.Linear:
-    output = nn.Linear(width, 1)
-    # Zero at the start: advantages are then those without V.
-    nn.init.zeros_(output.weight)
-    nn.init.zeros_(output.bias)
-    return output
-
-
-def _positions(length: int, width: int, device: torch.device) -> Tensor:
-    """Sinusoids ``[L, W]`` (arXiv 1706.03762, section 3.5): prompts may have any length."""
-    rates = torch.exp(
-        torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width)
-    )  # [W / 2]
-    angles = torch.arange(length, device=device)[:, None] * rates
-    return torch.cat([angles.sin(), angles.cos()], -1)
 
 
 HiddenOf = Callable[[Sequence[tuple[int, ...]]], Tensor]
@@ -100,10 +52,9 @@ class Critic:
     It is evaluated by the trainer, whatever engine generates: a prompt costs one forward pass.
 
     Args:
-        config: Network, learning rate, target, clipping.
+        config: Width, learning rate, target, clipping.
         hidden_of: See `HiddenOf`.
         hidden_size: D.
-        vocab_size: Of the policy.
         device: Where V is computed.
         seed: Decides its first weights and the order of examples.
         ranks: The processes that train the policy together; all take over the main one's V.
@@ -120,7 +71,6 @@ class Critic:
         hidden_of: HiddenOf,
         *,
         hidden_size: int,
-        vocab_size: int,
         device: torch.device,
         seed: int,
         ranks: Ranks | None = None,
@@ -129,11 +79,7 @@ class Critic:
         self._seed, self._ranks = seed, ranks or Ranks()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = (
-                HeadOfPolicy(hidden_size, config.hidden_size)
-                if config.model == "head"
-                else OwnModel(vocab_size, config.hidden_size)
-            )
+            network = HeadOfPolicy(hidden_size, config.hidden_size)
         self._network: nn.Module = network.to(device).float()
         self._adamw = torch.optim.AdamW(
             self._network.parameters(), lr=config.learning_rate, weight_decay=0.01
@@ -147,7 +93,7 @@ class Critic:
         """V of prompts, shrunk if the configuration wants it."""
         if not prompts:
             return []
-        predicted = self._predict(self._features(prompts))
+        predicted = self._predict(self._hidden_of(prompts).float())
         if self._config.shrink:
             predicted = self._mean + self._reliability * (predicted - self._mean)
         return predicted.tolist()
@@ -163,7 +109,7 @@ class Critic:
         # Older examples come last: figures are of the first ones.
         known = [example for step in self._replay for example in step]
         data = [*examples, *known]
-        features = self._features([example.prompt_ids for example in data])
+        features = self._hidden_of([example.prompt_ids for example in data]).float()  # [B, D]
         targets = torch.tensor([e.target for e in data], device=self._device)  # [B]
         # Predictions from before the fit are what clipping and R2 refer to.
         with torch.no_grad():
@@ -180,14 +126,14 @@ class Critic:
             self._load(self._ranks.broadcast(self.state_dict()))
         return ValueFit(num_examples=num, target=self._mean, r2=r2, loss=loss)
 
-    def _train(self, features: Tensor | list[Tensor], targets: Tensor, before: Tensor) -> float:
+    def _train(self, features: Tensor, targets: Tensor, before: Tensor) -> float:
         config, losses = self._config, [torch.zeros(())]
         generator = torch.Generator().manual_seed(derive_seed(self._seed, self._num_fits))
         for _ in range(config.num_epochs):
             losses = []
             order = torch.randperm(len(targets), generator=generator)
             for indices in order.split(config.batch_size):
-                predicted = self._predict(_rows(features, indices))
+                predicted = self._predict(features[indices.to(features.device)])
                 loss = _loss(predicted, before[indices], targets[indices], config.clip)
                 self._adamw.zero_grad()
                 loss.backward()
@@ -197,19 +143,8 @@ class Critic:
                 losses.append(loss.detach())
         return float(torch.stack(losses).mean())
 
-    def _features(self, prompts: Sequence[tuple[int, ...]]) -> Tensor | list[Tensor]:
-        if self._config.model == "head":
-            return self._hidden_of(prompts).float()
-        return [torch.tensor(prompt, device=self._device) for prompt in prompts]
-
-    def _predict(self, features: Tensor | list[Tensor]) -> Tensor:
-        size = self._config.batch_size
-        parts = (
-            features.split(size)
-            if isinstance(features, Tensor)
-            else [features[start : start + size] for start in range(0, len(features), size)]
-        )
-        return torch.cat([self._network(part) for part in parts])
+    def _predict(self, features: Tensor) -> Tensor:
+        return torch.cat([self._network(part) for part in features.split(self._config.batch_size)])
 
     def state_dict(self) -> dict[str, Any]:
         """All that an exact resume needs, on the CPU, as tensors, numbers and lists."""
@@ -243,12 +178,6 @@ class Critic:
         ]
         self._num_fits = state["num_fits"]
         self._mean, self._reliability = state["mean"], state["reliability"]
-
-
-def _rows(features: Tensor | list[Tensor], indices: Tensor) -> Tensor | list[Tensor]:
-    if isinstance(features, Tensor):
-        return features[indices.to(features.device)]
-    return [features[index] for index in indices.tolist()]
 
 
 def _loss(predicted: Tensor, before: Tensor, targets: Tensor, clip: float) -> Tensor:

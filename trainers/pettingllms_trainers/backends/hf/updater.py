@@ -278,7 +278,6 @@ class Updater:
             config,
             self.learner.hidden,
             hidden_size=text.hidden_size,
-            vocab_size=text.vocab_size,
             device=self._loaded.model.device,
             seed=derive_seed(self._settings.seed, "value"),
             ranks=self._ranks,
