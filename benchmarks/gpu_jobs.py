@@ -26,7 +26,6 @@ from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     GenerationConfig,
-    LlamaConfig,
     PreTrainedConfig,
     Qwen3Config,
 )
@@ -147,8 +146,6 @@ class GpuWorkload(NamedTuple):
     """Arithmetic: ``float32`` or ``bfloat16``."""
     kernel_groups: dict[str, Groups]
     """Name to the groups on which kernels of attention are compared."""
-    completions_per_minibatch: int = 0
-    """See `OptimizerConfig.completions_per_minibatch`."""
 
     @classmethod
     def of(cls, size: str) -> GpuWorkload:
@@ -165,11 +162,6 @@ class GpuWorkload(NamedTuple):
 
 def model_config(name: str) -> PreTrainedConfig:
     """The configuration of a model by its name."""
-    if name == "smollm2":  # the shape of `recipe:plan_path_smollm2`
-        return LlamaConfig(
-            vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
-            num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,
-        )  # fmt: skip
     if name != "toy":
         return published_config(name)
     return Qwen3Config(
@@ -204,7 +196,6 @@ def optimizer_of(load: GpuWorkload, model: str) -> OptimizerConfig:
     """How a model learns; the largest recomputes its activations."""
     return OptimizerConfig(
         tokens_per_microbatch=load.tokens_per_microbatch,
-        completions_per_minibatch=load.completions_per_minibatch,
         gradient_checkpointing=model.endswith("8B"),
     )
 
@@ -324,7 +315,6 @@ def roles(
     load: GpuWorkload,
     name: str,
     num_rounds: int = 3,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
     """An update of adapters of four roles on one base, mixed in passes and one after another."""
     dtype = torch.bfloat16 if load.precision == "bfloat16" else torch.float32
@@ -343,11 +333,11 @@ def roles(
         # In turn, so that both meet the same machine; who begins changes.
         for way in sorted(ways, reverse=bool(index % 2)):
             wait(device)
-            begin = clock()
+            begin = time.perf_counter()
             for part in ways[way]:
                 Updater.update_together(part)
             wait(device)
-            times[way].append(clock() - begin)
+            times[way].append(time.perf_counter() - begin)
     pairs = zip(times["one_by_one"], times["mixed"], strict=True)
     return {f"{way}_s": found for way, found in times.items()} | {
         "speedup": [slow / fast for slow, fast in pairs]

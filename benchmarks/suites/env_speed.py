@@ -1,13 +1,10 @@
 """The games beside their peers, like for like: what a user calls here and what a user calls there.
 
     python benchmarks/suites/env_speed.py --peers-python PYTHON --paper-code CHECKOUT
-    python benchmarks/suites/env_speed.py --accounts
 
 `--peers-python` is the interpreter of a throw-away environment with `pip install gem-llm textarena
 reasoning-gym`; `--paper-code` is a checkout of the public code of the paper (arXiv 2510.11062),
 which is on no package index and needs numpy. What is missing is left out and reported as such.
-
-The second command measures where the time of a step goes; the rows of the peers stay as they were.
 
 Both sides of a row run in processes of their own, one after the other, round by round; every ratio
 is formed within a round, from CPU seconds. Steps are timed without the resets between them, on a
@@ -32,8 +29,6 @@ from measuring import frame, parser_of, spread, write
 HERE = Path(__file__).with_name("env_speed_here.py")
 THERE = Path(__file__).with_name("env_speed_there.py")
 PEERS = ("gem-llm", "reasoning-gym", "textarena")
-ACCOUNTS = ("sudoku_v0", "plan_path_v0", "sokoban_v0")
-"""Games whose steps are compared."""
 
 
 class Row(NamedTuple):
@@ -98,12 +93,6 @@ def measure(row: Row, rounds: int, seconds: float, python: str, checkout: str) -
     return result
 
 
-def account(env_id: str, rounds: int) -> dict[str, Any]:
-    """Microseconds of a step of a game, and of its parts."""
-    found = [printed([sys.executable, str(HERE), env_id, "0", "0"]) for _ in range(rounds)]
-    return {"env": env_id} | {name: spread([one[name] for one in found]) for name in found[0]}
-
-
 def versions(python: str) -> dict[str, str]:
     """The version of every peer."""
     code = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
@@ -125,17 +114,10 @@ def main() -> None:
     parser = parser_of("env_speed", __doc__)
     parser.add_argument("--peers-python", default="", help="interpreter with the peers")
     parser.add_argument("--paper-code", default="", help="checkout of the paper's public code")
-    parser.add_argument("--accounts", action="store_true", help="of our steps alone")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="CPU time of a measurement")
     options = parser.parse_args()
     result = frame("env_speed", range(options.rounds))
-    accounts = result | {"rows": [account(env_id, options.rounds) for env_id in ACCOUNTS]}
-    if options.accounts:
-        recorded = json.loads(options.output.read_text("utf-8"))
-        options.output.write_text(json.dumps(recorded | {"accounts": accounts}, indent=2) + "\n")
-        return
-    result["accounts"] = accounts
     result["versions"] |= versions(options.peers_python)
     result["versions"]["paper's code"] = revision(options.paper_code)
     result["rows"] = []

@@ -11,13 +11,10 @@ observation is not in it.
 from __future__ import annotations
 
 import itertools
-import json
 import random
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 from env_speed_there import rate
@@ -105,56 +102,11 @@ def shown(board: str) -> dict[str, Any]:
     return {"observation_mode": "delta", "prompts": prompts}
 
 
-def account(env_id: str, texts_of: Texts, **kwargs: Any) -> dict[str, float]:
-    """Median microseconds of `step` with `last`, of what they call there, and of a `fork`."""
-    taken: dict[str, list[int]] = {}
-
-    def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        times = taken.setdefault(name, [])
-
-        def done(*given: Any) -> Any:
-            begin = time.perf_counter_ns()
-            result = call(*given)
-            times.append(time.perf_counter_ns() - begin)
-            return result
-
-        return done
-
-    def step_and_last(env: Any, text: str) -> None:
-        env.step(text)
-        env.last()
-
-    # Whole steps first, without clocks within them.
-    for parts in ((), ("_parse", "_act", "observe")):
-        env = pettingllms.make(env_id, checks=False, **kwargs)
-        for name in parts:
-            setattr(env, name, timed(name, getattr(env, name)))
-        play = timed("step with clocks" if parts else "step", step_and_last)
-        clock = timed("clock", lambda: None)
-        fork = timed("fork", env.fork) if parts else clock
-        for episode in range(400):
-            env.reset(seed=episode)
-            for text in texts_of(env, random.Random(episode)):
-                clock()
-                fork()
-                play(env, text)
-                if env.end is not None:
-                    break
-    found = {name: statistics.median(times) / 1000 for name, times in taken.items()}
-    clocks = found.pop("clock")
-    return {name: value - clocks for name, value in found.items()}
-
-
 PAIR = "proposer-planner"
 SUDOKU: dict[str, Any] = {"team": PAIR, "size": 4, "max_turns": 16}
 PLAN_PATH: dict[str, Any] = {"team": PAIR, "max_turns": 25}
 # peers do not end lost levels
 SOKOBAN: dict[str, Any] = {**PLAN_PATH, "stop_when_lost": False}
-ACCOUNTS = {
-    "sudoku_v0": partial(account, "sudoku_v0", fills_of, **SUDOKU),
-    "plan_path_v0": partial(account, "plan_path_v0", moves_of, **PLAN_PATH),
-    "sokoban_v0": partial(account, "sokoban_v0", moves_of, **SOKOBAN),
-}
 WORKLOADS: dict[str, Callable[[int], Units]] = {
     "sudoku_4x4_steps": steps("sudoku_v0", fills_of, **SUDOKU),
     "sudoku_9x9_steps": steps("sudoku_v0", fills_of, team=PAIR, size=9, max_turns=81),
@@ -179,9 +131,6 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
 
 def main() -> None:
     workload, seed, seconds = sys.argv[1:]
-    if workload in ACCOUNTS:
-        print(json.dumps(ACCOUNTS[workload]()))
-        return
     print(rate(WORKLOADS[workload](1_000_000 * int(seed)), float(seconds)))
 
 
