@@ -31,7 +31,7 @@ from pettingllms_envs.search.tasks import parse_task as search
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.text import read_level as sokoban
 from pettingllms_envs.sudoku import SudokuEnv
-from pettingllms_envs.sudoku.text import read_puzzle as sudoku
+from pettingllms_envs.sudoku.env import read_puzzle as sudoku
 
 NUMPY = [
     (SokobanEnv, {"size": np.int64(7), "boxes": np.uint8(2), "wall_ratio": np.float32(0.25)}),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.types import ParseError
-from pettingllms_envs.code.text import read_tests
+from pettingllms_envs.code.env import read_tests
 from pettingllms_envs.datasets import CodeTest
 from pettingllms_envs.math.text import read_solution
 from pettingllms_envs.python_tool import read_program

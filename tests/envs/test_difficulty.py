@@ -21,7 +21,7 @@ from pettingllms_envs.sokoban import env as sokoban
 from pettingllms_envs.sokoban.rules import outlook_of
 from pettingllms_envs.sokoban.text import level_text as sokoban_text
 from pettingllms_envs.sudoku import rules as sudoku
-from pettingllms_envs.sudoku.text import puzzle_text
+from pettingllms_envs.sudoku.env import puzzle_text
 
 GAMES = ("blocksworld_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0")
 CASES = [

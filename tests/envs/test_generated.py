@@ -12,17 +12,17 @@ from pettingllms_envs.blocksworld import env as blocksworld_env
 from pettingllms_envs.blocksworld import rules as blocksworld
 from pettingllms_envs.dining import env as dining_env
 from pettingllms_envs.dining import rules as dining
-from pettingllms_envs.fireworks import policies as fireworks
+from pettingllms_envs.fireworks import rules as fireworks
 from pettingllms_envs.fireworks.rules import Rules
 from pettingllms_envs.panel import rules as panel
 from pettingllms_envs.plan_path import env as plan_path_env
 from pettingllms_envs.plan_path import rules as plan_path
 from pettingllms_envs.queens import env as queens_env
 from pettingllms_envs.queens import rules as queens
-from pettingllms_envs.relay import text as relay
+from pettingllms_envs.relay import env as relay
 from pettingllms_envs.relay.rules import blank, canonical_form, painted
 from pettingllms_envs.search import tasks as search
-from pettingllms_envs.sokoban import generator as sokoban
+from pettingllms_envs.sokoban import rules as sokoban
 from pettingllms_envs.sokoban import text as sokoban_text
 from pettingllms_envs.sudoku import generator as sudoku
 from pettingllms_envs.sudoku.symmetry import canonical

@@ -17,9 +17,9 @@ from pettingllms_envs.panel.env import read_expert, read_moderator
 from pettingllms_envs.planning import env as planning
 from pettingllms_envs.queens import env as queens
 from pettingllms_envs.queens.rules import Move
+from pettingllms_envs.relay.env import read_build, read_message
 from pettingllms_envs.relay.rules import Level, blank
-from pettingllms_envs.relay.text import read_build, read_message
-from pettingllms_envs.sudoku import text as sudoku
+from pettingllms_envs.sudoku import env as sudoku
 
 CARDS = Rules(5, 5, 5, 4, 8, 3, 25)
 PALETTE = (("red", "star"), ("red", "moon"), ("blue", "moon"), ("gold", "key"))

@@ -14,7 +14,6 @@ from pettingllms.pages import page
 from pettingllms.parsing import one_line, read_phrase
 from pettingllms.prompts import TURN, PromptField, PromptTemplate, meanings, of_state, templates_in
 from pettingllms.types import ParseError, Transition, to_jsonable
-from pettingllms_envs.fireworks.policies import Request, action_of, canonical_form, generate
 from pettingllms_envs.fireworks.rules import (
     COLOURS,
     HIDDEN,
@@ -26,10 +25,14 @@ from pettingllms_envs.fireworks.rules import (
     Held,
     Hint,
     Play,
+    Request,
     Rules,
+    action_of,
     after,
+    canonical_form,
     ending,
     fault_of,
+    generate,
     hidden_from,
     reachable,
 )

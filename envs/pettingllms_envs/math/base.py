@@ -34,8 +34,7 @@ from pettingllms.types import ParseError, Transition, role_of, to_jsonable
 from pettingllms_envs import datasets
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.datasets.loading import ProblemTable, check_source, problems_of
-from pettingllms_envs.math.families import FAMILIES
-from pettingllms_envs.math.family import MAX_DIFFICULTY, MIN_DIFFICULTY, Family
+from pettingllms_envs.math.families import FAMILIES, MAX_DIFFICULTY, MIN_DIFFICULTY, Family
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS, last_printed
 from pettingllms_envs.math.rules import (
     Attempt,

@@ -21,8 +21,7 @@ from pettingllms.parsing import one_line, quoted, read_boxed, read_program
 from pettingllms.prompts import PromptTemplate
 from pettingllms.types import ParseError, role_of
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.math.families import FAMILIES
-from pettingllms_envs.math.family import Calculation
+from pettingllms_envs.math.families import FAMILIES, Calculation
 from pettingllms_envs.math.rules import Attempt, MathState
 
 MAX_PROGRAM_CHARS = 20_000

@@ -29,14 +29,18 @@ from pettingllms_envs.planning.env import (
     words_in,
 )
 from pettingllms_envs.sokoban import text
-from pettingllms_envs.sokoban.generator import (
+from pettingllms_envs.sokoban.rules import (
     MAX_SIZE,
     MIN_SIZE,
+    Level,
+    Placement,
     Request,
+    Warehouse,
     canonical_form,
     generate,
+    outlook_of,
+    warehouse_of,
 )
-from pettingllms_envs.sokoban.rules import Level, Placement, Warehouse, outlook_of, warehouse_of
 from pettingllms_envs.terrain import rules_text
 
 ORACLE_NODES = 40_000

@@ -19,7 +19,6 @@ from pettingllms_envs.grid import (
     labelled,
 )
 from pettingllms_envs.level_files import read_blocks
-from pettingllms_envs.sokoban.generator import certify, is_small
 from pettingllms_envs.sokoban.rules import (
     BOX,
     BOX_ON_GOAL,
@@ -30,6 +29,8 @@ from pettingllms_envs.sokoban.rules import (
     WALL,
     Level,
     Placement,
+    certify,
+    is_small,
     warehouse_of,
 )
 from pettingllms_envs.terrain import (

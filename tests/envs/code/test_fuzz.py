@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pettingllms.testing import play
 from pettingllms.types import ParseError
 from pettingllms_envs.code import CodeEnv
-from pettingllms_envs.code.text import (
+from pettingllms_envs.code.env import (
     MAX_PROGRAM_CHARS,
     MAX_TEST_CHARS,
     read_program,

@@ -10,18 +10,16 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms_envs.fireworks.env import action_text, read_action, terse
-from pettingllms_envs.fireworks.policies import (
-    action_of,
-    canonical_form,
-)
 from pettingllms_envs.fireworks.rules import (
     Card,
     Discard,
     Hint,
     Play,
     Rules,
+    action_of,
     actions_of,
     after,
+    canonical_form,
     deal,
     deck_of,
     ending,

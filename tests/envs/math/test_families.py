@@ -13,8 +13,7 @@ import sympy
 
 from pettingllms.seeding import split_of
 from pettingllms_envs.datasets import MathProblem, load_problems
-from pettingllms_envs.math.families import FAMILIES
-from pettingllms_envs.math.family import MAX_DIFFICULTY
+from pettingllms_envs.math.families import FAMILIES, MAX_DIFFICULTY
 from pettingllms_envs.math.verifier import default_verifier
 
 BY_NAME = {family.name: family for family in FAMILIES}

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.types import ParseError
-from pettingllms_envs.relay import RelayEnv, text
+from pettingllms_envs.relay import RelayEnv
+from pettingllms_envs.relay import env as relay
 from pettingllms_envs.relay.rules import (
     ALPHABET,
     Fill,
@@ -35,7 +36,7 @@ FILLS = st.lists(
     ),
     max_size=6,
 )
-REQUEST = text.Request(6, 3, 3, 30, 3, is_terse=False, split=None)
+REQUEST = relay.Request(6, 3, 3, 30, 3, is_terse=False, split=None)
 
 
 @given(fills=FILLS, others=FILLS)
@@ -90,20 +91,20 @@ def played(state, policy, num_turns, max_chars, is_terse=False):
     """Play a scripted policy in both roles by its messages alone; return the state."""
     rng = random.Random(0)
     for _ in range(num_turns):
-        said = text.message_of(state, policy, rng, max_chars, is_terse)
+        said = relay.message_of(state, policy, rng, max_chars, is_terse)
         assert len(said) <= max_chars
         assert set(said) <= set(ALPHABET)
         # what the builder paints depends on the message and on names, not on the target
         blind = state.level._replace(target=blank(len(state.board)), fills=())
         heard = RelayState(blind, state.board, (Said(False, said),))
-        state = state._replace(board=painted(state.board, *text.fills_of(heard, policy, rng)))
+        state = state._replace(board=painted(state.board, *relay.fills_of(heard, policy, rng)))
     return state
 
 
 @pytest.mark.parametrize("is_terse", [False, True])
 def test_the_certificate_is_an_episode_that_keeps_all_limits(is_terse):
     for seed in range(20):
-        level = text.generate(random.Random(seed), REQUEST._replace(is_terse=is_terse))
+        level = relay.generate(random.Random(seed), REQUEST._replace(is_terse=is_terse))
         start = RelayState(level, blank(6))
         for num_turns in range(4):
             built = played(start, "oracle", num_turns, 30, is_terse).board
@@ -113,7 +114,7 @@ def test_the_certificate_is_an_episode_that_keeps_all_limits(is_terse):
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), garbage=FILLS)
 def test_oracle_and_greedy_mend_whatever_was_built(seed, garbage):
-    level = text.generate(random.Random(seed), REQUEST)
+    level = relay.generate(random.Random(seed), REQUEST)
     board = painted(blank(6), *garbage)
     for policy, num_turns in (("oracle", 4), ("greedy", 40)):
         assert played(RelayState(level, board), policy, num_turns, 30).board == level.target
@@ -121,10 +122,10 @@ def test_oracle_and_greedy_mend_whatever_was_built(seed, garbage):
 
 @given(fills=FILLS, seed=st.integers(0, 10**6))
 def test_what_is_described_is_understood(fills, seed):
-    level = text.generate(random.Random(seed), REQUEST)
-    assert text.understood(level, ";".join(text.described(level, fill) for fill in fills)) == tuple(
-        fills
-    )
+    level = relay.generate(random.Random(seed), REQUEST)
+    assert relay.understood(
+        level, ";".join(relay.described(level, fill) for fill in fills)
+    ) == tuple(fills)
 
 
 @pytest.mark.parametrize(("max_chars", "max_turns"), [(1, 1), (5, 2), (48, 3)])
@@ -173,13 +174,13 @@ def test_nothing_that_the_builder_reads_depends_on_the_target():
 def test_letters_of_the_witness_mean_nothing_to_the_builder():
     env = started()
     level = env.state().level
-    assert text.legend_text(level, level.witness_letters) in env.observe("witness_0")
-    assert text.legend_text(level, level.builder_letters) in env.observe("builder_0")
-    fills = text.fills_text(level._replace(builder_letters=level.witness_letters), level.fills)
-    assert isinstance(text.read_build(f"#### {fills}", level, is_marked=True), ParseError)
-    assert text.read_build(
-        f"#### {text.fills_text(level, level.fills)}", level, is_marked=True
-    ) == text.Build(level.fills, "")
+    assert relay.legend_text(level, level.witness_letters) in env.observe("witness_0")
+    assert relay.legend_text(level, level.builder_letters) in env.observe("builder_0")
+    fills = relay.fills_text(level._replace(builder_letters=level.witness_letters), level.fills)
+    assert isinstance(relay.read_build(f"#### {fills}", level, is_marked=True), ParseError)
+    assert relay.read_build(
+        f"#### {relay.fills_text(level, level.fills)}", level, is_marked=True
+    ) == relay.Build(level.fills, "")
 
 
 def test_names_are_drawn_for_each_level():
@@ -255,7 +256,7 @@ def test_limits_are_in_the_infos():
 
 
 def test_symbols_have_the_shortest_words_that_tell_them_apart():
-    words = [text.symbol_words(LEVEL, symbol) for symbol in range(5)]
+    words = [relay.symbol_words(LEVEL, symbol) for symbol in range(5)]
     assert words == ["empty", "star", "red moon", "blue", "key"]
 
 

@@ -11,8 +11,16 @@ from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableReq
 from pettingllms_envs.grid import cells_of, flood
 from pettingllms_envs.planning.env import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
-from pettingllms_envs.sokoban.generator import Request, canonical_form, certify, generate
-from pettingllms_envs.sokoban.rules import Level, Placement, outlook_of, warehouse_of
+from pettingllms_envs.sokoban.rules import (
+    Level,
+    Placement,
+    Request,
+    canonical_form,
+    certify,
+    generate,
+    outlook_of,
+    warehouse_of,
+)
 from pettingllms_envs.sokoban.text import (
     board_text,
     draw_image,

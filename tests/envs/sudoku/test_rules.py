@@ -14,12 +14,12 @@ from pettingllms.types import ParseError
 from pettingllms_envs.grid import SAND
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.drawn import Rules, draw, read_rules, rules_lines, solutions
+from pettingllms_envs.sudoku.env import FillAnswer, fills_json, puzzle_text, read_puzzle, reader
 from pettingllms_envs.sudoku.generator import Request, generate, generate_of_split, random_solution
 from pettingllms_envs.sudoku.rules import candidates, is_solved, start, write
 from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice
 from pettingllms_envs.sudoku.solver import solutions as usual_solutions
 from pettingllms_envs.sudoku.symmetry import canonical
-from pettingllms_envs.sudoku.text import FillAnswer, fills_json, puzzle_text, read_puzzle, reader
 
 CASES = [(6, 1, 6), (6, 2, 4), (6, 3, 5), (9, 3, 12)]
 PUZZLES = [
@@ -282,7 +282,7 @@ def test_usual_boxes_may_be_written_out():
 LONG = """
 import sys
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.sudoku.text import read_puzzle
+from pettingllms_envs.sudoku.env import read_puzzle
 for gap in (300_000 * " ", 300_000 * "\\n"):
     assert read_puzzle(sys.argv[1].replace(" ", gap, 1)) == read_puzzle(sys.argv[1])
     try:
