@@ -22,27 +22,18 @@ _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _CONTAINERS = (list, tuple, dict)
 
 
-def outputs_match(
-    actual: str, expected: str, *, exact: bool = False, any_case: bool = False
-) -> bool:
+def outputs_match(actual: str, expected: str, *, any_case: bool = False) -> bool:
     """Whether a printed text is the expected one.
 
-    By default the texts are compared token by token; spaces and line ends only separate tokens.
-    Tokens must be equal, except that a decimal number may differ from an expected number by the
-    relative or absolute `TOLERANCE`; integers are compared exactly, however long. With `exact` only
-    line-end style and the very last line end are free; with `any_case` the case of letters is, too.
+    The texts are compared token by token; spaces and line ends only separate tokens. Tokens must be
+    equal, except that a decimal number may differ from an expected number by the relative or
+    absolute `TOLERANCE`; integers are compared exactly, however long. With `any_case` the case of
+    letters is free, too.
     """
     if any_case:
         actual, expected = actual.casefold(), expected.casefold()
-    # Editors add or drop the last line end; nobody means it.
-    if exact:
-        return _plain(actual) == _plain(expected)
     given, wanted = actual.split(), expected.split()
     return len(given) == len(wanted) and all(map(_tokens_match, given, wanted))
-
-
-def _plain(text: str) -> str:
-    return text.replace("\r\n", "\n").removesuffix("\n")
 
 
 def _tokens_match(actual: str, expected: str) -> bool:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Unpack
 
 from pettingllms import parsing
-from pettingllms.arguments import check_choice, check_flag, check_kind, check_texts, check_whole
+from pettingllms.arguments import check_choice, check_kind, check_texts, check_whole
 from pettingllms.env import ShellArguments, TextEnv
 from pettingllms.errors import UnreachableRequest
 from pettingllms.files import packaged
@@ -441,7 +441,6 @@ class CodeEnv(TextEnv[CodeState]):
       `"introductory"`, `"easy"`, `"medium"` or `"hard"`.
     - `max_tests`: maximum number of golden tests of a problem; None: all.
     - `tests_per_turn`: maximum number of tests of a tester's turn, 1 to 16.
-    - `exact`: compare printed texts character by character.
     - `history`: number of mismatches that prompts show, at least 1.
     - `render_mode`: `"ansi"` or `"human"`; shows the golden verdict.
 
@@ -457,7 +456,7 @@ class CodeEnv(TextEnv[CodeState]):
     metadata: dict[str, Any] = {  # noqa: RUF012
         "name": "code_v0",
         "render_modes": ["ansi", "human"],
-        "unseen_arguments": ("schema", "exact", "history"),
+        "unseen_arguments": ("schema", "history"),
     }
     fetched_arguments: ClassVar[tuple[str, ...]] = ("source",)
     data_checks: ClassVar[Any] = datasets
@@ -487,7 +486,6 @@ class CodeEnv(TextEnv[CodeState]):
         labels: str | Sequence[str] | None = None,
         max_tests: int | None = None,
         tests_per_turn: int = 1,
-        exact: bool = False,
         max_turns: int = 4,
         history: int = 4,
         sandbox: Sandbox | None = None,
@@ -496,7 +494,6 @@ class CodeEnv(TextEnv[CodeState]):
         check_choice("team", team, TEAMS)
         check_whole("tests_per_turn", tests_per_turn, 1, MAX_TESTS_PER_TURN)
         check_whole("history", history, 1)
-        check_flag("exact", exact)
         check_kind("sandbox", sandbox, Sandbox | None, "None or a pettingllms.sandbox.Sandbox")
         stages = TEAMS[team]
         templates = team_prompts(is_alone=team == "single")
@@ -510,7 +507,7 @@ class CodeEnv(TextEnv[CodeState]):
         self._is_alone = team == "single"
         self._tests_per_turn = tests_per_turn
         self._history = history
-        self._judge = Judge(sandbox, exact=exact) if sandbox or exact else default_judge()
+        self._judge = Judge(sandbox) if sandbox else default_judge()
         self._problems = problem_table(source, split, schema, labels, max_tests, self._judge)
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> CodeState:

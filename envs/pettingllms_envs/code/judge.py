@@ -254,19 +254,17 @@ class Judge:
 
     Args:
         sandbox: Where programs run; None: the shared one.
-        exact: Compare printed texts character by character instead of token by token.
     """
 
-    def __init__(self, sandbox: Sandbox | None = None, *, exact: bool = False) -> None:
+    def __init__(self, sandbox: Sandbox | None = None) -> None:
         self._sandbox = sandbox or default_sandbox()
-        self._exact = exact
         # Rollouts step environments in threads, and all share one judge.
         self._lock = threading.Lock()
         self._num_starved = 0
         self._memory = Memory(MAX_BYTES)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(Judge, exact=self._exact), (self._sandbox,)
+        return Judge, (self._sandbox,)
 
     def num_starved(self) -> int:
         """How many runs so far say more about the machine than about their program."""
@@ -394,7 +392,7 @@ class Judge:
         expected = test.output
         if problem.function_name is None:
             any_case = accepts_any_case(problem.statement)
-            is_same = outputs_match(actual, expected, exact=self._exact, any_case=any_case)
+            is_same = outputs_match(actual, expected, any_case=any_case)
             return is_same or bool(problem.checker and self._is_checked(problem, actual, test))
         wanted = json_or_none(expected, is_returned=True)
         if wanted is None:  # null, or no JSON at all, which nothing matches
