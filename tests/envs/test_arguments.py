@@ -29,7 +29,7 @@ from pettingllms_envs.plan_path.env import parse_level as plan_path
 from pettingllms_envs.queens.env import parse_level as queens
 from pettingllms_envs.search.tasks import parse_task as search
 from pettingllms_envs.sokoban import SokobanEnv
-from pettingllms_envs.sokoban.text import read_level as sokoban
+from pettingllms_envs.sokoban.env import read_level as sokoban
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.env import read_puzzle as sudoku
 

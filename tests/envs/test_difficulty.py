@@ -18,8 +18,8 @@ from pettingllms_envs.blocksworld.env import level_text as blocks_text
 from pettingllms_envs.plan_path.env import level_text
 from pettingllms_envs.queens.env import board_text
 from pettingllms_envs.sokoban import env as sokoban
+from pettingllms_envs.sokoban.env import level_text as sokoban_text
 from pettingllms_envs.sokoban.rules import outlook_of
-from pettingllms_envs.sokoban.text import level_text as sokoban_text
 from pettingllms_envs.sudoku import rules as sudoku
 from pettingllms_envs.sudoku.env import puzzle_text
 

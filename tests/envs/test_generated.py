@@ -23,7 +23,8 @@ from pettingllms_envs.relay import env as relay
 from pettingllms_envs.relay.rules import blank, canonical_form, painted
 from pettingllms_envs.search import tasks as search
 from pettingllms_envs.sokoban import rules as sokoban
-from pettingllms_envs.sokoban import text as sokoban_text
+from pettingllms_envs.sokoban.env import level_text as sokoban_text
+from pettingllms_envs.sokoban.env import read_level as read_sokoban
 from pettingllms_envs.sudoku import generator as sudoku
 from pettingllms_envs.sudoku.symmetry import canonical
 
@@ -112,7 +113,7 @@ GAMES = {
     "search": Game(search.generate, search.Request(2, 20, 2, "names", None), search.content_of),
     "sokoban": Game(
         *(sokoban.generate, BOXES, sokoban.canonical_form),
-        *(sokoban_text.level_text, sokoban_text.read_level),
+        *(sokoban_text, read_sokoban),
         lambda level: 8 <= level.num_moves <= 30,
     ),
     "sudoku with rules": Game(  # no solution is in two splits

@@ -11,6 +11,14 @@ from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableReq
 from pettingllms_envs.grid import cells_of, flood
 from pettingllms_envs.planning.env import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
+from pettingllms_envs.sokoban.env import (
+    board_text,
+    draw_image,
+    full_text,
+    level_text,
+    read_level,
+    read_levels_of_file,
+)
 from pettingllms_envs.sokoban.rules import (
     Level,
     Placement,
@@ -20,14 +28,6 @@ from pettingllms_envs.sokoban.rules import (
     generate,
     outlook_of,
     warehouse_of,
-)
-from pettingllms_envs.sokoban.text import (
-    board_text,
-    draw_image,
-    full_text,
-    level_text,
-    read_level,
-    read_levels_of_file,
 )
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN
 
