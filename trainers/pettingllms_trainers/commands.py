@@ -300,7 +300,7 @@ def _begun(
     config: Config, files: RunDirectory, *, is_resumed: bool
 ) -> Iterator[tuple[Config, Ranks, bool]]:
     """Join the ranks, hold the directory, and choose the precision; yields whether it is a GPU."""
-    from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
+    from pettingllms_trainers.backends.device import computes_on_gpu, for_device
 
     with (
         joined_ranks(lambda request: _stopped(request, config, files)) as ranks,
@@ -315,7 +315,7 @@ def _begun(
             config = config.model_copy(update={"logging": logging})
         # Not before: asking for a device starts CUDA, on GPUs that this rank is not to see.
         on_gpu = computes_on_gpu(config, ranks.size)
-        config, chosen = with_fast_precision(files.settled(config), ranks, on_gpu=on_gpu)
+        config, chosen = for_device(files.settled(config), ranks, on_gpu=on_gpu)
         if chosen and ranks.is_main:
             RunConsole().print(chosen, highlight=False, markup=False, soft_wrap=True)
         yield config, ranks, on_gpu

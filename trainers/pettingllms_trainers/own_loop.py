@@ -350,12 +350,12 @@ def open_policies(
     environments = make_environments(config)
     # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.
     from pettingllms_trainers.backends.build import build_policies, build_pool
-    from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
+    from pettingllms_trainers.backends.device import computes_on_gpu, for_device
     from pettingllms_trainers.runs.prompts import checked_prompts, with_cpu_cache
 
     prompts = checked_prompts(config, environments)
     on_gpu = computes_on_gpu(config, 1)
-    config, _ = with_fast_precision(config, Ranks(), on_gpu=on_gpu)
+    config, _ = for_device(config, Ranks(), on_gpu=on_gpu)
     if not on_gpu:
         config = with_cpu_cache(config, prompts)
     models = build_policies(config)

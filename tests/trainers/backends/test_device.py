@@ -87,12 +87,19 @@ def test_the_precision_is_the_one_that_the_processor_has(tmp_path, flags, found)
 def test_other_precisions_are_left_alone():
     given = config_of(device="cpu", engine={"precision": "bfloat16"})
     for on_gpu in (False, True):
-        assert device.with_fast_precision(given, Ranks(), on_gpu=on_gpu) == (given, "")
+        assert device.for_device(given, Ranks(), on_gpu=on_gpu) == (given, "")
     slow = config_of(device="cpu", engine={"precision": "float32"})
-    assert device.with_fast_precision(slow, Ranks(), on_gpu=False) == (slow, "")
-    same, line = device.with_fast_precision(slow, Ranks(), on_gpu=True)
+    assert device.for_device(slow, Ranks(), on_gpu=False) == (slow, "")
+    same, line = device.for_device(slow, Ranks(), on_gpu=True)
     assert same == slow
     assert line.startswith('warning: engine.precision = "float32" on a GPU')
+
+
+def test_a_pretrained_model_learns_from_as_many_tokens_at_once_as_suit_the_device():
+    given = config_of({"model": "some/model"})
+    for on_gpu, tokens in ((False, 1024), (True, 4096)):
+        chosen, _ = device.for_device(given, Ranks(), on_gpu=on_gpu)
+        assert chosen.optimizer.tokens_per_microbatch == tokens
 
 
 def test_all_ranks_compute_in_one_precision(monkeypatch):
@@ -103,6 +110,6 @@ def test_all_ranks_compute_in_one_precision(monkeypatch):
     monkeypatch.setattr(device, "fast_precision", lambda _: ("bfloat16", "here"))
     given = config_of(device="cpu", engine={"precision": "auto"})
     for ranks, found in ((Ranks(), "bfloat16"), (Other(), "float32")):
-        chosen, line = device.with_fast_precision(given, ranks, on_gpu=False)
+        chosen, line = device.for_device(given, ranks, on_gpu=False)
         assert chosen.engine.precision == found
         assert line.startswith(f"engine.precision = {found}, chosen here: ")

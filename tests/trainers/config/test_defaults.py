@@ -17,13 +17,13 @@ ADAPTER = {"model": "some/model", "lora": {"rank": 8}}
     [
         (TINY, 1e-3, 3e-3, 64, 16384, {}),
         ({**TINY, "lora": {"rank": 2}}, 1e-3, 3e-3, 64, 16384, {}),
-        (ADAPTER, 1e-5, 2e-4, 512, 4096, {"enable_thinking": False}),
-        (FULL, 1e-6, 1e-5, 512, 4096, {"enable_thinking": False}),
+        (ADAPTER, 1e-5, 2e-4, 512, 0, {"enable_thinking": False}),
+        (FULL, 1e-6, 1e-5, 512, 0, {"enable_thinking": False}),
         (
             {**FULL, "chat_template_kwargs": {"enable_thinking": True}},
-            1e-6, 1e-5, 4096, 4096, {"enable_thinking": True},
+            1e-6, 1e-5, 4096, 0, {"enable_thinking": True},
         ),
-        ({**FULL, "chat_template_kwargs": {}}, 1e-6, 1e-5, 512, 4096, {}),
+        ({**FULL, "chat_template_kwargs": {}}, 1e-6, 1e-5, 512, 0, {}),
     ],
 )  # fmt: skip
 def test_they_follow_what_is_trained(policy, rate, warm_start, completion, microbatch, kwargs):

@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithms.grpo import Grpo
 from pettingllms_trainers.backends.build import memory_advice
+from pettingllms_trainers.backends.device import for_device
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.attention import flat_forward, use_layouts
 from pettingllms_trainers.backends.hf.layouts import PackedLayout
@@ -35,6 +36,7 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.memory import plan_memory
 from pettingllms_trainers.plan.view import plan_view, warnings_of
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.runs.prompts import RolePrompt, lengths_of, prompt_problems
 from pettingllms_trainers.types import Lengths
@@ -466,7 +468,7 @@ NF4 = 'policies.a.lora.base_precision = "nf4" with policies.b.lora.base_precisio
     ],
 )
 def test_only_what_the_rest_of_the_run_file_allows_is_advised(sections, advice):
-    config = config_of(**sections)
+    config, _ = for_device(config_of(**sections), Ranks(), on_gpu=True)
     assert list(memory_advice(config, 2)) == advice
     alone = [one for one in advice if one not in (FSDP, ZERO, OFFLOAD)]
     assert [one for one in memory_advice(config, 1) if one != OFFLOAD] == alone

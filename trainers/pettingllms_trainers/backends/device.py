@@ -23,6 +23,9 @@ _FLOAT32_ON_GPU = (
     'warning: engine.precision = "float32" on a GPU, which computes bfloat16 many times as fast, '
     'in half the memory. Set it to "bfloat16", or "auto"'
 )
+# By whether it is a GPU. On two cores updates of SmolLM2-135M were as fast with a quarter of the
+# tokens, in a third of the memory.
+_MICROBATCH_TOKENS = {True: 4096, False: 1024}
 _CPU_INFO = Path("/proc/cpuinfo")
 _BFLOAT16 = {"amx_bf16", "bf16"}
 """What Linux calls the matrix instructions for bfloat16, of Intel and Arm."""
@@ -127,15 +130,19 @@ def fast_precision(
     return "float32", f"this processor has none of {', '.join(sorted(_BFLOAT16))}"
 
 
-def with_fast_precision(config: Config, ranks: Ranks, *, on_gpu: bool) -> tuple[Config, str]:
-    """A configuration that says in which precision is computed, and a line about it.
+def for_device(config: Config, ranks: Ranks, *, on_gpu: bool) -> tuple[Config, str]:
+    """A configuration with what the device decides, and a line about the precision.
 
     Args:
-        config: Returned as it is unless engine.precision is auto, with a line only if a GPU would
-            compute in float32.
+        config: Its engine.precision stays unless it is auto, with a line only if a GPU would
+            compute in float32; optimizer.tokens_per_microbatch stays unless it is 0.
         ranks: The processes of the run; all take the same precision.
         on_gpu: Whether it computes on GPUs, which need not be seen by this process.
     """
+    if not config.optimizer.tokens_per_microbatch:
+        tokens = {"tokens_per_microbatch": _MICROBATCH_TOKENS[on_gpu]}
+        optimizer = config.optimizer.model_copy(update=tokens)
+        config = config.model_copy(update={"optimizer": optimizer})
     if config.engine.precision != "auto":
         is_slow = on_gpu and config.engine.precision == "float32"
         return config, _FLOAT32_ON_GPU if is_slow else ""

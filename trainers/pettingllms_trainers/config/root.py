@@ -74,8 +74,9 @@ _WARM_START_RATES: Mapping[Kind, float] = {"full": 1e-5, "adapter": 2e-4, "tiny"
 # An answer in one token per character, an answer with some words around it or a short program, and
 # the length of the paper.
 _COMPLETION_TOKENS = {"tiny": 64, "plain": 512, "thinking": 4096}
-# A pretrained model keeps megabytes per token for the backward pass, a tiny one kilobytes.
-_MICROBATCH_TOKENS = {"tiny": 16384, "pretrained": 4096}
+# A tiny model keeps kilobytes per token for the backward pass; of a pretrained one, which keeps
+# megabytes, the device decides (`backends.device.for_device`).
+_TINY_MICROBATCH_TOKENS = 16384
 THINKING_TOKENS = 1024
 """Completions shorter than this end while a model still thinks."""
 
@@ -280,9 +281,9 @@ def settled(config: Config) -> dict[str, Any]:
         tokens = max(_completion_tokens(policy) for policy in config.models.values())
         rollout = rollout.model_copy(update={"max_completion_tokens": tokens})
     changes: dict[str, Any] = {"learning_rate": _common(learning_rates(config))}
-    if not optimizer.tokens_per_microbatch:
-        is_tiny = all(policy.model == TINY for policy in config.models.values())
-        changes["tokens_per_microbatch"] = _MICROBATCH_TOKENS["tiny" if is_tiny else "pretrained"]
+    is_tiny = all(policy.model == TINY for policy in config.models.values())
+    if is_tiny and not optimizer.tokens_per_microbatch:
+        changes["tokens_per_microbatch"] = _TINY_MICROBATCH_TOKENS
     # The shortest limit counts: a thought that is cut off is an answer that cannot be read.
     limits = {role: own.max_completion_tokens for role, own in rollout.per_role.items()}
     policies = dict(config.policies)

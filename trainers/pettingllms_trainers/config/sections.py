@@ -923,8 +923,8 @@ class OptimizerConfig(Section):
     whole episodes do. A step then sees more prompts, but a prompt is computed in up to K steps. In
     Plan-Path AT-GRPO gained a point from it, in Sudoku none. false: they stay together."""
     tokens_per_microbatch: Annotated[int, COSMETIC] = Field(default=0, ge=0)
-    """Tokens in memory at once; does not change the result. 0: 16384 for tiny models, 4096 if there
-    is a pretrained one."""
+    """Tokens in memory at once; does not change the result. 0: 16384 for tiny models; if there is a
+    pretrained one, 4096 on a GPU and 1024 on a CPU."""
     packing: bool = True
     """Whether a group's prompt is computed once for all its completions; same result."""
     packed_attention: Annotated[

@@ -12,7 +12,7 @@ from transformers.utils import logging as transformers_logging
 
 from pettingllms.errors import counted
 from pettingllms_trainers.backends.build import memory_advice
-from pettingllms_trainers.backends.device import with_fast_precision
+from pettingllms_trainers.backends.device import for_device
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.sections import base_groups
 from pettingllms_trainers.errors import ConfigError
@@ -98,7 +98,7 @@ def plan_fleet(
     if gpu not in GPUS:
         raise ConfigError(f"--gpu is {gpu!r}; known are {', '.join(GPUS)}")
     transformers_logging.disable_progress_bar()
-    config, _ = with_fast_precision(config, Ranks(), on_gpu=True)
+    config, _ = for_device(config, Ranks(), on_gpu=True)
     if not learning_bases(config):
         raise ConfigError("all policies are frozen, so that there is no train step to plan")
     planner = Planner(config, make_environments(config), GPUS[gpu], recorded)

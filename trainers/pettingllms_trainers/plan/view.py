@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 from pettingllms.errors import counted
 from pettingllms.tables import TextTable, terminal_table
 from pettingllms_trainers.backends.build import memory_advice
-from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
+from pettingllms_trainers.backends.device import computes_on_gpu, for_device
 from pettingllms_trainers.backends.hf.shapes import chat_of, tokenizer_of
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.loading import allowed
@@ -335,7 +335,7 @@ def show_plan(
     console = Console(quiet=os.environ.get("RANK", "0") != "0")
     with joined_ranks() if measures else contextlib.nullcontext(Ranks()) as ranks:
         on_gpu = num_gpus is not None or computes_on_gpu(config, ranks.size)
-        config, chosen = with_fast_precision(files.settled(config), ranks, on_gpu=on_gpu)
+        config, chosen = for_device(files.settled(config), ranks, on_gpu=on_gpu)
         if chosen:
             console.print(chosen, highlight=False, soft_wrap=True)
         plan = make_plan(config, environments, num_gpus=num_gpus, gpu_gib=gpu_gib)
