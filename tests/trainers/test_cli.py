@@ -24,7 +24,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import GenerationError, UpdateError
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.ranks import HAS_SERVERS
+from pettingllms_trainers.ranks import SERVERS
 from pettingllms_trainers.rollout import sampler
 from pettingllms_trainers.runs.evaluate import HeldOut
 from pettingllms_trainers.runs.report import learning_curve
@@ -303,8 +303,8 @@ def test_a_second_signal_ends_at_once_and_says_what_is_saved(
     with monkeypatch.context() as patch:  # while it loads
         patch.setattr(commands, "open_machines", lambda *_: signal.raise_signal(kind))
         assert run("--resume", **given) == (told, "")
-        patch.setenv(HAS_SERVERS, "1")
-        words = "pettingllms-train", "pettingllms-train launch", "--resume", "--servers --resume"
+        patch.setenv(SERVERS, "3/2")
+        words = "pettingllms-train", "pettingllms-train launch", "--res", "--servers 3/2 --res"
         assert run("--resume", **given)[0] == told.replace(*words[:2]).replace(*words[2:])
     assert main([*shlex.split(command)[1:], "--num-steps", "2"]) == 0
 

@@ -39,9 +39,9 @@ def test_every_gpu_is_given_once_and_servers_get_at_most_half_or_one_set(number,
     num_models = 1 if lora or names == "a" else 2
     if number <= num_models * size:
         with pytest.raises(ConfigError, match="too few"):
-            divided(config, gpus, has_servers=True)
+            divided(config, gpus, servers="half")
         return
-    found = divided(config, gpus, has_servers=True)
+    found = divided(config, gpus, servers="half")
     given_to = [gpu for _, own in found.servers for gpu in own]
     assert sorted([*found.gpus, *given_to], key=int) == gpus
     assert found.num_ranks == len(found.gpus) >= 1
@@ -51,9 +51,21 @@ def test_every_gpu_is_given_once_and_servers_get_at_most_half_or_one_set(number,
     assert len(set(of_each)) == 1, "each policy has as many servers"
 
 
+def test_servers_are_those_of_the_plan():
+    gpus = list(map(str, range(8)))
+    found = divided(config_of(shards=2), gpus, servers="1/2")
+    assert found.gpus == ("0", "1")
+    assert [names for names, _ in found.servers] == [("a",), ("b",), ("b",)]
+    for wrong in ("2", "2/0", "2/x", "1/1/1"):
+        with pytest.raises(ConfigError, match=r"each base model, such as 1/1$"):
+            divided(config_of(shards=2), gpus, servers=wrong)
+    with pytest.raises(ConfigError, match="take 8, and one GPU is left"):
+        divided(config_of(shards=2), gpus, servers="2/2")
+
+
 def test_without_servers_every_gpu_has_a_rank_or_one_has_all():
-    assert divided(config_of(), ["3", "5"], has_servers=False) == (2, ("3", "5"), ())
-    assert divided(config_of("a", shards=2), ["3", "5"], has_servers=False) == (1, ("3", "5"), ())
+    assert divided(config_of(), ["3", "5"], servers="") == (2, ("3", "5"), ())
+    assert divided(config_of("a", shards=2), ["3", "5"], servers="") == (1, ("3", "5"), ())
 
 
 @pytest.mark.parametrize(

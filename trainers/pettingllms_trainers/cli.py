@@ -221,12 +221,12 @@ def _train(
 
 @_group.command("launch", context_settings=_FILES_AND_FLAGS)
 @click.option("--gpus", type=int)
-@click.option("--servers", is_flag=True)
+@click.option("--servers", is_flag=False, flag_value="half", default="")
 @_trust_option
 @_files_and_flags
-def _launch(gpus: int | None, servers: bool, trust: bool, arguments: Sequence[str]) -> int:
+def _launch(gpus: int | None, servers: str, trust: bool, arguments: Sequence[str]) -> int:
     paths, flags = _split(arguments)
-    return launch(paths, flags, num_gpus=gpus, has_servers=servers, trust=trust)
+    return launch(paths, flags, num_gpus=gpus, servers=servers, trust=trust)
 
 
 @_group.command("plan", context_settings=_FILES_AND_FLAGS)

@@ -25,7 +25,7 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import FixedPolicy, open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import (
-    HAS_SERVERS,
+    SERVERS,
     Ranks,
     StopRequest,
     StopRequested,
@@ -186,9 +186,10 @@ def _stopped(request: StopRequested, config: Config, files: RunDirectory) -> int
     kept = "nothing is saved; the same command starts again"
     if step is not None:
         kept = f"train step {step} is saved; continue with: pettingllms-train "
-        has_servers = HAS_SERVERS in os.environ
-        kept += "launch " * (has_servers or num_launched() > 1)
-        kept += f"{shlex.quote(str(files.directory))} {'--servers ' * has_servers}--resume"
+        servers = os.environ.get(SERVERS, "")
+        kept += "launch " * (bool(servers) or num_launched() > 1)
+        kept += shlex.quote(str(files.directory)) + f" --servers {servers}" * bool(servers)
+        kept += " --resume"
         kept += " --trust" * bool(named_code(config.model_dump(mode="json")))
     console = RunConsole(quiet=os.environ.get("RANK", "0") != "0")
     console.print(f"stopped; {kept}", markup=False, highlight=False, soft_wrap=True)

@@ -1,7 +1,7 @@
 """A run on all GPUs of this machine, by one command: who gets which, and what keeps running.
 
-The rule is simple. Every GPU gets a rank of the run, with engine and update on it. With servers, a
-half of the GPUs are theirs, as many for each base model; the other GPUs train.
+The rule is simple. Every GPU gets a rank of the run, with engine and update on it. Servers get a
+half of the GPUs, as many for each base model, or what `plan` found best; the other GPUs train.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.config.sections import TINY, base_groups
 from pettingllms_trainers.errors import ConfigError, WorkerLost
-from pettingllms_trainers.ranks import HAS_SERVERS
+from pettingllms_trainers.ranks import SERVERS
 
 logger = logging.getLogger(__name__)
 
@@ -57,32 +57,37 @@ class Division(NamedTuple):
     """The policies of each server, and its GPUs."""
 
 
-def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Division:
+def divided(config: Config, gpus: Sequence[str], *, servers: str) -> Division:
     """Who gets which GPU of a machine.
 
     Args:
         gpus: Numbers of the GPUs, at least one.
-        has_servers: Whether engines are servers on GPUs of their own.
+        servers: Engines of each base model on GPUs of their own, as in the column generate of
+            `pettingllms-train plan`: "3/2"; "half" of the GPUs; empty: none.
 
     Raises:
-        ConfigError: There are too few GPUs.
+        ConfigError: There are too few GPUs, or other base models.
     """
-    if not has_servers:
+    if not servers:
         return Division(1 if config.engine.num_shards > 1 else len(gpus), tuple(gpus))
     groups, size = base_groups(config.models), config.engine.num_shards
     # At most a half of the GPUs, yet one server for each base model at least.
-    of_one = size * len(groups)
-    # Half and half: as many servers of each base as fit, and the rest learns.
-    count = max(1, len(gpus) // 2 // of_one)
-    own = len(gpus) - count * of_one
+    half = "/".join([str(max(1, len(gpus) // 2 // (size * len(groups))))] * len(groups))
+    parts = half.split("/") if servers == "half" else servers.split("/")
+    if len(parts) != len(groups) or not all(part.isdecimal() and int(part) for part in parts):
+        raise ConfigError(
+            f"--servers is {servers!r}; it may be the engines of each base model, such as {half}"
+        )
+    names = [group for group, part in zip(groups, parts, strict=True) for _ in range(int(part))]
+    own = len(gpus) - len(names) * size
     if own < 1:
         raise ConfigError(
             f"too few GPUs, {len(gpus)}: servers for {counted(len(groups), 'base model')} take "
-            f"{of_one}, and one GPU is left to train. Leave --servers out, or take an adapter for "
-            "each policy on one base model"
+            f"{len(names) * size}, and one GPU is left to train. Name fewer, leave --servers out, "
+            "or take an adapter for each policy on one base model"
         )
-    parts = [tuple(gpus[start : start + size]) for start in range(own, len(gpus), size)]
-    return Division(own, tuple(gpus[:own]), tuple(zip(groups * count, parts, strict=True)))
+    sets = [tuple(gpus[start : start + size]) for start in range(own, len(gpus), size)]
+    return Division(own, tuple(gpus[:own]), tuple(zip(names, sets, strict=True)))
 
 
 def served(config: Config, *, is_resumed: bool) -> Config:
@@ -192,7 +197,7 @@ def launch(
     flags: Sequence[str],
     *,
     num_gpus: int | None,
-    has_servers: bool,
+    servers: str,
     trust: bool = False,
 ) -> int:
     """Train on the GPUs of this machine; servers are ended with the run.
@@ -202,6 +207,7 @@ def launch(
     Args:
         flags: Over them; also those of the command, such as ``--resume``.
         num_gpus: How many GPUs; None for all that are visible.
+        servers: See `divided`.
         trust: Whether the files may name code and servers; see `pettingllms.trust`.
 
     Returns:
@@ -211,21 +217,21 @@ def launch(
         PettingLLMsError: Bad input, or a server that does not stay alive.
     """
     config = load_config(paths, [flag for flag in flags if flag != "--resume"], trust=trust)
-    if has_servers:
+    if servers:
         config = served(config, is_resumed="--resume" in flags)
-    division = divided(config, _gpus(num_gpus), has_servers=has_servers)
+    division = divided(config, _gpus(num_gpus), servers=servers)
     with (
         tempfile.TemporaryDirectory(prefix="pettingllms-") as folder,
         contextlib.ExitStack() as end,
     ):
-        servers: dict[WatchedServer, tuple[str, ...]] = {}
+        started: dict[WatchedServer, tuple[str, ...]] = {}
         for names, gpus in division.servers:
-            servers[_server(config, names, gpus)] = names
-            end.callback([*servers][-1].end)
-        files = [*paths, *_with_endpoints(servers, Path(folder))]
-        _wait(servers)
+            started[_server(config, names, gpus)] = names
+            end.callback([*started][-1].end)
+        files = [*paths, *_with_endpoints(started, Path(folder))]
+        _wait(started)
         # A flag, over one that says otherwise.
-        kind = ("--engine.kind", "vllm_server") if servers else ()
+        kind = ("--engine.kind", "vllm_server") if started else ()
         command = [sys.executable]
         if division.num_ranks > 1:
             number = str(division.num_ranks)
@@ -237,10 +243,10 @@ def launch(
             env=os.environ
             | _SAFE
             | {"CUDA_VISIBLE_DEVICES": ",".join(division.gpus)}
-            | ({HAS_SERVERS: "1"} if servers else {}),
+            | ({SERVERS: servers} if started else {}),
         )
         with _passed_on(trainer):
-            return _followed(trainer, servers)
+            return _followed(trainer, started)
 
 
 def _gpus(wanted: int | None) -> list[str]:

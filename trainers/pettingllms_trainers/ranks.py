@@ -38,8 +38,8 @@ _TIMEOUT = timedelta(hours=2)
 # Enough for gloo's threads to release what they hold, also on a busy machine.
 _RELEASE_SECONDS = 0.5
 
-HAS_SERVERS = "PETTINGLLMS_HAS_SERVERS"
-"""Environment variable that is set where `launch` has started servers, which end with the run."""
+SERVERS = "PETTINGLLMS_SERVERS"
+"""Environment variable with the `--servers` of `launch`, which end with the run."""
 
 _ValueT = TypeVar("_ValueT")
 
