@@ -23,7 +23,7 @@ from pettingllms.errors import (
 )
 from pettingllms.hooks import Difficulty, GameHooks
 from pettingllms.plugins import ENVS, ID_RULE, Plugin, Plugins, installed, is_id, is_path
-from pettingllms.sources import GRAMMAR, WORKFLOW_PREFIX, EnvSpec, absolute, is_source
+from pettingllms.sources import GRAMMAR, WORKFLOW_PREFIX, EnvSpec, absolute, is_source, nearby
 from pettingllms.trust import FoundName, Name
 from pettingllms.wrappers import ChecksWrapper
 
@@ -125,8 +125,12 @@ def spec(id: Name) -> EnvSpec:
             f"no environment {id!r}: none is installed. In a checkout, run `pip install -e .`; "
             "environments are found through the metadata of installed packages."
         )
+    near = suggestion(id, known)
+    if "/" in id and not near:
+        what = "environment, but a" if os.path.exists(id) else "environment,"
+        raise UnknownEnvironment(f"no {what} file or folder: {id!r}{nearby(id)}")
     raise UnknownEnvironment(
-        f"no environment {id!r}{suggestion(id, known) or '.'} Installed: {', '.join(known)}. "
+        f"no environment {id!r}{near or '.'} Installed: {', '.join(known)}. "
         "Install the package that provides it, call pettingllms.register, or name its place: "
         f"{GRAMMAR}."
     )

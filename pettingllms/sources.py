@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from pettingzoo import AECEnv
 
-from pettingllms.errors import FOREIGN, EnvironmentNotLoadable, InvalidArgument, told
+from pettingllms.errors import FOREIGN, EnvironmentNotLoadable, InvalidArgument, suggestion, told
 
 WORKFLOW_PREFIX = "workflow:"
 """Begins the names of workflows."""
@@ -64,6 +64,13 @@ class _Place(NamedTuple):
 def run_directory(text: str | Path) -> Path:
     """The folder of a run, which may be named `run:FOLDER`."""
     return Path(str(text).removeprefix(RUN))
+
+
+def nearby(path: str | Path) -> str:
+    """`suggestion` for a path, among what lies beside it; empty if it is there."""
+    folder, name = os.path.split(os.path.abspath(path))
+    is_there = os.path.exists(path) or not os.path.isdir(folder)
+    return "" if is_there else suggestion(name, os.listdir(folder))
 
 
 def is_source(text: str) -> bool:

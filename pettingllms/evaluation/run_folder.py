@@ -49,7 +49,7 @@ from pettingllms.files import iter_lines, json_line, load_json, open_to_append, 
 from pettingllms.loops import finish, work_off
 from pettingllms.policies import PolicySettings, PolicyUnavailable, Usage, loaded_policies
 from pettingllms.registry import spec
-from pettingllms.sources import run_directory
+from pettingllms.sources import nearby, run_directory
 from pettingllms.trust import Name
 
 FORMAT = "pettingllms-evaluation"
@@ -123,7 +123,8 @@ class RunFolder:
                 return cls(folder, plan, data["versions"], data["created"])
         except OSError as error:
             raise RunFolderError(
-                f"{folder} is not the folder of an evaluation: {error.strerror} (run.json). "
+                f"{folder} is not the folder of an evaluation: {error.strerror} "
+                f"(run.json){nearby(folder) or '.'} "
                 "Name a folder that `pettingllms eval` wrote."
             ) from error
 

@@ -25,7 +25,7 @@ from pettingllms.evaluation.plan import held_out_kwargs
 from pettingllms.files import read_lines
 from pettingllms.policies import Sampling
 from pettingllms.registry import SOLVED_SHARE, make
-from pettingllms.sources import RECIPE, run_directory, short_name
+from pettingllms.sources import RECIPE, nearby, run_directory, short_name
 from pettingllms.transcript import RecordTranscripts, Transcript, compare_replay, play_recorded
 from pettingllms.trust import FoundName, Name
 from pettingllms.types import Action, TokenCounts
@@ -73,8 +73,8 @@ class TrainingRun:
                 _ = config["roles"], config["policies"], [t["id"] for t in _tables(config)]
         except OSError as error:
             raise RunFolderError(
-                f"{path} is not a training run: {error.strerror} ({CONFIG}). Name a directory that "
-                "`pettingllms-train` wrote."
+                f"{path} is not a training run: {error.strerror} ({CONFIG}){nearby(path) or '.'} "
+                "Name a directory that `pettingllms-train` wrote."
             ) from error
         # Absolute: names of policies hold the path, and plans are read from anywhere.
         return cls(path.resolve(), config, trust)

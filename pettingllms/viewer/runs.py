@@ -14,6 +14,7 @@ from typing import Any
 from pettingllms.errors import MALFORMED, PettingLLMsError, TranscriptError, counted, data_problem
 from pettingllms.files import parse_json
 from pettingllms.registry import check_kwargs
+from pettingllms.sources import nearby
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
 from pettingllms.trust import FoundName
@@ -57,7 +58,7 @@ def open_run(path: Path) -> OpenedRun:
         "(of pettingllms eval), nor blame.json (of pettingllms blame), nor a transcript (*.jsonl "
         "of RecordTranscripts). Name the folder that one of them wrote."
         if path.exists()
-        else f"{path} does not exist. Name the folder of a run."
+        else f"{path} does not exist{nearby(path) or '.'} Name the folder of a run."
     )
 
 

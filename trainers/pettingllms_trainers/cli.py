@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from pettingllms.errors import PettingLLMsError, counted
+from pettingllms.errors import PettingLLMsError, counted, suggestion
 from pettingllms.files import os_problem
 from pettingllms.sources import WORKFLOW_PREFIX
 from pettingllms_trainers import commands
@@ -337,6 +337,10 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """The run files, which come first, and the flags; without any file the usage, and the end."""
     flags = list(itertools.dropwhile(lambda argument: not argument.startswith("-"), arguments))
     if paths := list(arguments[: len(arguments) - len(flags)]):
+        word, recipes = paths[0], (PREFIX + name for name in recipe_names())
+        if word.replace("-", "_").isidentifier() and not Path(word).exists():
+            near = suggestion(word, (*_group.commands, *recipes))
+            raise ConfigError(f"no command, run file or run is called {word!r}{near}")
         return paths, flags
     is_wanted = bool({"-h", "--help"} & set(flags))
     if flags and not is_wanted:

@@ -92,6 +92,7 @@ def test_flags_override_the_run(call, chat_server, training_run, tmp_path):
     ("arguments", "message"),
     [
         (("./nothing",), "is not a training run"),
+        (("./rum",), 'did you mean "run"'),
         (("run", "--step", "2"), "a train step with a checkpoint: 1, 3"),
         (("trained",), "neither trained policies nor a checkpoint"),
     ],

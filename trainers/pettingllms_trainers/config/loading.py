@@ -17,8 +17,9 @@ import tomli_w
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from pettingllms.errors import suggestion
 from pettingllms.sources import RECIPE as PREFIX
-from pettingllms.sources import RUN
+from pettingllms.sources import RUN, nearby
 from pettingllms_trainers.config.algorithm import DEFAULT, Algorithm, known_parameters, section_of
 from pettingllms_trainers.config.root import Config
 from pettingllms_trainers.config.sections import (
@@ -91,9 +92,8 @@ def recipe_path(name: str) -> Path:
     """
     known = recipe_names()
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {PREFIX}{near[0]}?" if near else f"there are: {', '.join(known)}"
-        raise ConfigError(f"there is no {PREFIX}{name}; {hint}")
+        hint = suggestion(name, known) or f"; there are: {', '.join(known)}"
+        raise ConfigError(f"there is no {PREFIX}{name}{hint}")
     return _FOLDER / f"{name}.toml"
 
 
@@ -171,9 +171,9 @@ def read_layer(name: str | Path) -> Layer:
             found = source if is_recipe else str(path.absolute())
             return layer_of(tomllib.load(file), source, found)
     except FileNotFoundError:
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")])
-        hint = f"; did you mean {path.parent / near[0]}?" if near else ""
-        raise ConfigError(f"no run file at {path}{hint}") from None
+        raise ConfigError(f"no run file at {path}{nearby(path)}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} holds no run: it has no config.toml") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the run file {path} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:
@@ -617,10 +617,29 @@ def _layers(
     return layers
 
 
+_OF_TRL = {
+    "lr": "optimizer.learning_rate",
+    "beta": "loss.kl_coefficient",
+    "epsilon": "loss.clip_low",
+    "num_generations": "algorithm.num_candidates",
+    "num_iterations": "optimizer.num_epochs",
+    "per_device_train_batch_size": "rollout.num_levels",
+    "max_completion_length": "rollout.max_completion_tokens",
+}
+"""What keys of TRL's GRPOConfig are called here, where that is not nearly the same."""
+
+
 def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:
     key = ".".join(location)
+    quoted = ""
+    if isinstance(detail["input"], dict):
+        # An open table in an open table: in TOML the dot of an unquoted name makes one.
+        above = (annotation_of(location[:end]) for end in (-1, -2))
+        quoted = '; a name with a dot is quoted, "ENV.ROLE"' * (dict in map(get_origin, above))
     if detail["type"] == "extra_forbidden":
         *section, name = location
+        if name in _OF_TRL:
+            return f"unknown key {key!r}; here it is {_OF_TRL[name]!r}"
         known = _known_keys(section)
         # A misspelt key would leave a default in force, unnoticed, for the whole run.
         near = difflib.get_close_matches(name, known, n=1)
@@ -631,7 +650,7 @@ def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:
         if near and not elsewhere:
             return f"unknown key {key!r}; did you mean {'.'.join([*section, *near])!r}?"
         hint = f"there is {' or '.join(map(repr, elsewhere))}; " if elsewhere else ""
-        return f"unknown key {key!r}; {hint}known here: {', '.join(known)}"
+        return f"unknown key {key!r}; {hint}known here: {', '.join(known)}{quoted}"
     if detail["type"] == "missing":
         return f"the key {key!r} is missing"
     if detail["type"] == "value_error":
@@ -640,7 +659,7 @@ def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:
         return (
             f"{key}{said.removeprefix(name)}" if re.match(rf"{re.escape(name)}[ .]", said) else said
         )
-    return f"{key!r} is {detail['input']!r}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
+    return f"{key!r} is {detail['input']!r}: {detail['msg'][0].lower()}{detail['msg'][1:]}{quoted}"
 
 
 def _known_keys(location: Sequence[str]) -> list[str]:
