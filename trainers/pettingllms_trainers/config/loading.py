@@ -634,8 +634,8 @@ def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:
     quoted = ""
     if isinstance(detail["input"], dict):
         # An open table in an open table: in TOML the dot of an unquoted name makes one.
-        above = (annotation_of(location[:end]) for end in (-1, -2))
-        quoted = '; a name with a dot is quoted, "ENV.ROLE"' * (dict in map(get_origin, above))
+        above = [get_origin(annotation_of(location[:end])) for end in (-1, -2)]
+        quoted = '; a name with a dot is quoted, "ENV.ROLE"' * (dict in above)
     if detail["type"] == "extra_forbidden":
         *section, name = location
         if name in _OF_TRL:
