@@ -390,7 +390,9 @@ def _hear(heard: int, tell: Callable[[StopRequested], object]) -> None:
         now = time.monotonic()
         if number[0] in _SIGNALS and first_s == math.inf:
             first_s = now
-            if os.environ.get("RANK") == "0":
+            # Before the first step Ctrl+C ends the run at once.
+            handler = getattr(signal.getsignal(number[0]), "__self__", None)
+            if os.environ.get("RANK") == "0" and isinstance(handler, StopRequest):
                 _answer(signal.Signals(number[0]))
         elif number[0] in _SIGNALS[:2] and now - first_s >= _PASSED_ON_S:
             _end(StopRequested(signal.Signals(number[0])), tell)
