@@ -623,7 +623,6 @@ _OF_TRL = {
     "epsilon": "loss.clip_low",
     "num_generations": "algorithm.num_candidates",
     "num_iterations": "optimizer.num_epochs",
-    "per_device_train_batch_size": "rollout.num_levels",
     "max_completion_length": "rollout.max_completion_tokens",
 }
 """What keys of TRL's GRPOConfig are called here, where that is not nearly the same."""
