@@ -33,6 +33,7 @@ from pettingllms.sandbox.outcome import (
     Status,
     clean,
     whole_number,
+    without_addresses,
 )
 from pettingllms.sandbox.pool import Finished, Pool, counts_waits, num_processors
 from pettingllms.sandbox.unsafe import UnsafePool
@@ -282,7 +283,7 @@ def _call_result(execution: ExecutionResult, report: bytes) -> CallResult:
     if execution.status is not Status.OK:
         return CallResult(execution)
     try:
-        reported = json.loads(report, parse_int=whole_number)
+        reported = json.loads(without_addresses(report), parse_int=whole_number)
         # The class of the value may have any `__repr__`: escape sequences, say.
         shown = clean(str(reported["repr"]).encode("utf-8", "replace"))
         return CallResult(execution, reported.get("value"), "value" in reported, shown)

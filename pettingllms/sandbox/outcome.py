@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ _WITHOUT_CONTROLS = bytes(
 )
 _HIDDEN = "".join(map(chr, (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))))
 """Control characters beyond ASCII, and those that change the direction of text."""
+_ADDRESS = re.compile(rb" at 0x[0-9a-f]{1,16}(?=>|\Z)")
+"""As in ``<map object at 0x7f80>``, which may be cut off."""
 
 
 MAX_OPEN_FILES = 4096
@@ -143,7 +146,8 @@ class CallResult:
     """The returned value as JSON gives it back (a tuple is a list), if `has_value`; see
     `whole_number`.
 
-    Data to compare: its texts hold whatever the program put there. `repr` is what people are shown.
+    Data to compare: its texts hold whatever the program put there, but for addresses. `repr` is
+    what people are shown.
     """
     has_value: bool = False
     """Whether the function returned something that JSON can say."""
@@ -162,14 +166,20 @@ def whole_number(digits: str) -> int | str:
 def clean(data: bytes) -> str:
     """Program output as text that is safe in a log, a terminal or a prompt.
 
+    Each server has other addresses: what a policy reads, and so a seeded run, would differ by them.
     A fixed number of passes over the data, each at the speed of a copy, whatever the data is: this
     runs in the trainer's process, on up to `output_bytes` that an attacker chose.
     """
-    text = data.translate(_WITHOUT_CONTROLS).decode("utf-8", "replace")
+    text = without_addresses(data).translate(_WITHOUT_CONTROLS).decode("utf-8", "replace")
     if not text.isascii():
         for character in _HIDDEN:
             text = text.replace(character, "\ufffd")
     return text
+
+
+def without_addresses(data: bytes) -> bytes:
+    """Output in which a ``repr`` by default does not say where its object is."""
+    return _ADDRESS.sub(b" at 0x...", data)
 
 
 def sandbox_failure(reason: str) -> ExecutionResult:

@@ -68,6 +68,17 @@ def test_equal_programs_give_equal_output(jail):
     assert len({result.stdout for result in jail.run_many(code, [""] * 5)}) == 1
 
 
+def test_no_output_says_where_an_object_is(jail):
+    code = "def solve(n): return str(solve)\nprint(map(str, []), solve)\nraise KeyError(iter([]))"
+    result = jail.run(code)
+    assert result.stdout == "<map object at 0x...> <function solve at 0x...>\n"
+    assert result.stderr.endswith("KeyError: <list_iterator object at 0x...>\n")
+    assert jail.run(code, limits=Limits(output_bytes=20)).stdout == "<map object at 0x..."
+    (call,) = jail.run_calls(code.partition("print")[0], "solve", [[1]])
+    assert (call.value, call.repr) == ("<function solve at 0x...>", "'<function solve at 0x...>'")
+    assert jail.run("print(' at 0x7f')").stdout == " at 0x7f\n"
+
+
 def test_numpy_and_sympy():
     pytest.importorskip("sympy")
     code = (
