@@ -366,6 +366,7 @@ LOADERS = {
     "pettingllms/workflows/program.py": "again, for every run, what a user has typed",
     "pettingllms/plugins.py": "what installed packages announce; algorithms of vetted run files",
     "pettingllms/__init__.py": "this package's own modules",
+    "pettingllms/cli/__init__.py": "the modules of our two commands",
     "pettingllms/cli/app.py": "this package's own commands",
     "trainers/pettingllms_trainers/backends/engines.py": "this package's own engines",
     "pettingllms/adapters/optional.py": "a library whose name the adapter has",
